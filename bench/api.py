@@ -1,0 +1,506 @@
+"""The contract between the harness and its plugins: signals, batches, `ConfidenceMethod`, `Task`, and their decorators.
+
+Everything a method or a task may import from the harness is here. The module needs numpy and the standard library only.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.errors import ContractError, UserError
+from bench.protocol import Protocol as SharedProtocol
+from bench.records import Format, PromptStyle, Question, Split
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "FloatArray", "Format",
+    "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "PromptStyle", "QueryLogits", "Question", "Ragged",
+    "Row", "RunFacts", "Signal", "Source", "Split", "Task", "TaskCard", "TokenIds", "Unembedding", "UserError",
+    "method", "task",
+]  # fmt: skip
+
+FloatArray = npt.NDArray[np.floating[Any]]
+IntArray = npt.NDArray[np.integer[Any]]
+BoolArray = npt.NDArray[np.bool_]
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+class At(enum.Enum):
+    """Where in the sequence a hidden state is read, for a prompt of n tokens and an answer of L tokens."""
+
+    PROMPT_END = "prompt_end"
+    """Position n-1, the state that predicts the first answer token; one row per question."""
+    ANSWER_PREDICTING = "answer_predicting"
+    """Positions n-1 ... n+L-2: row i predicts answer token i; L rows per question."""
+    ANSWER_END = "answer_end"
+    """Position n+L-1, after the last answer token was read back in; one row per question."""
+
+
+class Of(enum.Enum):
+    """Which token ids are meant."""
+
+    PROMPT = "prompt"
+    """The rendered prompt with its generation prompt."""
+    ANSWER = "answer"
+    """The generated ids themselves, not re-tokenised text; trailing end tokens removed."""
+    QUERY = "query"
+    """The whole conversation: prompt, answer, and the self-check query after it."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Something measured once on the frozen backbone; its fields are part of its identity."""
+
+
+@dataclass(frozen=True)
+class Hidden(Signal):
+    """Hidden states, float32: `(n, d)`, or for `ANSWER_PREDICTING` a `Ragged` of `(t_i, d)` rows.
+
+    `depth` is a fraction of the number of blocks L: the output of block `int(depth * L)` is read; 1.0 is the last
+    state after the final norm.
+    """
+
+    depth: float = 1.0
+    at: At = At.ANSWER_PREDICTING
+
+
+@dataclass(frozen=True)
+class TokenIds(Signal):
+    """Token ids, a `Ragged` of int64 with `(t_i,)` per question; costs no forward pass."""
+
+    of: Of = Of.ANSWER
+
+
+@dataclass(frozen=True)
+class ChoiceLogits(Signal):
+    """`(n, k)` float32 logits of the option letters at the prompt's end; -inf where a question has fewer options."""
+
+
+@dataclass(frozen=True)
+class QueryLogits(Signal):
+    """`(n, 2)` float32 logits of (no, yes) after the self-check query that follows the answer (methods.md §2.0)."""
+
+
+@dataclass(frozen=True)
+class Unembedding(Signal):
+    """The model's output head, an `OutputHead`; shared, never copied to disk."""
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Rows of different length in one array: row i is `values[offsets[i]:offsets[i + 1]]`.
+
+    Shapes: values `(sum of t_i, ...)`, offsets `(n + 1,)` int64 starting at 0.
+    """
+
+    values: npt.NDArray[Any]
+    offsets: IntArray
+
+    @classmethod
+    def of(cls, rows: Sequence[npt.ArrayLike]) -> Ragged:
+        """Join rows; at least one row is expected, each with the same trailing shape."""
+        arrays = [np.asarray(row) for row in rows]
+        return cls(np.concatenate(arrays), np.cumsum([0, *(len(a) for a in arrays)], dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> npt.NDArray[Any]:
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    @property
+    def lengths(self) -> IntArray:
+        """`(n,)` row lengths."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: IntArray) -> Ragged:
+        """The given rows, in the given order."""
+        lengths = self.lengths[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)  # position inside its row, for each value
+        return Ragged(self.values[np.repeat(self.offsets[rows], lengths) + within], offsets)
+
+
+@dataclass(frozen=True, eq=False)
+class OutputHead:
+    """How a final hidden state h becomes logits: u = scale * (W h + b), capped to c * tanh(u / c) where c is set."""
+
+    weight: torch.Tensor
+    """(v, d)"""
+    bias: torch.Tensor | None = None
+    """(v,)"""
+    scale: float = 1.0
+    softcap: float | None = None
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits of shape `(..., v)` from hidden states `(..., d)`, in float32."""
+        weight = self.weight.float()
+        u = hidden.float() @ weight.T
+        if self.bias is not None:
+            u = u + self.bias.float()
+        u = u * self.scale
+        return u if self.softcap is None else self.softcap * (u / self.softcap).tanh()
+
+
+Column = npt.NDArray[Any] | Ragged | OutputHead
+
+
+def _read_only(column: Column) -> Column:
+    if isinstance(column, Ragged):
+        return Ragged(_frozen_view(column.values), _frozen_view(column.offsets))
+    return column if isinstance(column, OutputHead) else _frozen_view(column)
+
+
+def _frozen_view(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+class Batch:
+    """Questions with their signals, as a method sees them; arrays are read-only, labels exist only in `fit`."""
+
+    def __init__(
+        self, ids: Sequence[str], columns: Mapping[Signal, Column], correct: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        self.ids = tuple(ids)
+        self._columns = {signal: _read_only(column) for signal, column in columns.items()}
+        self._correct = None if correct is None else _frozen_view(np.asarray(correct, dtype=np.bool_))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, signal: Unembedding) -> OutputHead: ...
+    @overload
+    def __getitem__(self, signal: TokenIds) -> Ragged: ...
+    @overload
+    def __getitem__(self, signal: ChoiceLogits | QueryLogits) -> FloatArray: ...
+    @overload
+    def __getitem__(self, signal: Signal) -> Any: ...
+    def __getitem__(self, signal: Signal) -> Any:
+        """The signal's values for these questions.
+
+        Raises:
+            ContractError: the signal was not declared in `needs`.
+        """
+        if signal not in self._columns:
+            declared = ", ".join(sorted(map(repr, self._columns))) or "none"
+            raise ContractError(f"{signal!r} was read but not declared in needs (declared: {declared})")
+        return self._columns[signal]
+
+    @property
+    def correct(self) -> BoolArray:
+        """`(n,)` bool: was the answer right. Only in `fit`.
+
+        Raises:
+            ContractError: read in `predict`.
+        """
+        if self._correct is None:
+            raise ContractError("batch.correct was read outside fit; labels exist only in fit")
+        return self._correct
+
+    @property
+    def signals(self) -> frozenset[Signal]:
+        """The signals that can be read."""
+        return frozenset(self._columns)
+
+    def take(self, rows: npt.ArrayLike) -> Batch:
+        """The given rows (indices or a bool mask), in the given order."""
+        index = np.asarray(rows)
+        index = np.flatnonzero(index) if index.dtype == np.bool_ else index.astype(np.int64)
+        columns: dict[Signal, Column] = {}
+        for signal, column in self._columns.items():
+            if isinstance(column, OutputHead):
+                columns[signal] = column
+            else:
+                columns[signal] = column.take(index) if isinstance(column, Ragged) else column[index]
+        correct = None if self._correct is None else self._correct[index]
+        return Batch([self.ids[i] for i in index], columns, correct)
+
+
+# --- methods ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The signals a method reads: nothing else can be read."""
+
+    fit: frozenset[Signal] = frozenset()
+    predict: frozenset[Signal] = frozenset()
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Shapes of a backbone, as a method may need them before anything is loaded."""
+
+    name: str
+    hidden_size: int
+    vocab_size: int
+    """Rows of the output head, padding rows included."""
+    n_layers: int
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a method may ask before it decides to be skipped."""
+
+    model: ModelFacts
+    task: str
+    format: Format
+    n_train: int
+    """Labelled answers that `fit` would see; 0 where the method does not learn or nothing is there to learn from."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What `fit` gets besides data: the only source of randomness, device and shared numbers."""
+
+    seed: int
+    """Derived from the run's seed, the method, the model and the task."""
+    format: Format = Format.CHOICE
+    device: str = "cpu"
+    protocol: SharedProtocol = field(default_factory=SharedProtocol)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """A generator at the start of this context's stream; each access starts it anew."""
+        return np.random.default_rng(self.seed)
+
+
+Preset = Mapping[str, object]
+
+
+class ConfidenceMethod(ABC):
+    """Turns what a model did into a probability that its answer is right.
+
+    `__init__` stores its arguments and does nothing else; what `fit` learns is kept in attributes that end in `_`
+    (numbers, strings, numpy arrays, or dicts from str to these).
+    """
+
+    name: ClassVar[str]
+    """Set by `@method("...")`: the name on the command line, in file names and in tables."""
+    reference: ClassVar[str]
+    """Where the method comes from: "arXiv:..." or "doi:..."."""
+    needs: ClassVar[Needs]
+    fit_on: ClassVar[Split] = "train"
+    """The split whose answers and labels `fit` gets."""
+    presets: ClassVar[Mapping[str, Preset]] = MappingProxyType({})
+    """Preset name -> keyword arguments of `__init__`; a method without presets runs as "defaults" under any."""
+    expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Contract check -> reason why this method may break it; an entry that is no longer needed fails."""
+
+    def fit(self, train: Batch, ctx: Context) -> Self:
+        """Learn from labelled answers; the default learns nothing. Returns self."""
+        del train, ctx
+        return self
+
+    @abstractmethod
+    def predict(self, batch: Batch) -> FloatArray:
+        """Confidences `(n,)` within [0, 1], higher = surer; one answer's value does not depend on the others."""
+
+    def skip(self, facts: RunFacts) -> str | None:
+        """A reason not to run here, or None."""
+        del facts
+        return None
+
+    def n_parameters(self, facts: RunFacts) -> int:
+        """Trained parameters, for the size table."""
+        del facts
+        return 0
+
+    @classmethod
+    def trains(cls) -> bool:
+        """Whether `fit` does anything."""
+        return cls.fit is not ConfidenceMethod.fit
+
+    def params(self) -> dict[str, object]:
+        """The arguments of `__init__` as they are stored."""
+        return {
+            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
+        }
+
+    def fitted(self) -> dict[str, Any]:
+        """What `fit` learned: every attribute that ends in `_`."""
+        return {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_")}
+
+    def save(self, folder: Path) -> None:
+        """Write what `fit` learned: arrays to `fitted.safetensors`, the rest to `fitted.json`."""
+        from safetensors.numpy import save_file
+
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        plain = _split_arrays(self.fitted(), "", arrays)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(arrays, folder / "fitted.safetensors")
+        (folder / "fitted.json").write_text(json.dumps(plain), encoding="utf-8")
+
+    def load(self, folder: Path) -> Self:
+        """Read back what `save` wrote. Returns self."""
+        from safetensors.numpy import load_file
+
+        arrays = load_file(folder / "fitted.safetensors")
+        plain = json.loads((folder / "fitted.json").read_text(encoding="utf-8"))
+        for key, value in plain.items():
+            setattr(self, key, _join_arrays(value, arrays))
+        return self
+
+
+def _split_arrays(value: Any, path: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    if isinstance(value, np.ndarray):
+        arrays[path] = np.ascontiguousarray(value)
+        return {"array": path}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: _split_arrays(item, f"{path}/{key}", arrays) for key, item in value.items()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ContractError(
+        f"fitted attribute {path.lstrip('/')!r} is a {type(value).__name__};"
+        " only numbers, strings, arrays and dicts of them can be saved"
+    )
+
+
+def _join_arrays(value: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"array"}:
+        return arrays[value["array"]]
+    return {key: _join_arrays(item, arrays) for key, item in value.items()}
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TaskCard:
+    """Where a task's rows come from, and what must be true of them; complete, or it does not construct."""
+
+    license: str
+    version: int
+    """Raised by every fix that changes a number; reports refuse to mix versions."""
+    splits: Mapping[Split, str]
+    """Our split -> the source's own split."""
+    sizes: Mapping[Split, int]
+    """Rows expected per split."""
+    options: tuple[int, int]
+    """Smallest and largest number of options."""
+    why: str
+    """One sentence on choices that a reader would ask about."""
+    hub: str | None = None
+    """Hub id of the data set; None for generated tasks."""
+    config: str | None = None
+    revision: str | None = None
+    """Commit on the Hub, 40 hex digits; None with `unpinned_reason`."""
+    unpinned_reason: str = ""
+    folder: str = ""
+    """Folder below `--data-dir` that holds `<source split>.parquet`."""
+
+    def __post_init__(self) -> None:
+        pinned = self.revision is not None and re.fullmatch(r"[0-9a-f]{40}", self.revision) is not None
+        if self.hub is not None and not pinned and not self.unpinned_reason:
+            raise ContractError(
+                f"task card of {self.hub}: expected a revision of 40 hex digits, or None with unpinned_reason;"
+                f" got {self.revision!r}"
+            )
+        if self.hub is not None and not self.folder:
+            raise ContractError(f"task card of {self.hub}: folder is empty; name the folder below --data-dir")
+        if set(self.sizes) != set(self.splits):
+            raise ContractError(
+                f"task card: sizes name {sorted(self.sizes)}, splits name {sorted(self.splits)}; they must agree"
+            )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a source, with the words to name it in an error."""
+
+    index: int
+    where: str
+    values: Mapping[str, Any]
+
+
+class Source(Protocol):
+    """Gives the rows of a task's splits: from the Hub, or from a folder of Parquet files."""
+
+    def rows(self, card: TaskCard, split: Split, columns: Sequence[str]) -> Iterator[Row]:
+        """Rows of the split, with exactly these columns."""
+
+
+class Task(ABC):
+    """A set of questions with one way to ask them."""
+
+    name: ClassVar[str]
+    """Set by `@task("...")`."""
+    format: ClassVar[Format]
+    card: ClassVar[TaskCard]
+    style: ClassVar[PromptStyle]
+    train_on: ClassVar[str] = ""
+    """Task on whose train split methods learn unless `--train-on` names another; empty: itself."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @abstractmethod
+    def questions(self, split: Split) -> Iterator[Question]:
+        """The questions of a split, in the source's order.
+
+        Raises:
+            UserError: a row is not as the card says; names the file and the row.
+        """
+
+
+# --- registration -----------------------------------------------------------------------------------------------------
+
+
+class Declaration(NamedTuple):
+    """A decorated class, before the registry has looked at it."""
+
+    kind: str
+    name: str
+    plugin: type
+    module: str
+
+
+DECLARED: list[Declaration] = []
+"""Filled by the decorators below, in import order; read by `bench.registry` only."""
+
+P = TypeVar("P", bound=type)
+
+
+def method(name: str) -> Callable[[P], P]:
+    """Register a `ConfidenceMethod` under this name."""
+    return _declare("method", name)
+
+
+def task(name: str) -> Callable[[P], P]:
+    """Register a `Task` under this name."""
+    return _declare("task", name)
+
+
+def _declare(kind: str, name: str) -> Callable[[P], P]:
+    def decorate(plugin: P) -> P:
+        plugin.name = name  # type: ignore[attr-defined]
+        DECLARED.append(Declaration(kind, name, plugin, plugin.__module__))
+        return plugin
+
+    return decorate

@@ -1,0 +1,73 @@
+"""The numbers that all methods share, in one frozen dataclass, and its presets."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+
+
+class ExemplarOrder(enum.Enum):
+    """How a subject's exemplars are ordered in its prompts."""
+
+    DATASET = "dataset"
+    """As in the data set, the same for every question, so that prompts share them (methods.md §0.3)."""
+    PERMUTED = "permuted"
+    """First k of `default_rng(exemplar_seed + row).permutation(pool)`, as the official code does (methods.md §1.4)."""
+
+
+class LetterRule(enum.Enum):
+    """When a one-letter answer counts as right."""
+
+    EXACT = "exact"
+    """Normalised equality (methods.md §1.7)."""
+    SUBSTRING = "substring"
+    """Gold letter occurs anywhere in the output, case-sensitively, as the official code does (methods.md §6 #44)."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What must be equal for all methods; part of every result by its digest."""
+
+    preset: str = "fixed"
+    """Name of the row of PRESETS that this started from."""
+    shots: int = 5
+    """Exemplars before the question (paper, appendix on prompts)."""
+    exemplar_order: ExemplarOrder = ExemplarOrder.DATASET
+    """Order of exemplars (methods.md §0.3)."""
+    exemplar_seed: int = 23
+    """Seed of the permuted order; the official code's global seed (methods.md §1.1)."""
+    letters: str = "abcdefghijklmnopqrstuvwxyz"
+    """Option letters in order; each must be one token of the model's tokenizer."""
+    query_letters: str = "ab"
+    """The options of the self-check query: no, yes (methods.md §2.0)."""
+    letter_rule: LetterRule = LetterRule.EXACT
+    """How choice answers are graded (methods.md §1.7)."""
+    max_new_tokens_choice: int = 1
+    """Length of a choice answer in tokens (methods.md §1.6)."""
+    max_new_tokens_open: int = 30
+    """Length limit of an open answer in tokens (methods.md §1.6)."""
+    ece_bins: int = 10
+    """Equal-width bins of the expected calibration error (methods.md §4)."""
+    std_ddof: int = 0
+    """Degrees of freedom taken off in the standard deviation over subjects (methods.md §4)."""
+    validation_fraction: float = 0.1
+    """Share of train that becomes validation where a task has none (architecture.md §15)."""
+    split_seed: int = 23
+    """Seed of that split; never the run's seed, so that answers are made once for all seeds."""
+
+    def digest(self) -> str:
+        """First 16 hex digits of the SHA-256 of all fields."""
+        fields = {k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(self).items()}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+
+FIXED = Protocol()
+PAPER = replace(FIXED, preset="paper", exemplar_order=ExemplarOrder.PERMUTED)
+REFCODE = replace(PAPER, preset="refcode", letter_rule=LetterRule.SUBSTRING)
+DEMO = replace(FIXED, preset="demo")
+
+PRESETS: Mapping[str, Protocol] = MappingProxyType({p.preset: p for p in (FIXED, PAPER, REFCODE, DEMO)})

@@ -1,0 +1,1 @@
+"""One module or package per confidence method; dropping a file into this folder registers it."""
