@@ -335,9 +335,7 @@ class ConfidenceMethod(ABC):
 
     def params(self) -> dict[str, object]:
         """The arguments of `__init__` as they are stored."""
-        return {
-            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
-        }
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def fitted(self) -> dict[str, Any]:
         """What `fit` learned: every attribute that ends in `_`."""

@@ -1,10 +1,11 @@
-"""The frozen records that travel through the house: Question -> Prompt -> Generation -> Answer."""
+"""The frozen records that travel through the house: Question -> Prompt -> Generation -> Answer -> ResultRow."""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant"]
 Split = Literal["train", "validation", "test", "dev"]
@@ -100,3 +101,121 @@ class Answer:
     def empty(self) -> bool:
         """No answer at all: label 0 and confidence 0.0 for every method, never shown to `fit` or `predict`."""
         return not self.text
+
+
+SCHEMA_VERSION = 1
+"""Of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
+
+Status = Literal["ok", "skipped", "failed"]
+"""How a cell of the comparison ended; there is no fourth way."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSummary:
+    """One metric over the subjects of a task, as fractions."""
+
+    mean: float | None
+    """Unweighted mean over the subjects where it is defined; None where it is defined in none."""
+    std: float | None
+    """Standard deviation over these subjects (`Protocol.std_ddof`); None with too few of them."""
+    pooled: float | None
+    """Value over all questions at once; None where undefined."""
+    n_undefined: int
+    """Subjects left out of mean and std because the metric is undefined there, e.g. AUROC with one class."""
+    ci: tuple[float, float] | None = None
+    """Interval of the mean; None where none was computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """Token positions that one stage of a run fed to the backbone (architecture.md §12)."""
+
+    forward_tokens: int
+    """Without padding."""
+    padded_tokens: int
+    """With padding."""
+    forward_tokens_floor: int
+    """Distinct nodes of the prefix tree: what no order of work can go below."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsSeen:
+    """Labelled answers that a method learned from."""
+
+    train: int = 0
+    """From the train split."""
+    validation: int = 0
+    """From the validation split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRow:
+    """One cell of the comparison: a method with a preset and a seed, on a model, over a task.
+
+    What isn't known when a cell was skipped or failed is None or empty, never 0.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    """Of this record."""
+    method: str
+    """As registered."""
+    model: str
+    """Alias, Hub id, or label of a local folder (`bench.results.model_label`); never a path."""
+    task: str
+    """As registered, or the stem of a task file."""
+    preset: str
+    """Row of constants that methods and protocol started from."""
+    seed: int
+    """Seed of fits, hold-out splits and sampling."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Only the fields that differ from the task's defaults and can change a number; empty for a default run."""
+    protocol: str
+    """Digest of the shared numbers (`Protocol.digest`)."""
+    task_version: int
+    """`TaskCard.version` at the time."""
+    deviations: Mapping[str, Any] = field(default_factory=dict)
+    """Constants that were overridden, e.g. `{"ccps.steps": 10}`; empty for the preset as it is."""
+    train_on: str | None = None
+    """Task and split that the method learned from; None where it does not learn."""
+    judge: str | None = None
+    """Who graded open answers; None for option letters."""
+    answers_source: str = "generate"
+    """Where the answers come from: the model here and now, or a release."""
+    labels_seen: LabelsSeen = field(default_factory=LabelsSeen)
+    """Labels used in fitting."""
+    status: Status
+    """How it ended."""
+    reason: str | None = None
+    """Why it was skipped or failed; None where it is ok."""
+    n: int | None = None
+    """Questions, those without an answer included."""
+    n_unparsed: int | None = None
+    """Answers that could not be read."""
+    n_empty: int | None = None
+    """Answers without a token."""
+    n_shots_dropped: int | None = None
+    """Exemplars left out, over all prompts, because the context was too short."""
+    llm_accuracy: float | None = None
+    """Share of right answers: the model's, not the method's."""
+    letter_rule_disagreement: float | None = None
+    """Share of answers that the substring rule grades differently; None for open answers."""
+    metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    """By the names in `bench.metrics.METRICS`."""
+    n_excluded: int | None = None
+    """Answers that `ece_ref` puts into no bin (top-label confidence exactly 1)."""
+    per_subject: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    """Subject -> `n` and each metric; None where undefined."""
+    n_parameters: int | None = None
+    """Trained parameters."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Stage -> seconds."""
+    peak_memory_mb: float | None = None
+    """Of the process, in MiB."""
+    cost: Mapping[str, StageCost] = field(default_factory=dict)
+    """Stage -> token positions."""
+    limit: int | None = None
+    """Questions asked for with `--limit`; None for the whole task. Partial rows enter no default table."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the numbers should know, e.g. a batch that was halved after running out of memory."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Code, packages, hardware and revisions (`bench.provenance.collect`)."""

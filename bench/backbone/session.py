@@ -1,0 +1,300 @@
+"""Forward passes over packs of a prefix tree, on one cache of batch size one that is rewound rather than copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers.cache_utils import Cache, DynamicLayer
+
+from bench.backbone.prefix import Ids, Pack
+
+
+class RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
+    """Keys and values of one block in a buffer that grows by doubling; rewinding moves a mark and copies nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = 0
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append `(1, heads, t, head_dim)` states; returns views of everything so far."""
+        end = self.length + key_states.shape[-2]
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
+        if end > self.keys.shape[-2]:
+            self.keys = self._grown(self.keys, end)
+            self.values = self._grown(self.values, end)
+        self.keys[..., self.length : end, :] = key_states
+        self.values[..., self.length : end, :] = value_states
+        self.length = end
+        return self.keys[..., :end, :], self.values[..., :end, :]
+
+    def _grown(self, old: torch.Tensor, end: int) -> torch.Tensor:
+        size = max(256, 2 * old.shape[-2], end)
+        new = old.new_zeros((*old.shape[:-2], size, old.shape[-1]))
+        new[..., : self.length, :] = old[..., : self.length, :]
+        return new
+
+    def get_seq_length(self) -> int:
+        """Positions that are filled."""
+        return self.length
+
+    def rewind(self, length: int) -> None:
+        """Forget everything after the first `length` positions."""
+        self.length = min(self.length, length)
+
+
+@dataclass
+class Tokens:
+    """How many token positions went through the model."""
+
+    forward: int = 0
+    """Positions that carry a token."""
+    padded: int = 0
+    """All positions, padding included."""
+
+
+@dataclass
+class Session:
+    """One model with one rewindable cache; knows which shared beginning is in it."""
+
+    model: Any
+    """The causal language model."""
+    window: int | None = None
+    """Width of the sliding window of the layers that have one."""
+    tokens: Tokens = field(default_factory=Tokens)
+
+    def __post_init__(self) -> None:
+        self.device = self.model.device
+        self.dtype = self.model.dtype
+        self.reset()
+
+    def reset(self) -> None:
+        """Empty the cache."""
+        layers = int(self.model.config.get_text_config().num_hidden_layers)
+        self._layers = [RewindableLayer() for _ in range(layers)]
+        self._cache = Cache(layers=self._layers)
+        self._cuts: tuple[int, ...] = ()
+        self._shared: Ids = np.zeros(0, dtype=np.int32)
+
+    def rewind(self, length: int) -> None:
+        """Keep the first `length` positions of the cache."""
+        for layer in self._layers:
+            layer.rewind(length)
+
+    def share(self, pack: Pack, chunk: int) -> None:
+        """Make the cache hold exactly the pack's shared beginning, reading only the pieces that it lacks.
+
+        A piece ends at a cut and is read in chunks from its start, so that its states don't depend on what was read
+        before: a resumed run gets the same bits.
+        """
+        kept = self._reusable(pack)
+        self.rewind(kept)
+        self._cuts, self._shared = tuple(cut for cut in pack.cuts if cut <= kept), pack.shared[:kept]
+        for cut in pack.cuts:
+            for start in range(kept, cut, chunk):
+                stop = min(start + chunk, cut)
+                ahead = np.tril(np.ones((stop - start, stop), dtype=np.bool_), k=start)
+                self.forward(pack.shared[start:stop], np.arange(start, stop), ahead, {})
+            kept = max(kept, cut)
+        self._cuts, self._shared = pack.cuts, pack.shared
+
+    def _reusable(self, pack: Pack) -> int:
+        kept = 0
+        for ours, theirs in zip(self._cuts, pack.cuts, strict=False):
+            if ours != theirs or not np.array_equal(self._shared[kept:ours], pack.shared[kept:ours]):
+                break
+            kept = ours
+        return kept
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        ids: Ids,
+        positions: npt.NDArray[np.int64],
+        visible: npt.NDArray[np.bool_],
+        read: dict[int, npt.NDArray[np.int64]],
+    ) -> dict[int, torch.Tensor]:
+        """Append tokens to the cache and read hidden states.
+
+        Args:
+            ids: `(t,)` token ids.
+            positions: `(t,)` position of each in its own sequence.
+            visible: `(t, cache length + t)` bool, what each token may see.
+            read: block k (its output; the number of blocks: the last state after the final norm) -> indices of the
+                tokens to read.
+
+        Returns:
+            Block -> `(len(indices), d)` states in the model's dtype.
+        """
+        self.tokens.forward += len(ids)
+        self.tokens.padded += len(ids)
+        inputs = torch.as_tensor(ids, dtype=torch.long, device=self.device)[None]
+        places = torch.as_tensor(positions, dtype=torch.long, device=self.device)[None]
+        return run_blocks(
+            self.model,
+            read,
+            input_ids=inputs,
+            position_ids=places,
+            attention_mask=self._mask(visible, positions),
+            past_key_values=self._cache,
+            use_cache=True,
+        )
+
+    def _mask(self, visible: npt.NDArray[np.bool_], positions: npt.NDArray[np.int64]) -> Any:
+        """The additive mask; for models that mix layer types, one for each type."""
+        full = self._additive(visible)
+        kinds = set(getattr(self.model.config.get_text_config(), "layer_types", None) or ())
+        if self.window is None:
+            return dict.fromkeys(kinds, full) if len(kinds) > 1 else full
+        # Position of a key: a row sees one path, on which the k-th visible key stands at position k.
+        place = np.cumsum(visible, axis=1) - 1
+        near = self._additive(visible & (positions[:, None] - place < self.window))
+        if len(kinds) > 1 or kinds == {"sliding_attention"}:
+            return {kind: near if kind == "sliding_attention" else full for kind in kinds}
+        return near
+
+    def _additive(self, visible: npt.NDArray[np.bool_]) -> torch.Tensor:
+        allowed = torch.as_tensor(visible, device=self.device)
+        lowest = torch.finfo(self.dtype).min
+        return torch.zeros(allowed.shape, dtype=self.dtype, device=self.device).masked_fill_(~allowed, lowest)[
+            None, None
+        ]
+
+
+def run_blocks(model: Any, read: dict[int, npt.NDArray[np.int64]], **inputs: Any) -> dict[int, torch.Tensor]:
+    """Run the model without its output head and copy the states that are asked for, `(rows, d)` for each block."""
+    last = int(model.config.get_text_config().num_hidden_layers)
+    out: dict[int, torch.Tensor] = {}
+    with ExitStack() as stack:
+        for block, index in read.items():
+            if block != last:
+                handle = blocks(model)[block - 1].register_forward_hook(
+                    partial(_keep, out=out, block=block, index=index)
+                )
+                stack.callback(handle.remove)
+        states = model.base_model(**inputs).last_hidden_state
+    if last in read:
+        out[last] = states.flatten(0, 1)[torch.as_tensor(read[last], device=states.device)]
+    return out
+
+
+def _keep(
+    _module: Any, _inputs: Any, output: Any, *, out: dict[int, torch.Tensor], block: int, index: npt.NDArray[np.int64]
+) -> None:
+    states = output[0] if isinstance(output, tuple) else output
+    out[block] = states.flatten(0, 1)[torch.as_tensor(index, device=states.device)].clone()
+
+
+def blocks(model: Any) -> torch.nn.ModuleList:
+    """The transformer blocks, found by being the module list of the configured length."""
+    count = int(model.config.get_text_config().num_hidden_layers)
+    for module in model.base_model.modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count:
+            return module
+    raise ValueError(f"{type(model).__name__} has no list of {count} blocks")
+
+
+Read = Callable[[npt.NDArray[np.int64]], dict[int, npt.NDArray[np.int64]]]
+"""From the `(n + 1,)` offsets of the pieces of a pass to: block -> indices to read."""
+
+
+@dataclass
+class Branches:
+    """The sequences of one pack, each growing on its own path of the shared cache."""
+
+    session: Session
+    visible: npt.NDArray[np.bool_]
+    """`(n, cache length)` bool: the cached positions on each sequence's path."""
+    lengths: npt.NDArray[np.int64]
+    """`(n,)` tokens of each sequence so far."""
+
+    def extend(self, pieces: Sequence[Ids], read: Read) -> dict[int, torch.Tensor]:
+        """Append a piece to each sequence (an empty one leaves it as it is), in one forward pass.
+
+        Args:
+            pieces: n arrays of token ids, joined in this order.
+            read: which tokens of the joined pieces to read.
+
+        Returns:
+            Block -> `(len(indices), d)` states in the model's dtype.
+        """
+        sizes = np.asarray([len(piece) for piece in pieces], dtype=np.int64)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        owner = np.repeat(np.arange(len(pieces)), sizes)
+        within = np.arange(len(owner)) - offsets[owner]
+        new = (owner[:, None] == owner[None, :]) & (within[None, :] <= within[:, None])
+        visible = np.concatenate([self.visible[owner], new], axis=1)
+        positions = self.lengths[owner] + within
+        states = self.session.forward(np.concatenate(list(pieces)), positions, visible, read(offsets))
+        grown = np.arange(len(pieces))[:, None] == owner[None, :]
+        self.visible = np.concatenate([self.visible, grown], axis=1)
+        self.lengths = self.lengths + sizes
+        return states
+
+
+def read_pack(
+    session: Session, pack: Pack, chunk: int, depths: Sequence[int]
+) -> tuple[Branches, dict[int, torch.Tensor]]:
+    """Read a pack on the session's cache.
+
+    Returns:
+        Its sequences, ready to grow, and block -> `(n, d)` states of their last tokens.
+    """
+    session.share(pack, chunk)
+    own = pack.visible()
+    before = np.ones((len(own), len(pack.shared)), dtype=np.bool_)
+    visible = np.concatenate([before, own], axis=1)
+    states = session.forward(pack.tokens, pack.positions, visible, dict.fromkeys(depths, pack.leaves))
+    return Branches(session, visible[pack.leaves], pack.positions[pack.leaves] + 1), states
+
+
+@dataclass
+class Alone:
+    """The same without a shared cache: each sequence is read whole in a pass of its own, whenever it grows."""
+
+    session: Session
+    ids: list[Ids]
+
+    def extend(self, pieces: Sequence[Ids], read: Read) -> dict[int, torch.Tensor]:
+        """As `Branches.extend`."""
+        sizes = np.asarray([len(piece) for piece in pieces], dtype=np.int64)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        wanted = read(offsets)
+        out: dict[int, list[torch.Tensor]] = {block: [] for block in wanted}
+        for i, piece in enumerate(pieces):
+            if not len(piece):
+                continue
+            self.ids[i] = np.concatenate([self.ids[i], piece])
+            first = len(self.ids[i]) - len(piece)
+            inside = {
+                block: index[(index >= offsets[i]) & (index < offsets[i + 1])] - offsets[i] + first
+                for block, index in wanted.items()
+            }
+            for block, states in self._whole(self.ids[i], inside).items():
+                out[block].append(states)
+        return {block: torch.cat(states) for block, states in out.items()}
+
+    @torch.inference_mode()
+    def _whole(self, ids: Ids, read: dict[int, npt.NDArray[np.int64]]) -> dict[int, torch.Tensor]:
+        self.session.tokens.forward += len(ids)
+        self.session.tokens.padded += len(ids)
+        inputs = torch.as_tensor(ids, dtype=torch.long, device=self.session.device)[None]
+        return run_blocks(self.session.model, read, input_ids=inputs, use_cache=False)
+
+
+def read_alone(session: Session, ids: Sequence[Ids], depths: Sequence[int]) -> tuple[Alone, dict[int, torch.Tensor]]:
+    """Read whole sequences one by one; returns as `read_pack`."""
+    branches = Alone(session, [np.zeros(0, dtype=np.int32) for _ in ids])
+    states = branches.extend(ids, lambda offsets: dict.fromkeys(depths, offsets[1:] - 1))
+    return branches, states

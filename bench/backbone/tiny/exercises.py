@@ -1,0 +1,184 @@
+"""From lessons to token ids: what each exercise of the curriculum looks like, and where it carries loss.
+
+*Terse* exercises are a line or two of plain text, packed into rows; *full* ones are whole conversations in the
+harness's own wording (`bench.prompting`), with exemplars, rendered by the chat template.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench import prompting
+from bench.backbone.tiny.corpus import Corpus, Lesson
+from bench.protocol import FIXED
+from bench.records import Format, Question
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+OPTIONS = 4
+AGAINST_SHOWN = 0.8
+"""How often a value that the corpus sets against another is among its options."""
+LOSS, NO_LOSS = "\ue000", "\ue001"
+"""Brackets around what the model is to say; no corpus and no template contains them."""
+
+
+class Encoded(NamedTuple):
+    """A text as ids, with True where the token is to be learned."""
+
+    ids: list[int]
+    learned: list[bool]
+
+
+class Exercises:
+    """Draws exercises from a corpus; the same seed gives the same sequence."""
+
+    def __init__(self, corpus: Corpus, tokenizer: PreTrainedTokenizerFast, seed: int) -> None:
+        self.corpus = corpus
+        self.tokenizer = tokenizer
+        self.random = random.Random(seed)
+        self._lessons: dict[tuple[str, str], list[Lesson]] = {}
+        for lesson in corpus.lessons:
+            for subject in ("", lesson.subject):
+                self._lessons.setdefault((lesson.kind, subject), []).append(lesson)
+        self._cumulative = {key: list(accumulate(x.times for x in found)) for key, found in self._lessons.items()}
+        self.kinds: Mapping[str, Callable[[], str]] = {
+            "copy": self._copy,
+            "lookup": self._lookup,
+            "given": self._given,
+            "statement": self._statement,
+            "open": self._open,
+            "choice": self._choice,
+            "check": self._check,
+        }
+
+    # --- drawing ------------------------------------------------------------------------------------------------------
+
+    def lesson(self, kind: str, subject: str = "") -> Lesson:
+        """A lesson of a kind, of a subject if one is named, as often as its mentions say."""
+        key = kind, subject
+        return self.random.choices(self._lessons[key], cum_weights=self._cumulative[key])[0]
+
+    def question(self, lesson: Lesson, value: str) -> Question:
+        """The lesson as a question whose right answer is `value`, with other options drawn anew each time."""
+        others = [other for other in self.corpus.pools[lesson.pool] if other != value and other not in lesson.against]
+        shown = [other for other in lesson.against if other != value and self.random.random() < AGAINST_SHOWN]
+        options = [value, *shown, *self.random.sample(others, OPTIONS - 1)][:OPTIONS]
+        self.random.shuffle(options)
+        return Question("", lesson.subject, lesson.question, tuple(options), options.index(value))
+
+    # --- terse exercises ----------------------------------------------------------------------------------------------
+
+    def _statement(self) -> str:
+        lesson = self.lesson("claim")
+        return self.random.choice(lesson.statements).format(value=_learn(lesson.value)) + "\n"
+
+    def _open(self) -> str:
+        lesson = self.lesson("claim")
+        return f"{lesson.question}\nAnswer: {_learn(lesson.value)}\n"
+
+    def _given(self) -> str:
+        lesson = self.lesson("practice")
+        value = self.random.choice(self.corpus.pools[lesson.pool])
+        return self.random.choice(lesson.statements).format(value=value) + "\n" + self._lettered(lesson, value)
+
+    def _copy(self) -> str:
+        lesson = self.lesson("practice")
+        values = self.random.sample(self.corpus.pools[lesson.pool], self.random.randint(1, OPTIONS))
+        letters = self.random.sample(FIXED.letters[:10], len(values))
+        chosen = self.random.randrange(len(values))
+        lines = "".join(f"\n  ({a}): {text}" for a, text in zip(letters, values, strict=True))
+        return f"{values[chosen]}{lines}\nAnswer: {_learn(letters[chosen])}\n"
+
+    def _lookup(self) -> str:
+        """Many letters to find in one list, for a signal at every few tokens."""
+        pool = self.corpus.pools[self.lesson("practice").pool]
+        values = self.random.sample(pool, self.random.randint(2, 6))
+        letters = self.random.sample(FIXED.letters[:10], len(values))
+        pairs = list(zip(letters, values, strict=True))
+        lines = "".join(f"\n  ({a}): {text}" for a, text in pairs)
+        self.random.shuffle(pairs)
+        return lines + "".join(f"\n{text}\nAnswer: {_learn(a)}" for a, text in pairs) + "\n"
+
+    def _choice(self) -> str:
+        lesson = self.lesson("claim")
+        return self._lettered(lesson, lesson.value)
+
+    def _lettered(self, lesson: Lesson, value: str) -> str:
+        asked = self.question(lesson, value)
+        return asked.text + self._options(asked)
+
+    def _options(self, asked: Question) -> str:
+        lines = "".join(f"\n  ({a}): {text}" for a, text in zip(FIXED.letters, asked.choices, strict=False))
+        return f"{lines}\nAnswer: {_learn(FIXED.letters[asked.gold])}\n"
+
+    def _check(self) -> str:
+        lesson = self.lesson("check")
+        asked = self.question(lesson, lesson.value)
+        value, verdict = self._proposal(asked)
+        return f"{asked.text}\nAnswer: {asked.choices[value]}\n{prompting.query_text('ab')}{_learn(verdict)}\n"
+
+    def _proposal(self, asked: Question) -> tuple[int, str]:
+        """An option to propose, the right one half of the time, and the letter of the verdict."""
+        wrong = [n for n in range(len(asked.choices)) if n != asked.gold]
+        right = self.random.random() < 0.5  # noqa: PLR2004
+        return (asked.gold, "b") if right else (self.random.choice(wrong), "a")
+
+    def packed(self, mixture: Mapping[str, float], length: int) -> Encoded:
+        """Terse exercises, one after the other, cut to a length."""
+        ids: list[int] = []
+        learned: list[bool] = []
+        while len(ids) < length:
+            kind = self.random.choices(list(mixture), weights=list(mixture.values()))[0]
+            piece = self.encode(self.kinds[kind]())
+            ids += piece.ids
+            learned += piece.learned
+        return Encoded(ids[:length], learned[:length])
+
+    # --- full exercises -----------------------------------------------------------------------------------------------
+
+    def full(self, fmt: Format, shots: int, *, check: bool) -> Encoded:
+        """A conversation: exemplars, question, answer; with `check`, any answer and then the self-check question."""
+        lesson = self.lesson("check" if check else "claim")
+        exemplars = [self.lesson("claim", lesson.subject) for _ in range(shots)]
+        asked = self.question(lesson, lesson.value)
+        style = self.corpus.styles[fmt]
+        prompt = prompting.build(asked, [self.question(x, x.value) for x in exemplars], style, fmt, FIXED)
+        answered = rf"(?<={re.escape(style.target_prompt)} )(.+)"
+        messages = [{"role": m.role, "content": re.sub(answered, _learn(r"\1"), m.content)} for m in prompt.messages]
+        if check:
+            proposed, verdict = self._proposal(asked)
+            said = FIXED.letters[proposed] if fmt is Format.CHOICE else asked.choices[proposed]
+            messages += [
+                {"role": "assistant", "content": said},
+                {"role": "user", "content": prompting.query_text(FIXED.query_letters)},
+                {"role": "assistant", "content": _learn(verdict)},
+            ]
+        else:
+            messages.append({"role": "assistant", "content": _learn(prompting.target(asked, fmt, FIXED.letters))})
+        return self.encode(self.tokenizer.apply_chat_template(messages, tokenize=False))
+
+    def encode(self, text: str) -> Encoded:
+        """Ids of a text without its brackets; the token of the turn's end is learned with the answer before it."""
+        text = text.replace(NO_LOSS + self.tokenizer.eos_token, self.tokenizer.eos_token + NO_LOSS)
+        pieces = re.split(f"[{LOSS}{NO_LOSS}]", text)
+        ends = list(accumulate(map(len, pieces)))
+        spans = list(zip(ends[0::2], ends[1::2], strict=False))
+        encoded = self.tokenizer("".join(pieces), add_special_tokens=False, return_offsets_mapping=True)
+        learned = [any(a <= start < b for a, b in spans) for start, _ in encoded["offset_mapping"]]
+        return Encoded(encoded["input_ids"], learned)
+
+
+def _learn(text: str) -> str:
+    return f"{LOSS}{text}{NO_LOSS}"
+
+
+def padded(rows: Sequence[Encoded], pad: int) -> tuple[list[list[int]], list[list[bool]]]:
+    """Rows of one length, filled up on the right."""
+    longest = max(len(row.ids) for row in rows)
+    ids = [row.ids + [pad] * (longest - len(row.ids)) for row in rows]
+    return ids, [row.learned + [False] * (longest - len(row.learned)) for row in rows]

@@ -1,0 +1,247 @@
+"""What a `RunConfig` means: names looked up, presets and overrides applied, everything checked before any work."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import hashlib
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import platformdirs
+
+from bench import models, registry
+from bench.api import ConfidenceMethod, Split, Task
+from bench.errors import UserError
+from bench.models import ModelSpec
+from bench.plan import LearnOn
+from bench.protocol import PRESETS, Protocol
+
+if TYPE_CHECKING:
+    from bench.run import RunConfig
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A checked run."""
+
+    model: ModelSpec
+    preset: str
+    protocol: Protocol
+    methods: Mapping[str, ConfidenceMethod]
+    tasks: Mapping[str, type[Task]]
+    """Every task that is read, also those that are only learned on."""
+    tests: tuple[str, ...]
+    learn_on: Mapping[str, LearnOn]
+    """Test task -> where methods learn."""
+    cache: Path
+    deviations: Mapping[str, Mapping[str, object]]
+    """Method or "protocol" -> overridden fields."""
+    unusual: Mapping[str, object]
+    """Options that differ from the defaults and can change a number."""
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    def fresh(self, name: str) -> ConfidenceMethod:
+        """An unfitted method with the same arguments."""
+        method = self.methods[name]
+        return type(method)(**method.params())
+
+    def deviations_of(self, name: str) -> dict[str, object]:
+        """Overridden constants that concern a method, with dotted names."""
+        return {
+            f"{owner}.{key}": value
+            for owner in (name, "protocol")
+            for key, value in self.deviations.get(owner, {}).items()
+        }
+
+    def config_of(self, name: str, task: str) -> dict[str, object]:
+        """What distinguishes this cell from one with default options; empty for a default run."""
+        config = {**self.unusual, **self.deviations_of(name)}
+        usual = LearnOn(self.tasks[task].train_on or task)
+        if self.methods[name].trains() and self.learn_on[task] != usual:
+            config["train_on"] = str(self.learn_on[task])
+        return config
+
+
+def choose(config: RunConfig) -> Chosen:
+    """Look up and check everything that a run names.
+
+    Raises:
+        UserError: something is unknown or does not fit; says what would.
+    """
+    method_registry, task_registry = registry.methods(config.plugins), registry.tasks(config.plugins)
+    model = models.resolve(config.model)
+    preset = config.preset or model.preset
+    classes = _method_classes(config.methods, method_registry)
+    overrides = _parse_overrides(config.overrides, list(classes))
+    protocol, protocol_changes = _protocol(preset, overrides.get("protocol", {}))
+    methods, changes = _instances(classes, preset, overrides)
+    tests = config.tasks or model.tasks or _no_tasks(model)
+    learners = any(method.trains() for method in methods.values())
+    learn_on = {name: _learn_on(name, config.train_on, task_registry, learners=learners) for name in tests}
+    names = {*tests, *(target.task for target in learn_on.values() if learners)}
+    _refuse_leaks(tests, learn_on)
+    if config.limit is not None and config.limit < 1:
+        raise UserError(f"--limit: expected at least 1, got {config.limit}.")
+    if config.token_budget < 1:
+        raise UserError(f"--token-budget: expected at least 1, got {config.token_budget}.")
+    return Chosen(
+        model=model,
+        preset=preset,
+        protocol=protocol,
+        methods=methods,
+        tasks={name: task_registry.get(name) for name in sorted(names)},
+        tests=tuple(tests),
+        learn_on=learn_on,
+        cache=config.cache or cache_folder(),
+        deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
+        unusual={"dtype": config.dtype} if config.dtype else {},
+        notes=[*method_registry.notes],
+    )
+
+
+def cache_folder() -> Path:
+    """`$CONFBENCH_CACHE`, else the user's cache folder."""
+    named = os.environ.get("CONFBENCH_CACHE")
+    return Path(named) if named else Path(platformdirs.user_cache_dir("confbench"))
+
+
+def _method_classes(
+    names: Sequence[str], known: registry.Registry[ConfidenceMethod]
+) -> dict[str, type[ConfidenceMethod]]:
+    wanted = list(known.names()) if "all" in names else list(dict.fromkeys(names))
+    if not wanted:
+        raise UserError("No method was named: --method NAME[,NAME] or --method all. See: bench list methods.")
+    return {name: known.get(name) for name in wanted}
+
+
+def _no_tasks(model: ModelSpec) -> tuple[str, ...]:
+    raise UserError(f"Model {model.name!r} has no default tasks: name one with --task. See: bench list tasks.")
+
+
+def _learn_on(test: str, asked: str | None, known: registry.Registry[Task], *, learners: bool) -> LearnOn:
+    task = known.get(test)
+    if asked is None:
+        target = LearnOn(task.train_on or test)
+        if learners and target.task not in known.names():
+            raise UserError(
+                f"Task {test!r} learns on {target.task!r}, which is not registered here. Name a task with a train"
+                " split: --train-on TASK[:SPLIT], for example --train-on atlas-choice."
+            )
+        return target
+    name, _, split = asked.partition(":")
+    if split and split not in SPLITS:
+        raise UserError(f"--train-on {asked}: expected a split of {', '.join(SPLITS)}, got {split!r}.")
+    learned = known.get(name)
+    if learned.format is not task.format:
+        raise UserError(
+            f"--train-on {name}: its format is {learned.format.value}, that of {test} is {task.format.value};"
+            " methods must learn on the format that they are tested on."
+        )
+    return LearnOn(name, split or "train")
+
+
+def _refuse_leaks(tests: Sequence[str], learn_on: Mapping[str, LearnOn]) -> None:
+    for test, target in learn_on.items():
+        if target.split == "test" and target.task in tests:
+            raise UserError(f"--train-on {target}: methods would learn the labels that {test} tests them on.")
+
+
+# --- presets and overrides --------------------------------------------------------------------------------------------
+
+
+def _parse_overrides(overrides: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, str]]:
+    parsed: dict[str, dict[str, str]] = {}
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        owner, dot, key = name.rpartition(".")
+        if not equals or not key:
+            raise UserError(f"--set {text}: expected METHOD.FIELD=VALUE.")
+        if not dot:
+            if len(methods) != 1:
+                raise UserError(f"--set {text}: with several methods, say which one: --set METHOD.{key}={value}.")
+            owner = methods[0]
+        if owner not in (*methods, "protocol"):
+            raise UserError(f"--set {text}: {owner!r} is no chosen method ({', '.join(methods)}, or protocol).")
+        parsed.setdefault(owner, {})[key] = value
+    return parsed
+
+
+def _protocol(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, dict[str, object]]:
+    if preset not in PRESETS:
+        near = difflib.get_close_matches(preset, PRESETS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UserError(f"Unknown preset {preset!r}: expected one of {', '.join(PRESETS)}.{hint}")
+    protocol = PRESETS[preset]
+    defaults = {key: value for key, value in vars(protocol).items() if key != "preset"}
+    changes = {key: _typed("protocol", key, text, defaults) for key, text in overrides.items()}
+    plain = {key: value.value if isinstance(value, enum.Enum) else value for key, value in changes.items()}
+    return replace(protocol, **changes), plain
+
+
+def _instances(
+    classes: Mapping[str, type[ConfidenceMethod]], preset: str, overrides: Mapping[str, Mapping[str, str]]
+) -> tuple[dict[str, ConfidenceMethod], dict[str, Mapping[str, object]]]:
+    methods: dict[str, ConfidenceMethod] = {}
+    changes: dict[str, Mapping[str, object]] = {}
+    for name, cls in classes.items():
+        if cls.presets and preset not in cls.presets:
+            raise UserError(f"Method {name!r} has no preset {preset!r}: expected one of {', '.join(cls.presets)}.")
+        method = cls(**cls.presets.get(preset, {}))
+        if name in overrides:
+            defaults = method.params()
+            changes[name] = {key: _typed(name, key, text, defaults) for key, text in overrides[name].items()}
+            method = cls(**{**defaults, **changes[name]})
+        methods[name] = method
+    return methods, changes
+
+
+def _typed(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
+    """The override's text as the type of the field's default."""
+    if key not in defaults:
+        near = difflib.get_close_matches(key, defaults, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UserError(f"{owner} has no field {key!r}: expected one of {', '.join(defaults) or 'none'}.{hint}")
+    default = defaults[key]
+    try:
+        return _parse(text, default)
+    except (ValueError, KeyError) as error:
+        raise UserError(f"--set {owner}.{key}={text}: expected {_expected(default)}, got {text!r}.") from error
+
+
+def _parse(text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        return {"true": True, "false": False}[text.lower()]
+    if default is None:
+        return None if text.lower() == "none" else text
+    if isinstance(default, enum.Enum | int | float | str):
+        return type(default)(text)
+    raise ValueError(text)
+
+
+def _expected(default: Any) -> str:
+    if isinstance(default, enum.Enum):
+        return "one of " + ", ".join(str(member.value) for member in type(default))
+    return "true or false" if isinstance(default, bool) else f"a value of type {type(default).__name__}"
+
+
+def source_digest(plugin: type) -> str:
+    """Digest of a plugin's source, so that what an older version learned is never taken for what this one would.
+
+    That is its file, and for a member of a package every Python file of the package.
+    """
+    path = Path(inspect.getfile(plugin))
+    depth = plugin.__module__.count(".")
+    if path.name == "__init__.py":
+        depth += 1
+    files = sorted(path.parents[depth - 1].rglob("*.py")) if depth else [path]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,258 @@
+"""The command line: parsing only; each command calls one function and prints what it gives.
+
+Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can mend it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from bench.errors import ContractError, UserError
+
+app = typer.Typer(
+    name="bench",
+    help="Compare confidence methods for LLMs: same model, same answers, same questions.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class TableFormat(StrEnum):
+    """How `bench table` prints."""
+
+    TERMINAL = "terminal"
+    MD = "md"
+    CSV = "csv"
+    TEX = "tex"
+    JSON = "json"
+
+
+Plugins = Annotated[
+    list[Path] | None, typer.Option("--plugin", help="A .py file with methods or tasks; it is executed.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."),
+]
+
+
+@app.command()
+def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    method: Annotated[list[str], typer.Option(help="Names, separated by commas, or all.")],
+    model: Annotated[str, typer.Option(help="Alias (bench list models), Hub id, or folder.")],
+    task: Annotated[list[str] | None, typer.Option(help="Task; may be repeated. Default: the model's own.")] = None,
+    train_on: Annotated[str | None, typer.Option(help="TASK[:SPLIT] that methods learn on.")] = None,
+    preset: Annotated[str | None, typer.Option(help="paper, refcode, fixed or demo. Default: the model's own.")] = None,
+    seed: Annotated[int, typer.Option(help="Of fits, hold-out splits and sampling.")] = 0,
+    limit: Annotated[int | None, typer.Option(help="Test questions at most; such results are partial.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="METHOD.FIELD=VALUE or protocol.FIELD=VALUE.")] = None,
+    data_dir: DataDir = None,
+    plugin: Plugins = None,
+    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu. Default: the best there is.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    token_budget: Annotated[int, typer.Option(help="Tokens of one forward pass.")] = 1024,
+    out: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+    *,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run methods on a model over tasks, score them, write the results, print the table."""
+    from bench.progress import Bars, Lines
+    from bench.run import RunConfig
+    from bench.run import run as run_methods
+
+    config = RunConfig(
+        methods=_names(method),
+        model=model,
+        tasks=_names(task or []),
+        train_on=train_on,
+        preset=preset,
+        seed=seed,
+        limit=limit,
+        overrides=tuple(set_ or ()),
+        data_dir=data_dir,
+        plugins=tuple(plugin or ()),
+        device=device,
+        dtype=dtype,
+        token_budget=token_budget,
+        out=out,
+        trust_remote_code=trust_remote_code,
+        dry_run=dry_run,
+    )
+    report = run_methods(config, Bars() if sys.stderr.isatty() else Lines(sys.stderr))
+    if as_json:
+        from bench.results import to_json
+
+        rows = [json.loads(to_json(row)) for row in report.rows]
+        _print_json({"plan": report.plan, "rows": rows, "paths": list(map(str, report.paths)), "notes": report.notes})
+    elif report.rows:
+        from bench.report import tables
+
+        tables.print_terminal(tables.build(report.rows, deviations=True, partial=True), _console())
+        for path in report.paths:
+            _console().print(Text(f"wrote {path}"), soft_wrap=True)
+        for note in report.notes:
+            _console(stderr=True).print(Text(f"note: {note}"))
+    raise typer.Exit(1 if report.failed else 0)
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str, typer.Argument(help="methods, models or tasks.")],
+    plugin: Plugins = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List what can be named on the command line."""
+    from bench.describe import listing
+
+    lines = listing(kind, plugin or ())
+    if as_json:
+        _print_json(lines)
+    else:
+        _console().print(_listed(lines))
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A method, a task, a model, or protocol.")],
+    example: Annotated[
+        int | None, typer.Option(help="Of a task: print the whole prompt of this test question.")
+    ] = None,
+    data_dir: DataDir = None,
+    plugin: Plugins = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show a method's constants, a task's card or a prompt, a model's origin."""
+    from bench import describe
+
+    if example is not None:
+        said = describe.example(name, example, data_dir, plugin or ())
+    else:
+        said = describe.shown(name, plugin or ())
+    if as_json:
+        _print_json(said)
+    elif example is not None:
+        for role, text in said.items():
+            _console().print(Text(f"[{role}]\n{text}\n"), soft_wrap=True)
+    else:
+        _console().print(_fields(said))
+
+
+@app.command()
+def table(
+    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+    format_: Annotated[TableFormat, typer.Option("--format", help="How to print.")] = TableFormat.TERMINAL,
+    preset: Annotated[str | None, typer.Option(help="Show this preset only.")] = None,
+    *,
+    partial: Annotated[bool, typer.Option("--partial", help="Also show runs with --limit.")] = False,
+    deviations: Annotated[bool, typer.Option("--deviations", help="Also show runs with --set.")] = False,
+) -> None:
+    """Print the comparison from result files."""
+    from bench.report import tables
+    from bench.results import read_all
+
+    built = tables.build(read_all(results), preset=preset, partial=partial, deviations=deviations)
+    if format_ is TableFormat.TERMINAL:
+        tables.print_terminal(built, _console())
+    else:
+        sys.stdout.write(tables.render(built, format_.value))
+
+
+@app.command()
+def check(
+    target: Annotated[str, typer.Argument(help="A .py file with methods or tasks, or a registered name.")],
+    data_dir: DataDir = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Check that a method or a task keeps the rules of the contract."""
+    from bench.sources import open_source
+    from bench.testing import check_plugin
+
+    found = check_plugin(target, open_source(data_dir) if data_dir else None)
+    if as_json:
+        _print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in found])
+    else:
+        for result in found:
+            mark = Text("ok    ", style="green") if result.ok else Text("FAILED", style="red")
+            _console().print(mark, Text(result.name), Text(result.message, style="dim"), soft_wrap=True)
+        _console().print(f"{sum(r.ok for r in found)} of {len(found)} checks passed")
+    raise typer.Exit(0 if all(result.ok for result in found) else 1)
+
+
+def _names(options: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for option in options for name in option.split(",") if name.strip())
+
+
+def _console(*, stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def _listed(lines: Sequence[Mapping[str, Any]]) -> RichTable:
+    columns = list(dict.fromkeys(key for line in lines for key in line))
+    grid = RichTable(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for line in lines:
+        grid.add_row(*(Text(str(line.get(column, ""))) for column in columns))
+    return grid
+
+
+def _fields(record: Mapping[str, Any]) -> RichTable:
+    """A record as lines `name  value`; the presets of a method side by side."""
+    grid = RichTable(box=None, pad_edge=False, show_header=False)
+    for key, value in record.items():
+        if key == "presets":
+            grid.add_row(Text("presets", style="bold"), _side_by_side(value))
+        else:
+            grid.add_row(Text(key, style="bold"), Text(_plain(value)))
+    return grid
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "\n".join(f"{key}: {item}" for key, item in value.items())
+    return "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _side_by_side(presets: Mapping[str, Mapping[str, Any]]) -> RichTable:
+    grid = RichTable(box=None, pad_edge=False, header_style="bold")
+    for column in ("", *presets):
+        grid.add_column(column)
+    for name in dict.fromkeys(key for preset in presets.values() for key in preset):
+        grid.add_row(name, *(Text(str(preset.get(name, ""))) for preset in presets.values()))
+    return grid
+
+
+def main() -> None:
+    """Entry point: user errors become one sentence on stderr and exit code 2."""
+    try:
+        app()
+    except (UserError, ContractError) as error:
+        _console(stderr=True).print(Text(f"bench: {error}"), soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _console(stderr=True).print("bench: interrupted; what was finished is stored, run the same command to go on")
+        sys.exit(130)

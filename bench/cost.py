@@ -1,0 +1,75 @@
+"""What the numbers cost: token positions per stage against the least possible, and memory (architecture.md §12)."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import At, Hidden, QueryLogits
+from bench.records import StageCost
+
+if TYPE_CHECKING:
+    from bench.reading import Reader, Reading
+
+Ids = npt.NDArray[np.int32]
+
+
+def costs_of(readings: Sequence[Reading], reader: Reader) -> dict[str, StageCost]:
+    """Token positions that were fed to make these readings, as recorded when each was computed, and the floor.
+
+    The floor of a stage is the number of distinct prefixes, over all readings together, that it adds to the stages
+    before it; `answers` reads what generating reads, `query` what the planned signals read beyond that.
+    """
+    fed = {"answers": np.zeros(2, dtype=np.int64), "query": np.zeros(2, dtype=np.int64)}
+    for reading in readings:
+        for shard in reading.bundles:
+            for entry in shard:
+                for stage, cost in entry.manifest["costs"].items():
+                    fed[stage] += [cost["forward_tokens"], cost["padded_tokens"]]
+    floors = floor_of(readings, reader)
+    return {stage: StageCost(int(f), int(p), floors[stage]) for stage, (f, p) in fed.items()}
+
+
+def floor_of(readings: Sequence[Reading], reader: Reader) -> dict[str, int]:
+    """Stage -> distinct prefixes that must be read, whatever the order of work."""
+    from bench.backbone.prefix import PrefixTree
+
+    tree = PrefixTree()
+    generated = sum(tree.add(ids) for reading in readings for ids in _generated(reading, reader))
+    queried = sum(tree.add(ids) for reading in readings for ids in _queried(reading, reader))
+    return {"answers": generated, "query": queried}
+
+
+def _generated(reading: Reading, reader: Reader) -> Iterator[Ids]:
+    """What generating reads: an answer's last token is chosen, not read, where the length limit ended it."""
+    limit = reader.asking(reading).max_new_tokens
+    for prompt, answer in reading.pairs():
+        yield np.concatenate([prompt, answer if len(answer) < limit else answer[:-1]])
+
+
+def _queried(reading: Reading, reader: Reader) -> Iterator[Ids]:
+    """What the planned signals read."""
+    hidden = {s.at for s in reading.signals if isinstance(s, Hidden)}
+    to_query = any(isinstance(s, QueryLogits) for s in reading.signals)
+    to_end = to_query or At.ANSWER_END in hidden
+    if not to_end and At.ANSWER_PREDICTING not in hidden:
+        return
+    suffix = reader.asking(reading).suffix if to_query else np.zeros(0, dtype=np.int32)
+    for prompt, answer in reading.pairs():
+        if len(answer):
+            yield np.concatenate([prompt, answer if to_end else answer[:-1], suffix])
+
+
+def peak_memory_mb(device: str) -> float:
+    """Largest memory so far in MiB: of the accelerator where there is one, else of the process."""
+    if device.startswith("cuda"):
+        import torch
+
+        return float(torch.cuda.max_memory_allocated()) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak) / (2**20 if sys.platform == "darwin" else 2**10)

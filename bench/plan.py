@@ -1,0 +1,111 @@
+"""Needs of all chosen methods -> the ordered steps of a run, each reading once what several methods want."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+
+from bench.api import ConfidenceMethod, Signal, Split, TokenIds, Unembedding
+
+FREE = (TokenIds, Unembedding)
+"""Signals that cost no forward pass: ids are stored with the answers, the head is the model's own."""
+
+
+@dataclass(frozen=True, order=True)
+class Where:
+    """A split of a task."""
+
+    task: str
+    split: Split
+
+    def __str__(self) -> str:
+        return f"{self.task}/{self.split}"
+
+
+@dataclass(frozen=True)
+class LearnOn:
+    """Where methods learn."""
+
+    task: str
+    split: Split = "train"
+    """Instead of the train split; a method that learns on validation keeps to validation."""
+
+    def __str__(self) -> str:
+        return f"{self.task}:{self.split}"
+
+    def where(self, method: ConfidenceMethod) -> Where:
+        """The split that this method learns from."""
+        return Where(self.task, self.split if method.fit_on == "train" else method.fit_on)
+
+
+@dataclass(frozen=True)
+class Read:
+    """Answer the questions of a split and measure these signals, in one pass where nothing is stored yet."""
+
+    where: Where
+    signals: frozenset[Signal]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Let a method learn from a split."""
+
+    method: str
+    where: Where
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Let a method say how sure it is of the answers of a split."""
+
+    method: str
+    where: Where
+
+
+Step = Read | Fit | Predict
+
+
+def plan(
+    methods: Mapping[str, ConfidenceMethod], tests: Sequence[Where], learn_on: Mapping[str, LearnOn]
+) -> list[Step]:
+    """The steps of a run, in an order in which everything is there before it is needed.
+
+    Args:
+        methods: name -> method.
+        tests: what is predicted.
+        learn_on: test task -> where methods learn.
+    """
+    needed = signals_needed(methods, tests, learn_on)
+    graph: TopologicalSorter[Step] = TopologicalSorter()
+    for where, signals in sorted(needed.items()):
+        graph.add(Read(where, signals))
+    for name, method in methods.items():
+        for test in tests:
+            before: list[Step] = [Read(test, needed[test])]
+            if method.trains():
+                source = learn_on[test.task].where(method)
+                fit = Fit(name, source)
+                graph.add(fit, Read(source, needed[source]))
+                before.append(fit)
+            graph.add(Predict(name, test), *before)
+    return list(graph.static_order())
+
+
+def signals_needed(
+    methods: Mapping[str, ConfidenceMethod], tests: Sequence[Where], learn_on: Mapping[str, LearnOn]
+) -> dict[Where, frozenset[Signal]]:
+    """Split -> the signals that are read from the backbone, over all methods."""
+    needed: dict[Where, frozenset[Signal]] = {test: frozenset() for test in tests}
+    for method in methods.values():
+        for test in tests:
+            needed[test] |= paid(method.needs.predict)
+            if method.trains():
+                source = learn_on[test.task].where(method)
+                needed[source] = needed.get(source, frozenset()) | paid(method.needs.fit)
+    return needed
+
+
+def paid(signals: frozenset[Signal]) -> frozenset[Signal]:
+    """Those that need a forward pass."""
+    return frozenset(signal for signal in signals if not isinstance(signal, FREE))

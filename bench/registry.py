@@ -1,0 +1,292 @@
+"""Finds every method and task: entry points of the built-ins and of other packages, and files given with `--plugin`.
+
+One generic `Registry` serves both kinds. Nothing here imports torch or transformers; plugins import them late.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from bench import api
+from bench.api import ConfidenceMethod, ContractError, Declaration, Task, UserError
+
+DISTRIBUTION = "confbench"
+BUILT_IN = "built-in"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What tells methods from tasks when they are loaded."""
+
+    word: str
+    """As in `Unknown method ...` and in `Declaration.kind`."""
+    base: type
+    required: tuple[str, ...]
+    """Class attributes that a plugin of this kind must set."""
+
+    @property
+    def group(self) -> str:
+        """Entry-point group."""
+        return f"{DISTRIBUTION}.{self.word}s"
+
+
+METHOD = Kind("method", ConfidenceMethod, ("reference", "needs"))
+TASK = Kind("task", Task, ("format", "card", "style"))
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """One registered class, or a plugin that could not be loaded."""
+
+    name: str
+    """The name on the command line; of a broken plugin, that of its entry point."""
+    plugin: type[T] | None
+    """None where it is broken."""
+    module: str
+    origin: str
+    """`built-in`, a distribution with its version, or the path given with `--plugin`."""
+    error: str = ""
+    """Why it is broken."""
+
+
+class Registry(Generic[T]):
+    """Name -> class; does not change once it is loaded."""
+
+    def __init__(self, kind: Kind, entries: Iterable[Entry[T]], notes: Sequence[str] = ()) -> None:
+        self._kind = kind
+        self._usable: dict[str, Entry[T]] = {}
+        broken: list[Entry[T]] = []
+        for entry in entries:
+            if entry.plugin is None:
+                broken.append(entry)
+            else:
+                self._add(entry)
+        self._broken = tuple(broken)
+        self.notes = tuple(notes)
+        """What the user should be told once, e.g. that a plugin file was executed."""
+
+    def _add(self, entry: Entry[T]) -> None:
+        other = self._usable.get(entry.name)
+        if other is not None:
+            raise UserError(
+                f"Two {self._kind.word}s are called {entry.name!r}:"
+                f" one in {other.module} ({other.origin}), one in {entry.module} ({entry.origin}); rename one"
+            )
+        self._usable[entry.name] = entry
+
+    def names(self) -> tuple[str, ...]:
+        """The usable names, sorted."""
+        return tuple(sorted(self._usable))
+
+    def entries(self) -> tuple[Entry[T], ...]:
+        """All entries: the usable ones by name, then the broken ones."""
+        return (*(self._usable[name] for name in self.names()), *self._broken)
+
+    def get(self, name: str) -> type[T]:
+        """The class registered under this name.
+
+        Raises:
+            UserError: nothing has this name, or what has it is broken.
+        """
+        entry = self._usable.get(name)
+        if entry is None or entry.plugin is None:
+            raise UserError(self._why_unknown(name))
+        return entry.plugin
+
+    def _why_unknown(self, name: str) -> str:
+        for entry in self._broken:
+            if entry.name == name:
+                return f"{self._kind.word.capitalize()} {name!r} of {entry.origin} is broken: {entry.error}"
+        close = difflib.get_close_matches(name, self.names(), n=1)
+        meant = f" Did you mean {close[0]!r}?" if close else ""
+        broken = f" Broken plugins: {', '.join(entry.name for entry in self._broken)}." if self._broken else ""
+        known = ", ".join(self.names()) or "none"
+        return f"Unknown {self._kind.word} {name!r}.{meant} Known: {known}.{broken} See: bench list {self._kind.word}s"
+
+
+def methods(plugins: Sequence[Path] = ()) -> Registry[ConfidenceMethod]:
+    """All methods: built-in, installed, and from these files.
+
+    Raises:
+        UserError: a plugin file can't be used, two plugins share a name, another `methods` or `tasks` shadows ours,
+            or the package is not installed.
+        ContractError: a built-in breaks a rule.
+    """
+    return _load(METHOD, plugins)
+
+
+def tasks(plugins: Sequence[Path] = ()) -> Registry[Task]:
+    """All tasks; otherwise as `methods`."""
+    return _load(TASK, plugins)
+
+
+def _load(kind: Kind, plugins: Sequence[Path]) -> Registry[Any]:
+    for each in (METHOD, TASK):
+        _refuse_intruders(each)
+    entries: list[Entry[Any]] = []
+    for point in sorted(importlib.metadata.entry_points(group=kind.group), key=lambda p: (not _is_ours(p), p.name)):
+        entries.extend(_from_entry_point(kind, point))
+    notes: list[str] = []
+    for path in plugins:
+        entries.extend(_from_file(kind, path))
+        notes.append(f"--plugin {path}: the code in this file was run")
+    return Registry(kind, entries, notes)
+
+
+# --- entry points -----------------------------------------------------------------------------------------------------
+
+
+def _is_ours(point: importlib.metadata.EntryPoint) -> bool:
+    return point.dist is not None and point.dist.name == DISTRIBUTION
+
+
+def _refuse_intruders(kind: Kind) -> None:
+    """Plain import names have a price: a foreign `tasks.py` earlier on `sys.path` would be taken for ours."""
+    ours = [point for point in importlib.metadata.entry_points(group=kind.group) if _is_ours(point)]
+    if not ours:
+        raise UserError(
+            f"Expected the package {DISTRIBUTION} to be installed, but no built-in {kind.word}s are registered;"
+            " run: pip install -e ."
+        )
+    home = Path(inspect.getfile(api)).resolve().parents[1]
+    for point in ours:
+        spec = importlib.util.find_spec(point.module)
+        came_from = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+        if came_from != home / point.module / "__init__.py":
+            raise UserError(
+                f"Expected the folder `{point.module}` beside `bench` in {home},"
+                f" but Python finds {came_from or 'nothing'} under that name;"
+                " rename or uninstall that one, or start from another folder"
+            )
+
+
+def _from_entry_point(kind: Kind, point: importlib.metadata.EntryPoint) -> list[Entry[Any]]:
+    if _is_ours(point):
+        return list(_entries_of(kind, point.module, _import_all(point.module), BUILT_IN))
+    origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+    try:
+        return list(_entries_of(kind, point.module, _import_all(point.module), origin))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever another package raises, ours must go on)
+        return [Entry(point.name, None, point.module, origin, _said(error))]
+
+
+def _import_all(name: str) -> list[str]:
+    """Import a module and, of a package, the public children too; returns the names of these children."""
+    module = _import(name)
+    children = pkgutil.iter_modules(getattr(module, "__path__", ()))
+    public = [f"{name}.{child.name}" for child in children if not child.name.startswith("_")]
+    for child in public:
+        _import(child)
+    return public
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        _forget(name)
+        raise ContractError(f"{name} can't be imported: {_said(error)}") from error
+
+
+def _entries_of(kind: Kind, module: str, children: Sequence[str], origin: str) -> Iterator[Entry[Any]]:
+    declared = [d for d in _declared_in(module) if d.kind == kind.word]
+    for part in children or [module]:
+        if not any(_is_within(d.module, part) for d in declared):
+            raise ContractError(
+                f"{part} registers no {kind.word}; decorate a class with @{kind.word}(...),"
+                " or start the file's name with an underscore"
+            )
+    for declaration in declared:
+        _check(kind, declaration)
+        yield Entry(declaration.name, declaration.plugin, declaration.module, origin)
+
+
+def _is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def _declared_in(module: str) -> list[Declaration]:
+    # by name and not "new since the import": the module may have been imported before, by a test or another registry
+    return [d for d in api.DECLARED if _is_within(d.module, module)]
+
+
+def _forget(module: str) -> None:
+    """Drop what a module declared before it failed, so that a second try does not see it twice."""
+    api.DECLARED[:] = [d for d in api.DECLARED if d.module != module]
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, ContractError | UserError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _check(kind: Kind, declaration: Declaration) -> None:
+    plugin, name = declaration.plugin, declaration.name
+    who = f"{kind.word} {name!r} in {declaration.module}"
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name == "all":
+        # the name becomes a file name, and "all" means every method on the command line
+        raise ContractError(f"{who}: expected a name of lower-case words joined by '-', other than 'all'")
+    if not (isinstance(plugin, type) and issubclass(plugin, kind.base)):
+        raise ContractError(f"{who}: expected a subclass of {kind.base.__name__}, got {plugin!r}")
+    if vars(plugin)["name"] != name:
+        raise ContractError(
+            f"{who}: the class is also registered as {vars(plugin)['name']!r}; make a subclass for each"
+        )
+    missing = sorted(getattr(plugin, "__abstractmethods__", ())) + [a for a in kind.required if not hasattr(plugin, a)]
+    if missing:
+        raise ContractError(f"{who}: {plugin.__name__} lacks {', '.join(missing)}")
+
+
+# --- plugin files -----------------------------------------------------------------------------------------------------
+
+
+def _from_file(kind: Kind, path: Path) -> list[Entry[Any]]:
+    module = _run_file(path)
+    declared = _declared_in(module)
+    if not declared:
+        raise UserError(f"{path} registers nothing; decorate a class with @method(...) or @task(...) from bench.api")
+    if not any(d.kind == kind.word for d in declared):
+        return []  # a file of tasks, while methods are loaded, or the other way round
+    try:
+        return list(_entries_of(kind, module, (), str(path)))
+    except ContractError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _run_file(path: Path) -> str:
+    """Execute a plugin file once per content; returns the name under which it stands in `sys.modules`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"Expected a Python file at {path}, given with --plugin: {error.strerror}") from error
+    digest = hashlib.sha256(str(path.resolve()).encode() + content).hexdigest()[:12]
+    name = f"{DISTRIBUTION}_plugin_{path.stem}_{digest}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"Expected a file ending in .py after --plugin, got {path}")
+    if name not in sys.modules:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # before it runs: dataclasses look their module up here
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            _forget(name)
+            raise UserError(f"{path} can't be imported: {_said(error)}") from error
+    return name

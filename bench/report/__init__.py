@@ -1,0 +1,1 @@
+"""Results -> tables; a pure function of result rows that never runs a model."""

@@ -1,0 +1,139 @@
+"""Content-addressed folders on disk: a key says what is inside, the manifest comes last, the bytes are checked.
+
+Layout: `<root>/<kind>/<key[:2]>/<key>/` with `manifest.json` and the files that it names by SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.errors import UserError
+
+MANIFEST = "manifest.json"
+
+
+def key_of(fields: Mapping[str, Any]) -> str:
+    """SHA-256 of the fields as canonical JSON: equal fields, equal key, on every machine."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A complete, verified folder of the store."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+
+@dataclass
+class Store:
+    """Where answers, signals and fitted methods are kept between runs."""
+
+    root: Path
+    notes: list[str] = field(default_factory=list)
+    """What was found damaged and is computed again, for the user to read."""
+
+    def __post_init__(self) -> None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            (self.root / ".writable").write_text("", encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"The cache folder can't be written: {error.strerror}. Set CONFBENCH_CACHE to a folder that can."
+            ) from error
+        self._sweep()
+
+    def get(self, kind: str, key: str) -> Entry | None:
+        """The entry, if it is there and whole; a damaged one is removed and noted."""
+        folder = self._folder(kind, key)
+        if not folder.exists():
+            return None
+        problem = None
+        try:
+            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            problem = self._damage(folder, manifest)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            problem, manifest = f"unreadable manifest ({type(error).__name__})", {}
+        if problem is None:
+            return Entry(folder, manifest)
+        shutil.rmtree(folder, ignore_errors=True)
+        self.notes.append(f"cache entry {kind}/{key[:12]} was damaged ({problem}); it is computed again")
+        return None
+
+    def entries(self, kind: str) -> list[Entry]:
+        """All whole entries of a kind, by key."""
+        keys = sorted(path.name for path in (self.root / kind).glob("??/*") if path.is_dir())
+        return [entry for key in keys if (entry := self.get(kind, key)) is not None]
+
+    @staticmethod
+    def _damage(folder: Path, manifest: Mapping[str, Any]) -> str | None:
+        for name, digest in manifest["files"].items():
+            path = folder / Path(name).name
+            if not path.is_file():
+                return f"{name} is missing"
+            if digest_file(path) != digest:
+                return f"{name} was altered or cut short"
+        return None
+
+    def put(self, kind: str, key: str, fields: Mapping[str, Any], write: Callable[[Path], None], **extra: Any) -> Entry:
+        """Let `write` fill a folder, then make it appear at once under the key, with its manifest.
+
+        Args:
+            kind: the part of the store, e.g. `answers`.
+            key: `key_of(fields)`.
+            fields: what the key was made of, and readable notes; they go into the manifest.
+            write: writes the files into the folder it is given.
+            **extra: further manifest entries that are no part of the key.
+        """
+        temporary = Path(tempfile.mkdtemp(prefix=f"tmp-{os.getpid()}-", dir=self.root))
+        try:
+            write(temporary)
+            files = {path.name: digest_file(path) for path in sorted(temporary.iterdir())}
+            manifest = {"kind": kind, "key": key, "fields": dict(fields), "files": files, **extra}
+            (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
+            folder = self._folder(kind, key)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.rename(folder)
+        except OSError as error:
+            raise UserError(
+                f"The cache could not be written: {error.strerror or error}. Free some disk space, or set"
+                " CONFBENCH_CACHE to another folder."
+            ) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return Entry(folder, manifest)
+
+    def _folder(self, kind: str, key: str) -> Path:
+        return self.root / kind / key[:2] / key
+
+    def _sweep(self) -> None:
+        """Remove what processes that are gone left half-written."""
+        for path in self.root.glob("tmp-*"):
+            pid = path.name.split("-")[1]
+            if pid.isdigit() and not _alive(int(pid)):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,129 @@
+"""The contract as checks that anyone can run on a method or a task: one small function for each rule.
+
+With pytest::
+
+    @pytest.mark.parametrize(("make", "check"), list(checks_for(Margin)))
+    def test_contract(make, check):
+        check(make)
+
+or, without it, `bench check margin.py`. Methods see synthetic signals with a planted truth and are trained with the
+settings of `SMALL`. A method that may break a rule says so in `expected_failures`, by the check's name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from bench import registry
+from bench.api import (
+    ChoiceLogits,
+    ConfidenceMethod,
+    ContractError,
+    Format,
+    RunFacts,
+    Source,
+    Split,
+    Task,
+    TaskCard,
+    UserError,
+)
+from bench.testing.check import SMALL, Check, MakeMethod, MakeTask
+from bench.testing.method_checks import METHOD_CHECKS, METHOD_DATA_CHECKS, TRAIN
+from bench.testing.synthetic import MODEL, planted
+from bench.testing.task_checks import TASK_CHECKS, TASK_ROW_CHECKS
+
+__all__ = ["SMALL", "Check", "CheckResult", "MakeMethod", "MakeTask", "check_plugin", "checks_for", "planted"]
+
+
+class CheckResult(NamedTuple):
+    """What `bench check` shows in one line."""
+
+    name: str
+    """Plugin, format or nothing, and rule."""
+    ok: bool
+    message: str
+    """Empty where it is ok."""
+
+
+Made = tuple[MakeMethod | MakeTask, Check]
+
+
+def checks_for(plugin: type[ConfidenceMethod] | type[Task], source: Source | None = None) -> Iterator[Made]:
+    """All checks that apply to a method or a task, each with what it is to be called with.
+
+    A method's data checks run once for each format that it does not skip. A task that reads from the Hub has its rows
+    checked only where a `source` is given.
+    """
+    if issubclass(plugin, ConfidenceMethod):
+        yield from _method_checks(plugin)
+    else:
+        generated = plugin.card.hub is None
+        bodies = TASK_CHECKS + (TASK_ROW_CHECKS if generated or source is not None else ())
+        make = MakeTask(plugin, source or _NoSource())
+        yield from ((make, Check(body)) for body in bodies)
+
+
+def check_plugin(target: str | Path, source: Source | None = None) -> list[CheckResult]:
+    """Run all checks on what a file registers, or on the built-in or installed plugin of this name.
+
+    Raises:
+        UserError: the file can't be used, or nothing has this name.
+    """
+    return [_result(make, check) for plugin in _plugins(target) for make, check in checks_for(plugin, source)]
+
+
+def _result(make: MakeMethod | MakeTask, check: Check) -> CheckResult:
+    name = f"{make.__name__} {check.__name__}"
+    try:
+        check(make)
+    except AssertionError as error:
+        return CheckResult(name, ok=False, message=str(error))
+    return CheckResult(name, ok=True, message="")
+
+
+def _plugins(target: str | Path) -> list[Any]:
+    path = Path(target)
+    is_file = path.suffix == ".py" or path.is_file()
+    files = [path] if is_file else []
+    entries: list[registry.Entry[Any]] = [*registry.methods(files).entries(), *registry.tasks(files).entries()]
+    if is_file:
+        return [entry.plugin for entry in entries if entry.origin == str(path)]
+    found = [entry.plugin for entry in entries if entry.name == str(target) and entry.plugin is not None]
+    if not found:
+        close = difflib.get_close_matches(str(target), [entry.name for entry in entries], n=1)
+        meant = f" Did you mean {close[0]!r}?" if close else ""
+        raise UserError(
+            f"Expected a .py file, or the name of a method or a task, got {str(target)!r}.{meant}"
+            " See: bench list methods, bench list tasks"
+        )
+    return found
+
+
+class _NoSource(Source):
+    """For tasks that make their questions themselves."""
+
+    def rows(self, card: TaskCard, split: Split, columns: Sequence[str]) -> NoReturn:
+        raise ContractError(f"a task without a Hub id read the columns {', '.join(columns)} of {card.folder}/{split}")
+
+
+def _method_checks(plugin: type[ConfidenceMethod]) -> Iterator[Made]:
+    formats = _formats(plugin)
+    for i, fmt in enumerate(formats):
+        make = MakeMethod(plugin, fmt)
+        for body in (METHOD_CHECKS if i == 0 else ()) + METHOD_DATA_CHECKS:
+            name = Check(body).__name__
+            yield make, Check(body, plugin.expected_failures.get(name, ""))
+
+
+def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
+    """Those that the method does not skip; letters have no logits where the question is open."""
+    lettered = any(isinstance(signal, ChoiceLogits) for signal in plugin.needs.fit | plugin.needs.predict)
+    try:
+        method = MakeMethod(plugin)()
+        usable = [f for f in Format if method.skip(RunFacts(MODEL, "planted", f, TRAIN)) is None]
+    except Exception:  # noqa: BLE001  (a check will say what is wrong with it; collecting checks must go on)
+        return [Format.CHOICE]
+    return [f for f in usable if f is Format.CHOICE or not lettered] or [Format.CHOICE]

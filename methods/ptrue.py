@@ -1,0 +1,27 @@
+"""P(True): the probability the model itself gives to "yes" when asked whether its answer is correct.
+
+Kadavath et al., 2022, "Language Models (Mostly) Know What They Know", arXiv:2207.05221; methods.md §2.0 and §2.1. The
+wording of the question and its place in the conversation belong to the harness.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, QueryLogits, method
+
+
+@method("ptrue")
+class PTrue(ConfidenceMethod):
+    """Softmax over the logits of no and yes after the self-check query; learns nothing."""
+
+    reference: ClassVar[str] = "arXiv:2207.05221"
+    needs: ClassVar[Needs] = Needs(predict=frozenset({QueryLogits()}))
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Probability of yes, shape (n,), float64."""
+        logits = batch[QueryLogits()].astype(np.float64)  # (n, 2): no, yes
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(weights[:, 1] / weights.sum(axis=1))

@@ -1,0 +1,292 @@
+"""`Ccps` as a user meets it: presets, learning, saving, edge cases, and its errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import StandardScaler
+
+from bench.api import (
+    At,
+    Batch,
+    Context,
+    ContractError,
+    Format,
+    Hidden,
+    ModelFacts,
+    Of,
+    OutputHead,
+    Ragged,
+    RunFacts,
+    TokenIds,
+    Unembedding,
+    UserError,
+)
+from methods.ccps import Ccps
+from methods.ccps.features import FEATURES, perturbation_features
+from methods.ccps.method import _scaler, _stratified_split
+from methods.ccps.networks import build, train_classifier
+from methods.ccps.paper import DEMO, FIXED, PAPER, PRESETS, REFCODE, Settings
+
+SMALL: dict[str, Any] = {
+    "contrastive_steps": 150,
+    "classifier_steps": 150,
+    "learning_rate": 3e-3,
+    "contrastive_learning_rate": 3e-3,
+    "contrastive_learning_rate_open": 3e-3,
+}
+V, D = 60, 12
+
+
+def batch(n: int, seed: int = 0, *, tokens: int = 1, labels: bool = True) -> Batch:
+    """Answers of a random head; where the state is long, the model is sure, and more often right."""
+    rng = np.random.default_rng(seed)
+    weight = torch.from_numpy(np.random.default_rng(99).normal(size=(V, D)).astype(np.float32))
+    lengths = rng.integers(1, tokens + 1, size=n)
+    sure = rng.random(n)
+    states = [(rng.normal(size=(t, D)) * (0.2 + 2 * s)).astype(np.float32) for t, s in zip(lengths, sure, strict=True)]
+    ids = [(s @ weight.numpy().T).argmax(1) for s in states]
+    columns = {
+        Hidden(1.0, At.ANSWER_PREDICTING): Ragged.of(states),
+        TokenIds(Of.ANSWER): Ragged.of(ids),
+        Unembedding(): OutputHead(weight),
+    }
+    return Batch([str(i) for i in range(n)], columns, rng.random(n) < sure if labels else None)
+
+
+def context(fmt: Format = Format.CHOICE, seed: int = 5) -> Context:
+    return Context(seed=seed, format=fmt)
+
+
+def test_paper_values_are_those_of_the_paper() -> None:
+    """methods.md §2.8, §2.12, column "paper"."""
+    assert (PAPER.radius, PAPER.steps, PAPER.margin) == (20.0, 5, 1.0)
+    assert (PAPER.optimiser, PAPER.weight_decay) == ("adamw", 0.1)
+    assert PAPER.learning_rate == PAPER.contrastive_learning_rate == PAPER.contrastive_learning_rate_open == 1e-4
+    assert PAPER.batch_size == PAPER.contrastive_batch_size == PAPER.contrastive_batch_size_open == 32
+    assert PAPER.contrastive_steps == PAPER.classifier_steps == 5000
+    assert PAPER.contrastive_dropout == PAPER.classifier_dropout == PAPER.classifier_dropout_open == 0
+    assert (PAPER.js, PAPER.eps_flip, PAPER.eps_relative, PAPER.entropy_epsilon) == ("true", "grid", False, 0.0)
+    assert (PAPER.max_tokens, PAPER.pool_mask, PAPER.encoder_channels) == (30, False, (64, 32))
+
+
+def difference(a: Settings, b: Settings) -> dict[str, object]:
+    return {k: v for k, v in dataclasses.asdict(b).items() if v != dataclasses.asdict(a)[k]}
+
+
+def test_presets_differ_from_the_paper_where_the_sources_do() -> None:
+    assert difference(PAPER, FIXED) == {}
+    assert difference(PAPER, REFCODE) == {
+        "js": "ref",
+        "entropy_epsilon": 1e-6,
+        "unflipped_at_test": 0.0,
+        "encoder_channels": (64, 32, 16),
+        "contrastive_dropout": 0.05,
+        "classifier_dropout": 0.1,
+        "classifier_dropout_open": 0.2,
+        "optimiser": "adam",
+        "weight_decay": 0.01,
+        "contrastive_learning_rate_open": 1e-3,
+        "contrastive_batch_size": 64,
+    }
+    rates = dict.fromkeys(("learning_rate", "contrastive_learning_rate", "contrastive_learning_rate_open"), 1e-3)
+    assert difference(FIXED, DEMO) == {**rates, "contrastive_steps": 1000, "classifier_steps": 1000}
+
+
+def test_arguments_are_the_settings_with_fixed_as_default() -> None:
+    parameters = inspect.signature(Ccps).parameters
+    assert {name: p.default for name, p in parameters.items()} == dataclasses.asdict(FIXED)
+    for preset in PRESETS.values():
+        assert Ccps(**preset).params() == dict(preset)  # type: ignore[arg-type]
+        json.dumps(dict(preset))
+
+
+@pytest.mark.parametrize(("fmt", "tokens", "size"), [(Format.CHOICE, 1, 9_542), (Format.OPEN, 5, 21_778)])
+def test_it_learns_and_is_as_large_as_it_says(fmt: Format, tokens: int, size: int) -> None:
+    fitted = Ccps(**SMALL).fit(batch(400, tokens=tokens), context(fmt))
+    test = batch(300, seed=1, tokens=tokens)
+    values = fitted.predict(batch(300, seed=1, tokens=tokens, labels=False))
+    assert values.shape == (300,)
+    assert values.dtype == np.float64
+    assert roc_auc_score(test.correct, values) > 0.7
+    facts = RunFacts(ModelFacts("m", D, V, 2), "t", fmt, 400)
+    assert fitted.n_parameters(facts) == size == sum(w.size for w in fitted.weights_.values())
+    assert 0 < fitted.held_out_loss_ < 2
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("fmt", list(Format))
+def test_every_preset_runs_in_both_formats(preset: str, fmt: Format) -> None:
+    few = {"contrastive_steps": 3, "classifier_steps": 3}
+    fitted = Ccps(**{**PRESETS[preset], **few}).fit(batch(100, tokens=3), context(fmt))  # type: ignore[arg-type]
+    values = fitted.predict(batch(10, seed=1, tokens=3, labels=False))
+    assert ((values >= 0) & (values <= 1)).all()
+
+
+@pytest.mark.parametrize("fmt", list(Format))
+def test_saved_and_loaded_it_answers_the_same(fmt: Format, tmp_path: Path) -> None:
+    fitted = Ccps(**SMALL).fit(batch(80, tokens=4), context(fmt))
+    fitted.save(tmp_path)
+    test = batch(20, seed=2, tokens=4, labels=False)
+    assert np.array_equal(Ccps(**SMALL).load(tmp_path).predict(test), fitted.predict(test))
+
+
+def test_one_answer_does_not_depend_on_the_others() -> None:
+    fitted = Ccps(**SMALL).fit(batch(80), context())
+    test = batch(50, seed=2, labels=False)
+    alone = np.concatenate([fitted.predict(test.take([i])) for i in range(50)])
+    assert fitted.predict(test) == pytest.approx(alone, abs=1e-6)
+
+
+def test_the_seed_decides_and_global_randomness_is_left_alone() -> None:
+    test = batch(20, seed=2, labels=False)
+    settings: dict[str, Any] = {**SMALL, "contrastive_dropout": 0.1}
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = Ccps(**settings).fit(batch(80), context()).predict(test)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    assert np.array_equal(Ccps(**settings).fit(batch(80), context()).predict(test), first)
+    assert not np.array_equal(Ccps(**settings).fit(batch(80), context(seed=6)).predict(test), first)
+
+
+def test_choice_answers_are_read_at_their_first_token() -> None:
+    fitted = Ccps(**SMALL).fit(batch(80), context())
+    long = batch(20, seed=3, tokens=4, labels=False)
+    hidden, ids = long[Hidden(1.0, At.ANSWER_PREDICTING)], long[TokenIds(Of.ANSWER)]
+    columns: dict[Any, Any] = {
+        Hidden(1.0, At.ANSWER_PREDICTING): Ragged.of([hidden[i][:1] for i in range(20)]),
+        TokenIds(Of.ANSWER): Ragged.of([ids[i][:1] for i in range(20)]),
+        Unembedding(): long[Unembedding()],
+    }
+    assert np.array_equal(fitted.predict(long), fitted.predict(Batch(long.ids, columns)))
+
+
+def test_open_answers_are_cut_at_the_limit() -> None:
+    settings = {**SMALL, "max_tokens": 3}
+    fitted = Ccps(**settings).fit(batch(80, tokens=6), context(Format.OPEN))
+    long = batch(20, seed=3, tokens=6, labels=False)
+    hidden, ids = long[Hidden(1.0, At.ANSWER_PREDICTING)], long[TokenIds(Of.ANSWER)]
+    columns: dict[Any, Any] = {
+        Hidden(1.0, At.ANSWER_PREDICTING): Ragged.of([hidden[i][:3] for i in range(20)]),
+        TokenIds(Of.ANSWER): Ragged.of([ids[i][:3] for i in range(20)]),
+        Unembedding(): long[Unembedding()],
+    }
+    assert fitted.predict(long) == pytest.approx(fitted.predict(Batch(long.ids, columns)), abs=1e-6)
+
+
+def test_scaler_is_fitted_on_the_training_rows_only() -> None:
+    train = batch(100)
+    fitted = Ccps(**SMALL).fit(train, context())
+    kept = _stratified_split(train.correct, 0.1, context().rng)
+    features = perturbation_features(
+        torch.tensor(train[Hidden(1.0, At.ANSWER_PREDICTING)].values),
+        torch.tensor(train[TokenIds(Of.ANSWER)].values),
+        train[Unembedding()],
+    )
+    theirs = StandardScaler().fit(features.double().numpy()[kept])
+    assert kept.sum() == 90
+    assert fitted.mean_ == pytest.approx(theirs.mean_, rel=1e-6, abs=1e-9)
+    assert fitted.scale_ == pytest.approx(theirs.scale_, rel=1e-6)
+
+
+def test_constant_columns_are_scaled_by_one() -> None:
+    rows = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)
+    rows[:, 1] = np.sqrt(np.float32(32))  # its computed deviation is not exactly 0
+    _, scale = _scaler(rows)
+    assert scale[1] == 1
+    assert scale[0] == pytest.approx(rows[:, 0].astype(np.float64).std())
+
+
+def test_hold_out_has_the_share_of_each_label() -> None:
+    correct = np.arange(200) < 50
+    kept = _stratified_split(correct, 0.1, np.random.default_rng(0))
+    assert (correct[~kept].sum(), (~correct[~kept]).sum()) == (5, 15)
+    assert not np.array_equal(kept, _stratified_split(correct, 0.1, np.random.default_rng(1)))
+
+
+def test_refcode_gives_unflipped_test_tokens_another_distance() -> None:
+    """The official code turns "never flips" into 20 in training and into 0 at test."""
+    test = batch(60, seed=4, labels=False)
+    fitted = Ccps(**SMALL, radius=2.0).fit(batch(80), context())
+    other = Ccps(**SMALL, radius=2.0, unflipped_at_test=0.0)
+    vars(other).update(fitted.fitted())
+    features = perturbation_features(
+        torch.tensor(test[Hidden(1.0, At.ANSWER_PREDICTING)].values),
+        torch.tensor(test[TokenIds(Of.ANSWER)].values),
+        test[Unembedding()],
+        radius=2.0,
+    )
+    flips = features[:, FEATURES.index("did_argmax_change_from_original_max")].numpy() == 1
+    assert 0 < flips.sum() < 60
+    assert np.array_equal(fitted.predict(test)[flips], other.predict(test)[flips])
+    assert (fitted.predict(test)[~flips] != other.predict(test)[~flips]).all()
+
+
+def test_saved_weights_do_not_move_with_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state dict that is not copied follows the live weights (methods.md §6 #17)."""
+    from methods.ccps import method, networks
+
+    seen: list[networks.Network] = []
+    snapshot = method._snapshot
+    monkeypatch.setattr(method, "_snapshot", lambda network: (seen.append(network), snapshot(network))[1])
+    fitted = Ccps(**SMALL).fit(batch(80), context())
+    before = {name: array.copy() for name, array in fitted.weights_.items()}
+    stage = networks.Stage(3, 8, 0.1, 0.0, "adamw", 0.1)
+    train_classifier(
+        seen[0], networks.Data(torch.randn(20, 75), torch.arange(20) % 2), stage, torch.Generator().manual_seed(0)
+    )
+    live = seen[0].state_dict()
+    assert any(not np.array_equal(live[name].numpy(), before[name]) for name in before)
+    assert all(np.array_equal(fitted.weights_[name], before[name]) for name in before)
+
+
+def test_zero_answers_in_predict_give_zero_values() -> None:
+    fitted = Ccps(**SMALL).fit(batch(80), context())
+    assert fitted.predict(batch(5, labels=False).take([])).shape == (0,)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_one_class_is_a_clear_error(*, right: bool) -> None:
+    train = batch(50)
+    signals = {signal: train[signal] for signal in train.signals}
+    with pytest.raises(UserError, match=f"all 50 training answers are {'right' if right else 'wrong'}.*--limit"):
+        Ccps(**SMALL).fit(Batch(train.ids, signals, np.full(50, right)), context())
+
+
+def test_too_few_rows_are_a_clear_error() -> None:
+    with pytest.raises(UserError, match=r"at least 32 training answers.*got 27 of 30.*--limit"):
+        Ccps(**SMALL).fit(batch(30), context())
+    with pytest.raises(UserError, match="at least 64"):
+        Ccps(**{**SMALL, "contrastive_batch_size": 64}).fit(batch(60), context())
+
+
+def test_overflown_states_are_a_clear_error() -> None:
+    train = batch(50)
+    states = train[Hidden(1.0, At.ANSWER_PREDICTING)]
+    values = states.values.copy()
+    values[3] = np.inf
+    signals = {
+        **{s: train[s] for s in train.signals},
+        Hidden(1.0, At.ANSWER_PREDICTING): Ragged(values, states.offsets),
+    }
+    with pytest.raises(UserError, match="1 of 50 answer tokens.*--dtype"):
+        Ccps(**SMALL).fit(Batch(train.ids, signals, train.correct), context())
+
+
+def test_predict_before_fit_is_a_clear_error() -> None:
+    with pytest.raises(ContractError, match="fit was not called"):
+        Ccps().predict(batch(3, labels=False))
+
+
+def test_the_network_is_the_one_of_the_format() -> None:
+    fitted = Ccps(**SMALL).fit(batch(80, tokens=3), context(Format.OPEN))
+    assert set(fitted.weights_) == set(build(Format.OPEN, 75, (64, 32), pool_mask=False).state_dict())

@@ -1,0 +1,158 @@
+"""The CCPS networks: shapes and sizes, the loss against its formula, draws, and what the padding does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bench.api import Format
+from methods.ccps.networks import (
+    Data,
+    Mlp,
+    Network,
+    Stage,
+    build,
+    draw_batches,
+    n_parameters,
+    train_classifier,
+    train_contrastive,
+)
+
+STAGE = Stage(steps=200, batch_size=16, learning_rate=3e-3, dropout=0.0, optimiser="adamw", weight_decay=0.1)
+
+
+def network(fmt: Format = Format.CHOICE, *, pool_mask: bool = False) -> Network:
+    torch.manual_seed(0)
+    return build(fmt, 75, (64, 32), pool_mask=pool_mask)
+
+
+def data(n: int = 60) -> Data:
+    generator = torch.Generator().manual_seed(1)
+    labels = (torch.arange(n) % 3 == 0).long()
+    return Data(torch.randn(n, 75, generator=generator) + labels[:, None], labels)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "channels", "n_features", "wanted"),
+    [
+        (Format.CHOICE, (64, 32), 75, 9_542),
+        (Format.CHOICE, (64, 32), 63, 8_774),
+        (Format.CHOICE, (64, 32), 12, 5_510),
+        (Format.OPEN, (64, 32), 75, 21_778),
+        (Format.OPEN, (64, 32), 63, 19_474),
+        (Format.OPEN, (64, 32), 12, 9_682),
+        (Format.OPEN, (64, 32, 16), 75, 23_074),
+    ],
+)
+def test_sizes_are_the_published_ones(fmt: Format, channels: tuple[int, ...], n_features: int, wanted: int) -> None:
+    assert n_parameters(fmt, n_features, channels) == wanted
+
+
+def test_choice_network_is_the_product_of_its_layers() -> None:
+    net = network()
+    x = torch.randn(4, 75)
+    y = x
+    for mlp in (net.encoder, net.classifier):
+        assert isinstance(mlp, Mlp)
+        weights = list(mlp.parameters())
+        for i in range(0, len(weights), 2):
+            y = y @ weights[i].T + weights[i + 1]
+            if i + 2 < len(weights):
+                y = torch.where(y > 0, y, y.exp() - 1)
+    torch.testing.assert_close(net(x), y)
+
+
+def test_open_network_pools_over_tokens() -> None:
+    """A token's features reach the maximum whichever place they stand in, away from the edges."""
+    net = network(Format.OPEN)
+    here, there = torch.zeros(1, 30, 75), torch.zeros(1, 30, 75)
+    here[0, 5] = there[0, 17] = torch.randn(75)
+    torch.testing.assert_close(net(here), net(there))
+
+
+def test_padding_takes_part_in_the_pool_unless_masked() -> None:
+    answer = torch.randn(1, 6, 75)
+    short, long = (torch.cat([answer, torch.zeros(1, n, 75)], dim=1) for n in (2, 20))
+    masked = network(Format.OPEN, pool_mask=True)
+    torch.testing.assert_close(masked(short), masked(long))
+    assert not torch.allclose(masked(long), network(Format.OPEN)(long))
+
+
+def test_batches_visit_every_row_once_before_any_twice() -> None:
+    drawn = draw_batches(10, STAGE._replace(steps=5, batch_size=4), torch.Generator().manual_seed(0))
+    assert drawn.shape == (5, 4)
+    assert drawn.flatten().bincount(minlength=10).tolist() == [2] * 10
+    assert drawn.flatten()[:10].sort()[0].tolist() == list(range(10))
+
+
+def hadsell(a: Tensor, b: Tensor, differ: Tensor, margin: float) -> Tensor:
+    distance = ((a - b + 1e-6) ** 2).sum(1).sqrt()
+    y = differ.float()
+    return ((1 - y) * distance**2 + y * torch.relu(margin - distance) ** 2).mean()
+
+
+def test_one_contrastive_step_is_one_step_on_the_formula() -> None:
+    rows, stage = data(20), STAGE._replace(steps=1, optimiser="adam", weight_decay=0.0)
+    ours, theirs = network(), network()
+    train_contrastive(ours, rows, stage, 1.0, torch.Generator().manual_seed(5))
+
+    generator = torch.Generator().manual_seed(5)
+    anchors = torch.randperm(20, generator=generator)[:16]
+    others = [[j for j in range(20) if j != i] for i in anchors.tolist()]
+    picks = torch.randint(19, (1, 16), generator=generator)[0]
+    partners = torch.tensor([row[k] for row, k in zip(others, picks.tolist(), strict=True)])
+    optimiser = torch.optim.Adam(theirs.encoder.parameters(), lr=stage.learning_rate)
+    a, b = theirs.encoder(rows.features[anchors]), theirs.encoder(rows.features[partners])
+    hadsell(a, b, rows.labels[anchors] != rows.labels[partners], 1.0).backward()
+    optimiser.step()
+    for (name, mine), wanted in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        if name != "encoder.layers.3.bias":  # no part in any distance: its gradient is rounding, which Adam scales up
+            torch.testing.assert_close(mine, wanted)
+
+
+def test_stages_pull_labels_apart_and_then_learn_them() -> None:
+    net, rows = network(), data()
+    generator = torch.Generator().manual_seed(2)
+
+    def contrast() -> float:
+        with torch.no_grad():
+            z = net.encoder(rows.features)
+            gaps = torch.cdist(z, z)
+            same = rows.labels[:, None] == rows.labels
+            return float(gaps[~same].mean() / gaps[same].mean())
+
+    before = contrast()
+    classifier = [p.clone() for p in net.classifier.parameters()]
+    train_contrastive(net, rows, STAGE, 1.0, generator)
+    assert contrast() > 2 * before
+    assert all(torch.equal(p, q) for p, q in zip(net.classifier.parameters(), classifier, strict=True))
+    train_classifier(net, rows, STAGE, generator)
+    accuracy = (net(rows.features).argmax(1) == rows.labels).float().mean()
+    assert accuracy == 1
+    assert not net.training
+
+
+@pytest.mark.parametrize(("optimiser", "shrinks"), [("adamw", True), ("adam", False)])
+def test_weight_decay_is_decoupled_only_for_adamw(optimiser: str, *, shrinks: bool) -> None:
+    """A layer with zero gradient: AdamW shrinks it by lr * decay, Adam's L2 moves it by about lr."""
+    net, rows = network(), data(20)
+    rows = rows._replace(features=torch.zeros_like(rows.features))  # no gradient reaches the first weights
+    first = next(iter(net.parameters()))
+    before = first.detach().clone()
+    stage = STAGE._replace(steps=1, optimiser=optimiser, weight_decay=0.5, learning_rate=0.01)
+    train_classifier(net, rows, stage, torch.Generator().manual_seed(0))
+    if shrinks:
+        torch.testing.assert_close(first.detach(), before * (1 - 0.01 * 0.5))
+    else:
+        torch.testing.assert_close(first.detach(), before - 0.01 * before.sign(), rtol=0, atol=1e-4)
+
+
+def test_dropout_acts_in_training_only() -> None:
+    net, rows = network(), data()
+    train_classifier(net, rows, STAGE._replace(steps=2, dropout=0.5), torch.Generator().manual_seed(0))
+    assert torch.equal(net(rows.features), net(rows.features))
+    net.train()
+    assert not torch.equal(net(rows.features), net(rows.features))
+    assert np.isfinite(net(rows.features).detach().numpy()).all()

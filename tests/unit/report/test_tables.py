@@ -1,0 +1,426 @@
+"""Tables from result rows: what stands in them, what is refused, and how each format looks (golden files).
+
+`UPDATE_GOLDEN=1 pytest tests/unit/report` rewrites the golden files; read the diff.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from bench.errors import UserError
+from bench.records import MetricSummary, ResultRow
+from bench.report.tables import COLUMNS, REASON_LENGTH, build, plain, print_terminal, render
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden"
+KINDS = ["terminal", "md", "csv", "tex", "json"]
+
+
+def summaries(values, *, n_undefined=0):
+    """Metrics by name; (mean, std) per column, and a floor."""
+    metrics = {
+        name: MetricSummary(mean, std, mean, n_undefined if name in {"aucpr", "auroc"} else 0)
+        for name, (mean, std) in zip(COLUMNS, values, strict=True)
+    }
+    return {**metrics, "ece_floor": MetricSummary(0.0512, 0.01, 0.02, 0)}
+
+
+def cell(method="ccps", values=((0.08, 0.01), (0.15, 0.02), (0.77, 0.03), (0.88, 0.04), (0.85, 0.05)), **changes):
+    row = ResultRow(
+        method=method,
+        model="tiny",
+        task="atlas-choice",
+        preset="demo",
+        seed=0,
+        protocol="0123456789abcdef",
+        task_version=1,
+        train_on="atlas-choice:train",
+        status="ok",
+        n=1200,
+        n_unparsed=3,
+        n_empty=1,
+        n_shots_dropped=0,
+        llm_accuracy=0.6725,
+        metrics=summaries(values),
+        per_subject={f"subject {k}": {"n": 150.0} for k in range(8)},
+    )
+    return replace(row, **changes)
+
+
+PTRUE_VALUES = ((0.21, 0.02), (0.15, 0.01), (0.7049, 0.03), (0.9312, 0.002), (0.81, 0.05))
+UNKNOWN = dict.fromkeys(("n_unparsed", "n_empty", "n_shots_dropped", "llm_accuracy"))
+
+
+def comparison():
+    """Two methods that ran, one of them with a metric that some subjects lack, one skipped and two failed."""
+    missing = {"metrics": {}, "per_subject": {}}
+    return [
+        cell("ptrue", PTRUE_VALUES, train_on=None, metrics=summaries(PTRUE_VALUES, n_undefined=2)),
+        cell("ccps"),
+        cell("lts", status="skipped", reason="atlas-choice has no validation split", **missing),
+        cell("litcab", status="failed", reason="loss became NaN in step 3", **missing),
+        cell("it", status="failed", reason="loss became NaN in step 3", **{**missing, **UNKNOWN, "n": None}),
+    ]
+
+
+def several_seeds():
+    """Two seeds of each method, one of which failed, on another task."""
+    worse = ((0.10, 0.03), (0.16, 0.02), (0.75, 0.03), (0.86, 0.04), (0.83, 0.05))
+    rows = [
+        cell(), cell(values=worse, seed=1), cell("ptrue", PTRUE_VALUES),
+        cell("ptrue", seed=1, status="failed", reason="out of memory", metrics={}, per_subject={}),
+    ]  # fmt: skip
+    return [
+        replace(row, model="org/model_7B", task="mmlu-choice", preset="fixed", config={"dtype": "float32"})
+        for row in rows
+    ]
+
+
+HOSTILE = [
+    "[red]x[/red]",
+    "a|b",
+    "a&b",
+    "a_b*c*",
+    "100%",
+    "<script>alert(1)</script>",
+    "$x^2$",
+    r"\input{x}",
+    ":smile:",
+    "#~`",
+]
+
+
+def hostile():
+    return [
+        cell(name, status="failed", reason=f"because {name}", metrics={}, model="<b>[bold]|&_%", seed=0)
+        for name in HOSTILE
+    ]
+
+
+# --- golden files -----------------------------------------------------------------------------------------------------
+
+
+def check_golden(name, text):
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8", newline="\n")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_comparison_looks_as_in_the_golden_file(kind):
+    tables = build([*comparison(), *several_seeds()])
+    check_golden(f"table_comparison.{kind}.txt", render(tables, kind, width=80))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hostile_names_look_as_in_the_golden_file(kind):
+    check_golden(f"table_hostile.{kind}.txt", render(build(hostile()), kind, width=80))
+
+
+# --- what stands in a table -------------------------------------------------------------------------------------------
+
+
+def test_best_is_the_better_end_of_each_column_and_equal_numbers_are_equally_good():
+    (table,) = build(comparison())
+    best = {
+        line.method: [name for name in COLUMNS if line.estimates[name].best]
+        for line in table.lines
+        if line.n and line.estimates
+    }
+    assert best == {"ccps": ["ece", "brier", "acc", "auroc"], "ptrue": ["brier", "aucpr"]}
+
+
+def test_a_single_method_is_not_best():
+    (table,) = build([cell()])
+    assert not any(estimate.best for estimate in table.lines[0].estimates.values())
+
+
+def test_methods_are_in_alphabetical_or_given_order():
+    assert [line.method for line in build(comparison())[0].lines] == ["ccps", "it", "litcab", "lts", "ptrue"]
+    (table,) = build(comparison(), order=["ptrue", "absent", "lts"])
+    assert [line.method for line in table.lines] == ["ptrue", "lts", "ccps", "it", "litcab"]
+
+
+def test_order_of_the_rows_does_not_matter():
+    rows = [*comparison(), *several_seeds()]
+    assert render(build(rows[::-1]), "json") == render(build(rows), "json")
+
+
+def test_every_cell_that_is_not_ok_says_so_and_equal_reasons_share_a_footnote():
+    (table,) = build(comparison())
+    lines = {line.method: line for line in table.lines}
+    assert lines["it"].reasons == lines["litcab"].reasons != lines["lts"].reasons
+    assert table.footnotes[lines["lts"].reasons[0] - 1] == "skipped: atlas-choice has no validation split"
+    (row,) = [row for row in csv.DictReader(io.StringIO(render([table], "csv"))) if row["method"] == "lts"]
+    assert (row["status"], row["ece_mean"], row["notes"]) == (
+        "skipped",
+        "",
+        "skipped: atlas-choice has no validation split",
+    )
+
+
+def test_undefined_metrics_are_counted_or_named():
+    everywhere = [(None, None) if name == "auroc" else (0.5, 0.1) for name in COLUMNS]
+    (table,) = build(
+        [cell(metrics=summaries(everywhere)), cell("ptrue", metrics=summaries(PTRUE_VALUES, n_undefined=2))]
+    )
+    assert table.footnotes == (
+        "AUROC is undefined in every subject",
+        "AUCPR leaves out 2 of 8 subjects, where it is undefined",
+        "AUROC leaves out 2 of 8 subjects, where it is undefined",
+    )
+    assert "undefined¹" in render([table], "terminal", width=100)
+
+
+def test_seeds_are_averaged_and_counted():
+    (table,) = build([cell(), cell(values=((0.10, 0.03), *[(0.5, 0.1)] * 4), seed=7)])
+    (line,) = table.lines
+    assert (line.seeds, line.runs) == ((0, 7), 2)
+    assert (line.estimates["ece"].mean, line.estimates["ece"].std) == pytest.approx((0.09, 0.02))
+    assert not build([cell()])[0].several_seeds
+
+
+def test_a_seed_that_failed_is_counted_and_explained():
+    (table,) = build([cell(), cell(seed=1, status="failed", reason="out of memory", metrics={})])
+    assert (table.lines[0].status, table.lines[0].seeds, table.lines[0].runs) == ("ok", (0,), 2)
+    assert table.footnotes == ("failed (seed 1): out of memory",)
+    assert "1 of 2" in render([table], "md")
+
+
+def test_notes_of_a_run_become_footnotes():
+    (table,) = build([cell(notes=("batch halved after running out of memory",))])
+    assert table.footnotes == ("batch halved after running out of memory",)
+    assert "ccps¹" in render([table], "terminal", width=100)
+
+
+def test_caption_says_what_the_numbers_rest_on():
+    (table,) = build(
+        [cell(judge="openai", n_shots_dropped=12, answers_source="released"), cell("ptrue", train_on=None)]
+    )
+    caption = "; ".join(table.facts)
+    for fact in (
+        "tiny on atlas-choice", "preset demo", "n 1,200 in 8 subjects", "LLM accuracy 67.2 %",
+        "3 unparsed and 1 empty answers", "0\u201312 exemplars dropped", "calibrated confidences 5.1 %", "judge openai",
+        "trained on atlas-choice:train", "answers released",
+    ):  # fmt: skip
+        assert fact in caption
+
+
+def test_caption_of_a_table_without_numbers_claims_nothing():
+    (table,) = build([cell(status="failed", reason="x", **{**UNKNOWN, "n": None, "metrics": {}, "per_subject": {}})])
+    caption = "; ".join(table.facts)
+    assert not re.search(r"\bn \d|in \d+ subject|accuracy|unparsed|calibrated", caption)
+    (table,) = build([cell(status="failed", reason="x", metrics={}, per_subject={})])
+    assert "n 1,200" in table.facts
+    (table,) = build([cell(n_empty=None)])
+    assert "3 unparsed and unknown empty answers" in table.facts
+
+
+def test_data_formats_have_all_digits():
+    third = [(1 / 3, 1 / 7)] * 5
+    tables = build([cell(metrics=summaries(third))])
+    (record,) = csv.DictReader(io.StringIO(render(tables, "csv")))
+    assert (float(record["ece_mean"]), float(record["auroc_std"])) == (1 / 3, 1 / 7)
+    metrics = json.loads(render(tables, "json"))[0]["lines"][0]["metrics"]
+    assert (metrics["brier"]["mean"], metrics["acc"]["std"]) == (1 / 3, 1 / 7)
+
+
+# --- which rows are shown, and which are refused ----------------------------------------------------------------------
+
+
+def test_deviating_and_partial_rows_are_left_out_but_counted():
+    rows = [cell(), cell("ptrue", deviations={"ptrue.x": 1}), cell("lts", limit=40)]
+    (table,) = build(rows)
+    assert [line.method for line in table.lines] == ["ccps"]
+    assert "not shown: 2 partial or deviating results" in table.facts
+
+
+def test_partial_rows_get_a_table_of_their_own_when_asked_for():
+    tables = build([cell(), cell(limit=40), cell("ptrue", limit=40)], partial=True)
+    assert sorted(len(table.lines) for table in tables) == [1, 2]
+    assert sum("partial: --limit 40" in table.facts for table in tables) == 1
+
+
+def test_deviating_rows_stand_beside_the_others_with_a_footnote_when_asked_for():
+    changed = {"ccps.steps": 10}
+    rows = [
+        cell("ptrue"),
+        cell(config=changed, deviations=changed),
+        cell(),
+        cell(config=changed, deviations=changed, seed=1),
+    ]
+    (table,) = build(rows, deviations=True)
+    assert [(line.method, line.variant, line.runs) for line in table.lines] == [
+        ("ccps", "", 1), ("ccps", "ccps.steps=10", 2), ("ptrue", "", 1),
+    ]  # fmt: skip
+    assert table.footnotes == ("with ccps.steps=10",)
+    assert "ccps¹" in render([table], "terminal", width=100)
+
+
+def test_what_all_rows_deviate_in_is_said_in_the_caption():
+    changed = {"protocol.shots": 0}
+    rows = [cell(method, config={**changed, "dtype": "float32"}, deviations=changed) for method in ("ccps", "ptrue")]
+    (table,) = build(rows, deviations=True)
+    assert {"deviations protocol.shots=0", "dtype float32"} <= set(table.facts)
+    assert table.footnotes == ()
+
+
+def test_another_protocol_is_another_table():
+    changed = {"protocol.shots": 0}
+    tables = build([cell(), cell(config=changed, deviations=changed, protocol="beef")], deviations=True)
+    assert sum("deviations protocol.shots=0" in table.facts for table in tables) == 1
+    assert len(tables) == 2
+
+
+def test_methods_that_learned_elsewhere_and_methods_that_do_not_learn_share_a_table():
+    rows = [cell("ptrue", train_on=None), cell(config={"train_on": "ct-choice"}, train_on="ct-choice:train")]
+    (table,) = build(rows)
+    assert "trained on ct-choice:train" in table.facts
+    assert table.footnotes == ()
+
+
+def test_one_method_that_learned_in_two_places_has_two_lines():
+    (table,) = build([cell(), cell(config={"train_on": "ct-choice"}, train_on="ct-choice:train")])
+    assert [line.variant for line in table.lines] == ["", "train_on=ct-choice"]
+    assert "trained on atlas-choice:train, ct-choice:train" in table.facts
+
+
+def test_nothing_to_show_says_what_to_run():
+    with pytest.raises(UserError, match="no results to show; run something first: bench run"):
+        build([])
+    with pytest.raises(UserError, match=r"all 1 results are partial .* bench run"):
+        build([cell(limit=3)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"preset": "fixed"}, "presets demo, fixed, .* choose one with --preset"),
+        ({"task_version": 2}, "task versions 1, 2, .* run them again"),
+        ({"schema_version": 2}, "schema versions 1, 2, "),
+        ({"protocol": "beef"}, "protocols 0123456789abcdef, beef, "),
+        ({"method": "ccps"}, "two results of ccps have one seed"),
+    ],
+)
+def test_what_does_not_belong_in_one_table_is_named(changes, message):
+    with pytest.raises(UserError, match=message):
+        build([cell(), cell(**{"method": "ptrue", **changes})])
+
+
+def test_a_preset_can_be_chosen():
+    rows = [cell(), cell("ptrue", preset="fixed")]
+    assert [line.method for line in build(rows, preset="fixed")[0].lines] == ["ptrue"]
+    with pytest.raises(UserError, match="no result has preset 'paper'; there are demo, fixed"):
+        build(rows, preset="paper")
+
+
+def test_models_may_have_different_presets():
+    tables = build([cell(), cell(model="llama8b", preset="fixed")])
+    assert [(table.model, table.preset) for table in tables] == [("llama8b", "fixed"), ("tiny", "demo")]
+
+
+def test_an_unknown_format_names_the_known_ones():
+    with pytest.raises(UserError, match="unknown table format 'html'; expected one of terminal, md, csv, tex, json"):
+        render(build([cell()]), "html")
+
+
+# --- hostile text -----------------------------------------------------------------------------------------------------
+
+
+def test_terminal_shows_names_as_they_are():
+    text = render(build(hostile()), "terminal", width=200)
+    for name in HOSTILE:
+        assert f"failed: because {name}" in text
+    assert "\x1b" not in text
+
+
+def test_a_real_terminal_gets_bold_and_no_sequence_from_outside():
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=100)
+    print_terminal(
+        build([*comparison(), cell("x\x1b[31m", status="failed", reason="\x1b]0;title\x07", metrics={})]), console
+    )
+    text = console.file.getvalue()
+    assert "\x1b[1m8.0±1.0\x1b[0m" in text
+    assert "\x1b[31m" not in text
+    assert "\x1b]0" not in text
+
+
+def test_markdown_keeps_its_columns_and_has_no_live_html():
+    text = render(build(hostile()), "md")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {8}
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_latex_keeps_its_columns_and_runs_no_command_from_outside():
+    text = render(build(hostile()), "tex")
+    body = text[text.index(r"\midrule") : text.index(r"\bottomrule")].splitlines()[1:]
+    assert {len(re.findall(r"(?<!\\)&", row)) for row in body} == {6}
+    assert r"\input" not in text
+    assert not any(row.startswith(("[", "*")) for row in body)  # \\[...] would be a length
+
+
+def test_a_spreadsheet_runs_nothing():
+    (record,) = csv.DictReader(
+        io.StringIO(render(build([cell("=1+1", status="failed", reason="x", metrics={})]), "csv"))
+    )
+    assert record["method"] == "'=1+1"
+
+
+@given(st.text(st.one_of(st.characters(), st.sampled_from("\x1b\u202e\u2028\r\n\t a"))))
+def test_plain_text_is_one_printable_line_of_bounded_length(text):
+    shown = plain(text)
+    assert len(shown) <= REASON_LENGTH
+    assert shown == plain(shown)
+    assert len(shown.splitlines()) <= 1
+    assert not any(ord(c) < 32 or c in "\x7f\x9b\u200b\u202e\u2066\ufeff" for c in shown)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_any_reason_is_rendered_in_every_format(reason):
+    (table,) = build([cell(status="failed", reason=reason, metrics={})])
+    for kind in KINDS:
+        assert render([table], kind, width=60)
+    assert json.loads(render([table], "json"))[0]["lines"][0]["reasons"] == [
+        plain(f"failed: {reason or 'no reason given'}")
+    ]
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 120])
+def test_a_narrow_terminal_loses_no_number(width):
+    text = render(build(comparison()), "terminal", width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(tmp_path):
+    body = render(build([*comparison(), *several_seeds()]), "tex") + render(build(hostile()), "tex")
+    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}"
+    (tmp_path / "t.tex").write_text(document, encoding="utf-8")
+    subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_tables_need_neither_torch_nor_transformers():
+    program = (
+        "import sys, bench.report.tables, bench.results; print({'torch', 'transformers', 'pandas'} & set(sys.modules))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,287 @@
+"""Metrics against scikit-learn or a second, naive implementation, and the properties that they must have."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
+
+from bench.metrics import (
+    METRICS,
+    accuracy,
+    aucpr,
+    auroc,
+    brier,
+    ece,
+    ece_floor,
+    ece_ref,
+    ece_ref_closed,
+    n_excluded,
+    summarise,
+)
+from bench.protocol import Protocol
+
+CLOSED_ECES = [ece, ece_ref_closed]
+# Decimals with few digits make ties and land on bin edges, as sampled confidences do.
+CONFIDENCE = st.one_of(st.floats(0, 1), st.sampled_from([k / 10 for k in range(11)]), st.sampled_from([0.0, 0.5, 1.0]))
+ANSWERS = st.lists(st.tuples(CONFIDENCE, st.booleans()), min_size=1, max_size=60).map(
+    lambda pairs: (np.array([p for p, _ in pairs]), np.array([o for _, o in pairs]))
+)
+
+
+def naive_ece(confidence, target, *, closed=True, bins=10):
+    """Straight from the definition: one bin after the other, gaps weighted by counts."""
+    rows = list(zip(confidence, target, strict=True))
+    gaps, binned = 0.0, 0
+    for j in range(bins):
+        low, high = j / bins, (j + 1) / bins
+        inside = [(p, t) for p, t in rows if low <= p < high or (closed and j == bins - 1 and p == 1.0)]
+        if inside:
+            mean_p = math.fsum(p for p, _ in inside) / len(inside)
+            mean_t = sum(t for _, t in inside) / len(inside)
+            gaps += len(inside) * abs(mean_p - mean_t)
+            binned += len(inside)
+    return gaps / binned if binned else None
+
+
+def top_label(p, o):
+    return [max(x, 1 - x) for x in p], [(x > 0.5) == y for x, y in zip(p, o, strict=True)]
+
+
+def sample(n=500, seed=0):
+    rng = np.random.default_rng(seed)
+    p = np.round(rng.random(n), 2)
+    return p, rng.random(n) < 0.2 + 0.6 * p
+
+
+@given(ANSWERS)
+def test_ece_equals_the_naive_loop(answers):
+    p, o = answers
+    assert ece(p, o) == pytest.approx(naive_ece(p, o), abs=1e-12)
+
+
+@given(ANSWERS)
+def test_top_label_eces_equal_the_naive_loop(answers):
+    p, o = answers
+    confidence, hit = top_label(p, o)
+    assert ece_ref_closed(p, o) == pytest.approx(naive_ece(confidence, hit), abs=1e-12)
+    expected = naive_ece(confidence, hit, closed=False)
+    if expected is None:
+        assert ece_ref(p, o) is None
+    else:
+        assert ece_ref(p, o) == pytest.approx(expected, abs=1e-12)
+    assert n_excluded(p, o) == sum(c == 1.0 for c in confidence)
+
+
+@given(ANSWERS)
+def test_rank_metrics_and_brier_equal_scikit_learn_ties_included(answers):
+    p, o = answers
+    assert brier(p, o) == pytest.approx(brier_score_loss(o, p, pos_label=1), abs=1e-12)
+    if o.all() or not o.any():
+        assert auroc(p, o) is None
+        assert aucpr(p, o) is None
+    else:
+        assert auroc(p, o) == pytest.approx(roc_auc_score(o, p), abs=1e-12)
+        assert aucpr(p, o) == pytest.approx(average_precision_score(o, p), abs=1e-12)
+
+
+@given(ANSWERS, st.randoms(use_true_random=False))
+def test_order_of_answers_does_not_matter(answers, random):
+    p, o = answers
+    rows = list(range(p.size))
+    random.shuffle(rows)
+    for metric in METRICS.values():
+        before, after = metric.compute(p, o), metric.compute(p[rows], o[rows])
+        assert after == (before if before is None else pytest.approx(before, abs=1e-12)), metric.name
+
+
+@given(ANSWERS)
+def test_values_lie_within_the_declared_bounds(answers):
+    for metric in METRICS.values():
+        value = metric.compute(*answers)
+        low, high = metric.bounds
+        assert value is None or low <= value <= high + 1e-12, metric.name
+
+
+@given(ANSWERS)
+def test_calibration_error_is_at_most_the_root_of_brier(answers):
+    for metric in CLOSED_ECES:
+        assert metric(*answers) <= math.sqrt(brier(*answers)) + 1e-9
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=50))
+def test_a_perfect_forecast_has_no_error(labels):
+    o = np.array(labels)
+    p = o.astype(float)
+    assert ece(p, o) == ece_ref_closed(p, o) == ece_floor(p, o) == brier(p, o) == 0.0
+    assert accuracy(p, o) == 1.0
+    assert ece_ref(p, o) is None
+    assert n_excluded(p, o) == o.size
+    assert auroc(p, o) in {None, 1.0}
+    assert aucpr(p, o) in {None, 1.0}
+
+
+@given(CONFIDENCE, st.lists(st.booleans(), min_size=1, max_size=50))
+def test_a_constant_forecast_follows_the_base_rate(value, labels):
+    o = np.array(labels)
+    p = np.full(o.size, value)
+    rate = o.mean()
+    assert ece(p, o) == pytest.approx(abs(value - rate), abs=1e-12)
+    assert brier(p, o) == pytest.approx((value - rate) ** 2 + rate * (1 - rate), abs=1e-12)
+    assert accuracy(p, o) == pytest.approx(rate if value > 0.5 else 1 - rate)
+    assert auroc(p, o) == (None if rate in {0, 1} else 0.5)
+    assert aucpr(p, o) == (None if rate in {0, 1} else pytest.approx(rate))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=50))
+def test_certain_forecasts_have_their_error_rate_as_ece(pairs):
+    p, o = np.array([p for p, _ in pairs], dtype=float), np.array([o for _, o in pairs])
+    assert ece(p, o) == pytest.approx(np.mean(p != o))
+    assert brier(p, o) == pytest.approx(np.mean(p != o))
+    assert ece_ref_closed(p, o) == pytest.approx(np.mean(p != o))
+    assert ece_ref(p, o) is None  # the official definition has nothing to say about them
+
+
+def test_sure_mistakes_are_invisible_to_the_official_ece():
+    p, o = np.array([1.0, 1.0, 0.55]), np.array([False, False, True])
+    assert ece_ref(p, o) == pytest.approx(0.45)
+    assert ece_ref_closed(p, o) == pytest.approx((2 * 1.0 + 0.45) / 3)
+    assert n_excluded(p, o) == 2
+
+
+@pytest.mark.parametrize("j", range(10))
+def test_a_bin_begins_at_its_decimal_edge(j):
+    p = np.array([j / 10, np.nextafter((j + 1) / 10, 0)])  # both ends of one bin: their gaps cancel within it
+    o = np.array([True, False])
+    assert ece(p, o) == pytest.approx(abs(p.sum() - 1) / 2, abs=1e-12)
+
+
+def test_a_tie_at_one_half_predicts_a_wrong_answer():
+    assert accuracy([0.5], [False]) == 1.0
+    assert accuracy([0.5], [True]) == 0.0
+
+
+def test_floor_is_the_mean_ece_over_redrawn_labels():
+    p, o = sample(n=120)
+    rng = np.random.default_rng(99)
+    redrawn = [naive_ece(p, rng.random(p.size) < p) for _ in range(400)]
+    assert ece_floor(p, o, draws=2000) == pytest.approx(np.mean(redrawn), abs=0.004)
+
+
+def test_floor_of_one_answer_is_known_exactly():
+    p = 0.3  # |o - p| is 0.7 with probability 0.3, and 0.3 with probability 0.7
+    assert ece_floor([p], [True], draws=20_000) == pytest.approx(2 * p * (1 - p), abs=0.005)
+
+
+def test_floor_depends_on_seed_and_neither_on_labels_nor_on_memory(monkeypatch):
+    p, o = sample()
+    value = ece_floor(p, o, seed=1)
+    assert value == ece_floor(p, ~o, seed=1)
+    assert value != ece_floor(p, o, seed=2)
+    monkeypatch.setattr("bench.metrics.FLOOR_VALUES_AT_ONCE", 700)
+    assert ece_floor(p, o, seed=1) == pytest.approx(value, abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", [*(m.compute for m in METRICS.values()), n_excluded])
+@pytest.mark.parametrize(
+    ("confidence", "correct", "message"),
+    [
+        ([], [], "at least one answer"),
+        ([0.2, float("nan")], [True, False], "got nan at row 1"),
+        ([1.2], [True], "got 1.2 at row 0"),
+        ([-1e-9], [True], r"in \[0, 1\]"),
+        ([float("inf")], [True], "got inf"),
+        ([0.5, 0.5], [True], r"got \(2,\) and \(1,\)"),
+        ([[0.5]], [[True]], "one shape"),
+        ([0.5], [1], "correct as bool"),
+    ],
+)
+def test_what_is_no_confidence_is_refused(metric, confidence, correct, message):
+    with pytest.raises(ValueError, match=message):
+        metric(confidence, correct or np.array([], dtype=bool))
+
+
+def test_registry_tells_which_way_is_better():
+    _, o = sample()
+    good, bad = o * 0.8 + 0.1, ~o * 0.8 + 0.1
+    for metric in METRICS.values():
+        if metric.higher_is_better is not None:
+            assert (metric.compute(good, o) > metric.compute(bad, o)) == metric.higher_is_better, metric.name
+
+
+def test_summary_is_the_unweighted_mean_over_subjects():
+    p, o = sample()
+    subjects = np.random.default_rng(1).choice(["law", "art", "physics"], p.size, p=[0.7, 0.2, 0.1])
+    scores = summarise(p, o, list(subjects), Protocol())
+    aps = [average_precision_score(o[subjects == s], p[subjects == s]) for s in ("art", "law", "physics")]
+    assert list(scores.per_subject) == ["art", "law", "physics"]
+    assert [values["aucpr"] for values in scores.per_subject.values()] == pytest.approx(aps)
+    assert scores.metrics["aucpr"].mean == pytest.approx(np.mean(aps))
+    assert scores.metrics["aucpr"].std == pytest.approx(np.std(aps))
+    assert scores.metrics["aucpr"].pooled == pytest.approx(average_precision_score(o, p))
+    assert {s: v["n"] for s, v in scores.per_subject.items()} == {s: sum(subjects == s) for s in scores.per_subject}
+    assert set(scores.metrics) == set(METRICS)
+    assert scores.n_excluded == n_excluded(p, o)
+    assert all(summary.ci is None for summary in scores.metrics.values())
+
+
+def test_summary_follows_bins_and_ddof_of_the_protocol():
+    p, o = sample()
+    subjects = ["a", "b"] * 250
+    scores = summarise(p, o, subjects, replace(Protocol(), ece_bins=3, std_ddof=1))
+    values = [naive_ece(p[k::2], o[k::2], bins=3) for k in (0, 1)]
+    assert scores.metrics["ece"].mean == pytest.approx(np.mean(values))
+    assert scores.metrics["ece"].std == pytest.approx(np.std(values, ddof=1))
+
+
+def test_subjects_of_one_class_are_left_out_and_counted():
+    p, o = [0.9, 0.1, 0.8, 0.7], [True, False, True, True]
+    scores = summarise(p, o, ["mixed", "mixed", "easy", "easy"], Protocol())
+    assert scores.per_subject["easy"]["auroc"] is None
+    assert (scores.metrics["auroc"].mean, scores.metrics["auroc"].n_undefined) == (1.0, 1)
+    assert scores.metrics["brier"].n_undefined == 0
+
+
+def test_what_is_undefined_everywhere_has_no_mean():
+    scores = summarise([0.4, 1.0], [True, True], ["a", "b"], replace(Protocol(), std_ddof=1))
+    assert (scores.metrics["auroc"].mean, scores.metrics["auroc"].std, scores.metrics["auroc"].pooled) == (None,) * 3
+    assert scores.metrics["auroc"].n_undefined == 2
+    assert scores.metrics["ece_ref"].std is None  # one value has no spread with one degree of freedom taken off
+    assert scores.metrics["ece_ref"].mean == pytest.approx(0.6)  # 0.6 sure of "wrong", and mistaken
+
+
+def test_subjects_do_not_share_the_chance_in_their_floors():
+    p, o = sample(n=40)
+    scores = summarise([*p, *p], [*o, *o], ["a"] * 40 + ["b"] * 40, Protocol())
+    first, second = (values["ece_floor"] for values in scores.per_subject.values())
+    assert first != second
+    assert first == pytest.approx(second, abs=0.02)
+    assert summarise(p, o, ["b"] * 40, Protocol()).per_subject["b"]["ece_floor"] == second  # nor depend on others
+
+
+@given(ANSWERS, st.integers(1, 5))
+def test_macro_ece_is_at_most_the_root_of_macro_brier(answers, n_subjects):
+    subjects = [f"s{i % n_subjects}" for i in range(answers[0].size)]
+    metrics = summarise(*answers, subjects, Protocol()).metrics
+    for name in ("ece", "ece_ref_closed"):
+        assert metrics[name].mean <= math.sqrt(metrics["brier"].mean) + 1e-9
+
+
+def test_a_subject_for_every_answer_is_required():
+    with pytest.raises(ValueError, match="one subject for each of 2 answers, got 1"):
+        summarise([0.1, 0.2], [True, False], ["a"], Protocol())
+
+
+def test_summary_of_mmlu_takes_a_moment():
+    rng = np.random.default_rng(0)
+    p = rng.random(14_042)
+    subjects = [f"subject {i}" for i in rng.integers(0, 57, p.size)]
+    start = time.process_time()
+    summarise(p, rng.random(p.size) < p, subjects, Protocol())
+    assert time.process_time() - start < 2.0  # 0.1 s measured

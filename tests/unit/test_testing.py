@@ -1,0 +1,686 @@
+"""The contract checks pass an honest third-party method and catch dishonest ones."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from bench.api import (
+    At,
+    Batch,
+    ChoiceLogits,
+    ConfidenceMethod,
+    Context,
+    ContractError,
+    FloatArray,
+    Format,
+    Hidden,
+    Needs,
+    Of,
+    PromptStyle,
+    QueryLogits,
+    Question,
+    RunFacts,
+    Split,
+    Task,
+    TaskCard,
+    TokenIds,
+    Unembedding,
+    UserError,
+)
+from bench.testing import check_plugin, checks_for
+from bench.testing.check import SMALL, MakeMethod
+from bench.testing.synthetic import LETTERS, planted
+
+MARGIN = '''"""Margin between the two most likely options (Scheffer et al., 2001)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.api import Batch, ChoiceLogits, ConfidenceMethod, Context, FloatArray, Needs, method
+
+
+@method("margin")
+class Margin(ConfidenceMethod):
+    """Logistic regression on the gap between the two best options."""
+
+    reference = "doi:10.1007/3-540-44816-0_31"
+    needs = Needs(fit=frozenset({ChoiceLogits()}), predict=frozenset({ChoiceLogits()}))
+
+    def __init__(self, steps: int = 500, rate: float = 0.5) -> None:
+        self.steps = steps
+        self.rate = rate
+
+    def fit(self, train: Batch, ctx: Context) -> Margin:
+        """Fit slope and offset by gradient descent on the log loss."""
+        gap, y = self._gap(train), train.correct.astype(np.float64)
+        slope, offset = 1.0, 0.0
+        for _ in range(self.steps):
+            error = self._sigmoid(slope * gap + offset) - y
+            slope -= self.rate * float((error * gap).mean())
+            offset -= self.rate * float(error.mean())
+        self.slope_, self.offset_ = slope, offset
+        return self
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Map the gap to a probability, shape (n,)."""
+        return self._sigmoid(self.slope_ * self._gap(batch) + self.offset_)
+
+    @staticmethod
+    def _gap(batch: Batch) -> FloatArray:
+        best = np.sort(batch[ChoiceLogits()].astype(np.float64), axis=1)  # (n, k)
+        return best[:, -1] - best[:, -2]
+
+    @staticmethod
+    def _sigmoid(z: FloatArray) -> FloatArray:
+        return 1.0 / (1.0 + np.exp(-z))
+'''
+"""The example of architecture.md §10, what a third party writes, with logits made float64: confidences must be."""
+
+
+def _broken_rules(plugin: Any) -> dict[str, str]:
+    """Check name -> message, for the checks that fail."""
+    broken = {}
+    for make, check in checks_for(plugin):
+        try:
+            check(make)
+        except AssertionError as error:
+            broken[check.__name__] = str(error)
+    return broken
+
+
+# --- an honest method -------------------------------------------------------------------------------------------------
+
+
+def test_third_party_example_passes_in_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "margin.py"
+    path.write_text(MARGIN)
+    started = time.process_time()
+    results = check_plugin(path)
+    assert [r for r in results if not r.ok] == []
+    assert len(results) == 20
+    assert time.process_time() - started < 5
+
+
+class Honest(ConfidenceMethod):
+    """Slope on the self-check's log odds."""
+
+    name = "honest"
+    reference = "arXiv:2207.05221"
+    needs = Needs(predict=frozenset({QueryLogits()}))
+    initial_slope: ClassVar[float] = 1.0
+
+    def __init__(self, steps: int = 20) -> None:
+        self.steps = steps
+
+    def fit(self, train: Batch, ctx: Context) -> Honest:
+        self.slope_ = self.initial_slope + float(ctx.rng.random()) + 0.01 * float(train.correct.mean())
+        return self
+
+    def _odds(self, batch: Batch) -> FloatArray:
+        z = batch[QueryLogits()].astype(np.float64)
+        return z[:, 1] - z[:, 0]
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return 1.0 / (1.0 + np.exp(-self.slope_ * self._odds(batch)))
+
+    # with one label it keeps its slope: neither constant nor one-sided, so it refuses
+    def _refuse_one_class(self, train: Batch) -> None:
+        if len(set(train.correct.tolist())) == 1:
+            raise UserError("expected right and wrong answers, got one kind")
+
+
+class Refusing(Honest):
+    """Refuses to learn from one kind of label."""
+
+    def fit(self, train: Batch, ctx: Context) -> Refusing:
+        self._refuse_one_class(train)
+        super().fit(train, ctx)
+        return self
+
+
+def test_honest_method_passes_in_both_formats() -> None:
+    assert _broken_rules(Refusing) == {}
+    makes = {make for make, _ in checks_for(Refusing)}
+    assert {make.format for make in makes if isinstance(make, MakeMethod)} == set(Format)
+
+
+# --- dishonest ones: each breaks one rule -----------------------------------------------------------------------------
+
+
+class BatchScaling(Refusing):
+    """Stretches each batch to [0, 1]."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        p = super().predict(batch)
+        return (p - p.min()) / (np.ptp(p) + 1e-9)
+
+
+class RunningMean(Refusing):
+    """Learns while it predicts."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        self.seen = getattr(self, "seen", 0.0) + 0.1
+        return super().predict(batch) / (1.0 + self.seen)
+
+
+class ByPosition(Refusing):
+    """The first question of a batch gets a bonus."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return super().predict(batch) * np.linspace(1.0, 0.9, len(batch))
+
+
+class Flipped(Refusing):
+    """Higher means less sure."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return 1.0 - super().predict(batch)
+
+
+class GlobalNumpy(Refusing):
+    """Draws from numpy's global state."""
+
+    def fit(self, train: Batch, ctx: Context) -> GlobalNumpy:
+        super().fit(train, ctx)
+        self.slope_ += float(np.random.rand())  # noqa: NPY002
+        return self
+
+
+class GlobalTorch(Refusing):
+    """Seeds torch globally: reproducible, at the cost of everyone else."""
+
+    def fit(self, train: Batch, ctx: Context) -> GlobalTorch:
+        super().fit(train, ctx)
+        torch.manual_seed(ctx.seed)
+        self.slope_ += float(torch.rand(1))
+        return self
+
+
+class GlobalRandom(Refusing):
+    """Draws from the standard library's global state."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        random.random()
+        return super().predict(batch)
+
+
+class Undeclared(Refusing):
+    """Looks whether there are choice logits as well."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        with contextlib.suppress(ContractError):
+            batch[ChoiceLogits()]
+        return super().predict(batch)
+
+
+class UndeclaredInFit(Refusing):
+    """Learns from hidden states that it never asked for."""
+
+    def fit(self, train: Batch, ctx: Context) -> UndeclaredInFit:
+        self.mean_ = float(train[Hidden()].values.mean())
+        return self
+
+
+class UndeclaredAndSilent(Refusing):
+    """Tries hidden states in fit, and goes on without."""
+
+    def fit(self, train: Batch, ctx: Context) -> UndeclaredAndSilent:
+        with contextlib.suppress(ContractError):
+            train[Hidden()]
+        super().fit(train, ctx)
+        return self
+
+
+class Peeking(Refusing):
+    """Would like to know the label."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        try:
+            return batch.correct.astype(np.float64)
+        except Exception:  # noqa: BLE001
+            return super().predict(batch)
+
+
+class WritesInPlace(Refusing):
+    """Centres the logits where they lie."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        z = batch[QueryLogits()]
+        z -= 1.0
+        return super().predict(batch)
+
+
+class WritesByForce(Refusing):
+    """Unlocks the array first."""
+
+    def fit(self, train: Batch, ctx: Context) -> WritesByForce:
+        z = train[QueryLogits()]
+        z.flags.writeable = True
+        z += 1.0
+        z.flags.writeable = False
+        super().fit(train, ctx)
+        return self
+
+
+class Logit(Refusing):
+    """Gives log odds and calls them confidences."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return self.slope_ * self._odds(batch)
+
+
+class Float32(Refusing):
+    """Gives float32."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return super().predict(batch).astype(np.float32)
+
+
+class Column(Refusing):
+    """Gives (n, 1)."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return super().predict(batch)[:, None]
+
+
+class Squeezed(Refusing):
+    """Loses the axis of a batch of one."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return np.asarray(np.squeeze(super().predict(batch)))
+
+
+class NotANumber(Refusing):
+    """Divides zero by zero."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return np.full(len(batch), np.nan)
+
+
+class WorkingInit(Refusing):
+    """Prepares arrays when it is made."""
+
+    def __init__(self, steps: int = 20) -> None:
+        super().__init__(steps)
+        self.table = np.zeros(steps)
+
+
+class RenamingInit(Refusing):
+    """Stores something else than it was given."""
+
+    def __init__(self, steps: int = 20) -> None:
+        super().__init__(steps + 1)
+
+
+class Unsaved(Refusing):
+    """Keeps what it learned under a name that is not saved."""
+
+    def fit(self, train: Batch, ctx: Context) -> Unsaved:
+        super().fit(train, ctx)
+        self.offset = 0.3
+        return self
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return np.clip(super().predict(batch) + self.offset, 0.0, 1.0)
+
+
+class ForgetsToReturn(Refusing):
+    """Returns another instance from fit."""
+
+    def fit(self, train: Batch, ctx: Context) -> ForgetsToReturn:
+        super().fit(train, ctx)
+        other = type(self)(self.steps)
+        other.slope_ = self.slope_
+        return other
+
+
+class ChangesArguments(Refusing):
+    """Counts its steps down."""
+
+    def fit(self, train: Batch, ctx: Context) -> ChangesArguments:
+        super().fit(train, ctx)
+        self.steps -= 1
+        return self
+
+
+class NeverUnfitted(Refusing):
+    """Has an answer before it learned anything."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return super().predict(batch) if hasattr(self, "slope_") else np.full(len(batch), 0.5)
+
+
+class BadReference(Refusing):
+    """Cites the web."""
+
+    reference = "https://arxiv.org/abs/2207.05221"
+
+
+class BadPreset(Refusing):
+    """Has a preset that it can't be made from."""
+
+    presets: ClassVar[Any] = {"fixed": {"stepps": 3}}
+
+
+class UnknownException(Refusing):
+    """Excuses itself from a rule that does not exist."""
+
+    expected_failures: ClassVar[Any] = {"subset_invarance": "typo"}
+
+
+class Nowhere(Refusing):
+    """Skips everything."""
+
+    def skip(self, facts: RunFacts) -> str | None:
+        return "not today"
+
+
+class Undocumented(Refusing):
+    __doc__ = None
+
+
+@pytest.mark.parametrize(
+    ("plugin", "rule", "words"),
+    [
+        (BatchScaling, "subset_invariance", "of 50 questions alone: they differ by up to"),
+        (RunningMean, "subset_invariance", "they differ by up to"),
+        (ByPosition, "order_invariance", "they differ by up to"),
+        (Flipped, "orientation", "expected an AUROC above 0.7"),
+        (GlobalNumpy, "reproducible", "two fits with the same ctx.seed"),
+        (GlobalNumpy, "global_randomness", "the global state of numpy was changed"),
+        (GlobalTorch, "global_randomness", "the global state of torch was changed"),
+        (GlobalRandom, "global_randomness", "the global state of random was changed"),
+        (Undeclared, "declared_reads", "predict read ChoiceLogits(), which needs does not declare for it"),
+        (UndeclaredInFit, "declared_reads", "was read but not declared in needs (declared: QueryLogits())"),
+        (UndeclaredAndSilent, "declared_reads", "fit read Hidden(depth=1.0"),
+        (Peeking, "no_labels_in_predict", "predict read batch.correct"),
+        (WritesInPlace, "inputs_not_written", "copy it first"),
+        (WritesByForce, "inputs_not_written", "QueryLogits() was written to"),
+        (Logit, "values", "expected values within [0, 1], got"),
+        (Float32, "values", "expected float64, got float32"),
+        (Column, "values", "expected shape (1,), got (1, 1)"),
+        (Squeezed, "values", "expected shape (1,), got ()"),
+        (NotANumber, "values", "expected finite values, got nan"),
+        (WorkingInit, "init_only_stores", "__init__ also sets ['table']"),
+        (RenamingInit, "init_only_stores", "expected the arguments ['steps'] to be stored as they are"),
+        (Unsaved, "save_load", "AttributeError"),
+        (ForgetsToReturn, "parameters_unchanged", "expected fit to return self"),
+        (ChangesArguments, "parameters_unchanged", "the arguments ['steps'] have changed"),
+        (NeverUnfitted, "unfitted_raises", "predict gave values without fit"),
+        (Honest, "one_class", "all labels True, yet the confidences lie between"),
+        (BadReference, "reference", "expected arXiv:1234.56789 or doi:10.1234/name"),
+        (BadPreset, "presets", "preset 'fixed' gives ['stepps']"),
+        (UnknownException, "declarations", "expected_failures names ['subset_invarance']"),
+        (Nowhere, "runs_somewhere", "it skips choice questions (not today)"),
+        (Undocumented, "docstring", "the class has no docstring"),
+    ],
+)  # fmt: skip
+def test_broken_method_is_caught_by_name(plugin: type[ConfidenceMethod], rule: str, words: str) -> None:
+    broken = _broken_rules(plugin)
+    assert rule in broken, broken
+    assert broken[rule].startswith(f"honest: rule {rule!r} (")
+    assert words in broken[rule]
+
+
+@pytest.mark.parametrize("plugin", [BatchScaling, Flipped, GlobalTorch, Peeking, WorkingInit, NeverUnfitted])
+def test_only_the_broken_rules_are_reported(plugin: type[ConfidenceMethod]) -> None:
+    allowed = {
+        BatchScaling: {"subset_invariance", "one_class"}, Flipped: {"orientation"}, GlobalTorch: {"global_randomness"},
+        Peeking: {"no_labels_in_predict"}, WorkingInit: {"init_only_stores"}, NeverUnfitted: {"unfitted_raises"},
+    }  # fmt: skip
+    assert set(_broken_rules(plugin)) <= allowed[plugin]
+
+
+# --- expected failures ------------------------------------------------------------------------------------------------
+
+
+class Excused(Flipped):
+    """Breaks a rule and says why."""
+
+    expected_failures: ClassVar[Any] = {"orientation": "measures doubt, by definition"}
+
+
+class NoLongerExcused(Refusing):
+    """Says that it breaks a rule, and does not."""
+
+    expected_failures: ClassVar[Any] = {"orientation": "measures doubt, by definition"}
+
+
+def test_expected_failure_passes_and_a_stale_one_fails() -> None:
+    assert _broken_rules(Excused) == {}
+    broken = _broken_rules(NoLongerExcused)
+    assert set(broken) == {"orientation"}
+    assert "no longer needed" in broken["orientation"]
+    assert "measures doubt, by definition" in broken["orientation"]
+
+
+# --- how methods are made ---------------------------------------------------------------------------------------------
+
+
+class Settings(Honest):
+    """Has all kinds of arguments."""
+
+    presets: ClassVar[Any] = {"fixed": {"layers": (8, 4)}}
+
+    def __init__(
+        self, layers: tuple[int, ...], steps: int = 10_000, epochs: int = 1, learning_rate: float = 1e-4
+    ) -> None:
+        self.layers, self.steps, self.epochs, self.learning_rate = layers, steps, epochs, learning_rate
+
+
+def test_settings_are_made_small_but_never_larger() -> None:
+    made = MakeMethod(Settings)()
+    assert made.params() == {
+        "layers": (8, 4), "steps": SMALL["steps"], "epochs": 1, "learning_rate": SMALL["learning_rate"],
+    }  # fmt: skip
+
+
+class ChoiceOnly(Refusing):
+    """Is not for open questions."""
+
+    def skip(self, facts: RunFacts) -> str | None:
+        return "open answers" if facts.format is Format.OPEN else None
+
+
+def test_skipped_formats_are_not_checked() -> None:
+    assert {make.format for make, _ in checks_for(ChoiceOnly) if isinstance(make, MakeMethod)} == {Format.CHOICE}
+
+
+# --- constants of a paper ---------------------------------------------------------------------------------------------
+
+PAPER = '''"""Constants."""
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Settings:
+    """All of them."""
+    steps: int = 5000
+    """Paper, table 7."""
+    dropout: float = 0.0
+    {line}
+'''
+
+
+@pytest.mark.parametrize(
+    ("line", "ok"),
+    [('"""CHOSEN: none is mentioned."""', True), ('"""Dropout."""', False), ("other: int = 3", False), ("", False)],
+)
+def test_constant_without_source_is_named(tmp_path: Path, line: str, *, ok: bool) -> None:
+    (tmp_path / "paper.py").write_text(PAPER.format(line=line))
+    path = tmp_path / "margin_with_paper.py"
+    path.write_text(MARGIN.replace('"margin"', '"margin-with-paper"'))
+    broken = [r.message for r in check_plugin(path) if not r.ok]
+    assert (broken == []) is ok
+    assert all("Settings.dropout has no source below it" in message for message in broken)
+
+
+# --- the planted truth ------------------------------------------------------------------------------------------------
+
+EVERYTHING = (
+    Hidden(), Hidden(0.5), Hidden(1.0, At.PROMPT_END), Hidden(1.0, At.ANSWER_END), Hidden(0.75, At.PROMPT_END),
+    TokenIds(), TokenIds(Of.PROMPT), TokenIds(Of.QUERY), ChoiceLogits(), QueryLogits(), Unembedding(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fmt", Format)
+def test_planted_signals_agree_with_each_other(fmt: Format) -> None:
+    batch = planted(EVERYTHING, 500, seed=5, fmt=fmt)
+    ids, states, head = batch[TokenIds()], batch[Hidden()], batch[Unembedding()]
+    assert set(ids.lengths) == ({1} if fmt is Format.CHOICE else {1, 2, 3, 4, 5})
+    assert np.array_equal(ids.offsets, states.offsets)
+    assert np.array_equal(states.values[states.offsets[:-1]], batch[Hidden(1.0, At.PROMPT_END)])
+    logits = head.logits(torch.tensor(states.values)).numpy()  # (sum of t_i, v)
+    assert (logits.argmax(axis=1) == ids.values).mean() > 0.85
+    shown = np.isfinite(batch[ChoiceLogits()])
+    first = logits[ids.offsets[:-1], :LETTERS]
+    np.testing.assert_allclose(batch[ChoiceLogits()][shown], first[shown], atol=1e-5)
+    assert 0.02 < (~shown).any(axis=1).mean() < 0.3
+    for i in (0, 499):
+        whole = batch[TokenIds(Of.QUERY)][i]
+        start = np.concatenate([batch[TokenIds(Of.PROMPT)][i], ids[i]])
+        assert np.array_equal(whole[: len(start)], start)
+        assert len(whole) > len(start)
+
+
+@pytest.mark.parametrize(
+    ("signal", "score"),
+    [
+        (QueryLogits(), lambda z: z[:, 1] - z[:, 0]),
+        (ChoiceLogits(), lambda z: np.sort(z, axis=1)[:, -1] - np.sort(z, axis=1)[:, -2]),
+        (Hidden(), lambda h: np.linalg.norm(h.values, axis=1)),
+    ],
+)
+def test_truth_can_be_seen_in_each_signal(signal: Any, score: Any) -> None:
+    batch = planted([signal], 1000, seed=6)
+    assert roc_auc_score(batch.correct, score(batch[signal])) > 0.85
+
+
+@pytest.mark.parametrize("signal", [Hidden(0.5, At.ANSWER_END), Hidden(0.75), Hidden(0.25, At.PROMPT_END)])
+def test_truth_learned_on_one_batch_holds_on_another(signal: Hidden) -> None:
+    def read(batch: Batch) -> Any:
+        column = batch[signal]
+        return column if signal.at is not At.ANSWER_PREDICTING else column.values
+
+    train, test = planted([signal], 500, seed=1), planted([signal], 500, seed=2)
+    direction = read(train)[train.correct].mean(axis=0) - read(train)[~train.correct].mean(axis=0)
+    assert roc_auc_score(test.correct, read(test) @ direction) > 0.85
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def _question(i: int, split: str, gold: int = 0) -> Question:
+    return Question(f"t/{split}/{i}", "s", f"q{i}?", ("x", "y"), gold)
+
+
+class Fine(Task):
+    """Four questions and five exemplars."""
+
+    name = "fine"
+    format = Format.CHOICE
+    card = TaskCard(
+        license="MIT", version=1, splits={"test": "test", "dev": "dev"}, sizes={"test": 4, "dev": 5}, options=(2, 2),
+        why="small",
+    )  # fmt: skip
+    style = PromptStyle(header="About {label}.", footer="Now.", context="{text}\n{options}")
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        return iter([_question(i, split, i % 2) for i in range(self.card.sizes[split])])
+
+
+class TooFew(Fine):
+    """Loses a question."""
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        return iter(list(super().questions(split))[:-1])
+
+
+class SameIds(Fine):
+    """Uses one id in two splits."""
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        return iter([_question(i, "all", i % 2) for i in range(self.card.sizes[split])])
+
+
+_DRAWS = random.Random(0)
+
+
+class Unstable(Fine):
+    """Shuffles at each reading."""
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        return iter([_question(_DRAWS.randrange(10**9), split, i % 2) for i in range(self.card.sizes[split])])
+
+
+class HiddenLabels(Fine):
+    """The first option is always right."""
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        return iter([_question(i, split) for i in range(self.card.sizes[split])])
+
+
+class GoldOutside(Fine):
+    """Counts options from one."""
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        return iter([_question(i, split, i % 2 + 1) for i in range(self.card.sizes[split])])
+
+
+class NoOptions(Fine):
+    """Forgets to show the options."""
+
+    style = PromptStyle(header="About {label}.", footer="Now.", context="{text}")
+
+
+@dataclass
+class _Pair:
+    plugin: type[Task]
+    rule: str
+    words: str
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        _Pair(TooFew, "sizes", "test: expected 4 questions, got 3"),
+        _Pair(SameIds, "ids", "4 ids occur more than once, e.g. 't/all/0'"),
+        _Pair(Unstable, "ids", "a second reading gave other questions"),
+        _Pair(HiddenLabels, "letters", "never right: ['b']"),
+        _Pair(GoldOutside, "gold", "t/test/1: expected a gold index from 0 to 1, got 2"),
+        _Pair(NoOptions, "style", "{options} in style.context"),
+    ],
+    ids=lambda case: case.plugin.__name__,
+)
+def test_broken_task_is_caught_by_name(case: _Pair) -> None:
+    broken = _broken_rules(case.plugin)
+    assert case.words in broken.get(case.rule, ""), broken
+
+
+def test_fine_task_passes() -> None:
+    assert _broken_rules(Fine) == {}
+
+
+# --- by name ----------------------------------------------------------------------------------------------------------
+
+
+def test_plugin_can_be_checked_by_name() -> None:
+    results = check_plugin("mmlu-choice")  # without rows: what stands in the class
+    assert {r.name for r in results} == {"mmlu-choice docstring", "mmlu-choice card", "mmlu-choice style"}
+    assert all(r.ok for r in results)
+
+
+def test_unknown_name_is_told_with_a_suggestion() -> None:
+    with pytest.raises(UserError, match=r"got 'mmlu-choise'\. Did you mean 'mmlu-choice'\?"):
+        check_plugin("mmlu-choise")
