@@ -285,7 +285,7 @@ class _Run:
         correct = reading.correct
         return ResultRow(
             method=step.method,
-            model=self.config.model,
+            model=results.model_label(self.config.model),
             task=step.where.task,
             preset=self.chosen.preset,
             seed=self.config.seed,
@@ -317,7 +317,7 @@ class _Run:
         return notes
 
     def _revisions(self, used: Sequence[Reading]) -> dict[str, str | None]:
-        revisions: dict[str, str | None] = {f"model {self.config.model}": self.backbone.fingerprint}
+        revisions: dict[str, str | None] = {results.model_label(self.config.model): self.backbone.fingerprint}
         for reading in used:
             card = reading.task.card
             if card.hub is not None:

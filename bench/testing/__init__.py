@@ -31,7 +31,8 @@ from bench.api import (
     UserError,
 )
 from bench.testing.check import SMALL, Check, MakeMethod, MakeTask
-from bench.testing.method_checks import METHOD_CHECKS, METHOD_DATA_CHECKS, TRAIN
+from bench.testing.method_checks import METHOD_CHECKS, METHOD_DATA_CHECKS
+from bench.testing.observing import TRAIN
 from bench.testing.synthetic import MODEL, planted
 from bench.testing.task_checks import TASK_CHECKS, TASK_ROW_CHECKS
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import copy
-import functools
 import inspect
-import random
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,80 +15,37 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import (
-    Batch,
     BoolArray,
-    ConfidenceMethod,
     Context,
     ContractError,
     Format,
     Needs,
-    OutputHead,
-    Ragged,
     RunFacts,
     Signal,
     UserError,
 )
 from bench.testing.check import Check, MakeMethod, check_docstring
-from bench.testing.synthetic import MODEL, planted
+from bench.testing.observing import (
+    HELD_OUT,
+    ONE_CLASS,
+    TRAIN,
+    Watched,
+    contents,
+    fit,
+    global_states,
+    global_states_kept,
+    held_out,
+    moved_states,
+    observed_fit,
+    seed_globally,
+    train_batch,
+)
+from bench.testing.synthetic import MODEL
 
-TRAIN, HELD_OUT, ONE_CLASS = 200, 400, 40
-"""Questions to learn from, to measure on, and with one label only."""
 TOLERANCE = 1e-5
 """By how much a confidence may differ when its batch differs: float32 sums depend on the batch's shape."""
 ORIENTATION = 0.7
 """AUROC that a method must reach on the planted truth, whose own is about 0.95."""
-
-
-# --- how methods are run ----------------------------------------------------------------------------------------------
-
-
-def _train_batch(make: MakeMethod, n: int = TRAIN, correct: BoolArray | None = None) -> Batch:
-    # what fit may read: A method that trains on what it predicts from need not say so twice
-    return planted(make.plugin.needs.fit | make.plugin.needs.predict, n, seed=1, fmt=make.format, correct=correct)
-
-
-def _held_out(make: MakeMethod, n: int) -> tuple[Batch, BoolArray]:
-    """Unlabelled questions, as `predict` sees them, and their labels (n,)."""
-    batch = planted(make.plugin.needs.predict, n, seed=2, fmt=make.format)
-    return _unlabelled(batch), batch.correct
-
-
-def _unlabelled(batch: Batch) -> Batch:
-    return Batch(batch.ids, {signal: batch[signal] for signal in batch.signals})
-
-
-def _fit(make: MakeMethod, train: Batch) -> ConfidenceMethod:
-    with _global_states_kept():
-        return make().fit(train, Context(seed=7, format=make.format))
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """A fitted method, and what was seen while it was fitted."""
-
-    method: ConfidenceMethod
-    returned: object
-    train: _Watched
-    before: Mapping[Signal, bytes]
-    """The training columns."""
-    arguments: Mapping[str, object]
-    """Of `__init__`, before the fit."""
-    moved: tuple[str, ...]
-    """Global random states that are no longer what they were."""
-
-
-@functools.lru_cache(maxsize=64)
-def _fitted(make: MakeMethod) -> _Fit:
-    """Fitted once, under observation, for all checks that only look at it: fits are what costs time."""
-    method, labelled = make(), _train_batch(make)
-    train = _Watched(labelled, labelled.correct)
-    arguments, columns = copy.deepcopy(method.params()), _copied(train)
-    with _global_states_kept():
-        _seed_globally(13)  # a method that seeds them itself would otherwise find its own leavings, and seem innocent
-        states = _global_states()
-        returned = method.fit(train, Context(seed=7, format=make.format))
-        moved = _moved(states)
-    return _Fit(method, returned, train, columns, arguments, moved)
 
 
 def _close(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
@@ -178,7 +131,7 @@ def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 def check_values(make: MakeMethod) -> None:
     """Confidences are finite float64 of shape (n,) within [0, 1], for 1, 2 and 50 questions."""
     for n in (1, 2, 50):
-        p = _fitted(make).method.predict(_held_out(make, n)[0])
+        p = observed_fit(make).method.predict(held_out(make, n)[0])
         assert isinstance(p, np.ndarray), f"expected a numpy array, got {type(p).__name__}"
         assert p.shape == (n,), f"expected shape ({n},), got {p.shape}"
         assert p.dtype == np.float64, f"expected float64, got {p.dtype}"
@@ -188,7 +141,7 @@ def check_values(make: MakeMethod) -> None:
 
 def check_subset_invariance(make: MakeMethod) -> None:
     """An answer's confidence does not depend on the others in the batch, nor on earlier batches."""
-    method, (batch, _) = _fitted(make).method, _held_out(make, 50)
+    method, (batch, _) = observed_fit(make).method, held_out(make, 50)
     whole = method.predict(batch)
     for rows in (np.arange(0, 50, 7), np.array([3]), np.array([49])):
         part = method.predict(batch.take(rows))
@@ -199,16 +152,16 @@ def check_subset_invariance(make: MakeMethod) -> None:
 
 def check_order_invariance(make: MakeMethod) -> None:
     """Reordering the questions reorders the confidences and changes nothing else."""
-    method, (batch, _) = _fitted(make).method, _held_out(make, 50)
+    method, (batch, _) = observed_fit(make).method, held_out(make, 50)
     order = np.random.default_rng(3).permutation(50)
-    moved, expected = method.predict(batch.take(order)), method.predict(batch)[order]
-    assert _close(moved, expected), _worst(moved, expected)
+    reordered, expected = method.predict(batch.take(order)), method.predict(batch)[order]
+    assert _close(reordered, expected), _worst(reordered, expected)
 
 
 def check_orientation(make: MakeMethod) -> None:
     """Higher means surer: right answers rank above wrong ones on the planted truth."""
-    batch, correct = _held_out(make, HELD_OUT)
-    area = _auroc(_fitted(make).method.predict(batch), correct)
+    batch, correct = held_out(make, HELD_OUT)
+    area = _auroc(observed_fit(make).method.predict(batch), correct)
     assert area > ORIENTATION, f"expected an AUROC above {ORIENTATION} on held-out questions, got {area:.3f}"
 
 
@@ -220,85 +173,28 @@ def _auroc(p: npt.NDArray[Any], correct: BoolArray) -> float:
 
 def check_reproducible(make: MakeMethod) -> None:
     """Two fits with one seed agree; randomness comes from `ctx.rng` or `ctx.seed` alone."""
-    batch, _ = _held_out(make, 50)
-    with _global_states_kept():
-        _seed_globally(11)
-        second = make().fit(_train_batch(make), Context(seed=7, format=make.format)).predict(batch)
-    first = _fitted(make).method.predict(batch)
+    batch, _ = held_out(make, 50)
+    with global_states_kept():
+        seed_globally(11)
+        second = make().fit(train_batch(make), Context(seed=7, format=make.format)).predict(batch)
+    first = observed_fit(make).method.predict(batch)
     assert np.array_equal(first, second), f"two fits with the same ctx.seed: {_worst(first, second)}"
 
 
 def check_global_randomness(make: MakeMethod) -> None:
     """The global random states of numpy, torch and `random` stay as they are."""
-    fitted, (batch, _) = _fitted(make), _held_out(make, 50)
-    with _global_states_kept():
-        _seed_globally(13)
-        before = _global_states()
+    fitted, (batch, _) = observed_fit(make), held_out(make, 50)
+    with global_states_kept():
+        seed_globally(13)
+        before = global_states()
         fitted.method.predict(batch)
-        moved = sorted({*fitted.moved, *_moved(before)})
+        moved = sorted({*fitted.moved, *moved_states(before)})
     assert not moved, f"the global state of {', '.join(moved)} was changed; use ctx.rng or a generator of your own"
-
-
-def _moved(before: Mapping[str, str]) -> tuple[str, ...]:
-    after = _global_states()
-    return tuple(name for name in before if before[name] != after[name])
-
-
-def _global_states() -> dict[str, str]:
-    import torch
-
-    state: Any = np.random.get_state()  # noqa: NPY002  (it is the global state that is guarded)
-    return {
-        "numpy": repr((state[1].tolist(), state[2:])),
-        "random": repr(random.getstate()),
-        "torch": repr(torch.get_rng_state().tolist()),
-    }
-
-
-@contextlib.contextmanager
-def _global_states_kept() -> Iterator[None]:
-    import torch
-
-    states = np.random.get_state(), random.getstate(), torch.get_rng_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        np.random.set_state(states[0])  # noqa: NPY002
-        random.setstate(states[1])
-        torch.set_rng_state(states[2])
-
-
-def _seed_globally(seed: int) -> None:
-    import torch
-
-    np.random.seed(seed)  # noqa: NPY002
-    random.seed(seed)
-    torch.manual_seed(seed)
-
-
-class _Watched(Batch):
-    """A batch that remembers what was asked of it in vain, for methods that swallow the error."""
-
-    def __init__(self, batch: Batch, correct: BoolArray | None = None) -> None:
-        super().__init__(batch.ids, {signal: batch[signal] for signal in batch.signals}, correct)
-        self.undeclared: list[Signal] = []
-        self.labels_read = False
-
-    def __getitem__(self, signal: Signal) -> Any:
-        if signal not in self.signals:
-            self.undeclared.append(signal)
-        return super().__getitem__(signal)
-
-    @property
-    def correct(self) -> BoolArray:
-        """Noted, then as in any batch."""
-        self.labels_read = True
-        return super().correct
 
 
 def check_declared_reads(make: MakeMethod) -> None:
     """`fit` and `predict` read only the signals that `needs` declares."""
-    fitted, batch = _fitted(make), _Watched(_held_out(make, 50)[0])
+    fitted, batch = observed_fit(make), Watched(held_out(make, 50)[0])
     with contextlib.suppress(ContractError):
         fitted.method.predict(batch)
     for verb, undeclared in (("fit", fitted.train.undeclared), ("predict", batch.undeclared)):
@@ -307,7 +203,7 @@ def check_declared_reads(make: MakeMethod) -> None:
 
 def check_no_labels_in_predict(make: MakeMethod) -> None:
     """`predict` does not ask for labels."""
-    method, batch = _fitted(make).method, _Watched(_held_out(make, 50)[0])
+    method, batch = observed_fit(make).method, Watched(held_out(make, 50)[0])
     with contextlib.suppress(ContractError):
         method.predict(batch)
     assert not batch.labels_read, "predict read batch.correct; labels exist only in fit"
@@ -315,28 +211,22 @@ def check_no_labels_in_predict(make: MakeMethod) -> None:
 
 def check_inputs_not_written(make: MakeMethod) -> None:
     """Arrays of a batch are left as they are."""
-    batch, _ = _held_out(make, 50)
-    before = _copied(batch)
+    batch, _ = held_out(make, 50)
+    before = contents(batch)
     try:
-        fitted = _fitted(make)
+        fitted = observed_fit(make)
         fitted.method.predict(batch)
     except ValueError as error:
         if "read-only" not in str(error):
             raise
         raise AssertionError("an array of the batch was written to; copy it first") from error
-    changed = [s for s in fitted.before if fitted.before[s] != _bytes(fitted.train[s])]
-    changed += [s for s in before if before[s] != _bytes(batch[s])]
+    changed = [
+        signal
+        for then, now in ((fitted.before, contents(fitted.train)), (before, contents(batch)))
+        for signal in then
+        if then[signal] != now[signal]
+    ]
     assert not changed, f"{changed[0]!r} was written to; copy it first"
-
-
-def _copied(batch: Batch) -> dict[Signal, bytes]:
-    return {signal: _bytes(batch[signal]) for signal in batch.signals}
-
-
-def _bytes(column: Any) -> bytes:
-    if isinstance(column, OutputHead):
-        return bytes(column.weight.numpy().tobytes())
-    return bytes((column.values if isinstance(column, Ragged) else column).tobytes())
 
 
 def check_unfitted_raises(make: MakeMethod) -> None:
@@ -344,7 +234,7 @@ def check_unfitted_raises(make: MakeMethod) -> None:
     if not make.plugin.trains():
         return
     try:
-        make().predict(_held_out(make, 2)[0])
+        make().predict(held_out(make, 2)[0])
     except Exception:  # noqa: BLE001  (an AttributeError of `self.weights_` is refusal enough)
         return
     raise AssertionError("predict gave values without fit")
@@ -352,16 +242,16 @@ def check_unfitted_raises(make: MakeMethod) -> None:
 
 def check_parameters_unchanged(make: MakeMethod) -> None:
     """`fit` returns self, and neither it nor `predict` changes the arguments of `__init__`."""
-    fitted = _fitted(make)
+    fitted = observed_fit(make)
     assert fitted.returned is fitted.method, f"expected fit to return self, got {type(fitted.returned).__name__}"
-    fitted.method.predict(_held_out(make, 50)[0])
+    fitted.method.predict(held_out(make, 50)[0])
     changed = [name for name, value in fitted.method.params().items() if value != fitted.arguments[name]]
     assert not changed, f"the arguments {changed} have changed; keep what is learned in names that end in _"
 
 
 def check_save_load(make: MakeMethod) -> None:
     """A fitted method that is saved and loaded predicts the very same."""
-    method, (batch, _) = _fitted(make).method, _held_out(make, 50)
+    method, (batch, _) = observed_fit(make).method, held_out(make, 50)
     with tempfile.TemporaryDirectory() as folder:
         method.save(Path(folder))
         loaded = make().load(Path(folder))
@@ -377,11 +267,11 @@ def check_save_load(make: MakeMethod) -> None:
 
 def check_one_class(make: MakeMethod) -> None:
     """With labels of one kind only, `fit` raises a UserError, or the confidences are constant or on that side."""
-    batch, _ = _held_out(make, 50)
+    batch, _ = held_out(make, 50)
     for label in (True, False):
-        train = _train_batch(make, ONE_CLASS, np.full(ONE_CLASS, label))
+        train = train_batch(make, ONE_CLASS, np.full(ONE_CLASS, label))
         try:
-            p = _fit(make, train).predict(batch)
+            p = fit(make, train).predict(batch)
         except UserError:
             continue
         assert np.isfinite(p).all(), "the confidences are not finite"

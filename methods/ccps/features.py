@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from methods.ccps.columns import FEATURES, Array, Motion, State, Variant, assemble
 
@@ -33,6 +34,7 @@ ZERO_JACOBIAN = 1e-9
 """A gradient of at most this norm has no direction: the state stays where it is (methods.md §6 #30)."""
 _CHUNK_ELEMENTS = 1 << 23  # tokens x vocabulary of a product: 32 MiB in float32; much narrower ones run at half speed
 _BLOCK_ELEMENTS = {"cpu": 1 << 18}  # rows x vocabulary whose statistics are taken at once: what a CPU's cache holds
+_FEWEST_ROWS = 8  # zero rows are added below it: products of one row are rounded otherwise than those of many
 _TINY_PROBABILITY = 1e-37  # keeps p * log p finite where p underflows
 _DEFAULT = Variant()
 
@@ -72,14 +74,15 @@ def perturbation_features(
     if steps < 1 or radius <= 0:
         raise ValueError(f"expected at least one step and a positive radius; got steps={steps}, radius={radius}")
     out = torch.empty(len(hidden), len(FEATURES), device=hidden.device)
-    rows = min(len(hidden), max(1, _CHUNK_ELEMENTS // vocabulary))
+    rows = max(_FEWEST_ROWS, min(len(hidden), _CHUNK_ELEMENTS // vocabulary))
     with torch.no_grad():
         scratch = _Scratch.allocate(rows, vocabulary, hidden.device)
         grid = torch.tensor([radius * s / steps for s in range(1, steps + 1)], device=hidden.device)
         for chunk in _slices(len(hidden), rows):
-            ids = token_ids[chunk].to(hidden.device)[:, None]
-            columns = _chunk_features(hidden[chunk].float(), ids, head, grid, variant, scratch)
-            out[chunk] = torch.from_numpy(columns).to(torch.float32).to(hidden.device)
+            states, ids = hidden[chunk].float(), token_ids[chunk].to(hidden.device)[:, None]
+            missing = (0, 0, 0, max(0, _FEWEST_ROWS - len(states)))
+            columns = _chunk_features(pad(states, missing), pad(ids, missing), head, grid, variant, scratch)
+            out[chunk] = torch.from_numpy(columns)[: len(states)].to(torch.float32).to(hidden.device)
     return out
 
 

@@ -118,7 +118,7 @@ class Honest(ConfidenceMethod):
 
     name = "honest"
     reference = "arXiv:2207.05221"
-    needs = Needs(predict=frozenset({QueryLogits()}))
+    needs = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
     initial_slope: ClassVar[float] = 1.0
 
     def __init__(self, steps: int = 20) -> None:
@@ -230,6 +230,17 @@ class UndeclaredInFit(Refusing):
 
     def fit(self, train: Batch, ctx: Context) -> UndeclaredInFit:
         self.mean_ = float(train[Hidden()].values.mean())
+        return self
+
+
+class DeclaredForPredictOnly(Refusing):
+    """Reads in fit what it declared for predict alone; a run would not have it there."""
+
+    needs = Needs(predict=frozenset({QueryLogits()}))
+
+    def fit(self, train: Batch, ctx: Context) -> DeclaredForPredictOnly:
+        self._odds(train)
+        super().fit(train, ctx)
         return self
 
 
@@ -404,6 +415,7 @@ class Undocumented(Refusing):
         (GlobalRandom, "global_randomness", "the global state of random was changed"),
         (Undeclared, "declared_reads", "predict read ChoiceLogits(), which needs does not declare for it"),
         (UndeclaredInFit, "declared_reads", "was read but not declared in needs (declared: QueryLogits())"),
+        (DeclaredForPredictOnly, "declared_reads", "QueryLogits() was read but not declared in needs (declared: none)"),
         (UndeclaredAndSilent, "declared_reads", "fit read Hidden(depth=1.0"),
         (Peeking, "no_labels_in_predict", "predict read batch.correct"),
         (WritesInPlace, "inputs_not_written", "copy it first"),

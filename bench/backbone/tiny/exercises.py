@@ -101,7 +101,7 @@ class Exercises:
         letters = self.random.sample(FIXED.letters[:10], len(values))
         pairs = list(zip(letters, values, strict=True))
         lines = "".join(f"\n  ({a}): {text}" for a, text in pairs)
-        self.random.shuffle(pairs)
+        pairs = self.random.choices(pairs, k=len(pairs))
         return lines + "".join(f"\n{text}\nAnswer: {_learn(a)}" for a, text in pairs) + "\n"
 
     def _choice(self) -> str:

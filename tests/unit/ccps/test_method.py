@@ -47,19 +47,19 @@ V, D = 60, 12
 
 
 def batch(n: int, seed: int = 0, *, tokens: int = 1, labels: bool = True) -> Batch:
-    """Answers of a random head; where the state is long, the model is sure, and more often right."""
+    """Answers of a random head; where its states are long, the model is sure, and more often right."""
     rng = np.random.default_rng(seed)
     weight = torch.from_numpy(np.random.default_rng(99).normal(size=(V, D)).astype(np.float32))
     lengths = rng.integers(1, tokens + 1, size=n)
     sure = rng.random(n)
-    states = [(rng.normal(size=(t, D)) * (0.2 + 2 * s)).astype(np.float32) for t, s in zip(lengths, sure, strict=True)]
+    states = [(rng.normal(size=(t, D)) * (0.2 + 3 * s)).astype(np.float32) for t, s in zip(lengths, sure, strict=True)]
     ids = [(s @ weight.numpy().T).argmax(1) for s in states]
     columns = {
         Hidden(1.0, At.ANSWER_PREDICTING): Ragged.of(states),
         TokenIds(Of.ANSWER): Ragged.of(ids),
         Unembedding(): OutputHead(weight),
     }
-    return Batch([str(i) for i in range(n)], columns, rng.random(n) < sure if labels else None)
+    return Batch([str(i) for i in range(n)], columns, rng.random(n) < sure**2 * 1.2 if labels else None)
 
 
 def context(fmt: Format = Format.CHOICE, seed: int = 5) -> Context:
@@ -274,11 +274,9 @@ def test_overflown_states_are_a_clear_error() -> None:
     states = train[Hidden(1.0, At.ANSWER_PREDICTING)]
     values = states.values.copy()
     values[3] = np.inf
-    signals = {
-        **{s: train[s] for s in train.signals},
-        Hidden(1.0, At.ANSWER_PREDICTING): Ragged(values, states.offsets),
-    }
-    with pytest.raises(UserError, match="1 of 50 answer tokens.*--dtype"):
+    signals = {signal: train[signal] for signal in train.signals}
+    signals[Hidden(1.0, At.ANSWER_PREDICTING)] = Ragged(values, states.offsets)
+    with pytest.raises(UserError, match=r"1 of 50 answer tokens.*--dtype"):
         Ccps(**SMALL).fit(Batch(train.ids, signals, train.correct), context())
 
 

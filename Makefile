@@ -1,0 +1,49 @@
+# Two commands do everything on a fresh machine: `make demo` shows the comparison, `make test` proves the code.
+PYTHON ?= python3
+BIN := .venv/bin
+CHECKED := bench methods tasks tests
+
+.PHONY: demo test install format lint types contracts tests slow check-readme tiny clean
+
+demo: install  ## the comparison on the embedded model
+	$(BIN)/bench run --method all --model tiny
+
+test: install lint types contracts tests  ## everything that must hold
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+format: install
+	$(BIN)/ruff format $(CHECKED)
+	$(BIN)/ruff check --fix $(CHECKED)
+
+lint: install
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/ruff check $(CHECKED)
+
+types: install
+	$(BIN)/mypy
+
+contracts: install
+	$(BIN)/lint-imports
+
+tests: install
+	$(BIN)/python -m pytest -m 'not slow and not gpu and not network'
+
+slow: install  ## the tests that take longer than ten seconds each
+	$(BIN)/python -m pytest -m slow
+
+check-readme: install  ## every command of the README, whole
+	$(BIN)/python -m pytest -m readme
+
+tiny: install  ## train the embedded model from nothing, about two hours on two cores
+	$(BIN)/python -m tasks.atlas --corpus build/atlas.jsonl
+	$(BIN)/python -m bench.backbone.tiny.train build/atlas.jsonl
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,257 @@
+"""Packed passes against plain ones: same states, same answers, same logits, whatever the architecture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from bench.api import At, ChoiceLogits, Hidden, QueryLogits
+from bench.backbone.extract import Asking, Extractor, Measured
+from bench.backbone.hf import Backbone, LoadOptions
+from bench.errors import UserError
+from bench.models import ModelSpec
+
+VOCABULARY = 120
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "intermediate_size": 96, "max_position_embeddings": 512, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
+ARCHITECTURES: dict[str, Any] = {
+    "llama": lambda: transformers.LlamaConfig(**SHAPE, num_key_value_heads=2),
+    "qwen2": lambda: transformers.Qwen2Config(**SHAPE, num_key_value_heads=2),
+    "mistral with a window": lambda: transformers.MistralConfig(**SHAPE, num_key_value_heads=2, sliding_window=16),
+    "gemma2": lambda: transformers.Gemma2Config(**SHAPE, num_key_value_heads=2, head_dim=16, sliding_window=16),
+    "phi": lambda: transformers.PhiConfig(**SHAPE),
+    "gpt2": lambda: transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_embd=64, n_layer=4, n_head=4, n_positions=512, bos_token_id=1, eos_token_id=2
+    ),
+    "cohere": lambda: transformers.CohereConfig(**SHAPE, num_key_value_heads=2, logit_scale=0.25),
+    "mamba": lambda: transformers.MambaConfig(
+        vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=4, bos_token_id=1, eos_token_id=2, pad_token_id=0
+    ),
+}
+UNSHARED = {"mamba"}
+"""Without attention there is no cache that branches could share."""
+
+SUFFIX = np.asarray([5, 6, 7, 8], dtype=np.int32)
+VERDICTS = np.asarray([10, 11], dtype=np.int32)
+LETTERS = np.asarray([10, 11, 12, 13], dtype=np.int32)
+SIGNALS = [
+    Hidden(1.0, At.PROMPT_END), Hidden(1.0, At.ANSWER_PREDICTING), Hidden(1.0, At.ANSWER_END),
+    Hidden(0.5, At.ANSWER_END), Hidden(0.75, At.ANSWER_PREDICTING), ChoiceLogits(), QueryLogits(),
+]  # fmt: skip
+TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
+
+
+def save_model(config: Any, folder: Path) -> Path:
+    torch.manual_seed(0)
+    eager = {"attn_implementation": "eager"} if config.model_type == "gemma2" else {}
+    model = transformers.AutoModelForCausalLM.from_config(config, **eager)
+    for name, parameter in model.named_parameters():
+        if name.endswith("lm_head.bias"):
+            torch.nn.init.normal_(parameter)
+    model.save_pretrained(folder)
+    words = {f"w{i}": i for i in range(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w3"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="w1", eos_token="w2", pad_token="w0", unk_token="w3"
+    )
+    fast.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=list(ARCHITECTURES))
+def backbone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+    folder = save_model(ARCHITECTURES[request.param](), tmp_path_factory.mktemp("model"))
+    spec = ModelSpec(request.param, str(folder), local=True)
+    return Backbone(spec, LoadOptions(device="cpu"))
+
+
+def prompts() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    system, exemplars = rng.integers(9, VOCABULARY, 20), rng.integers(9, VOCABULARY, (2, 30))
+    tails = [rng.integers(9, VOCABULARY, size) for size in (3, 9, 14, 5, 40)]
+    bodies = [[*exemplars[i % 2], *tail] for i, tail in enumerate(tails)]
+    bodies.append([*bodies[2][:-4], 50, 51])  # shares most of its question with another
+    bodies.append(bodies[1])  # an exact duplicate
+    return [np.asarray([*system, *body], dtype=np.int32) for body in bodies]
+
+
+def asking(max_new_tokens: int, budget: int = 64) -> Asking:
+    return Asking(max_new_tokens, LETTERS, SUFFIX, True, VERDICTS, budget)
+
+
+def plain(backbone: Backbone, ids: np.ndarray) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    """Logits and hidden states of one whole sequence, through the model's own forward, without a cache."""
+    with torch.inference_mode():
+        out = backbone.model(torch.as_tensor(ids, dtype=torch.long)[None], output_hidden_states=True, use_cache=False)
+    return out.logits[0].float(), tuple(h[0] for h in out.hidden_states)
+
+
+def greedy(backbone: Backbone, ids: np.ndarray, limit: int) -> list[int]:
+    answer: list[int] = []
+    while len(answer) < limit:
+        token = int(plain(backbone, np.asarray([*ids, *answer]))[0][-1].argmax())
+        if token in backbone.stops:
+            break
+        answer.append(token)
+    return answer
+
+
+def check_against_plain(backbone: Backbone, measured: Measured, answers: list[list[int]]) -> None:
+    """Every signal of every question equals that of a pass over the whole conversation alone."""
+    first = 1 if backbone.spec.name == "mamba" else 0  # its list of states has no embeddings at the front
+    offsets = {s: c["offsets"].tolist() for s, c in measured.columns.items() if "offsets" in c}
+    for i, (prompt, answer) in enumerate(zip(prompts(), answers, strict=True)):
+        n, length = len(prompt), len(answer)
+        logits, hidden = plain(backbone, np.asarray([*prompt, *answer, *SUFFIX]))
+        got = {
+            s: c["values"][offsets[s][i] : offsets[s][i + 1]] if s in offsets else c["values"][i]
+            for s, c in measured.columns.items()
+        }
+        expected = {
+            Hidden(1.0, At.PROMPT_END): hidden[-1][n - 1],
+            Hidden(1.0, At.ANSWER_PREDICTING): hidden[-1][n - 1 : n + length - 1],
+            Hidden(1.0, At.ANSWER_END): hidden[-1][n + length - 1],
+            Hidden(0.5, At.ANSWER_END): hidden[2 - first][n + length - 1],
+            Hidden(0.75, At.ANSWER_PREDICTING): hidden[3 - first][n - 1 : n + length - 1],
+            ChoiceLogits(): logits[n - 1][LETTERS.tolist()],
+            QueryLogits(): logits[-1][VERDICTS.tolist()],
+        }
+        for signal, value in expected.items():
+            torch.testing.assert_close(got[signal], value, **TOLERANCE, msg=lambda m, s=signal: f"{s}: {m}")
+
+
+@pytest.mark.parametrize("limit", [1, 6])
+def test_generated_answers_and_signals_are_those_of_plain_passes(backbone: Backbone, limit: int) -> None:
+    measured = Extractor(backbone, asking(limit), SIGNALS).measure(prompts(), [4] * 7, None)
+    answers = [greedy(backbone, prompt, limit) for prompt in prompts()]
+    assert [a.tolist() for a in measured.answers] == answers
+    check_against_plain(backbone, measured, answers)
+
+
+@pytest.mark.parametrize("budget", [1, 17, 4096])
+def test_stored_answers_give_the_same_signals_whatever_the_budget(backbone: Backbone, budget: int) -> None:
+    answers = [[20, 21], [30], [40, 41, 42], [50], [60, 61], [70], [30]]
+    stored = [np.asarray(a, dtype=np.int32) for a in answers]
+    measured = Extractor(backbone, asking(6, budget), SIGNALS).measure(prompts(), [4] * 7, stored)
+    assert [a.tolist() for a in measured.answers] == answers
+    check_against_plain(backbone, measured, answers)
+
+
+def test_only_architectures_without_attention_go_unshared(backbone: Backbone) -> None:
+    assert backbone.packed == (backbone.spec.name not in UNSHARED)
+
+
+def test_the_head_gives_the_logits(backbone: Backbone) -> None:
+    logits, hidden = plain(backbone, prompts()[0])
+    torch.testing.assert_close(backbone.head.logits(hidden[-1]), logits, **TOLERANCE)
+    last = int(logits[-1].argmax())
+    assert last == int(backbone.head.logits(hidden[-1][-1:]).argmax())
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+    folder = save_model(ARCHITECTURES["llama"](), tmp_path_factory.mktemp("llama"))
+    return Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu"))
+
+
+def test_nothing_is_read_twice_and_nothing_is_padded(llama: Backbone) -> None:
+    distinct = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
+    measured = Extractor(llama, asking(1, 10_000), SIGNALS).measure(prompts(), [4] * 7, None)
+    assert measured.costs["answers"].forward_tokens == len(distinct)
+    assert measured.costs["query"].forward_tokens == 6 * (1 + len(SUFFIX))  # six distinct questions
+    assert all(cost.padded_tokens == cost.forward_tokens for cost in measured.costs.values())
+
+
+def test_open_answers_cost_one_position_a_token(llama: Backbone) -> None:
+    measured = Extractor(llama, asking(6, 10_000), SIGNALS).measure(prompts(), [4] * 7, None)
+    distinct = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
+    tokens = sum(len(a) for a in measured.answers[:6])  # the seventh question is a duplicate
+    total = sum(cost.forward_tokens for cost in measured.costs.values())
+    assert total == len(distinct) + tokens + 6 * len(SUFFIX)
+
+
+def test_absent_options_have_no_logit(llama: Backbone) -> None:
+    measured = Extractor(llama, asking(1), [ChoiceLogits()]).measure(prompts(), [4, 2, 3, 4, 4, 4, 2], None)
+    finite = torch.isfinite(measured.columns[ChoiceLogits()]["values"]).sum(dim=1)
+    assert finite.tolist() == [4, 2, 3, 4, 4, 4, 2]
+
+
+def test_a_prompt_without_an_answer_has_no_verdict(llama: Backbone) -> None:
+    empty = [np.zeros(0, dtype=np.int32), *(np.asarray([20], dtype=np.int32) for _ in range(6))]
+    measured = Extractor(llama, asking(1), SIGNALS).measure(prompts(), [4] * 7, empty)
+    verdicts = measured.columns[QueryLogits()]["values"]
+    assert torch.isnan(verdicts[0]).all()
+    assert torch.isfinite(verdicts[1:]).all()
+    assert measured.columns[Hidden(1.0, At.ANSWER_PREDICTING)]["offsets"].tolist() == [0, 0, 1, 2, 3, 4, 5, 6]
+
+
+def test_out_of_memory_halves_the_pack_and_changes_nothing(llama: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    calm = Extractor(llama, asking(1, 4096), SIGNALS).measure(prompts(), [4] * 7, None)
+    forward = type(llama.session).forward
+
+    def cramped(self: Any, ids: np.ndarray, *rest: Any) -> Any:
+        if len(ids) > 70:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(self, ids, *rest)
+
+    monkeypatch.setattr(type(llama.session), "forward", cramped)
+    halved = Extractor(llama, asking(1, 4096), SIGNALS).measure(prompts(), [4] * 7, None)
+    assert halved.halvings > 0
+    assert [a.tolist() for a in halved.answers] == [a.tolist() for a in calm.answers]
+    for signal in SIGNALS:
+        torch.testing.assert_close(halved.columns[signal]["values"], calm.columns[signal]["values"], **TOLERANCE)
+
+
+def test_a_single_prompt_too_large_for_memory_is_a_clear_error(
+    llama: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    assert llama.packed
+    monkeypatch.setattr(type(llama.session), "forward", full)
+    with pytest.raises(UserError, match="does not fit into the memory"):
+        Extractor(llama, asking(1), SIGNALS).measure(prompts(), [4] * 7, None)
+
+
+def test_other_errors_of_a_pass_are_not_taken_for_lack_of_memory(
+    llama: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("shapes differ")
+
+    assert llama.packed
+    monkeypatch.setattr(type(llama.session), "forward", broken)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        Extractor(llama, asking(1), SIGNALS).measure(prompts(), [4] * 7, None)
+
+
+def test_half_precision_states_keep_their_dtype(tmp_path: Path) -> None:
+    folder = save_model(ARCHITECTURES["llama"](), tmp_path)
+    backbone = Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu", dtype="bfloat16"))
+    measured = Extractor(backbone, asking(1), [Hidden(1.0, At.PROMPT_END)]).measure(prompts(), [4] * 7, None)
+    assert measured.columns[Hidden(1.0, At.PROMPT_END)]["values"].dtype == torch.bfloat16
+
+
+def test_a_head_that_is_not_the_models_is_refused(llama: Backbone, tmp_path: Path) -> None:
+    folder = save_model(ARCHITECTURES["llama"](), tmp_path)
+    backbone = Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu"))
+    backbone.head.weight.mul_(1.5)
+    backbone.model.lm_head = torch.nn.Linear(64, VOCABULARY, bias=False)
+    with pytest.raises(UserError, match="differ from its logits"):
+        _ = backbone.packed
+
+
+def test_one_depth_is_one_block(llama: Backbone) -> None:
+    assert [llama.block_of(depth) for depth in (0.25, 0.5, 0.75, 0.99, 1.0)] == [1, 2, 3, 3, 4]
+    with pytest.raises(UserError, match="depth"):
+        llama.block_of(0.1)
