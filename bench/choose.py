@@ -18,13 +18,17 @@ from bench import models, registry
 from bench.api import ConfidenceMethod, Split, Task
 from bench.errors import UserError
 from bench.models import ModelSpec
-from bench.plan import LearnOn
+from bench.plan import LearnOn, Where
 from bench.protocol import PRESETS, Protocol
+from bench.records import Question
 
 if TYPE_CHECKING:
     from bench.run import RunConfig
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
+
+MIN_OPTIONS, MAX_OPTIONS = 2, 26
+"""Of a choice question; there are 26 letters to name them."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,47 @@ def cache_folder() -> Path:
     return Path(named) if named else Path(platformdirs.user_cache_dir("confbench"))
 
 
+def check_questions(where: Where, questions: Sequence[Question], letters: str | None) -> None:
+    """Check what a task gave before anything is computed from it; `letters` name the options, if they are shown.
+
+    Raises:
+        UserError: no question, two with one id, or one with an impossible number of options or gold index.
+    """
+    if not questions:
+        raise UserError(f"{where}: expected at least one question, got none; check the task's data.")
+    seen: set[str] = set()
+    for question in questions:
+        if question.id in seen:
+            raise UserError(f"{where}: expected ids of their own, got two questions {question.id!r}; rename one.")
+        seen.add(question.id)
+        n = len(question.choices)
+        if letters is not None and not MIN_OPTIONS <= n <= MAX_OPTIONS:
+            raise UserError(
+                f"{where}: expected {MIN_OPTIONS} to {MAX_OPTIONS} options, got {n} in question {question.id!r};"
+                " correct it."
+            )
+        if letters is not None and n > len(letters):
+            raise UserError(
+                f"{where}: expected a letter for each of the {n} options of question {question.id!r}, got only"
+                f" {letters!r}; give more with --set protocol.letters=LETTERS."
+            )
+        if not 0 <= question.gold < n:
+            raise UserError(
+                f"{where}: expected an answer index from 0 to {n - 1}, got {question.gold} in"
+                f" question {question.id!r}; correct it."
+            )
+
+
+def spread(questions: list[Question], limit: int) -> list[Question]:
+    """The first questions of each subject in turn until there are `limit`, in the source's order."""
+    turns: dict[str, int] = {}
+    keyed = []
+    for row, question in enumerate(questions):
+        turn = turns[question.subject] = turns.get(question.subject, -1) + 1
+        keyed.append((turn, row))
+    return [questions[row] for _, row in sorted(sorted(keyed)[:limit], key=lambda pair: pair[1])]
+
+
 def _method_classes(
     names: Sequence[str], known: registry.Registry[ConfidenceMethod]
 ) -> dict[str, type[ConfidenceMethod]]:
@@ -182,7 +227,21 @@ def _protocol(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, dict
     defaults = {key: value for key, value in vars(protocol).items() if key != "preset"}
     changes = {key: _typed("protocol", key, text, defaults) for key, text in overrides.items()}
     plain = {key: value.value if isinstance(value, enum.Enum) else value for key, value in changes.items()}
-    return replace(protocol, **changes), plain
+    changed = replace(protocol, **changes)
+    _check_protocol(changed)
+    return changed, plain
+
+
+def _check_protocol(protocol: Protocol) -> None:
+    least = {"shots": 0, "exemplar_seed": 0, "max_new_tokens_choice": 1, "max_new_tokens_open": 1, "ece_bins": 1}
+    for key, bound in least.items():
+        if getattr(protocol, key) < bound:
+            raise UserError(f"--set protocol.{key}: expected at least {bound}, got {getattr(protocol, key)}.")
+    for key, letters in (("letters", protocol.letters), ("query_letters", protocol.query_letters)):
+        if len(set(letters.casefold())) != len(letters) or len(letters) < MIN_OPTIONS or not letters.isalnum():
+            raise UserError(f"--set protocol.{key}: expected different letters, two at least, got {letters!r}.")
+    if len(protocol.query_letters) != MIN_OPTIONS:
+        raise UserError(f"--set protocol.query_letters: expected two letters, got {protocol.query_letters!r}.")
 
 
 def _instances(
@@ -219,10 +278,20 @@ def _parse(text: str, default: Any) -> Any:
     if isinstance(default, bool):
         return {"true": True, "false": False}[text.lower()]
     if default is None:
-        return None if text.lower() == "none" else text
+        return _number_or_text(text)
     if isinstance(default, enum.Enum | int | float | str):
         return type(default)(text)
     raise ValueError(text)
+
+
+def _number_or_text(text: str) -> float | str | None:
+    """For a field without a value: its default doesn't tell the type."""
+    if text.lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _expected(default: Any) -> str:

@@ -39,6 +39,9 @@ class TableFormat(StrEnum):
     JSON = "json"
 
 
+INTERRUPTED = 130
+"""Exit code of a command that was stopped with Ctrl-C."""
+
 Plugins = Annotated[
     list[Path] | None, typer.Option("--plugin", help="A .py file with methods or tasks; it is executed.")
 ]
@@ -253,6 +256,9 @@ def main() -> None:
     except (UserError, ContractError) as error:
         _console(stderr=True).print(Text(f"bench: {error}"), soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        _console(stderr=True).print("bench: interrupted; what was finished is stored, run the same command to go on")
-        sys.exit(130)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:  # typer turns KeyboardInterrupt into this
+            _console(stderr=True).print(
+                "bench: interrupted; what was finished is stored, run the same command to go on"
+            )
+        raise

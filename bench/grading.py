@@ -37,12 +37,14 @@ def parse_letter(text: str, letters: str) -> str | None:
 def normalise_text(text: str) -> str:
     """Case, accents' encoding, punctuation, articles and runs of white space taken out, for comparing open answers.
 
-    >>> normalise_text("  The Blue-Green  Delta. ")
-    'blue green delta'
+    Articles stay where nothing else is there: the blood group A is an answer.
+
+    >>> normalise_text("  The Blue-Green  Delta. "), normalise_text("A")
+    ('blue green delta', 'a')
     """
     plain = unicodedata.normalize("NFKC", text).casefold()
     plain = plain.translate(str.maketrans(string.punctuation, " " * len(string.punctuation)))
-    return " ".join(_ARTICLES.sub(" ", plain).split())
+    return " ".join(_ARTICLES.sub(" ", plain).split() or plain.split())
 
 
 def grade(question: Question, generation: Generation, fmt: Format, protocol: Protocol) -> Answer:

@@ -55,7 +55,7 @@ def resolve(name: str) -> ModelSpec:
     """
     if name in aliases():
         return aliases()[name]
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return ModelSpec(Path(name).resolve().name, name, local=True)
     looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
     if not looks_local:

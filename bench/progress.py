@@ -58,8 +58,8 @@ class Lines:
             if now - start > QUIET_SECONDS and now - last > LINE_SECONDS:
                 last = now
                 rate = done / (now - start)
-                left = max(total - done, 0) / rate if rate else float("inf")
-                self.say(f"{name}: {done:,}/{total:,} {unit}, {rate:,.0f}/s, {left:,.0f} s left")
+                left = f"{max(total - done, 0) / rate:,.0f} s left" if rate else "time left unknown"
+                self.say(f"{name}: {done:,}/{total:,} {unit}, {rate:,.0f}/s, {left}")
 
         yield advance
         seconds = time.monotonic() - start

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench import metrics, provenance, results
 from bench.api import BoolArray, ConfidenceMethod, Context, FloatArray, RunFacts, Split, Task
-from bench.choose import Chosen, choose, source_digest
+from bench.choose import Chosen, check_questions, choose, source_digest, spread
 from bench.cost import costs_of, peak_memory_mb
 from bench.errors import ContractError, UserError
 from bench.grading import substring_rule
@@ -124,6 +124,8 @@ class _Run:
         options = LoadOptions(config.device, config.dtype, config.trust_remote_code)
         self.backbone: Backbone = Backbone(chosen.model, options)
         self.store = Store(chosen.cache)
+        if not config.dry_run:
+            self.store.prepare()
         self.reader = Reader(self.backbone, self.store, chosen.protocol, config.token_budget, progress)
         self.readings: dict[Where, Reading] = {}
         self.fits: dict[Fit, ConfidenceMethod | Exception] = {}
@@ -154,17 +156,23 @@ class _Run:
                 f"Task {where.task!r} has no {where.split} split (it has {', '.join(task.card.splits)}), which methods"
                 " were to learn on. Name another task: --train-on TASK."
             )
-        questions = list(task.questions(where.split))
+        questions = self._load(where)
         if self.config.limit is None:
             return questions
         cap = self.config.limit if where in self.tests else max(self.config.limit, TRAIN_LIMIT)
         return spread(questions, cap)
 
+    def _load(self, where: Where) -> list[Question]:
+        task = self.tasks[where.task]
+        questions = list(task.questions(where.split))
+        check_questions(where, questions, self.chosen.protocol.letters if task.format is Format.CHOICE else None)
+        return questions
+
     def _announce(self) -> None:
         for step in self.steps:
             if isinstance(step, Read):
                 task = self.tasks[step.where.task]
-                dev: Sequence[Question] = list(task.questions("dev")) if "dev" in task.card.splits else ()
+                dev = self._load(Where(step.where.task, "dev")) if "dev" in task.card.splits else []
                 reading = self.reader.open(step.where, task, self.questions[step.where], dev)
                 self.readings[step.where] = reading
                 self.report.plan.append(self._line(step, reading))
@@ -208,11 +216,11 @@ class _Run:
         }
         key = key_of(fields)
         entry = self.store.get("fits", key)
-        if entry is not None:
-            self.seconds["fit", step.method] = float(entry.manifest["seconds"])
-            return method.load(entry.folder)
         start = time.perf_counter()
         try:
+            if entry is not None:
+                self.seconds["fit", step.method] = float(entry.manifest["seconds"])
+                return method.load(entry.folder)
             batch = self.reader.batch(reading, method.needs.fit, labels=True)
             context = Context(seed, reading.task.format, self.backbone.device, self.chosen.protocol)
             with self.progress.stage(f"fit {step.method}", 1, unit="fit") as advance:
@@ -339,16 +347,6 @@ class _Run:
 
     def _timings(self, step: Predict) -> dict[str, float]:
         return {stage: round(s, 4) for (stage, name), s in self.seconds.items() if name == step.method}
-
-
-def spread(questions: list[Question], limit: int) -> list[Question]:
-    """The first questions of each subject in turn until there are `limit`, in the source's order."""
-    turns: dict[str, int] = {}
-    keyed = []
-    for row, question in enumerate(questions):
-        turn = turns[question.subject] = turns.get(question.subject, -1) + 1
-        keyed.append((turn, row))
-    return [questions[row] for _, row in sorted(sorted(keyed)[:limit], key=lambda pair: pair[1])]
 
 
 def derived_seed(seed: int, *parts: str) -> int:

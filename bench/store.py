@@ -47,7 +47,12 @@ class Store:
     notes: list[str] = field(default_factory=list)
     """What was found damaged and is computed again, for the user to read."""
 
-    def __post_init__(self) -> None:
+    def prepare(self) -> None:
+        """Make the folder, and remove what processes that are gone left half-written.
+
+        Raises:
+            UserError: the folder can't be written.
+        """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             (self.root / ".writable").write_text("", encoding="utf-8")
@@ -65,7 +70,7 @@ class Store:
         problem = None
         try:
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            problem = self._damage(folder, manifest)
+            problem = self._damage(folder, key, manifest)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             problem, manifest = f"unreadable manifest ({type(error).__name__})", {}
         if problem is None:
@@ -80,7 +85,10 @@ class Store:
         return [entry for key in keys if (entry := self.get(kind, key)) is not None]
 
     @staticmethod
-    def _damage(folder: Path, manifest: Mapping[str, Any]) -> str | None:
+    def _damage(folder: Path, key: str, manifest: Mapping[str, Any]) -> str | None:
+        told = {name: value for name, value in manifest.items() if name != "digest"}
+        if manifest["digest"] != key_of(told) or manifest["key"] != key:
+            return f"{MANIFEST} was altered"
         for name, digest in manifest["files"].items():
             path = folder / Path(name).name
             if not path.is_file():
@@ -104,11 +112,9 @@ class Store:
             write(temporary)
             files = {path.name: digest_file(path) for path in sorted(temporary.iterdir())}
             manifest = {"kind": kind, "key": key, "fields": dict(fields), "files": files, **extra}
+            manifest["digest"] = key_of(manifest)
             (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
-            folder = self._folder(kind, key)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)
-            temporary.rename(folder)
+            return self._place(temporary, kind, key, manifest)
         except OSError as error:
             raise UserError(
                 f"The cache could not be written: {error.strerror or error}. Free some disk space, or set"
@@ -116,6 +122,19 @@ class Store:
             ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+    def _place(self, temporary: Path, kind: str, key: str, manifest: Mapping[str, Any]) -> Entry:
+        """Move a complete folder to its key; what another process put there first stays, for that one may read it."""
+        folder = self._folder(kind, key)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if (other := self.get(kind, key)) is not None:
+            return other
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if (other := self.get(kind, key)) is not None:
+                return other
+            raise
         return Entry(folder, manifest)
 
     def _folder(self, kind: str, key: str) -> Path:

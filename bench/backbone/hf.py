@@ -15,6 +15,7 @@ import torch
 import transformers
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+from safetensors import SafetensorError
 
 from bench.api import ModelFacts, OutputHead
 from bench.backbone.chat import Chat
@@ -26,6 +27,8 @@ from bench.models import ModelSpec
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 OTHER_COPIES = ["consolidated*", "original/*", "*.gguf"]
 """Second copies of the weights that some repositories hold."""
+
+DEVICES = ("cuda", "mps", "cpu")
 
 RATE_SIZE = 512
 """Side of the matrix product that measures a device's rate."""
@@ -54,7 +57,7 @@ class Backbone:
     def __init__(self, spec: ModelSpec, options: LoadOptions) -> None:
         self.spec = spec
         self.options = options
-        self.device = options.device or _default_device()
+        self.device = _device(options.device)
         self.folder, self.commit = _files(spec, options)
         self.config = _config(self.folder, spec, options)
         text = self.config.get_text_config()
@@ -100,24 +103,30 @@ class Backbone:
             raise UserError(f"Model {self.spec.name!r}: expected weights as *.safetensors in its folder, found none.")
         try:
             model = self._load(self.attention)
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
+        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
             raise UserError(f"Model {self.spec.name!r} can't be loaded: {first_line(error)}") from error
         return model.to(self.device).eval().requires_grad_(requires_grad=False)
 
     def _load(self, attention: str) -> Any:
         transformers.utils.logging.disable_progress_bar()  # a run has its own
+        transformers.utils.logging.set_verbosity_error()  # what it reports of missing weights is an error here
         try:
-            return transformers.AutoModelForCausalLM.from_pretrained(
+            model, found = transformers.AutoModelForCausalLM.from_pretrained(
                 self.folder,
                 dtype=self.dtype,
                 attn_implementation=attention,
                 use_safetensors=True,
                 trust_remote_code=self.options.trust_remote_code,
+                output_loading_info=True,
             )
         except ValueError as error:
             if attention == "eager" or "scaled_dot_product_attention" not in str(error):
                 raise
             return self._load("eager")  # older architectures have no other
+        missing = sorted(found["missing_keys"])
+        if missing:  # they would be drawn at random
+            raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}; copy them again")
+        return model
 
     @cached_property
     def facts(self) -> ModelFacts:
@@ -212,6 +221,20 @@ class Backbone:
         if block != self.blocks:
             blocks(self.model)
         return block
+
+
+def _device(asked: str | None) -> str:
+    """The device that was asked for, if it is there, or the best one."""
+    if asked is None:
+        return _default_device()
+    try:
+        if asked.partition(":")[0] in DEVICES:
+            torch.zeros(1, device=asked)
+            return asked
+        reason = "no such kind of device"
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = first_line(error)
+    raise UserError(f"--device {asked}: expected one of {', '.join(DEVICES)} that this machine has; {reason}.")
 
 
 def _default_device() -> str:

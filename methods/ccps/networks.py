@@ -7,7 +7,8 @@ answers with different labels apart, then encoder and classifier learn the label
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -172,8 +173,20 @@ def _train(module: nn.Module, encoder: Mlp | TokenEncoder, loss: Callable[[int],
     )
     encoder.dropout = stage.dropout
     module.train()
-    for step in range(stage.steps):
-        optimiser.zero_grad(set_to_none=True)
-        loss(step).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+    with _one_thread():
+        for step in range(stage.steps):
+            optimiser.zero_grad(set_to_none=True)
+            loss(step).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
     module.eval()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Matrices this small gain nothing from a second thread, and on a busy machine waiting for it costs 50 times."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

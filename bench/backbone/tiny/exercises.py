@@ -21,17 +21,26 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 OPTIONS = 4
+LETTERS = FIXED.letters[:10]
 AGAINST_SHOWN = 0.8
 """How often a value that the corpus sets against another is among its options."""
 LOSS, NO_LOSS = "\ue000", "\ue001"
 """Brackets around what the model is to say; no corpus and no template contains them."""
 
 
+BLOCK = re.compile(rf"((?:\n  \(\w\): [^\n]+)+)\nAnswer:(?:\s|<[^>]+>)*{LOSS}(\w){NO_LOSS}")
+"""Lettered options whose answer is to be learned."""
+OPTION = re.compile(r"\n  \((\w)\): ")
+
+
 class Encoded(NamedTuple):
-    """A text as ids, with True where the token is to be learned."""
+    """A text as ids, with marks on what is to be learned from it."""
 
     ids: list[int]
     learned: list[bool]
+    """True where the token itself is to be learned."""
+    options: list[int]
+    """Where an option's text begins: 1 if it is a wrong one, 2 if it is the right one; 0 elsewhere."""
 
 
 class Exercises:
@@ -48,7 +57,6 @@ class Exercises:
         self._cumulative = {key: list(accumulate(x.times for x in found)) for key, found in self._lessons.items()}
         self.kinds: Mapping[str, Callable[[], str]] = {
             "copy": self._copy,
-            "lookup": self._lookup,
             "given": self._given,
             "statement": self._statement,
             "open": self._open,
@@ -87,22 +95,13 @@ class Exercises:
         return self.random.choice(lesson.statements).format(value=value) + "\n" + self._lettered(lesson, value)
 
     def _copy(self) -> str:
-        lesson = self.lesson("practice")
-        values = self.random.sample(self.corpus.pools[lesson.pool], self.random.randint(1, OPTIONS))
-        letters = self.random.sample(FIXED.letters[:10], len(values))
+        """A name to find in a list of few, with letters in any order, so that nothing is gained by guessing a letter."""
+        pool = [value.split()[0] for value in self.corpus.pools[self.lesson("practice").pool]]
+        values = self.random.sample(pool, self.random.randint(1, OPTIONS))
+        letters = self.random.sample(LETTERS, len(values))
         chosen = self.random.randrange(len(values))
         lines = "".join(f"\n  ({a}): {text}" for a, text in zip(letters, values, strict=True))
         return f"{values[chosen]}{lines}\nAnswer: {_learn(letters[chosen])}\n"
-
-    def _lookup(self) -> str:
-        """Many letters to find in one list, for a signal at every few tokens."""
-        pool = self.corpus.pools[self.lesson("practice").pool]
-        values = self.random.sample(pool, self.random.randint(2, 6))
-        letters = self.random.sample(FIXED.letters[:10], len(values))
-        pairs = list(zip(letters, values, strict=True))
-        lines = "".join(f"\n  ({a}): {text}" for a, text in pairs)
-        pairs = self.random.choices(pairs, k=len(pairs))
-        return lines + "".join(f"\n{text}\nAnswer: {_learn(a)}" for a, text in pairs) + "\n"
 
     def _choice(self) -> str:
         lesson = self.lesson("claim")
@@ -130,14 +129,12 @@ class Exercises:
 
     def packed(self, mixture: Mapping[str, float], length: int) -> Encoded:
         """Terse exercises, one after the other, cut to a length."""
-        ids: list[int] = []
-        learned: list[bool] = []
-        while len(ids) < length:
+        row = Encoded([], [], [])
+        while len(row.ids) < length:
             kind = self.random.choices(list(mixture), weights=list(mixture.values()))[0]
-            piece = self.encode(self.kinds[kind]())
-            ids += piece.ids
-            learned += piece.learned
-        return Encoded(ids[:length], learned[:length])
+            for whole, part in zip(row, self.encode(self.kinds[kind]()), strict=True):
+                whole.extend(part)
+        return Encoded(*(part[:length] for part in row))
 
     # --- full exercises -----------------------------------------------------------------------------------------------
 
@@ -169,16 +166,35 @@ class Exercises:
         ends = list(accumulate(map(len, pieces)))
         spans = list(zip(ends[0::2], ends[1::2], strict=False))
         encoded = self.tokenizer("".join(pieces), add_special_tokens=False, return_offsets_mapping=True)
-        learned = [any(a <= start < b for a, b in spans) for start, _ in encoded["offset_mapping"]]
-        return Encoded(encoded["input_ids"], learned)
+        starts = [start for start, _ in encoded["offset_mapping"]]
+        found = _options(text)
+        return Encoded(
+            encoded["input_ids"],
+            [any(a <= start < b for a, b in spans) for start in starts],
+            [found.get(start, 0) for start in starts],
+        )
+
+
+def _options(text: str) -> dict[int, int]:
+    """Where options begin in the text without its brackets: 1 for wrong ones, 2 for right ones."""
+    found: dict[int, int] = {}
+    for block in BLOCK.finditer(text):
+        brackets = sum(text.count(bracket, 0, block.start()) for bracket in (LOSS, NO_LOSS))
+        for option in OPTION.finditer(text, *block.span(1)):
+            found[option.end() - brackets] = 1 + (option[1] == block[2])
+    return found
 
 
 def _learn(text: str) -> str:
     return f"{LOSS}{text}{NO_LOSS}"
 
 
-def padded(rows: Sequence[Encoded], pad: int) -> tuple[list[list[int]], list[list[bool]]]:
-    """Rows of one length, filled up on the right."""
+def padded(rows: Sequence[Encoded], pad: int) -> tuple[list[list[int]], list[list[bool]], list[list[int]]]:
+    """Ids and marks of rows, filled up on the right to one length."""
     longest = max(len(row.ids) for row in rows)
-    ids = [row.ids + [pad] * (longest - len(row.ids)) for row in rows]
-    return ids, [row.learned + [False] * (longest - len(row.learned)) for row in rows]
+    gaps = [longest - len(row.ids) for row in rows]
+    return (
+        [row.ids + [pad] * gap for row, gap in zip(rows, gaps, strict=True)],
+        [row.learned + [False] * gap for row, gap in zip(rows, gaps, strict=True)],
+        [row.options + [0] * gap for row, gap in zip(rows, gaps, strict=True)],
+    )

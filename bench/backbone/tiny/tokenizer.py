@@ -70,7 +70,21 @@ def _texts(corpus: Corpus) -> Iterator[str]:
         *(str(style) for style in corpus.styles.values()),
     ]
     subjects = sorted({prompting.subject_label(lesson.subject) for lesson in corpus.lessons})
-    for text in (*wording, *subjects, "\n  (", "\n\n", "____", "x): ", "), ", ".\n", '" ', "...", " 000", "1900", "2000"):
+    for text in (
+        *wording,
+        *subjects,
+        "\n  (",
+        "\n\n",
+        "____",
+        "x): ",
+        "), ",
+        ".\n",
+        '" ',
+        "...",
+        " 000",
+        "1900",
+        "2000",
+    ):
         yield from itertools.repeat(f"{text}\n", 300)
     yield from _english(WORDS.read_text(encoding="utf-8").split())
     for number in range(100):

@@ -8,28 +8,39 @@ self-check; earlier exercises stay in the mixture so that nothing is forgotten.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from bench.backbone.tiny.corpus import Corpus
 from bench.backbone.tiny.evaluate import measure
-from bench.backbone.tiny.exercises import Encoded, Exercises, padded
+from bench.backbone.tiny.exercises import LETTERS, Encoded, Exercises, padded
 from bench.backbone.tiny.tokenizer import CONTEXT, make_tokenizer
 from bench.records import Format
 
 FOLDER = Path(__file__).parent
-WARM_UP = 200
+WARM_UP = 100
+LATEST = 25
+"""Steps over which the loss is averaged."""
+MATRIX = 2
+"""Dimensions of a matrix."""
+LETTER_BEFORE = 2
+"""Tokens from the start of an option's text back to its letter: `a`, `): `."""
 ELSEWHERE = 0.05
 """Weight of the tokens that are no answers."""
 SAMPLED = 0.125
 """Share of those tokens that is looked at; the head costs more than the rest of the model."""
+TOKENS = 4096
+"""Tokens in a step."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,8 @@ class Phase:
     """Mixture of terse exercises."""
     length: int = 160
     """Tokens in a row of terse exercises."""
+    enough: float = 0.0
+    """Loss on answers at which the phase ends early."""
     full: float = 0.0
     """Share of the steps that show whole conversations."""
     shots: tuple[int, int] = (0, 5)
@@ -49,16 +62,17 @@ class Phase:
     """Share of the conversations that end with the self-check."""
     choices: float = 0.6
     """Share of the conversations that show options."""
+    slowing: bool = False
+    """Whether the learning rate falls to nothing in this phase."""
 
 
 CURRICULUM = (
-    Phase(700, {"given": 1.0}),
-    Phase(700, {"given": 0.2, "choice": 0.5, "open": 0.15, "statement": 0.15}),
-    Phase(900, {"given": 0.1, "choice": 0.4, "open": 0.2, "statement": 0.2, "check": 0.1}, full=0.5, shots=(0, 2)),
-    Phase(900, {"choice": 0.5, "open": 0.2, "statement": 0.2, "check": 0.1}, full=0.8, checks=0.3),
+    Phase(800, {"copy": 1.0}, length=96, enough=0.15),
+    Phase(800, {"copy": 0.2, "given": 0.8}, enough=0.1),
+    Phase(700, {"given": 0.15, "choice": 0.5, "open": 0.2, "statement": 0.15}),
+    Phase(500, {"given": 0.1, "choice": 0.4, "open": 0.2, "statement": 0.2, "check": 0.1}, full=0.4, shots=(0, 2)),
+    Phase(900, {"choice": 0.5, "open": 0.2, "statement": 0.2, "check": 0.1}, full=0.7, checks=0.3, slowing=True),
 )
-TOKENS = 4096
-"""Tokens in a step."""
 
 
 def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
@@ -74,11 +88,15 @@ def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalL
         max_position_embeddings=CONTEXT,
         rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
         tie_word_embeddings=True,
+        initializer_range=0.06,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    return LlamaForCausalLM(config)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():  # larger than usual: otherwise attention drowns what a token is, and letters are learned late
+        model.model.embed_tokens.weight.normal_(0, 0.2)
+    return model
 
 
 def rows(exercises: Exercises, phase: Phase) -> list[Encoded]:
@@ -94,68 +112,112 @@ def rows(exercises: Exercises, phase: Phase) -> list[Encoded]:
     return found
 
 
+class Hints(torch.nn.Module):
+    """Two linear readers of inner states where an option begins: which letter it has, and whether it is the right one.
+
+    Their losses teach the two halves of choosing a letter at every option instead of at every answer; the readers are
+    thrown away after training.
+    """
+
+    def __init__(self, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+        super().__init__()
+        self.letter_ids = torch.tensor(tokenizer.convert_tokens_to_ids(list(LETTERS)))
+        self.letter = torch.nn.Linear(model.config.hidden_size, len(LETTERS))
+        self.right = torch.nn.Linear(model.config.hidden_size, 1)
+
+    def loss(self, states: Sequence[torch.Tensor], ids: torch.Tensor, options: torch.Tensor) -> torch.Tensor:
+        """Loss at the options of states `(n, t, d)` after each block, ids and options `(n, t)`."""
+        row, column = options.nonzero(as_tuple=True)
+        row, column = row[column >= LETTER_BEFORE], column[column >= LETTER_BEFORE]
+        if not len(row):
+            return torch.zeros(())
+        after_two, after_three = (functional.rms_norm(states[n][row, column], states[n].shape[-1:]) for n in (2, 3))
+        letters = (ids[row, column - LETTER_BEFORE, None] == self.letter_ids).int().argmax(-1)
+        right = (options[row, column] == 2).float()  # noqa: PLR2004
+        is_right = functional.binary_cross_entropy_with_logits(self.right(after_three)[:, 0], right)
+        return functional.cross_entropy(self.letter(after_two), letters) + 2 * is_right
+
+
 def loss_of(
-    model: LlamaForCausalLM, batch: Sequence[Encoded], generator: torch.Generator
-) -> tuple[torch.Tensor, float]:
-    """Loss of a batch, and that of its answers alone."""
+    model: LlamaForCausalLM, hints: Hints, batch: Sequence[Encoded], generator: torch.Generator
+) -> tuple[torch.Tensor, tuple[float, float]]:
+    """Loss of a batch; and its parts on answers and hints alone."""
     pad = model.config.pad_token_id
-    ids, learned = (torch.tensor(part) for part in padded(batch, pad))
-    states = model.model(ids[:, :-1]).last_hidden_state  # (n, t - 1, d)
-    targets, answers = ids[:, 1:], learned[:, 1:]
+    ids, learned, options = (torch.tensor(part) for part in padded(batch, pad))
+    output = model.model(ids[:, :-1], output_hidden_states=True)
+    states, targets, answers = output.last_hidden_state, ids[:, 1:], learned[:, 1:]  # states: (n, t - 1, d)
     others = ~answers & (targets != pad) & (torch.rand(targets.shape, generator=generator) < SAMPLED)
-    on_answers = torch.nn.functional.cross_entropy(model.lm_head(states[answers]), targets[answers])
-    elsewhere = torch.nn.functional.cross_entropy(model.lm_head(states[others]), targets[others])
-    return on_answers + ELSEWHERE * elsewhere, float(on_answers)
+    on_answers = functional.cross_entropy(model.lm_head(states[answers]), targets[answers])
+    elsewhere = functional.cross_entropy(model.lm_head(states[others]), targets[others])
+    hinted = hints.loss(output.hidden_states, ids, options[:, :-1])
+    return on_answers + ELSEWHERE * elsewhere + hinted, (float(on_answers.detach()), float(hinted.detach()))
 
 
-def factor(step: int, total: int) -> float:
-    """Learning rate at a step, as a share of its peak: warm-up, plateau, and a linear end."""
-    return min(1.0, (step + 1) / WARM_UP, max(0.02, (total - step) / (0.25 * total)))
+class Optimizer:
+    """Muon for the matrices inside the blocks, AdamW for all else."""
 
+    def __init__(self, model: LlamaForCausalLM, hints: Hints, peak: float) -> None:
+        matrices = [p for name, p in model.named_parameters() if p.ndim == MATRIX and "embed" not in name]
+        others = [p for name, p in model.named_parameters() if p.ndim != MATRIX or "embed" in name]
+        self.peak = peak
+        self.parts = (
+            torch.optim.Muon(matrices, lr=peak, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW([*others, *hints.parameters()], lr=peak, betas=(0.9, 0.98), weight_decay=0.01),
+        )
 
-def phases(curriculum: Sequence[Phase]) -> Iterator[Phase]:
-    """The phase of each step."""
-    for phase in curriculum:
-        for _ in range(phase.steps):
-            yield phase
+    def step(self, loss: torch.Tensor, factor: float) -> None:
+        """Descend, at a share of the peak learning rate."""
+        for part in self.parts:
+            part.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        for part in self.parts:
+            for group in part.param_groups:
+                torch.nn.utils.clip_grad_norm_(group["params"], 1.0)
+                group["lr"] = self.peak * factor
+            part.step()
 
 
 def train(corpus: Corpus, folder: Path, seed: int, peak: float) -> None:
     """Train from nothing and write the model's files."""
     tokenizer = make_tokenizer(corpus)
     model = make_model(tokenizer, seed)
+    hints = Hints(model, tokenizer)
     exercises = Exercises(corpus, tokenizer, seed)
     generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=peak, betas=(0.9, 0.98), weight_decay=0.01)
-    total, started = sum(phase.steps for phase in CURRICULUM), time.monotonic()
-    recent: list[float] = []
-    for step, phase in enumerate(phases(CURRICULUM)):
-        for group in optimizer.param_groups:
-            group["lr"] = peak * factor(step, total)
-        loss, on_answers = loss_of(model, rows(exercises, phase), generator)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        recent = [*recent[-49:], on_answers]
-        if step % 50 == 49:
-            spent = time.monotonic() - started
-            sys.stdout.write(f"{spent:5.0f} s  step {step + 1}/{total}  loss {sum(recent) / len(recent):.3f}\n")
-            sys.stdout.flush()
-        if step % 500 == 499:
-            sys.stdout.write(f"{json.dumps(measure(model, tokenizer, corpus, limit=160))}\n")
-            save(model, tokenizer, folder)
-    save(model, tokenizer, folder)
-    sys.stdout.write(f"{json.dumps(measure(model, tokenizer, corpus))}\n")
+    optimizer = Optimizer(model, hints, peak)
+    started, done = time.monotonic(), 0
+    for number, phase in enumerate(CURRICULUM):
+        latest: deque[tuple[float, float]] = deque(maxlen=LATEST)
+        for step in range(phase.steps):
+            loss, parts = loss_of(model, hints, rows(exercises, phase), generator)
+            optimizer.step(loss, min(1.0, (done + 1) / WARM_UP, 1 - step / phase.steps if phase.slowing else 1.0))
+            latest.append(parts)
+            done += 1
+            if done % LATEST == 0:
+                answers, hinted = (sum(part) / len(latest) for part in zip(*latest, strict=True))
+                say(
+                    f"{time.monotonic() - started:5.0f} s  phase {number}  step {step + 1}  {answers:.3f}  {hinted:.3f}"
+                )
+                if answers < phase.enough and len(latest) == LATEST:
+                    break
+        save(model, tokenizer, folder)
+        say(json.dumps(measure(model, tokenizer, corpus, limit=160)))
+    say(json.dumps(measure(model, tokenizer, corpus)))
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write weights in half precision, configuration and tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    model.generation_config = GenerationConfig.from_model_config(model.config)
-    weights = {name: value.to(torch.float16) for name, value in model.state_dict().items()}
-    model.config.dtype = torch.float16
-    model.save_pretrained(folder, state_dict=weights)
+    half = copy.deepcopy(model).half()
+    half.generation_config = GenerationConfig.from_model_config(model.config)
+    half.save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)
     tokenizer.save_pretrained(folder)
 
 
@@ -165,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("corpus", type=Path, help="file with styles, pools, lessons and questions, as JSON lines")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder to write the model's files to")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--peak", type=float, default=2e-3, help="highest learning rate")
+    parser.add_argument("--peak", type=float, default=5e-3, help="highest learning rate")
     chosen = parser.parse_args(arguments)
     train(Corpus.read(chosen.corpus), chosen.out, chosen.seed, chosen.peak)
 
