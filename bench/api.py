@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "Adapter", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "FloatArray", "Format",
-    "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "PromptStyle", "QueryLogits", "Question", "Ragged",
-    "Row", "RunFacts", "SampleAgreement", "Signal", "Source", "Split", "Task", "TaskCard", "TokenIds", "TrainAdapter", "Unembedding", "UserError",
-    "method", "task",
+    "Adapter", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError",
+    "FloatArray", "Format", "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "PromptStyle",
+    "QueryLogits", "Question", "Ragged", "Row", "RunFacts", "SampleAgreement", "Signal", "Source", "Split", "Task",
+    "TaskCard", "TokenIds", "TrainAdapter", "Unembedding", "UserError", "method", "task",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -120,8 +120,9 @@ class QueryLogits(Signal):
 class SampleAgreement(Signal):
     """`(n, N)` bool: does sample j agree with the greedy answer (methods.md §2.14).
 
-    A choice answer agrees by its letter (a sampled non-letter disagrees), an open one by the judge of the run. Samples are
-    drawn with a generator keyed by (seed, question id, sample), so that they depend neither on batches nor on resuming.
+    A choice answer agrees by its letter (a sampled non-letter disagrees), an open one by the judge of the run. Samples
+    are drawn with a generator keyed by (seed, question id, sample), so that they depend neither on batches nor on
+    resuming.
     """
 
     n: int = 10
