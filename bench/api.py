@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "FloatArray", "Format",
-    "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "PromptStyle", "QueryLogits", "Question", "Ragged",
-    "Row", "RunFacts", "Signal", "Source", "Split", "Task", "TaskCard", "TokenIds", "Unembedding", "UserError",
-    "method", "task",
+    "Adapter", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError",
+    "FloatArray", "Format", "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "PromptStyle",
+    "QueryLogits", "Question", "Ragged", "Row", "RunFacts", "SampleAgreement", "Signal", "Source", "Split", "Task",
+    "TaskCard", "TokenIds", "TrainAdapter", "Unembedding", "UserError", "method", "task",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -50,6 +50,10 @@ class At(enum.Enum):
     """Positions n-1 ... n+L-2: row i predicts answer token i; L rows per question."""
     ANSWER_END = "answer_end"
     """Position n+L-1, after the last answer token was read back in; one row per question."""
+    GOLD_PREDICTING = "gold_predicting"
+    """As ANSWER_PREDICTING, for the right answer put after the prompt: the right letter, or the right text."""
+    WRONG_PREDICTING = "wrong_predicting"
+    """As GOLD_PREDICTING, for all wrong options one after the other; `Ragged.owner` says which option a row is of."""
 
 
 class Of(enum.Enum):
@@ -61,6 +65,19 @@ class Of(enum.Enum):
     """The generated ids themselves, not re-tokenised text; trailing end tokens removed."""
     QUERY = "query"
     """The whole conversation: prompt, answer, and the self-check query after it."""
+    GOLD = "gold"
+    """The right answer as the model would have to say it: the right letter, or the right text."""
+    WRONG = "wrong"
+    """All wrong options, one after the other; `Ragged.owner` says which option an id is of."""
+
+
+class Adapter(enum.Enum):
+    """Through which weights a signal is read."""
+
+    NONE = "none"
+    """The frozen backbone's own."""
+    OWN = "own"
+    """With the adapter that this method trained (its `adapter_`), after `fit`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +87,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Hidden(Signal):
-    """Hidden states, float32: `(n, d)`, or for `ANSWER_PREDICTING` a `Ragged` of `(t_i, d)` rows.
+    """Hidden states, float32: `(n, d)`, or for `..._PREDICTING` a `Ragged` of `(t_i, d)` rows.
 
     `depth` is a fraction of the number of blocks L: the output of block `int(depth * L)` is read; 1.0 is the last
     state after the final norm.
@@ -96,6 +113,22 @@ class ChoiceLogits(Signal):
 class QueryLogits(Signal):
     """`(n, 2)` float32 logits of (no, yes) after the self-check query that follows the answer (methods.md §2.0)."""
 
+    adapter: Adapter = Adapter.NONE
+
+
+@dataclass(frozen=True)
+class SampleAgreement(Signal):
+    """`(n, N)` bool: does sample j agree with the greedy answer (methods.md §2.14).
+
+    A choice answer agrees by its letter (a sampled non-letter disagrees), an open one by the judge of the run. Samples
+    are drawn with a generator keyed by (seed, question id, sample), so that they depend neither on batches nor on
+    resuming.
+    """
+
+    n: int = 10
+    temperature: float = 1.0
+    top_p: float = 1.0
+
 
 @dataclass(frozen=True)
 class Unembedding(Signal):
@@ -114,6 +147,8 @@ class Ragged:
 
     values: npt.NDArray[Any]
     offsets: IntArray
+    owner: IntArray | None = None
+    """`(sum of t_i,)` which option of its question a value belongs to; None where there is only one."""
 
     @classmethod
     def of(cls, rows: Sequence[npt.ArrayLike]) -> Ragged:
@@ -137,7 +172,8 @@ class Ragged:
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)  # position inside its row, for each value
-        return Ragged(self.values[np.repeat(self.offsets[rows], lengths) + within], offsets)
+        index = np.repeat(self.offsets[rows], lengths) + within
+        return Ragged(self.values[index], offsets, None if self.owner is None else self.owner[index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +202,8 @@ Column = npt.NDArray[Any] | Ragged | OutputHead
 
 def _read_only(column: Column) -> Column:
     if isinstance(column, Ragged):
-        return Ragged(_frozen_view(column.values), _frozen_view(column.offsets))
+        owner = None if column.owner is None else _frozen_view(column.owner)
+        return Ragged(_frozen_view(column.values), _frozen_view(column.offsets), owner)
     return column if isinstance(column, OutputHead) else _frozen_view(column)
 
 
@@ -195,6 +232,8 @@ class Batch:
     def __getitem__(self, signal: TokenIds) -> Ragged: ...
     @overload
     def __getitem__(self, signal: ChoiceLogits | QueryLogits) -> FloatArray: ...
+    @overload
+    def __getitem__(self, signal: SampleAgreement) -> BoolArray: ...
     @overload
     def __getitem__(self, signal: Signal) -> Any: ...
     def __getitem__(self, signal: Signal) -> Any:
@@ -272,6 +311,33 @@ class RunFacts:
 
 
 @dataclass(frozen=True)
+class AdapterRef:
+    """A trained adapter in peft's format."""
+
+    folder: Path
+    fingerprint: str
+    """Digest of its weights and configuration; part of the key of everything read through it."""
+
+
+class TrainAdapter(Protocol):
+    """Trains a LoRA adapter on the backbone of the run, in a process of its own."""
+
+    def __call__(
+        self, *, loss: str, examples: Mapping[str, Ragged | npt.NDArray[Any]], settings: Mapping[str, object]
+    ) -> AdapterRef:
+        """Train and save.
+
+        Args:
+            loss: a pure function as `module:name`, e.g. `methods._shared.lora:ct_loss`.
+            examples: name -> column with one row for each example.
+            settings: LoRA, optimiser and schedule, as the loss and the trainer expect them.
+
+        Raises:
+            UserError: training failed; the message holds the end of its log.
+        """
+
+
+@dataclass(frozen=True)
 class Context:
     """What `fit` gets besides data: the only source of randomness, device and shared numbers."""
 
@@ -280,6 +346,8 @@ class Context:
     format: Format = Format.CHOICE
     device: str = "cpu"
     protocol: SharedProtocol = field(default_factory=SharedProtocol)
+    train_adapter: TrainAdapter | None = None
+    """None where there is no backbone to adapt."""
 
     @property
     def rng(self) -> np.random.Generator:

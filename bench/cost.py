@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import At, Hidden, QueryLogits
+from bench.reading import OPTIONS
 from bench.records import StageCost
 
 if TYPE_CHECKING:
@@ -19,20 +20,24 @@ if TYPE_CHECKING:
 Ids = npt.NDArray[np.int32]
 
 
+STAGES = ("answers", "query", "continuations", "samples")
+"""In this order each stage adds to the tree of what was read."""
+
+
 def costs_of(readings: Sequence[Reading], reader: Reader) -> dict[str, StageCost]:
     """Token positions that were fed to make these readings, as recorded when each was computed, and the floor.
 
     The floor of a stage is the number of distinct prefixes, over all readings together, that it adds to the stages
-    before it; `answers` reads what generating reads, `query` what the planned signals read beyond that.
+    before it.
     """
-    fed = {"answers": np.zeros(2, dtype=np.int64), "query": np.zeros(2, dtype=np.int64)}
+    fed = {stage: np.zeros(2, dtype=np.int64) for stage in STAGES}
     for reading in readings:
         for shard in reading.bundles:
             for entry in shard:
                 for stage, cost in entry.manifest["costs"].items():
                     fed[stage] += [cost["forward_tokens"], cost["padded_tokens"]]
     floors = floor_of(readings, reader)
-    return {stage: StageCost(int(f), int(p), floors[stage]) for stage, (f, p) in fed.items()}
+    return {stage: StageCost(int(f), int(p), floors[stage]) for stage, (f, p) in fed.items() if f or floors[stage]}
 
 
 def floor_of(readings: Sequence[Reading], reader: Reader) -> dict[str, int]:
@@ -40,9 +45,11 @@ def floor_of(readings: Sequence[Reading], reader: Reader) -> dict[str, int]:
     from bench.backbone.prefix import PrefixTree
 
     tree = PrefixTree()
-    generated = sum(tree.add(ids) for reading in readings for ids in _generated(reading, reader))
-    queried = sum(tree.add(ids) for reading in readings for ids in _queried(reading, reader))
-    return {"answers": generated, "query": queried}
+    sequences = {"answers": _generated, "query": _queried, "continuations": _continued, "samples": _sampled}
+    return {
+        stage: sum(tree.add(ids) for reading in readings for ids in sequences[stage](reading, reader))
+        for stage in STAGES
+    }
 
 
 def _generated(reading: Reading, reader: Reader) -> Iterator[Ids]:
@@ -53,7 +60,7 @@ def _generated(reading: Reading, reader: Reader) -> Iterator[Ids]:
 
 
 def _queried(reading: Reading, reader: Reader) -> Iterator[Ids]:
-    """What the planned signals read."""
+    """The answers as far as a signal reads them, and the query."""
     hidden = {s.at for s in reading.signals if isinstance(s, Hidden)}
     to_query = any(isinstance(s, QueryLogits) for s in reading.signals)
     to_end = to_query or At.ANSWER_END in hidden
@@ -63,6 +70,23 @@ def _queried(reading: Reading, reader: Reader) -> Iterator[Ids]:
     for prompt, answer in reading.pairs():
         if len(answer):
             yield np.concatenate([prompt, answer if to_end else answer[:-1], suffix])
+
+
+def _continued(reading: Reading, reader: Reader) -> Iterator[Ids]:
+    """The options, each up to the state that predicts its last token."""
+    hidden = {s.at for s in reading.signals if isinstance(s, Hidden)}
+    for (prompt, _), question in zip(reading.pairs(), reading.in_shards(), strict=True):
+        for k, ids in enumerate(reader.options(reading, question) if hidden & OPTIONS else []):
+            if (At.GOLD_PREDICTING if k == question.gold else At.WRONG_PREDICTING) in hidden:
+                yield np.concatenate([prompt, ids[:-1]])
+
+
+def _sampled(reading: Reading, reader: Reader) -> Iterator[Ids]:
+    """The samples, read like answers."""
+    limit = reader.asking(reading).max_new_tokens
+    for prompt, samples in reader.sampled(reading):
+        for ids in samples:
+            yield np.concatenate([prompt, ids if len(ids) < limit else ids[:-1]])
 
 
 def peak_memory_mb(device: str) -> float:

@@ -60,6 +60,14 @@ def grade(question: Question, generation: Generation, fmt: Format, protocol: Pro
     return Answer(question.id, text, letter, correct, parsed=letter is not None)
 
 
+def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol: Protocol) -> bool:
+    """Does another text say what an answer said: the same letter, or the same normalised text (methods.md §2.14)."""
+    if fmt is Format.OPEN:
+        return normalise_text(text) == normalise_text(answer.text)
+    letter = parse_letter(text, protocol.letters[: len(question.choices)])
+    return letter is not None and letter == answer.letter
+
+
 def substring_rule(text: str, gold: str) -> bool:
     """The official code's rule: the gold letter occurs anywhere in the output, case-sensitively (methods.md §6 #44)."""
     return gold in text

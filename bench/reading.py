@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,29 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import prompting
-from bench.api import At, Batch, ChoiceLogits, Hidden, Of, QueryLogits, Ragged, Signal, Task, TokenIds, Unembedding
+from bench.api import (
+    At,
+    Batch,
+    ChoiceLogits,
+    Hidden,
+    Of,
+    QueryLogits,
+    Ragged,
+    SampleAgreement,
+    Signal,
+    Task,
+    TokenIds,
+    Unembedding,
+)
 from bench.errors import UserError
-from bench.grading import grade
+from bench.grading import agrees, grade
 from bench.plan import Where
 from bench.protocol import ExemplarOrder, Protocol
 from bench.records import Answer, Format, Generation, Prompt, Question
 from bench.store import Entry, Store, key_of
 
 if TYPE_CHECKING:
-    from bench.backbone.extract import Asking, Extractor, Measured
+    from bench.backbone.extract import Asking, Extractor, Item, Measured
     from bench.backbone.hf import Backbone
     from bench.progress import Progress
 
@@ -39,6 +52,8 @@ class Shard:
     rows: npt.NDArray[np.int64]
     """Which questions of the split."""
     prompts: list[Ids]
+    shown: list[list[Question]]
+    """The exemplars of each prompt."""
     dropped: int
     """Exemplars that were left out because the context is too short."""
 
@@ -69,6 +84,10 @@ class Reading:
         """`(n,)` for each question its place in the joined shards."""
         joined = np.concatenate([shard.rows for shard in self.shards])
         return np.argsort(joined, kind="stable")
+
+    def in_shards(self) -> Iterator[Question]:
+        """The questions in the order of the shards."""
+        return (self.questions[row] for shard in self.shards for row in shard.rows)
 
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
         """Prompt and answer ids of every question, shard by shard."""
@@ -110,6 +129,8 @@ class Reader:
     protocol: Protocol
     budget: int
     progress: Progress
+    seed: int = 0
+    """Of samples; answers and everything else read from the backbone don't depend on it."""
     forward_tokens: int = 0
     """Token positions fed to the model by this reader itself; what the store had costs nothing."""
 
@@ -140,7 +161,7 @@ class Reader:
                 chosen[i] = chosen[i][1:] if chosen[i] else self._too_long(questions[row], len(ids[i]), room)
                 (ids[i],) = self.backbone.chat.prompts([self._prompt(questions[row], chosen[i], task)])
                 dropped += 1
-        return Shard(rows, ids, dropped)
+        return Shard(rows, ids, chosen, dropped)
 
     def _prompt(self, question: Question, exemplars: Sequence[Question], task: Task) -> Prompt:
         return prompting.build(question, exemplars, task.style, task.format, self.protocol)
@@ -178,7 +199,6 @@ class Reader:
             self._max_new_tokens(reading.task),
             chat.letters(prompt, self.protocol.letters[:widest]),
             suffix.ids,
-            suffix.continues,
             chat.letters(prompt, self.protocol.query_letters),
             self.budget,
         )
@@ -188,6 +208,7 @@ class Reader:
     def find(self, reading: Reading, signals: frozenset[Signal]) -> int:
         """Look up what the store has; returns the number of shards that must be computed."""
         asking = self.asking(reading)
+        signals = stored(signals, reading.task.format)
         missing = 0
         for shard in reading.shards:
             entries = self.store.entries(self._kind(shard, asking))
@@ -203,7 +224,7 @@ class Reader:
     def read(self, reading: Reading, signals: frozenset[Signal]) -> None:
         """Make answers and signals of a split available, computing what the store lacks."""
         asking = self.asking(reading)
-        reading.signals = signals
+        signals = reading.signals = stored(signals, reading.task.format)
         total = sum(shard.tokens for shard in reading.shards)
         with self.progress.stage(f"read {reading.where}", total, unit="tokens") as advance:
             for shard in reading.shards:
@@ -235,8 +256,49 @@ class Reader:
         from bench.backbone.extract import Extractor
 
         extractor: Extractor = Extractor(self.backbone, asking, signals)
-        options = [len(reading.questions[r].choices) for r in shard.rows]
-        return extractor.measure(shard.prompts, options, answers)
+        return extractor.measure(list(self._items(reading, shard, signals, answers)))
+
+    def _items(
+        self, reading: Reading, shard: Shard, signals: Sequence[Signal], answers: list[Ids] | None
+    ) -> Iterator[Item]:
+        from bench.backbone.extract import Item
+        from bench.backbone.sampling import uniforms
+
+        task, questions = reading.task, [reading.questions[row] for row in shard.rows]
+        lettered = task.format is Format.CHOICE
+        samples = next((s for s in signals if isinstance(s, SampleAgreement)), None)
+        asks = any(isinstance(s, QueryLogits) for s in signals)
+        befores = self._before_answers(task, questions, shard.shown) if asks else None
+        for i, question in enumerate(questions):
+            options = () if lettered else self.options(reading, question)
+            yield Item(
+                shard.prompts[i],
+                len(question.choices) if lettered else 0,
+                None if answers is None else answers[i],
+                gold=options[question.gold] if options else np.zeros(0, dtype=np.int32),
+                wrong=tuple(ids for k, ids in enumerate(options) if k != question.gold),
+                query_prompt=None if befores is None else befores[i],
+                uniforms=None
+                if samples is None
+                else uniforms(self.seed, question.id, samples.n, self._max_new_tokens(task)),
+            )
+
+    def options(self, reading: Reading, question: Question) -> list[Ids]:
+        """Ids of a question's options as the model would have to say them: letters, or texts."""
+        prompt = self._prompt(reading.questions[0], [], reading.task)
+        if reading.task.format is Format.CHOICE:
+            letters = self.backbone.chat.letters(prompt, self.protocol.letters[: len(question.choices)])
+            return [letters[k : k + 1] for k in range(len(letters))]
+        return self.backbone.chat.continuations(prompt, question.choices)
+
+    def _before_answers(
+        self, task: Task, questions: Sequence[Question], shown: Sequence[Sequence[Question]]
+    ) -> list[Ids] | None:
+        """None where the self-check conversation continues the answering prompt, as nearly all templates do."""
+        prompts = [self._prompt(question, shots, task) for question, shots in zip(questions, shown, strict=True)]
+        if self.backbone.chat.query(prompts[0], self.protocol).continues:
+            return None
+        return self.backbone.chat.before_answers(prompts, self.protocol)
 
     def _put(self, kind: str, measured: Measured, names: Mapping[Signal, str], reading: Reading) -> Entry:
         """One folder for the whole pass: a killed run has all of it or nothing, and so repeats the same pass."""
@@ -266,11 +328,12 @@ class Reader:
         }
         return f"readings/{key_of(fields)}"
 
-    @staticmethod
-    def _name(signal: Signal, asking: Asking) -> str:
-        """A signal with the ids that it depends on besides prompt and answer."""
+    def _name(self, signal: Signal, asking: Asking) -> str:
+        """A signal with what it depends on besides prompt and answer."""
         if isinstance(signal, QueryLogits):
             return f"{signal!r} {_digest([asking.suffix, asking.verdict_ids])}"
+        if isinstance(signal, SampleAgreement):
+            return f"{signal!r} seed {self.seed}"
         return f"{signal!r} {_digest([asking.letter_ids])}" if isinstance(signal, ChoiceLogits) else repr(signal)
 
     def _grade(self, reading: Reading) -> None:
@@ -306,27 +369,90 @@ class Reader:
         return Batch(batch.ids, {s: batch[s] for s in batch.signals}, reading.correct[reading.answered])
 
     def _column(self, reading: Reading, signal: Signal, asking: Asking) -> Any:
+        """A signal of all questions, in the order of the shards."""
         if isinstance(signal, TokenIds):
-            rows = [ids for shard in self._token_ids(reading, signal.of, asking) for ids in shard]
-            return Ragged.of([ids.astype(np.int64) for ids in rows])
+            return self._token_ids(reading, signal.of, asking)
+        if isinstance(signal, Hidden) and signal.at in OPTIONS and reading.task.format is Format.CHOICE:
+            return self._letter_states(reading, signal, asking)
         name = self._name(signal, asking)
         parts = [_load_signal(entries, name) for entries in reading.bundles]
         values = np.concatenate([part["values"] for part in parts])
-        if isinstance(signal, Hidden) and signal.at is At.ANSWER_PREDICTING:
-            sizes = np.concatenate([np.diff(part["offsets"]) for part in parts])
-            return Ragged(values, np.concatenate([[0], np.cumsum(sizes)]))
-        return values
+        if "offsets" not in parts[0]:
+            return values
+        sizes = np.concatenate([np.diff(part["offsets"]) for part in parts])
+        ragged = Ragged(values, np.concatenate([[0], np.cumsum(sizes)]))
+        if isinstance(signal, SampleAgreement):
+            return self._agreement(reading, ragged)
+        wrong = isinstance(signal, Hidden) and signal.at is At.WRONG_PREDICTING
+        return replace(ragged, owner=self._option_ids(reading, Of.WRONG).owner) if wrong else ragged
 
-    @staticmethod
-    def _token_ids(reading: Reading, of: Of, asking: Asking) -> Iterator[list[Ids]]:
-        for shard, answers in zip(reading.shards, reading.answer_ids, strict=True):
-            if of is Of.ANSWER:
-                yield answers
-            elif of is Of.PROMPT:
-                yield shard.prompts
-            else:
-                pairs = zip(shard.prompts, answers, strict=True)
-                yield [np.concatenate([p, a, asking.suffix]) for p, a in pairs]
+    def _letter_states(self, reading: Reading, signal: Hidden, asking: Asking) -> Ragged:
+        """A letter is predicted at the prompt's end, the right one and the wrong ones alike."""
+        states = self._column(reading, Hidden(signal.depth, At.PROMPT_END), asking)
+        ids = self._token_ids(reading, Of.GOLD if signal.at is At.GOLD_PREDICTING else Of.WRONG, asking)
+        return Ragged(np.repeat(states, ids.lengths, axis=0), ids.offsets, ids.owner)
+
+    def _token_ids(self, reading: Reading, of: Of, asking: Asking) -> Ragged:
+        if of in {Of.GOLD, Of.WRONG}:
+            return self._option_ids(reading, of)
+        rows = []
+        for prompt, answer in reading.pairs():
+            whole = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, asking.suffix]}[of]
+            rows.append(np.concatenate(whole).astype(np.int64))
+        return Ragged.of(rows)
+
+    def _option_ids(self, reading: Reading, of: Of) -> Ragged:
+        rows, owners = [], []
+        for question in reading.in_shards():
+            options = list(enumerate(self.options(reading, question)))
+            kept = [(k, ids) for k, ids in options if (k == question.gold) == (of is Of.GOLD)]
+            rows.append(np.concatenate([ids for _, ids in kept]).astype(np.int64))
+            owners.append(np.repeat([k for k, _ in kept], [len(ids) for _, ids in kept]))
+        return replace(Ragged.of(rows), owner=np.concatenate(owners))
+
+    def _agreement(self, reading: Reading, samples: Ragged) -> npt.NDArray[np.bool_]:
+        """`(questions, N)` bool: each sample graded against the greedy answer, as an answer is against the gold one."""
+        said: dict[tuple[int, ...], str] = {}
+        answers = dict(zip((q.id for q in reading.questions), reading.answers, strict=True))
+        rows = []
+        for question, ids_of in zip(reading.in_shards(), _samples_in(samples), strict=True):
+            for ids in ids_of:
+                if tuple(ids) not in said:
+                    said[tuple(ids)] = self.backbone.chat.decode(ids)
+            texts = [said[tuple(ids)] for ids in ids_of]
+            answer, fmt = answers[question.id], reading.task.format
+            rows.append([agrees(text, answer, question, fmt, self.protocol) for text in texts])
+        return np.asarray(rows, dtype=np.bool_)
+
+    def sampled(self, reading: Reading) -> Iterator[tuple[Ids, list[Ids]]]:
+        """Each prompt with the ids of its samples; nothing where no samples were planned."""
+        asking = self.asking(reading)
+        for signal in reading.signals:
+            if not isinstance(signal, SampleAgreement):
+                continue
+            parts = [_load_signal(entries, self._name(signal, asking)) for entries in reading.bundles]
+            samples = (ids for part in parts for ids in _samples_in(Ragged(part["values"], part["offsets"])))
+            for (prompt, _), ids_of in zip(reading.pairs(), samples, strict=True):
+                yield prompt, [np.asarray(ids, dtype=np.int32) for ids in ids_of]
+
+
+def _samples_in(samples: Ragged) -> Iterator[list[list[int]]]:
+    """The ids of each question's samples, which are stored one after the other, each closed by -1."""
+    for row in range(len(samples)):
+        closed = np.split(samples[row], np.flatnonzero(samples[row] < 0) + 1)[:-1]
+        yield [sample[:-1].tolist() for sample in closed]
+
+
+OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
+
+
+def stored(signals: frozenset[Signal], fmt: Format) -> frozenset[Signal]:
+    """The signals from which these are made: options that are letters are all predicted at the prompt's end."""
+    if fmt is Format.OPEN:
+        return signals
+    return frozenset(
+        Hidden(s.depth, At.PROMPT_END) if isinstance(s, Hidden) and s.at in OPTIONS else s for s in signals
+    )
 
 
 def _distinct_tails(prompts: Sequence[Ids]) -> Iterator[Ids]:

@@ -111,6 +111,21 @@ class Chat:
         (ids,) = self.tokenizer([after], add_special_tokens=False)["input_ids"]
         return QuerySuffix(np.asarray(ids, dtype=np.int32), continues=before == self.render(prompt.messages))
 
+    def before_answers(self, prompts: Sequence[Prompt], protocol: Protocol) -> list[Ids]:
+        """What stands before the answers in the self-check conversations, where it is not the prompts themselves."""
+        rendered = [self.render(query_messages(prompt, protocol)) for prompt in prompts]
+        return self.encode([text.partition(QUERY_SENTINEL)[0] for text in rendered])
+
+    def continuations(self, prompt: Prompt, texts: Sequence[str]) -> list[Ids]:
+        """Ids of texts right where a prompt's answer begins."""
+        base = self.render(prompt.messages)
+        (start, *whole) = self.encode([base, *(base + text for text in texts)])
+        alone = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        return [
+            ids[len(start) :] if np.array_equal(ids[: len(start)], start) else np.asarray(other, dtype=np.int32)
+            for ids, other in zip(whole, alone, strict=True)
+        ]
+
     def letters(self, prompt: Prompt, letters: str) -> Ids:
         """The id of each letter right where this prompt's answer begins.
 

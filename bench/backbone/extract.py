@@ -1,29 +1,32 @@
-"""One shard of questions -> answers and signals: generate or re-read, continue with the query, keep what was asked for.
+"""One shard of questions -> answers and signals: generate or re-read, grow what is asked for, keep what it shows.
 
-The state table of a question has L + 1 rows for an answer of L tokens: row 0 is the prompt's end, row j the state after
-answer token j. `PROMPT_END` is row 0, `ANSWER_PREDICTING` rows 0 ... L-1, `ANSWER_END` row L (architecture.md §6).
+The path of a question has L + 1 states for an answer of L tokens: number 0 at the prompt's end, number j after answer
+token j. `PROMPT_END` is number 0, `ANSWER_PREDICTING` are 0 ... L-1, `ANSWER_END` is L (architecture.md §6).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.api import At, ChoiceLogits, Hidden, QueryLogits, Signal
+from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement, Signal
+from bench.backbone.grove import Grove
 from bench.backbone.hf import Backbone
 from bench.backbone.prefix import Ids, Pack, plan_packs
-from bench.backbone.session import Alone, Branches, read_alone, read_pack
+from bench.backbone.sampling import draw
+from bench.backbone.session import read_alone, read_pack
 from bench.errors import UserError
 
 VERSION = 1
 """Part of every signal's key; raised when what an extractor computes changes."""
 
 Arrays = dict[str, torch.Tensor]
+NOTHING: Ids = np.zeros(0, dtype=np.int32)
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,29 @@ class Asking:
     """Ids of the option letters where an answer begins, as many as the largest number of options."""
     suffix: Ids
     """Ids of the self-check turn, after the answer."""
-    suffix_continues: bool
-    """Whether that turn may continue on the answer's cache."""
     verdict_ids: Ids
     """Ids of (no, yes)."""
     budget: int
     """Tokens in one pack."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question as the backbone sees it."""
+
+    prompt: Ids
+    options: int
+    """Number of lettered options; 0 for an open question."""
+    answer: Ids | None = None
+    """The stored answer; None to generate it."""
+    gold: Ids = field(default_factory=lambda: NOTHING)
+    """The right answer of an open question, where a signal reads it."""
+    wrong: tuple[Ids, ...] = ()
+    """The wrong answers of an open question, where a signal reads them."""
+    query_prompt: Ids | None = None
+    """What stands before the answer in the self-check conversation; None where that is the prompt itself."""
+    uniforms: npt.NDArray[np.float64] | None = None
+    """`(N, max_new_tokens)` random numbers in [0, 1) for samples."""
 
 
 @dataclass
@@ -64,25 +84,19 @@ class Measured:
 
 
 @dataclass
-class _Trace:
-    """What was read of the questions of one pack."""
+class _Pass:
+    """The questions of one pack: `items[i]` grows from node i of the grove."""
 
-    first_logits: torch.Tensor | None
-    """(n, v) at the prompt's end, float32."""
-    states: dict[int, list[torch.Tensor]]
-    """Block -> chunks of rows of the state tables."""
-    owners: list[npt.NDArray[np.int64]]
-    """For each chunk, the question of each row."""
+    items: list[list[Item]]
+    """For each distinct prompt (and answer) the questions that have it; they differ in their random numbers only."""
+    grove: Grove
     answers: list[Ids]
+    paths: list[list[int]]
+    """The nodes of each answer's tokens, as far as they were read."""
     verdicts: torch.Tensor
     """(n, 2) logits of no and yes; NaN where there is no answer."""
-
-    def rows(self, block: int) -> list[torch.Tensor]:
-        """The state table of each question at a block."""
-        owner = np.concatenate(self.owners)
-        order = torch.as_tensor(np.argsort(owner, kind="stable"))
-        sizes = np.bincount(owner, minlength=len(self.answers))
-        return list(torch.split(torch.cat(self.states[block]).cpu()[order], sizes.tolist()))
+    samples: dict[tuple[int, int], list[Ids]] = field(default_factory=dict)
+    """(prompt, question) -> its samples."""
 
 
 class Extractor:
@@ -92,156 +106,215 @@ class Extractor:
         self.backbone = backbone
         self.asking = asking
         self.signals = list(signals)
+        self.last = backbone.blocks
         hidden = [s for s in self.signals if isinstance(s, Hidden)]
-        self.blocks = sorted({backbone.blocks, *(backbone.block_of(s.depth) for s in hidden)})
+        self.blocks = sorted({self.last, *(backbone.block_of(s.depth) for s in hidden)})
+        self.at = {s.at for s in hidden}
         self.wants_query = any(isinstance(s, QueryLogits) for s in self.signals)
-        self.wants_end = any(s.at is At.ANSWER_END for s in hidden)
-        self.wants_rows = any(s.at is At.ANSWER_PREDICTING for s in hidden)
+        self.wants_end = self.wants_query or At.ANSWER_END in self.at
+        self.sampling = [s for s in self.signals if isinstance(s, SampleAgreement)]
 
-    def measure(self, prompts: Sequence[Ids], options: Sequence[int], answers: Sequence[Ids] | None) -> Measured:
-        """Read a shard; without `answers` they are generated greedily, else these are read.
-
-        Args:
-            prompts: n prompts.
-            options: `(n,)` number of options of each question; 0 for open questions.
-            answers: n generated answers, or None.
-        """
-        distinct, row_of = _distinct(prompts, answers)
-        given = None if answers is None else [answers[i] for i in distinct]
+    def measure(self, items: Sequence[Item]) -> Measured:
+        """Read a shard; answers that are not given are generated greedily."""
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
-        values: dict[Signal, list[torch.Tensor]] = {s: [torch.empty(0)] * len(distinct) for s in self.signals}
-        got: list[Ids] = [np.zeros(0, dtype=np.int32)] * len(distinct)
-        for rows, trace in self._traces([prompts[i] for i in distinct], given):
+        values: dict[Signal, list[torch.Tensor]] = {s: [torch.empty(0)] * len(items) for s in self.signals}
+        answers = [NOTHING] * len(items)
+        members = list(_members(items).values())
+        for rows, done in self._passes([[items[i] for i in group] for group in members]):
+            groups = [members[row] for row in rows]
             for signal in self.signals:
-                for row, value in zip(rows, EXTRACTORS[type(signal)](self, signal, trace), strict=True):
-                    values[signal][row] = value
-            for row, answer in zip(rows, trace.answers, strict=True):
-                got[row] = answer
-        columns = {s: _column(s, [values[s][i] for i in row_of], options) for s in self.signals}
-        return Measured([got[i] for i in row_of], columns, self.costs, self.halvings)
+                for group, given in zip(groups, EXTRACTORS[type(signal)](self, signal, done), strict=True):
+                    for i, value in zip(group, given, strict=True):
+                        values[signal][i] = value
+            for group, answer in zip(groups, done.answers, strict=True):
+                for i in group:
+                    answers[i] = answer
+        options = [item.options for item in items]
+        columns = {s: _column(s, values[s], options) for s in self.signals}
+        return Measured(answers, columns, self.costs, self.halvings)
 
-    def _traces(self, prompts: list[Ids], given: list[Ids] | None) -> list[tuple[list[int], _Trace]]:
+    # --- packs --------------------------------------------------------------------------------------------------------
+
+    def _passes(self, groups: list[list[Item]]) -> Iterator[tuple[list[int], _Pass]]:
+        """Every pack, followed to its end; yields which groups are in it."""
+        prompts = [group[0].prompt for group in groups]
         if not self.backbone.packed:
-            return [([i], self._alone(prompts[i], None if given is None else given[i])) for i in range(len(prompts))]
-        out: list[tuple[list[int], _Trace]] = []
-        queue = [(pack, np.arange(len(prompts))) for pack in plan_packs(prompts, self.asking.budget)]
+            for row, group in enumerate(groups):
+                yield [row], self._follow([group], self._plant_alone(group[0]))
+            return
+        # Two questions may share a prompt and differ in stored answers: the prompt is read once, the trees are two.
+        distinct = {prompt.tobytes(): prompt for prompt in prompts}
+        owners: dict[bytes, list[int]] = {}
+        for row, prompt in enumerate(prompts):
+            owners.setdefault(prompt.tobytes(), []).append(row)
+        queue = list(_named(plan_packs(list(distinct.values()), self.asking.budget), list(distinct)))
         while queue:
             pack, names = queue.pop(0)
-            rows = [int(names[r]) for r in pack.rows]
+            rows = [row for name in names for row in owners[name]]
+            spread = [at for at, name in enumerate(names) for _ in owners[name]]
             try:
-                out.append((rows, self._packed(pack, None if given is None else [given[r] for r in rows])))
+                done = self._follow([groups[row] for row in rows], self._plant(pack, spread, groups[rows[0]][0]))
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                queue[:0] = self._halved(rows, prompts, pack, error)
-        return out
+                queue[:0] = self._halved(pack, [distinct[name] for name in names], error)
+                continue
+            yield rows, done
 
-    def _halved(
-        self, rows: list[int], prompts: list[Ids], pack: Pack, error: Exception
-    ) -> list[tuple[Pack, npt.NDArray[np.int64]]]:
-        """The same questions in packs of half the size, after a pack did not fit into memory."""
+    def _halved(self, pack: Pack, prompts: list[Ids], error: Exception) -> list[tuple[Pack, list[bytes]]]:
+        """The same prompts in packs of half the size, after a pack did not fit into memory."""
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise error
-        if len(rows) == 1:
+        if len(prompts) == 1:
             raise UserError(
-                f"A single prompt of {len(prompts[rows[0]])} tokens does not fit into the memory of"
+                f"A single prompt of {len(prompts[0])} tokens does not fit into the memory of"
                 f" {self.backbone.device}. Use a smaller --dtype, a larger device, or --set protocol.shots=0."
             ) from error
         self.halvings += 1
         self.backbone.session.reset()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        smaller = plan_packs([prompts[r] for r in rows], max(1, len(pack.tokens) // 2))
-        return [(piece, np.asarray(rows)) for piece in smaller]
+        smaller = plan_packs(prompts, max(1, len(pack.tokens) // 2))
+        return list(_named(smaller, [prompt.tobytes() for prompt in prompts]))
 
-    def _packed(self, pack: Pack, given: list[Ids] | None) -> _Trace:
+    def _plant(self, pack: Pack, spread: list[int], first: Item) -> Grove:
         session = self.backbone.session
-        with self._counted("answers" if given is None else "query"):
-            branches, states = read_pack(session, pack, self.asking.budget, self.blocks)
-        return self._follow(branches, states, given)
-
-    def _alone(self, prompt: Ids, given: Ids | None) -> _Trace:
-        with self._counted("answers" if given is None else "query"):
-            branches, states = read_alone(self.backbone.session, [prompt], self.blocks)
-        return self._follow(branches, states, None if given is None else [given])
-
-    def _follow(self, branches: Branches | Alone, states: dict[int, torch.Tensor], given: list[Ids] | None) -> _Trace:
-        """From the prompt's end on: the answer, then the query."""
-        n = len(next(iter(states.values())))
-        needs_logits = given is None or any(isinstance(s, ChoiceLogits) for s in self.signals)
-        logits = self.backbone.head.logits(states[self.backbone.blocks]) if needs_logits else None
-        trace = _Trace(
-            logits,
-            {block: [rows] for block, rows in states.items()},
-            [np.arange(n)],
-            given if given is not None else [np.zeros(0, dtype=np.int32)] * n,
-            torch.full((n, 2), float("nan")),
+        with self._counted("answers" if first.answer is None else self._reading_stage):
+            spots, states = read_pack(session, pack, self.asking.budget, self.blocks)
+        index = torch.as_tensor(spread, dtype=torch.long)
+        return Grove(
+            session, [spots[i] for i in spread], {b: rows[index.to(rows.device)] for b, rows in states.items()}
         )
-        read = np.zeros(n, dtype=np.int64)  # answer tokens that are in the cache already
-        if given is None:
-            assert logits is not None  # noqa: S101  # they are computed whenever answers are generated
+
+    def _plant_alone(self, item: Item) -> Grove:
+        session = self.backbone.session
+        end = np.asarray([len(item.prompt) - 1])
+        with self._counted("answers" if item.answer is None else self._reading_stage):
+            states = read_alone(session, item.prompt, dict.fromkeys(self.blocks, end))
+        return Grove(session, [item.prompt], states)
+
+    @property
+    def _reading_stage(self) -> str:
+        """The stage for which stored answers are read again."""
+        if self.wants_query or self.at & {At.PROMPT_END, At.ANSWER_PREDICTING, At.ANSWER_END}:
+            return "query"
+        return "samples" if self.sampling else "continuations"
+
+    # --- what grows ---------------------------------------------------------------------------------------------------
+
+    def _follow(self, items: list[list[Item]], grove: Grove) -> _Pass:
+        """From the prompts' ends on: answers, query, other options, samples."""
+        answers = [group[0].answer for group in items]
+        given = [NOTHING if answer is None else answer for answer in answers]
+        done = _Pass(items, grove, given, [], torch.full((len(items), 2), float("nan")))
+        if any(answer is None for answer in answers):
             with self._counted("answers"):
-                read = self._generate(branches, trace, logits)
+                self._generate(done)
         with self._counted("query"):
-            self._continue(branches, trace, read)
-        return trace
+            self._grow_answers(done)
+        with self._counted("continuations"):
+            self._grow_options(done)
+        with self._counted("samples"):
+            self._grow_samples(done)
+        return done
 
-    def _generate(self, branches: Branches | Alone, trace: _Trace, logits: torch.Tensor) -> npt.NDArray[np.int64]:
-        """Greedy answers (methods.md §0.5); returns how many tokens of each were read back in."""
-        n = len(logits)
-        answers: list[list[int]] = [[] for _ in range(n)]
-        read = np.zeros(n, dtype=np.int64)
-        active = np.arange(n)
+    def _logits(self, grove: Grove, nodes: Sequence[int]) -> torch.Tensor:
+        return self.backbone.head.logits(grove.states(self.last, nodes))
+
+    def _generate(self, done: _Pass) -> None:
+        """Greedy answers (methods.md §0.5)."""
+        said: list[list[int]] = [[] for _ in done.items]
+        nodes = dict(enumerate(range(len(done.items))))
         for step in range(self.asking.max_new_tokens):
-            chosen = logits.argmax(dim=-1).cpu().numpy()
-            going = np.asarray([token not in self.backbone.stops for token in chosen], dtype=np.bool_)
-            active, chosen = active[going], chosen[going]
-            for i, token in zip(active, chosen, strict=True):
-                answers[i].append(int(token))
-            if not len(active) or step == self.asking.max_new_tokens - 1:
+            chosen = self._logits(done.grove, list(nodes.values())).argmax(dim=-1).tolist()
+            going = {i: token for i, token in zip(nodes, chosen, strict=True) if token not in self.backbone.stops}
+            for i, token in going.items():
+                said[i].append(token)
+            if not going or step == self.asking.max_new_tokens - 1:
                 break
-            pieces = [np.zeros(0, dtype=np.int32)] * n
-            for i, token in zip(active, chosen, strict=True):
-                pieces[i] = np.asarray([token], dtype=np.int32)
-            states = branches.extend(pieces, lambda o: dict.fromkeys(self.blocks, np.arange(o[-1])))
-            self._keep(trace, states, active)
-            read[active] += 1
-            logits = self.backbone.head.logits(states[self.backbone.blocks])
-        trace.answers = [np.asarray(answer, dtype=np.int32) for answer in answers]
-        return read
+            nodes = {i: done.grove.grow(nodes[i], [token])[0] for i, token in going.items()}
+            done.grove.read()
+        done.answers = [np.asarray(tokens, dtype=np.int32) for tokens in said]
 
-    def _continue(self, branches: Branches | Alone, trace: _Trace, read: npt.NDArray[np.int64]) -> None:
-        """Read the rest of each answer as far as a signal needs it, and the query after it."""
-        answered = np.asarray([len(a) > 0 for a in trace.answers], dtype=np.bool_)
-        to_the_end = self.wants_end or self.wants_query
-        if not to_the_end and not self.wants_rows:
-            return
-        rest = [a[k:] if to_the_end else a[k : max(len(a) - 1, 0)] for a, k in zip(trace.answers, read, strict=True)]
-        tail = self.asking.suffix if self.wants_query else np.zeros(0, dtype=np.int32)
-        pieces = [np.concatenate([r, tail]) if ok else r[:0] for r, ok in zip(rest, answered, strict=True)]
-        if not any(len(piece) for piece in pieces):
-            return
-        sizes = np.asarray([len(r) for r in rest]) * answered
-        owner = np.repeat(np.arange(len(rest)), sizes)
-        last = self.backbone.blocks
+    def _grow_answers(self, done: _Pass) -> None:
+        """Each answer as far as a signal needs it, and the query after it."""
+        rows = At.ANSWER_PREDICTING in self.at
+        ends: dict[int, int] = {}
+        for i, answer in enumerate(done.answers):
+            kept = answer if self.wants_end else answer[:-1] if rows else NOTHING
+            done.paths.append(done.grove.grow(i, kept))
+            if not self.wants_query or not len(answer):
+                continue
+            before = done.items[i][0].query_prompt
+            if before is None:
+                ends[i] = done.grove.grow(done.paths[i][-1], self.asking.suffix)[-1]
+            else:
+                done.verdicts[i] = self._verdict_alone(np.concatenate([before, answer, self.asking.suffix]))
+        done.grove.read()
+        if ends:
+            verdicts = self._logits(done.grove, list(ends.values()))[:, self.asking.verdict_ids.tolist()]
+            done.verdicts[list(ends)] = verdicts.cpu()
 
-        def wanted(offsets: npt.NDArray[np.int64]) -> dict[int, npt.NDArray[np.int64]]:
-            within = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            tokens = offsets[:-1][owner] + within
-            ends = offsets[1:][answered] - 1 if self.wants_query else tokens[:0]
-            return {block: np.concatenate([tokens, ends]) if block == last else tokens for block in self.blocks}
+    def _verdict_alone(self, ids: Ids) -> torch.Tensor:
+        """(2,) logits after a conversation that does not continue the prompt."""
+        end = {self.last: np.asarray([len(ids) - 1])}
+        states = read_alone(self.backbone.session, ids, end)[self.last]
+        return self.backbone.head.logits(states)[0, self.asking.verdict_ids.tolist()].cpu()
 
-        states = branches.extend(pieces, wanted)
-        if self.wants_query:
-            ends = states[last][len(owner) :]
-            verdicts = self.backbone.head.logits(ends)[:, self.asking.verdict_ids.tolist()]
-            trace.verdicts[torch.as_tensor(answered)] = verdicts.cpu()
-        self._keep(trace, {block: rows[: len(owner)] for block, rows in states.items()}, owner)
+    def _grow_options(self, done: _Pass) -> None:
+        for i, group in enumerate(done.items):
+            if At.GOLD_PREDICTING in self.at:
+                done.grove.grow(i, group[0].gold[:-1])
+            if At.WRONG_PREDICTING in self.at:
+                for option in group[0].wrong:
+                    done.grove.grow(i, option[:-1])
+        done.grove.read()
+
+    def _grow_samples(self, done: _Pass) -> None:
+        """Samples of all questions side by side; those that begin alike, or like the answer, are read once."""
+        for signal in self.sampling:
+            walkers = [
+                (i, m, j) for i, group in enumerate(done.items) for m in range(len(group)) for j in range(signal.n)
+            ]
+            said: dict[tuple[int, int, int], list[int]] = {walker: [] for walker in walkers}
+            nodes = {walker: walker[0] for walker in walkers}
+            for step in range(self.asking.max_new_tokens):
+                nodes = self._step(done, signal, step, nodes, said)
+                if not nodes or step == self.asking.max_new_tokens - 1:
+                    break
+                done.grove.read()
+            for i, group in enumerate(done.items):
+                for m in range(len(group)):
+                    done.samples[i, m] = [np.asarray(said[i, m, j], dtype=np.int32) for j in range(signal.n)]
+
+    def _step(
+        self,
+        done: _Pass,
+        signal: SampleAgreement,
+        step: int,
+        nodes: dict[tuple[int, int, int], int],
+        said: dict[tuple[int, int, int], list[int]],
+    ) -> dict[tuple[int, int, int], int]:
+        """Draw one token for every sample that goes on; returns where they stand."""
+        distinct = sorted(set(nodes.values()))
+        place = {node: row for row, node in enumerate(distinct)}
+        uniforms = [self._uniform(done, walker, step) for walker in nodes]
+        rows = [place[node] for node in nodes.values()]
+        tokens = draw(self._logits(done.grove, distinct), rows, uniforms, signal.temperature, signal.top_p)
+        going = {}
+        for (walker, node), token in zip(nodes.items(), tokens, strict=True):
+            if token in self.backbone.stops:
+                continue
+            said[walker].append(token)
+            if step < self.asking.max_new_tokens - 1:
+                going[walker] = done.grove.grow(node, [token])[0]
+        return going
 
     @staticmethod
-    def _keep(trace: _Trace, states: dict[int, torch.Tensor], owner: npt.NDArray[np.int64]) -> None:
-        for block, rows in states.items():
-            trace.states[block].append(rows)
-        trace.owners.append(owner)
+    def _uniform(done: _Pass, walker: tuple[int, int, int], step: int) -> float:
+        i, m, j = walker
+        uniforms = done.items[i][m].uniforms
+        assert uniforms is not None  # noqa: S101  # given whenever samples are asked for
+        return float(uniforms[j, step])
 
     def _counted(self, stage: str) -> _Counter:
         return _Counter(self.costs.setdefault(stage, Cost()), self.backbone)
@@ -264,51 +337,81 @@ class _Counter:
         self.cost.seconds += time.perf_counter() - start
 
 
-def _distinct(prompts: Sequence[Ids], answers: Sequence[Ids] | None) -> tuple[list[int], list[int]]:
-    """Indices of the distinct questions, and for each question which of them it is: a duplicate is read once."""
-    seen: dict[tuple[bytes, bytes], int] = {}
-    distinct: list[int] = []
-    row_of = []
-    for i, prompt in enumerate(prompts):
-        key = (prompt.tobytes(), b"" if answers is None else answers[i].tobytes())
-        if key not in seen:
-            seen[key] = len(distinct)
-            distinct.append(i)
-        row_of.append(seen[key])
-    return distinct, row_of
+def _members(items: Sequence[Item]) -> dict[tuple[bytes, bytes], list[int]]:
+    """(prompt, stored answer) -> the questions that have them: what they share is read once."""
+    members: dict[tuple[bytes, bytes], list[int]] = {}
+    for i, item in enumerate(items):
+        answer = b"" if item.answer is None else item.answer.tobytes()
+        members.setdefault((item.prompt.tobytes(), answer), []).append(i)
+    return members
 
 
-def _hidden(extractor: Extractor, signal: Signal, trace: _Trace) -> list[torch.Tensor]:
+def _named(packs: Sequence[Pack], names: Sequence[bytes]) -> Iterator[tuple[Pack, list[bytes]]]:
+    for pack in packs:
+        yield pack, [names[row] for row in pack.rows]
+
+
+# --- what each signal takes from a pass -------------------------------------------------------------------------------
+
+Given = list[list[torch.Tensor]]
+"""For each distinct prompt, one value for each of its questions."""
+
+
+def _hidden(extractor: Extractor, signal: Signal, done: _Pass) -> Given:
     assert isinstance(signal, Hidden)  # noqa: S101  # the table below pairs them
-    tables = trace.rows(extractor.backbone.block_of(signal.depth))
-    lengths = [len(answer) for answer in trace.answers]
-    if signal.at is At.PROMPT_END:
-        return [table[0] for table in tables]
-    if signal.at is At.ANSWER_END:
-        return [table[n] for table, n in zip(tables, lengths, strict=True)]
-    return [table[:n] for table, n in zip(tables, lengths, strict=True)]
+    block = extractor.backbone.block_of(signal.depth)
+    out: Given = []
+    for i, group in enumerate(done.items):
+        states = done.grove.states(block, _nodes(signal.at, done, i)).cpu()
+        value = states[0] if signal.at in {At.PROMPT_END, At.ANSWER_END} else states
+        out.append([value] * len(group))
+    return out
 
 
-def _choice_logits(extractor: Extractor, _signal: Signal, trace: _Trace) -> list[torch.Tensor]:
-    assert trace.first_logits is not None  # noqa: S101  # computed whenever this signal is asked for
-    return list(trace.first_logits[:, extractor.asking.letter_ids.tolist()].cpu())
+def _nodes(at: At, done: _Pass, i: int) -> list[int]:
+    """The nodes whose states a signal reads for the question that grows from node i."""
+    if at is At.PROMPT_END:
+        return [i]
+    if at is At.ANSWER_END:
+        return [([i, *done.paths[i]])[-1]]
+    if at is At.ANSWER_PREDICTING:
+        return [i, *done.paths[i]][: len(done.answers[i])]
+    item = done.items[i][0]
+    options = [item.gold] if at is At.GOLD_PREDICTING else item.wrong
+    return [node for ids in options for node in [i, *done.grove.grow(i, ids[:-1])]]
 
 
-def _query_logits(_extractor: Extractor, _signal: Signal, trace: _Trace) -> list[torch.Tensor]:
-    return list(trace.verdicts)
+def _choice_logits(extractor: Extractor, _signal: Signal, done: _Pass) -> Given:
+    ends = list(range(len(done.items)))
+    logits = extractor._logits(done.grove, ends)[:, extractor.asking.letter_ids.tolist()].cpu()  # noqa: SLF001
+    return [[row] * len(group) for row, group in zip(logits, done.items, strict=True)]
 
 
-EXTRACTORS: Mapping[type[Signal], Callable[[Extractor, Signal, _Trace], list[torch.Tensor]]] = {
+def _query_logits(_extractor: Extractor, _signal: Signal, done: _Pass) -> Given:
+    return [[row] * len(group) for row, group in zip(done.verdicts, done.items, strict=True)]
+
+
+def _samples(_extractor: Extractor, _signal: Signal, done: _Pass) -> Given:
+    """The sampled ids, each sample closed by -1; whether they agree is decided where answers are graded."""
+    return [
+        [torch.as_tensor(np.concatenate([[*ids, -1] for ids in done.samples[i, m]])) for m in range(len(group))]
+        for i, group in enumerate(done.items)
+    ]
+
+
+EXTRACTORS: Mapping[type[Signal], Callable[[Extractor, Signal, _Pass], Given]] = {
     Hidden: _hidden,
     ChoiceLogits: _choice_logits,
     QueryLogits: _query_logits,
+    SampleAgreement: _samples,
 }
-"""Signal -> how it is taken from what was read of a pack: one tensor for each question."""
+"""Signal -> how it is taken from a pass."""
 
 
 def _column(signal: Signal, values: list[torch.Tensor], options: Sequence[int]) -> Arrays:
     """One signal of a shard as it is stored: `values`, and `offsets` where questions have several rows."""
-    if isinstance(signal, Hidden) and signal.at is At.ANSWER_PREDICTING:
+    single = isinstance(signal, Hidden) and signal.at in {At.PROMPT_END, At.ANSWER_END}
+    if isinstance(signal, Hidden | SampleAgreement) and not single:
         sizes = torch.tensor([0, *(len(v) for v in values)])
         return {"values": torch.cat(values), "offsets": sizes.cumsum(0)}
     stacked = torch.stack(values)

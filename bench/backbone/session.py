@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,6 +86,11 @@ class Session:
         self._cache = Cache(layers=self._layers)
         self._cuts: tuple[int, ...] = ()
         self._shared: Ids = np.zeros(0, dtype=np.int32)
+
+    @property
+    def length(self) -> int:
+        """Positions in the cache."""
+        return int(self._layers[0].length)
 
     def rewind(self, length: int) -> None:
         """Keep the first `length` positions of the cache."""
@@ -205,96 +210,37 @@ def blocks(model: Any) -> torch.nn.ModuleList:
     raise ValueError(f"{type(model).__name__} has no list of {count} blocks")
 
 
-Read = Callable[[npt.NDArray[np.int64]], dict[int, npt.NDArray[np.int64]]]
-"""From the `(n + 1,)` offsets of the pieces of a pass to: block -> indices to read."""
-
-
 @dataclass
-class Branches:
-    """The sequences of one pack, each growing on its own path of the shared cache."""
+class Spot:
+    """Where a sequence stands: the cached positions that its next token may see."""
 
-    session: Session
     visible: npt.NDArray[np.bool_]
-    """`(n, cache length)` bool: the cached positions on each sequence's path."""
-    lengths: npt.NDArray[np.int64]
-    """`(n,)` tokens of each sequence so far."""
-
-    def extend(self, pieces: Sequence[Ids], read: Read) -> dict[int, torch.Tensor]:
-        """Append a piece to each sequence (an empty one leaves it as it is), in one forward pass.
-
-        Args:
-            pieces: n arrays of token ids, joined in this order.
-            read: which tokens of the joined pieces to read.
-
-        Returns:
-            Block -> `(len(indices), d)` states in the model's dtype.
-        """
-        sizes = np.asarray([len(piece) for piece in pieces], dtype=np.int64)
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        owner = np.repeat(np.arange(len(pieces)), sizes)
-        within = np.arange(len(owner)) - offsets[owner]
-        new = (owner[:, None] == owner[None, :]) & (within[None, :] <= within[:, None])
-        visible = np.concatenate([self.visible[owner], new], axis=1)
-        positions = self.lengths[owner] + within
-        states = self.session.forward(np.concatenate(list(pieces)), positions, visible, read(offsets))
-        grown = np.arange(len(pieces))[:, None] == owner[None, :]
-        self.visible = np.concatenate([self.visible, grown], axis=1)
-        self.lengths = self.lengths + sizes
-        return states
+    """`(cache length at the time,)`; later positions belong to others."""
+    length: int
+    """Tokens of the sequence so far."""
 
 
 def read_pack(
     session: Session, pack: Pack, chunk: int, depths: Sequence[int]
-) -> tuple[Branches, dict[int, torch.Tensor]]:
+) -> tuple[list[Spot], dict[int, torch.Tensor]]:
     """Read a pack on the session's cache.
 
     Returns:
-        Its sequences, ready to grow, and block -> `(n, d)` states of their last tokens.
+        Where each of its sequences stands, and block -> `(n, d)` states of their last tokens.
     """
     session.share(pack, chunk)
     own = pack.visible()
     before = np.ones((len(own), len(pack.shared)), dtype=np.bool_)
     visible = np.concatenate([before, own], axis=1)
     states = session.forward(pack.tokens, pack.positions, visible, dict.fromkeys(depths, pack.leaves))
-    return Branches(session, visible[pack.leaves], pack.positions[pack.leaves] + 1), states
+    spots = [Spot(visible[leaf], int(pack.positions[leaf]) + 1) for leaf in pack.leaves]
+    return spots, states
 
 
-@dataclass
-class Alone:
-    """The same without a shared cache: each sequence is read whole in a pass of its own, whenever it grows."""
-
-    session: Session
-    ids: list[Ids]
-
-    def extend(self, pieces: Sequence[Ids], read: Read) -> dict[int, torch.Tensor]:
-        """As `Branches.extend`."""
-        sizes = np.asarray([len(piece) for piece in pieces], dtype=np.int64)
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        wanted = read(offsets)
-        out: dict[int, list[torch.Tensor]] = {block: [] for block in wanted}
-        for i, piece in enumerate(pieces):
-            if not len(piece):
-                continue
-            self.ids[i] = np.concatenate([self.ids[i], piece])
-            first = len(self.ids[i]) - len(piece)
-            inside = {
-                block: index[(index >= offsets[i]) & (index < offsets[i + 1])] - offsets[i] + first
-                for block, index in wanted.items()
-            }
-            for block, states in self._whole(self.ids[i], inside).items():
-                out[block].append(states)
-        return {block: torch.cat(states) for block, states in out.items()}
-
-    @torch.inference_mode()
-    def _whole(self, ids: Ids, read: dict[int, npt.NDArray[np.int64]]) -> dict[int, torch.Tensor]:
-        self.session.tokens.forward += len(ids)
-        self.session.tokens.padded += len(ids)
-        inputs = torch.as_tensor(ids, dtype=torch.long, device=self.session.device)[None]
-        return run_blocks(self.session.model, read, input_ids=inputs, use_cache=False)
-
-
-def read_alone(session: Session, ids: Sequence[Ids], depths: Sequence[int]) -> tuple[Alone, dict[int, torch.Tensor]]:
-    """Read whole sequences one by one; returns as `read_pack`."""
-    branches = Alone(session, [np.zeros(0, dtype=np.int32) for _ in ids])
-    states = branches.extend(ids, lambda offsets: dict.fromkeys(depths, offsets[1:] - 1))
-    return branches, states
+@torch.inference_mode()
+def read_alone(session: Session, ids: Ids, read: dict[int, npt.NDArray[np.int64]]) -> dict[int, torch.Tensor]:
+    """Read one whole sequence without a cache; returns block -> states at the given positions."""
+    session.tokens.forward += len(ids)
+    session.tokens.padded += len(ids)
+    inputs = torch.as_tensor(ids, dtype=torch.long, device=session.device)[None]
+    return run_blocks(session.model, read, input_ids=inputs, use_cache=False)
