@@ -95,7 +95,7 @@ class Exercises:
         return self.random.choice(lesson.statements).format(value=value) + "\n" + self._lettered(lesson, value)
 
     def _copy(self) -> str:
-        """A name to find in a list of few, with letters in any order, so that nothing is gained by guessing a letter."""
+        """A name to find in a short list with letters in any order, so that guessing one gains nothing."""
         pool = [value.split()[0] for value in self.corpus.pools[self.lesson("practice").pool]]
         values = self.random.sample(pool, self.random.randint(1, OPTIONS))
         letters = self.random.sample(LETTERS, len(values))
