@@ -128,7 +128,7 @@ class _Run:
             self.store.prepare()
         self.reader = Reader(self.backbone, self.store, chosen.protocol, config.token_budget, progress)
         self.readings: dict[Where, Reading] = {}
-        self.fits: dict[Fit, ConfidenceMethod | Exception] = {}
+        self.fits: dict[Fit, ConfidenceMethod | BaseException] = {}
         self.seconds: dict[tuple[str, str], float] = {}
         self.report = RunReport([], notes=list(chosen.notes))
 
@@ -199,7 +199,7 @@ class _Run:
 
     # --- fit and predict ----------------------------------------------------------------------------------------------
 
-    def _fit(self, step: Fit) -> ConfidenceMethod | Exception:
+    def _fit(self, step: Fit) -> ConfidenceMethod | BaseException:
         """Fit, or take the fit from the store; a method's own failure is a value, so that the others go on."""
         method = self.chosen.fresh(step.method)
         reading = self.readings[step.where]
@@ -228,7 +228,7 @@ class _Run:
                 advance(1)
             seconds = time.perf_counter() - start
             self.store.put("fits", key, fields, method.save, seconds=seconds)
-        except Exception as error:  # noqa: BLE001 - whatever a plugin raises is its cell's failure, not the run's
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin raises is its cell's failure, not the run's
             return error
         self.seconds["fit", step.method] = seconds
         return method
@@ -249,7 +249,7 @@ class _Run:
                     replace(row, n_parameters=method.n_parameters(self._facts(step))), reading, confidence
                 )
                 records = _records(reading, confidence)
-        except Exception as error:  # noqa: BLE001 - as in _fit
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _fit
             row = replace(row, status="failed", reason=reason_of(error))
         row = replace(row, timings=self._timings(step), peak_memory_mb=peak_memory_mb(self.backbone.device))
         self.report.rows.append(row)
@@ -259,7 +259,7 @@ class _Run:
         method = self.chosen.fresh(step.method)
         if method.trains():
             fitted = self.fits[Fit(step.method, self._learned_from(step, method))]
-            if isinstance(fitted, Exception):
+            if isinstance(fitted, BaseException):
                 raise fitted
             method = fitted
         reading = self.readings[step.where]
@@ -375,7 +375,7 @@ def checked(name: str, confidence: FloatArray, n: int) -> FloatArray:
     return array
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """An exception as the reason of a failed cell: one line."""
     text = " ".join(str(error).split())
     return text if isinstance(error, UserError | ContractError) else f"{type(error).__name__}: {text}"
