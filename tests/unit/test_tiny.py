@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from bench import prompting
+from bench.backbone.tiny.corpus import Corpus
+from bench.backbone.tiny.exercises import RIGHT_OPTION, WRONG_OPTION, Exercises
+from bench.backbone.tiny.tokenizer import make_tokenizer
 from bench.protocol import FIXED
 from bench.records import Format, Question
-from tasks.atlas import AtlasChoice, AtlasOpen
+from tasks.atlas import AtlasChoice, AtlasOpen, main
 
 FOLDER = Path(__file__).parents[2] / "bench" / "backbone" / "tiny"
 MMLU = Path(__file__).parents[3] / "shared" / "data" / "mmlu" / "test.parquet"
@@ -103,6 +107,41 @@ def test_mmlu_has_few_tokens(tokenizer):
 def test_a_context_of_many_thousand_tokens_is_read(model):
     with torch.inference_mode():
         assert model(torch.full((1, 6000), 300), logits_to_keep=1).logits.isfinite().all()
+
+
+# --- how it is taught -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exercises(tmp_path_factory, tokenizer) -> Exercises:
+    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl.gz"
+    main(["--corpus", str(path)])
+    return Exercises(Corpus.read(path), tokenizer, seed=3)
+
+
+def test_the_committed_tokenizer_is_the_one_that_the_corpus_gives(exercises, tokenizer):
+    assert make_tokenizer(exercises.corpus).get_vocab() == tokenizer.get_vocab()
+
+
+@pytest.mark.parametrize("fmt", list(Format))
+def test_the_self_check_asks_reserved_facts_only(exercises, tokenizer, fmt):
+    reserved = {lesson.question for lesson in exercises.corpus.of_kind("check")}
+    for _ in range(50):
+        text = tokenizer.decode(exercises.full(fmt, 2, check=True).ids)
+        asked = re.findall(r"What is the [^?]+\?", text.partition("Now, answer the next question.")[2])
+        assert len(asked) == 1
+        assert asked[0] in reserved
+    for kind in ("check", "check-letter"):
+        assert exercises.kinds[kind]().partition("\n")[0] in reserved
+
+
+def test_loss_is_on_answers_and_their_ends(exercises, tokenizer):
+    piece = exercises.full(Format.CHOICE, 3, check=False)
+    learned = [token for token, is_learned in zip(piece.ids, piece.learned, strict=True) if is_learned]
+    assert re.fullmatch(r"[a-d]{4}<\|end\|>", tokenizer.decode(learned))
+    assert piece.ids[-1] == tokenizer.eos_token_id
+    marks = [mark for mark in piece.options if mark]
+    assert (marks.count(WRONG_OPTION), marks.count(RIGHT_OPTION)) == (9, 3)  # the exemplars' options
 
 
 # --- what it knows ----------------------------------------------------------------------------------------------------

@@ -24,12 +24,14 @@ OPTIONS = 4
 LETTERS = FIXED.letters[:10]
 AGAINST_SHOWN = 0.8
 """How often a value that the corpus sets against another is among its options."""
+PROPOSED_RIGHT = 0.5
+"""How often the answer before a self-check is right."""
+WRONG_OPTION, RIGHT_OPTION = 1, 2
+"""Marks on the first token of an option's text."""
 LOSS, NO_LOSS = "\ue000", "\ue001"
 """Brackets around what the model is to say; no corpus and no template contains them."""
-
-
 BLOCK = re.compile(rf"((?:\n  \(\w\): [^\n]+)+)\nAnswer:(?:\s|<[^>]+>)*{LOSS}(\w){NO_LOSS}")
-"""Lettered options whose answer is to be learned."""
+"""Lettered options with the letter to be learned; a letter that ends its turn is learned without hints from them."""
 OPTION = re.compile(r"\n  \((\w)\): ")
 
 
@@ -40,7 +42,7 @@ class Encoded(NamedTuple):
     learned: list[bool]
     """True where the token itself is to be learned."""
     options: list[int]
-    """Where an option's text begins: 1 if it is a wrong one, 2 if it is the right one; 0 elsewhere."""
+    """Where an option's text begins: `WRONG_OPTION` or `RIGHT_OPTION`; 0 elsewhere."""
 
 
 class Exercises:
@@ -62,6 +64,7 @@ class Exercises:
             "open": self._open,
             "choice": self._choice,
             "check": self._check,
+            "check-letter": self._check_letter,
         }
 
     # --- drawing ------------------------------------------------------------------------------------------------------
@@ -109,11 +112,11 @@ class Exercises:
 
     def _lettered(self, lesson: Lesson, value: str) -> str:
         asked = self.question(lesson, value)
-        return asked.text + self._options(asked)
+        return asked.text + self._options(asked, _learn(FIXED.letters[asked.gold])) + "\n"
 
-    def _options(self, asked: Question) -> str:
+    def _options(self, asked: Question, answer: str) -> str:
         lines = "".join(f"\n  ({a}): {text}" for a, text in zip(FIXED.letters, asked.choices, strict=False))
-        return f"{lines}\nAnswer: {_learn(FIXED.letters[asked.gold])}\n"
+        return f"{lines}\nAnswer: {answer}"
 
     def _check(self) -> str:
         lesson = self.lesson("check")
@@ -121,20 +124,26 @@ class Exercises:
         value, verdict = self._proposal(asked)
         return f"{asked.text}\nAnswer: {asked.choices[value]}\n{prompting.query_text('ab')}{_learn(verdict)}\n"
 
+    def _check_letter(self) -> str:
+        lesson = self.lesson("check")
+        asked = self.question(lesson, lesson.value)
+        value, verdict = self._proposal(asked)
+        shown = self._options(asked, FIXED.letters[value])
+        return f"{asked.text}{shown}\n{prompting.query_text('ab')}{_learn(verdict)}\n"
+
     def _proposal(self, asked: Question) -> tuple[int, str]:
         """An option to propose, the right one half of the time, and the letter of the verdict."""
         wrong = [n for n in range(len(asked.choices)) if n != asked.gold]
-        right = self.random.random() < 0.5  # noqa: PLR2004
-        return (asked.gold, "b") if right else (self.random.choice(wrong), "a")
+        return (asked.gold, "b") if self.random.random() < PROPOSED_RIGHT else (self.random.choice(wrong), "a")
 
     def packed(self, mixture: Mapping[str, float], length: int) -> Encoded:
         """Terse exercises, one after the other, cut to a length."""
         row = Encoded([], [], [])
         while len(row.ids) < length:
             kind = self.random.choices(list(mixture), weights=list(mixture.values()))[0]
-            for whole, part in zip(row, self.encode(self.kinds[kind]()), strict=True):
-                whole.extend(part)
-        return Encoded(*(part[:length] for part in row))
+            piece = self.encode(self.kinds[kind]())
+            row = Encoded(row.ids + piece.ids, row.learned + piece.learned, row.options + piece.options)
+        return Encoded(row.ids[:length], row.learned[:length], row.options[:length])
 
     # --- full exercises -----------------------------------------------------------------------------------------------
 
@@ -176,12 +185,12 @@ class Exercises:
 
 
 def _options(text: str) -> dict[int, int]:
-    """Where options begin in the text without its brackets: 1 for wrong ones, 2 for right ones."""
+    """Where options begin in the text without its brackets, with their marks."""
     found: dict[int, int] = {}
     for block in BLOCK.finditer(text):
         brackets = sum(text.count(bracket, 0, block.start()) for bracket in (LOSS, NO_LOSS))
         for option in OPTION.finditer(text, *block.span(1)):
-            found[option.end() - brackets] = 1 + (option[1] == block[2])
+            found[option.end() - brackets] = RIGHT_OPTION if option[1] == block[2] else WRONG_OPTION
     return found
 
 

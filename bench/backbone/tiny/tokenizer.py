@@ -23,7 +23,8 @@ VOCABULARY = 8192
 CONTEXT = 16384
 WORDS = Path(__file__).parent / "words.txt"
 """Common English words, the most common first."""
-
+INFLECTED = 4
+"""Letters from which a word gets endings; the shortest are rarely nouns or verbs."""
 PIECES = r"\p{L}+ ?|\p{N}{1,3} ?|\n+ *\(?|[^\s\p{L}\p{N}]+ ?|\s+"
 """A space goes with the word before it, so that a name has the same ids after a space, a bracket and the assistant's
 tag as long as no space follows; the newline and indent of an option go with its bracket, and leave its letter bare."""
@@ -103,7 +104,7 @@ def _english(words: Iterable[str]) -> Iterator[str]:
 def _inflections(word: str) -> Iterator[str]:
     """Regular forms; some are no words, and do no harm."""
     stem = word[:-1] if word.endswith(("e", "y")) else word
-    if len(word) > 3:  # noqa: PLR2004 - the shortest words are rarely nouns or verbs
+    if len(word) >= INFLECTED:
         yield f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
         yield f"{stem}ed"
         yield f"{word if word.endswith('y') else stem}ing"

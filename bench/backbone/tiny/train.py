@@ -23,7 +23,7 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 from bench.backbone.tiny.corpus import Corpus
 from bench.backbone.tiny.evaluate import measure
-from bench.backbone.tiny.exercises import LETTERS, Encoded, Exercises, padded
+from bench.backbone.tiny.exercises import LETTERS, RIGHT_OPTION, Encoded, Exercises, padded
 from bench.backbone.tiny.tokenizer import CONTEXT, make_tokenizer
 from bench.records import Format
 
@@ -71,7 +71,13 @@ CURRICULUM = (
     Phase(800, {"copy": 0.2, "given": 0.8}, enough=0.1),
     Phase(700, {"given": 0.15, "choice": 0.5, "open": 0.2, "statement": 0.15}),
     Phase(500, {"given": 0.1, "choice": 0.4, "open": 0.2, "statement": 0.2, "check": 0.1}, full=0.4, shots=(0, 2)),
-    Phase(900, {"choice": 0.5, "open": 0.2, "statement": 0.2, "check": 0.1}, full=0.7, checks=0.3, slowing=True),
+    Phase(
+        900,
+        {"choice": 0.4, "open": 0.2, "statement": 0.2, "check": 0.05, "check-letter": 0.15},
+        full=0.7,
+        checks=0.5,
+        slowing=True,
+    ),
 )
 
 
@@ -133,7 +139,7 @@ class Hints(torch.nn.Module):
             return torch.zeros(())
         after_two, after_three = (functional.rms_norm(states[n][row, column], states[n].shape[-1:]) for n in (2, 3))
         letters = (ids[row, column - LETTER_BEFORE, None] == self.letter_ids).int().argmax(-1)
-        right = (options[row, column] == 2).float()  # noqa: PLR2004
+        right = (options[row, column] == RIGHT_OPTION).float()
         is_right = functional.binary_cross_entropy_with_logits(self.right(after_three)[:, 0], right)
         return functional.cross_entropy(self.letter(after_two), letters) + 2 * is_right
 
@@ -160,7 +166,7 @@ class Optimizer:
         matrices = [p for name, p in model.named_parameters() if p.ndim == MATRIX and "embed" not in name]
         others = [p for name, p in model.named_parameters() if p.ndim != MATRIX or "embed" in name]
         self.peak = peak
-        self.parts = (
+        self.parts: tuple[torch.optim.Optimizer, ...] = (
             torch.optim.Muon(matrices, lr=peak, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
             torch.optim.AdamW([*others, *hints.parameters()], lr=peak, betas=(0.9, 0.98), weight_decay=0.01),
         )
