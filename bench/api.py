@@ -386,6 +386,10 @@ class ConfidenceMethod(ABC):
     def predict(self, batch: Batch) -> FloatArray:
         """Confidences `(n,)` within [0, 1], higher = surer; one answer's value does not depend on the others."""
 
+    def reads(self) -> Needs:
+        """What this instance reads: `needs`, unless arguments change it."""
+        return type(self).needs
+
     def skip(self, facts: RunFacts) -> str | None:
         """A reason not to run here, or None."""
         del facts

@@ -147,16 +147,6 @@ def check_questions(where: Where, questions: Sequence[Question], letters: str | 
             )
 
 
-def spread(questions: list[Question], limit: int) -> list[Question]:
-    """The first questions of each subject in turn until there are `limit`, in the source's order."""
-    turns: dict[str, int] = {}
-    keyed = []
-    for row, question in enumerate(questions):
-        turn = turns[question.subject] = turns.get(question.subject, -1) + 1
-        keyed.append((turn, row))
-    return [questions[row] for _, row in sorted(sorted(keyed)[:limit], key=lambda pair: pair[1])]
-
-
 def _method_classes(
     names: Sequence[str], known: registry.Registry[ConfidenceMethod]
 ) -> dict[str, type[ConfidenceMethod]]:

@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench import metrics, provenance, results
-from bench.api import BoolArray, ConfidenceMethod, Context, FloatArray, RunFacts, Split, Task
-from bench.choose import Chosen, check_questions, choose, source_digest, spread
+from bench.api import AdapterRef, BoolArray, ConfidenceMethod, Context, FloatArray, RunFacts, Split, Task
+from bench.batching import Batches
+from bench.choose import Chosen, check_questions, choose, source_digest
 from bench.cost import costs_of, peak_memory_mb
 from bench.errors import ContractError, UserError
 from bench.grading import substring_rule
-from bench.plan import Fit, Predict, Read, Step, Where, plan
+from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
 from bench.reading import Reader, Reading, bundle_digest
 from bench.records import Format, LabelsSeen, Question, ResultRow
 from bench.sources import open_source
+from bench.splits import held_out, spread
 from bench.store import Store, key_of
 
 if TYPE_CHECKING:
@@ -127,8 +129,10 @@ class _Run:
         if not config.dry_run:
             self.store.prepare()
         self.reader = Reader(self.backbone, self.store, chosen.protocol, config.token_budget, progress)
+        self.batches = Batches(self.reader)
         self.readings: dict[Where, Reading] = {}
         self.fits: dict[Fit, ConfidenceMethod | Exception] = {}
+        self.adapted: dict[tuple[str, Where], Reading | Exception] = {}
         self.seconds: dict[tuple[str, str], float] = {}
         self.report = RunReport([], notes=list(chosen.notes))
 
@@ -141,6 +145,8 @@ class _Run:
                 self.reader.read(self.readings[step.where], step.signals)
             elif isinstance(step, Fit):
                 self.fits[step] = self._fit(step)
+            elif isinstance(step, Adapt):
+                self.adapted[step.method, step.where] = self._adapt(step)
             else:
                 self._finish(step)
         self.report.forward_tokens = self.reader.forward_tokens
@@ -150,12 +156,6 @@ class _Run:
     # --- questions and plan -------------------------------------------------------------------------------------------
 
     def _questions(self, where: Where) -> list[Question]:
-        task = self.tasks[where.task]
-        if where.split not in task.card.splits:
-            raise UserError(
-                f"Task {where.task!r} has no {where.split} split (it has {', '.join(task.card.splits)}), which methods"
-                " were to learn on. Name another task: --train-on TASK."
-            )
         questions = self._load(where)
         if self.config.limit is None:
             return questions
@@ -163,10 +163,29 @@ class _Run:
         return spread(questions, cap)
 
     def _load(self, where: Where) -> list[Question]:
-        task = self.tasks[where.task]
-        questions = list(task.questions(where.split))
-        check_questions(where, questions, self.chosen.protocol.letters if task.format is Format.CHOICE else None)
+        questions = self._whole_split(where)
+        lettered = self.tasks[where.task].format is Format.CHOICE
+        check_questions(where, questions, self.chosen.protocol.letters if lettered else None)
         return questions
+
+    def _whole_split(self, where: Where) -> list[Question]:
+        """The questions of a split; where a task has no validation split, it is taken out of train."""
+        task, protocol = self.tasks[where.task], self.chosen.protocol
+        validation = Where(where.task, "validation")
+        derived = "validation" not in task.card.splits and any(
+            isinstance(step, Read) and step.where == validation for step in self.steps
+        )
+        source: Split = "train" if derived and where == validation else where.split
+        if source not in task.card.splits:
+            raise UserError(
+                f"Task {where.task!r} has no {source} split (it has {', '.join(task.card.splits)}), which methods were"
+                " to learn on. Name another task: --train-on TASK."
+            )
+        questions = list(task.questions(source))
+        if not derived or source != "train":
+            return questions
+        out = held_out(questions, protocol.validation_fraction, protocol.split_seed)
+        return [question for question, is_out in zip(questions, out, strict=True) if is_out == (where == validation)]
 
     def _announce(self) -> None:
         for step in self.steps:
@@ -221,7 +240,7 @@ class _Run:
             if entry is not None:
                 self.seconds["fit", step.method] = float(entry.manifest["seconds"])
                 return method.load(entry.folder)
-            batch = self.reader.batch(reading, method.needs.fit, labels=True)
+            batch = self.batches.batch(reading, method.reads().fit, labels=True)
             context = Context(seed, reading.task.format, self.backbone.device, self.chosen.protocol)
             with self.progress.stage(f"fit {step.method}", 1, unit="fit") as advance:
                 method.fit(batch, context)
@@ -232,6 +251,20 @@ class _Run:
             return error
         self.seconds["fit", step.method] = seconds
         return method
+
+    def _adapt(self, step: Adapt) -> Reading | Exception:
+        """Read the query through the adapter that the method trained."""
+        fitted = self.fits[Fit(step.method, self._learned_from(step, self.chosen.methods[step.method]))]
+        if isinstance(fitted, Exception):
+            return fitted
+        adapter: AdapterRef = fitted.fitted()["adapter_"]
+        start = time.perf_counter()
+        try:
+            again = self.reader.read_through(self.readings[step.where], adapter)
+        except UserError as error:
+            return error
+        self.seconds["adapter_predictions", step.method] = time.perf_counter() - start
+        return again
 
     def _finish(self, step: Predict) -> None:
         """Predict, score and write one cell."""
@@ -263,7 +296,7 @@ class _Run:
                 raise fitted
             method = fitted
         reading = self.readings[step.where]
-        batch = self.reader.batch(reading, method.needs.predict, labels=False)
+        batch = self.batches.batch(reading, method.reads().predict, labels=False, adapted=self._through(step))
         start = time.perf_counter()
         with self.progress.stage(f"predict {step.method}", len(batch)) as advance:
             predicted = method.predict(batch) if len(batch) else np.zeros(0)
@@ -273,7 +306,14 @@ class _Run:
         confidence[reading.answered] = checked(step.method, predicted, len(batch))
         return confidence
 
-    def _learned_from(self, step: Predict, method: ConfidenceMethod) -> Where:
+    def _through(self, step: Predict) -> Reading | None:
+        """What was read through the method's own adapter; None where it has none."""
+        again = self.adapted.get((step.method, step.where))
+        if isinstance(again, Exception):
+            raise again
+        return again
+
+    def _learned_from(self, step: Adapt | Predict, method: ConfidenceMethod) -> Where:
         return self.chosen.learn_on[step.where.task].where(method)
 
     # --- results ------------------------------------------------------------------------------------------------------
@@ -287,6 +327,8 @@ class _Run:
         if method.trains():
             learned = self.readings[self._learned_from(step, method)]
             used.append(learned)
+            again = self.adapted.get((step.method, step.where))
+            used += [again] if isinstance(again, Reading) else []
             train_on, seen = str(learned.where), int(learned.answered.sum())
         split_seen: Split = method.fit_on
         labels = LabelsSeen(validation=seen) if split_seen == "validation" else LabelsSeen(train=seen)
