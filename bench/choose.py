@@ -10,20 +10,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import platformdirs
 
 from bench import models, registry
 from bench.api import ConfidenceMethod, Split, Task
+from bench.config import RunConfig
 from bench.errors import UserError
 from bench.models import ModelSpec
 from bench.plan import LearnOn, Where
 from bench.protocol import PRESETS, Protocol
 from bench.records import Question
-
-if TYPE_CHECKING:
-    from bench.run import RunConfig
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
 

@@ -76,8 +76,8 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     as_json: AsJson = False,
 ) -> None:
     """Run methods on a model over tasks, score them, write the results, print the table."""
+    from bench.config import RunConfig
     from bench.progress import Bars, Lines
-    from bench.run import RunConfig
     from bench.run import run as run_methods
 
     config = RunConfig(

@@ -340,6 +340,7 @@ class Reader:
             token_budget=self.budget,
             costs={stage: asdict(cost) for stage, cost in measured.costs.items()},
             halvings=measured.halvings,
+            packed=self.backbone.packed,
         )
 
     def _kind(self, shard: Shard, asking: Asking) -> str:

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench import metrics, provenance, results
-from bench.api import AdapterRef, BoolArray, ConfidenceMethod, Context, FloatArray, RunFacts, Split, Task
+from bench import results
+from bench.api import AdapterRef, ConfidenceMethod, Context, FloatArray, Split, Task
 from bench.batching import Batches
+from bench.cells import Cells, Used, checked, reason_of, records_of
 from bench.choose import Chosen, check_questions, choose, source_digest
-from bench.cost import costs_of, peak_memory_mb
-from bench.errors import ContractError, UserError
-from bench.grading import substring_rule
+from bench.config import RunConfig
+from bench.cost import peak_memory_mb
+from bench.errors import UserError
 from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
 from bench.reading import Reader, Reading, bundle_digest
-from bench.records import Format, LabelsSeen, Question, ResultRow
+from bench.records import Format, Question, ResultRow
 from bench.sources import open_source
 from bench.splits import held_out, spread
 from bench.store import Store, key_of
@@ -34,46 +34,6 @@ if TYPE_CHECKING:
 
 TRAIN_LIMIT = 320
 """Questions of a training split that a run with --limit keeps, at most (or the limit itself, where it is larger)."""
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """What a user asks for; `bench run` fills it from its options."""
-
-    methods: tuple[str, ...]
-    """Names, or "all"."""
-    model: str
-    """Alias, Hub id or folder."""
-    tasks: tuple[str, ...] = ()
-    """Names; empty: the model's default tasks."""
-    train_on: str | None = None
-    """`TASK` or `TASK:SPLIT` that methods learn on; None: the task's own choice."""
-    preset: str | None = None
-    """None: the model's default preset."""
-    seed: int = 0
-    """Of fits, hold-out splits and sampling."""
-    limit: int | None = None
-    """Test questions at most, spread over subjects."""
-    overrides: tuple[str, ...] = ()
-    """`METHOD.FIELD=VALUE`, `protocol.FIELD=VALUE`, or `FIELD=VALUE` with one method."""
-    data_dir: Path | None = None
-    """Folder of Parquet files instead of the Hub."""
-    plugins: tuple[Path, ...] = ()
-    """Files with methods or tasks; their code is run."""
-    device: str | None = None
-    """None: cuda, else mps, else cpu."""
-    dtype: str | None = None
-    """None: the model's own on an accelerator, float32 on the CPU."""
-    token_budget: int = 1024
-    """Tokens of one forward pass."""
-    out: Path = Path("results")
-    """Where results are written."""
-    cache: Path | None = None
-    """None: $CONFBENCH_CACHE, else the user's cache folder."""
-    trust_remote_code: bool = False
-    """Run Python code that comes with the model."""
-    dry_run: bool = False
-    """Stop after the plan."""
 
 
 @dataclass
@@ -130,6 +90,7 @@ class _Run:
             self.store.prepare()
         self.reader = Reader(self.backbone, self.store, chosen.protocol, config.token_budget, progress)
         self.batches = Batches(self.reader)
+        self.cells = Cells(config, chosen, self.reader, self.source)
         self.readings: dict[Where, Reading] = {}
         self.fits: dict[Fit, ConfidenceMethod | Exception] = {}
         self.adapted: dict[tuple[str, Where], Reading | Exception] = {}
@@ -268,20 +229,20 @@ class _Run:
 
     def _finish(self, step: Predict) -> None:
         """Predict, score and write one cell."""
-        row = self._row(step)
-        reading = self.readings[step.where]
+        used = self._used(step)
         method = self.chosen.methods[step.method]
+        row = self.cells.row(step.method, used)
         records = None
         try:
-            reason = method.skip(self._facts(step))
+            facts = self.cells.facts(used)
+            reason = method.skip(facts)
             if reason is not None:
                 row = replace(row, status="skipped", reason=reason)
             else:
                 confidence = self._predict(step)
-                row = self._scored(
-                    replace(row, n_parameters=method.n_parameters(self._facts(step))), reading, confidence
-                )
-                records = _records(reading, confidence)
+                row = replace(row, n_parameters=method.n_parameters(facts))
+                row = self.cells.scored(row, used.test, confidence)
+                records = records_of(used.test, confidence)
         except Exception as error:  # noqa: BLE001 - as in _fit
             row = replace(row, status="failed", reason=reason_of(error))
         row = replace(row, timings=self._timings(step), peak_memory_mb=peak_memory_mb(self.backbone.device))
@@ -306,6 +267,13 @@ class _Run:
         confidence[reading.answered] = checked(step.method, predicted, len(batch))
         return confidence
 
+    def _used(self, step: Predict) -> Used:
+        """What the cell rests on."""
+        method = self.chosen.methods[step.method]
+        learned = self.readings[self._learned_from(step, method)] if method.trains() else None
+        again = self.adapted.get((step.method, step.where))
+        return Used(self.readings[step.where], learned, again if isinstance(again, Reading) else None)
+
     def _through(self, step: Predict) -> Reading | None:
         """What was read through the method's own adapter; None where it has none."""
         again = self.adapted.get((step.method, step.where))
@@ -313,130 +281,14 @@ class _Run:
             raise again
         return again
 
-    def _learned_from(self, step: Adapt | Predict, method: ConfidenceMethod) -> Where:
-        return self.chosen.learn_on[step.where.task].where(method)
-
-    # --- results ------------------------------------------------------------------------------------------------------
-
-    def _row(self, step: Predict) -> ResultRow:
-        """The cell with everything but its numbers."""
-        method = self.chosen.methods[step.method]
-        reading = self.readings[step.where]
-        used = [reading]
-        train_on, seen = None, 0
-        if method.trains():
-            learned = self.readings[self._learned_from(step, method)]
-            used.append(learned)
-            again = self.adapted.get((step.method, step.where))
-            used += [again] if isinstance(again, Reading) else []
-            train_on, seen = str(learned.where), int(learned.answered.sum())
-        split_seen: Split = method.fit_on
-        labels = LabelsSeen(validation=seen) if split_seen == "validation" else LabelsSeen(train=seen)
-        correct = reading.correct
-        return ResultRow(
-            method=step.method,
-            model=results.model_label(self.config.model),
-            task=step.where.task,
-            preset=self.chosen.preset,
-            seed=self.config.seed,
-            config=self.chosen.config_of(step.method, step.where.task),
-            protocol=self.chosen.protocol.digest(),
-            task_version=reading.task.card.version,
-            deviations=self.chosen.deviations_of(step.method),
-            train_on=train_on,
-            judge=None if reading.task.format is Format.CHOICE else "match",
-            labels_seen=labels if seen else LabelsSeen(),
-            status="ok",
-            n=len(correct),
-            n_unparsed=sum(not answer.parsed for answer in reading.answers),
-            n_empty=int((~reading.answered).sum()),
-            n_shots_dropped=sum(shard.dropped for r in used for shard in r.shards),
-            llm_accuracy=float(correct.mean()),
-            letter_rule_disagreement=_letter_rule_disagreement(reading, self.chosen.protocol.letters),
-            cost=costs_of(used, self.reader),
-            limit=self.config.limit,
-            notes=tuple(self._notes(used)),
-            provenance=provenance.collect(self.backbone.device, self._revisions(used)),
-        )
-
-    def _notes(self, used: Sequence[Reading]) -> list[str]:
-        halvings = sum(int(e.manifest["halvings"]) for r in used for shard in r.bundles for e in shard)
-        notes = [f"{halvings} forward passes did not fit into memory and were halved"] if halvings else []
-        if not self.backbone.packed:
-            notes.append("this architecture can't share a cache between questions: each was read alone")
-        return notes
-
-    def _revisions(self, used: Sequence[Reading]) -> dict[str, str | None]:
-        revisions: dict[str, str | None] = {results.model_label(self.config.model): self.backbone.fingerprint}
-        for reading in used:
-            card = reading.task.card
-            if card.hub is not None:
-                described = self.source.describe(card, reading.where.split)
-                revisions[f"{card.hub} {reading.where.split}"] = ", ".join(f"{k} {v}" for k, v in described.items())
-        return revisions
-
-    def _facts(self, step: Predict) -> RunFacts:
-        method = self.chosen.methods[step.method]
-        task = self.readings[step.where].task
-        learned = self.readings[self._learned_from(step, method)] if method.trains() else None
-        seen = int(learned.answered.sum()) if learned is not None else 0
-        return RunFacts(self.backbone.facts, step.where.task, task.format, seen)
-
-    def _scored(self, row: ResultRow, reading: Reading, confidence: FloatArray) -> ResultRow:
-        subjects = [question.subject for question in reading.questions]
-        scores = metrics.summarise(confidence, reading.correct, subjects, self.chosen.protocol)
-        return replace(row, metrics=scores.metrics, n_excluded=scores.n_excluded, per_subject=scores.per_subject)
-
     def _timings(self, step: Predict) -> dict[str, float]:
         return {stage: round(s, 4) for (stage, name), s in self.seconds.items() if name == step.method}
+
+    def _learned_from(self, step: Adapt | Predict, method: ConfidenceMethod) -> Where:
+        return self.chosen.learn_on[step.where.task].where(method)
 
 
 def derived_seed(seed: int, *parts: str) -> int:
     """A seed for one fit: 63 bits of a hash of the run's seed and of what is fitted on what."""
     digest = hashlib.sha256("\0".join([str(seed), *parts]).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def checked(name: str, confidence: FloatArray, n: int) -> FloatArray:
-    """The confidences, if they are what the contract says.
-
-    Raises:
-        ContractError: wrong shape, NaN, or values outside [0, 1].
-    """
-    array = np.asarray(confidence, dtype=np.float64)
-    if array.shape != (n,):
-        raise ContractError(f"{name}.predict: expected shape ({n},), got {array.shape}")
-    if np.isnan(array).any():
-        raise ContractError(f"{name}.predict: expected numbers, got NaN in {int(np.isnan(array).sum())} of {n}")
-    outside = (array < 0) | (array > 1)
-    if outside.any():
-        raise ContractError(
-            f"{name}.predict: expected values within [0, 1], got {int(outside.sum())} outside,"
-            f" e.g. {array[outside][0]:.4g}"
-        )
-    return array
-
-
-def reason_of(error: Exception) -> str:
-    """An exception as the reason of a failed cell: one line."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, UserError | ContractError) else f"{type(error).__name__}: {text}"
-
-
-def _records(reading: Reading, confidence: FloatArray) -> results.Records:
-    return results.Records(
-        id=[q.id for q in reading.questions],
-        subject=[q.subject for q in reading.questions],
-        correct=reading.correct,
-        confidence=confidence,
-        answer=[answer.text for answer in reading.answers],
-        parsed=np.asarray([answer.parsed for answer in reading.answers], dtype=np.bool_),
-    )
-
-
-def _letter_rule_disagreement(reading: Reading, letters: str) -> float | None:
-    if reading.task.format is not Format.CHOICE:
-        return None
-    pairs = zip(reading.questions, reading.answers, strict=True)
-    by_substring: BoolArray = np.asarray([substring_rule(a.text, letters[q.gold]) for q, a in pairs], dtype=np.bool_)
-    return float((by_substring != reading.correct).mean())
