@@ -13,6 +13,7 @@ from bench.choose import Chosen
 from bench.config import RunConfig
 from bench.cost import costs_of
 from bench.grading import substring_rule
+from bench.launch.trainer import training_cost
 from bench.reading import Reader, Reading
 from bench.records import Format, LabelsSeen, ResultRow, StageCost
 from bench.sources import FolderSource, HubSource
@@ -104,7 +105,9 @@ class Cells:
         key = tuple(map(id, used.readings))
         if key not in self._costs:
             self._costs[key] = costs_of(used.readings, self.reader)
-        return self._costs[key]
+        if used.adapted is None or used.adapted.adapter is None:
+            return self._costs[key]
+        return {**self._costs[key], "adapter_training": training_cost(used.adapted.adapter)}
 
     def _revisions(self, used: Used) -> dict[str, str | None]:
         revisions: dict[str, str | None] = {results.model_label(self.config.model): self.reader.backbone.fingerprint}

@@ -216,7 +216,7 @@ class Reader:
 
     def read_through(self, reading: Reading, adapter: AdapterRef) -> Reading:
         """The same answers, and the self-check query read again through an adapter."""
-        from bench.backbone.adapter import switched_on
+        from bench.backbone.adapter import adapted
 
         signal = QueryLogits(Adapter.OWN)
         asking = self.asking(reading)
@@ -224,7 +224,7 @@ class Reader:
         total = sum(shard.tokens for shard in reading.shards)
         name = self.name_of(signal, asking, adapter)
         stage = self.progress.stage(f"read {reading.where} adapted", total, unit="tokens")
-        with stage as advance, switched_on(self.backbone, adapter):
+        with stage as advance, adapted(self.backbone, adapter):
             for shard, answers in zip(reading.shards, reading.answer_ids, strict=True):
                 kind = f"{self._kind(shard, asking)}-adapted"
                 entry = self.store.get(kind, key_of({"signals": [name], "answers": _digest(answers)}))

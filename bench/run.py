@@ -195,16 +195,14 @@ class _Run:
             "learned from": bundle_digest(reading),
         }
         key = key_of(fields)
-        entry = self.store.get("fits", key)
+        stored = self._stored_fit(step, key)
+        if stored is not None:
+            return stored
         start = time.perf_counter()
         try:
-            if entry is not None:
-                self.seconds["fit", step.method] = float(entry.manifest["seconds"])
-                return method.load(entry.folder)
             batch = self.batches.batch(reading, method.reads().fit, labels=True)
-            context = Context(seed, reading.task.format, self.backbone.device, self.chosen.protocol)
             with self.progress.stage(f"fit {step.method}", 1, unit="fit") as advance:
-                method.fit(batch, context)
+                method.fit(batch, self._context(step, seed))
                 advance(1)
             seconds = time.perf_counter() - start
             self.store.put("fits", key, fields, method.save, seconds=seconds)
@@ -212,6 +210,30 @@ class _Run:
             return error
         self.seconds["fit", step.method] = seconds
         return method
+
+    def _stored_fit(self, step: Fit, key: str) -> ConfidenceMethod | None:
+        """The fit that an earlier run stored; None also where what it points to is gone."""
+        entry = self.store.get("fits", key)
+        if entry is None:
+            return None
+        try:
+            method = self.chosen.fresh(step.method).load(entry.folder)
+        except (UserError, OSError, ValueError, KeyError) as error:
+            self.store.notes.append(
+                f"the stored fit of {step.method} can't be used ({reason_of(error)}); it is fitted again"
+            )
+            return None
+        self.seconds["fit", step.method] = float(entry.manifest["seconds"])
+        return method
+
+    def _context(self, step: Fit, seed: int) -> Context:
+        """What `fit` gets besides data."""
+        from bench.launch.trainer import AdapterTrainer
+
+        reading = self.readings[step.where]
+        no, yes = self.reader.asking(reading).verdict_ids.tolist()
+        trainer = AdapterTrainer(self.backbone, self.store, step.method, (no, yes), progress=self.progress)
+        return Context(seed, reading.task.format, self.backbone.device, self.chosen.protocol, trainer)
 
     def _adapt(self, step: Adapt) -> Reading | Exception:
         """Read the query through the adapter that the method trained."""

@@ -151,12 +151,12 @@ class Session:
             read,
             input_ids=inputs,
             position_ids=places,
-            attention_mask=self._mask(visible, positions),
+            attention_mask=self.mask(visible, positions),
             past_key_values=self._cache,
             use_cache=True,
         )
 
-    def _mask(self, visible: npt.NDArray[np.bool_], positions: npt.NDArray[np.int64]) -> Any:
+    def mask(self, visible: npt.NDArray[np.bool_], positions: npt.NDArray[np.int64]) -> Any:
         """The additive mask; for models that mix layer types, one for each type."""
         full = self._additive(visible)
         kinds = set(getattr(self.model.config.get_text_config(), "layer_types", None) or ())
