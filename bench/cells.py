@@ -149,7 +149,7 @@ def checked(name: str, confidence: FloatArray, n: int) -> FloatArray:
     return array
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """An exception as the reason of a failed cell: one line."""
     text = " ".join(str(error).split())
     return text if isinstance(error, UserError | ContractError) else f"{type(error).__name__}: {text}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,8 +93,8 @@ class _Run:
         self.batches = Batches(self.reader)
         self.cells = Cells(config, chosen, self.reader, self.source)
         self.readings: dict[Where, Reading] = {}
-        self.fits: dict[Fit, ConfidenceMethod | Exception] = {}
-        self.adapted: dict[tuple[str, Where], Reading | Exception] = {}
+        self.fits: dict[Fit, ConfidenceMethod | BaseException] = {}
+        self.adapted: dict[tuple[str, Where], Reading | BaseException] = {}
         self.seconds: dict[tuple[str, str], float] = {}
         self.report = RunReport([], notes=list(chosen.notes))
 
@@ -156,9 +157,9 @@ class _Run:
                 reading = self.reader.open(step.where, task, self.questions[step.where], dev)
                 self.readings[step.where] = reading
                 self.report.plan.append(self._line(step, reading))
-        fits = sum(isinstance(step, Fit) for step in self.steps)
-        predictions = sum(isinstance(step, Predict) for step in self.steps)
-        self.report.plan.append(f"then {fits} fits and {predictions} predictions, no further pass over the model")
+        count = Counter(type(step) for step in self.steps)
+        again = f", {count[Adapt]} of them after reading the query again through an adapter" if count[Adapt] else ""
+        self.report.plan.append(f"then {count[Fit]} fits and {count[Predict]} predictions{again}")
         self.progress.say(self._title())
         for line in self.report.plan:
             self.progress.say("  " + line)
@@ -179,7 +180,7 @@ class _Run:
 
     # --- fit and predict ----------------------------------------------------------------------------------------------
 
-    def _fit(self, step: Fit) -> ConfidenceMethod | Exception:
+    def _fit(self, step: Fit) -> ConfidenceMethod | BaseException:
         """Fit, or take the fit from the store; a method's own failure is a value, so that the others go on."""
         method = self.chosen.fresh(step.method)
         reading = self.readings[step.where]
@@ -206,7 +207,7 @@ class _Run:
                 advance(1)
             seconds = time.perf_counter() - start
             self.store.put("fits", key, fields, method.save, seconds=seconds)
-        except Exception as error:  # noqa: BLE001 - whatever a plugin raises is its cell's failure, not the run's
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin raises is its cell's failure, not the run's
             return error
         self.seconds["fit", step.method] = seconds
         return method
@@ -218,7 +219,7 @@ class _Run:
             return None
         try:
             method = self.chosen.fresh(step.method).load(entry.folder)
-        except (UserError, OSError, ValueError, KeyError) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's own `load`; fitting anew is the mend
             self.store.notes.append(
                 f"the stored fit of {step.method} can't be used ({reason_of(error)}); it is fitted again"
             )
@@ -235,10 +236,10 @@ class _Run:
         trainer = AdapterTrainer(self.backbone, self.store, step.method, (no, yes), progress=self.progress)
         return Context(seed, reading.task.format, self.backbone.device, self.chosen.protocol, trainer)
 
-    def _adapt(self, step: Adapt) -> Reading | Exception:
+    def _adapt(self, step: Adapt) -> Reading | BaseException:
         """Read the query through the adapter that the method trained."""
         fitted = self.fits[Fit(step.method, self._learned_from(step, self.chosen.methods[step.method]))]
-        if isinstance(fitted, Exception):
+        if isinstance(fitted, BaseException):
             return fitted
         adapter: AdapterRef = fitted.fitted()["adapter_"]
         start = time.perf_counter()
@@ -265,7 +266,7 @@ class _Run:
                 row = replace(row, n_parameters=method.n_parameters(facts))
                 row = self.cells.scored(row, used.test, confidence)
                 records = records_of(used.test, confidence)
-        except Exception as error:  # noqa: BLE001 - as in _fit
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _fit
             row = replace(row, status="failed", reason=reason_of(error))
         row = replace(row, timings=self._timings(step), peak_memory_mb=peak_memory_mb(self.backbone.device))
         self.report.rows.append(row)
@@ -275,7 +276,7 @@ class _Run:
         method = self.chosen.fresh(step.method)
         if method.trains():
             fitted = self.fits[Fit(step.method, self._learned_from(step, method))]
-            if isinstance(fitted, Exception):
+            if isinstance(fitted, BaseException):
                 raise fitted
             method = fitted
         reading = self.readings[step.where]
@@ -299,7 +300,7 @@ class _Run:
     def _through(self, step: Predict) -> Reading | None:
         """What was read through the method's own adapter; None where it has none."""
         again = self.adapted.get((step.method, step.where))
-        if isinstance(again, Exception):
+        if isinstance(again, BaseException):
             raise again
         return again
 

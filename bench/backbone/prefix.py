@@ -14,9 +14,13 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+LONG = 64
+"""A beginning as long as this is read on its own even where all that follows would fit beside it: exemplars, which
+other splits have too."""
+
 Ids = npt.NDArray[np.int32]
 
-CUT = 16
+CUT = 4
 """Shared beginnings are cut at multiples of this: shards that agree up to there then agree on the cut, and reuse it."""
 
 
@@ -84,14 +88,18 @@ def plan_packs(sequences: Sequence[Ids], budget: int) -> list[Pack]:
 def _cover(tree: _Sorted, span: tuple[int, int], cuts: tuple[int, ...], budget: int) -> Iterator[Pack]:
     lo, hi = span
     depth = cuts[-1] if cuts else 0
-    if hi - lo == 1 or tree.size(lo, hi, depth) <= budget:
+    if hi - lo == 1:
         yield _pack(tree, span, cuts)
         return
     least = int(tree.shared[lo + 1 : hi].min())
     # The last id of a sequence stays out of what is shared: its state is read, so it must be in the pack.
     agreed = min(least, int(tree.lengths[lo:hi].min()) - 1) // CUT * CUT
-    if agreed > depth:
+    fits = tree.size(lo, hi, depth) <= budget
+    if agreed > depth and (not fits or agreed - depth >= LONG):
         cuts = (*cuts, agreed)
+    if fits:
+        yield _pack(tree, span, cuts)
+        return
     start = lo
     for a, b in tree.children(lo, hi, least):
         if start < a and tree.size(start, b, max(agreed, depth)) > budget:

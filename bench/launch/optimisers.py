@@ -40,10 +40,12 @@ class Processes:
                 dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """Add up over all processes, in place."""
-        if self.size > 1:
-            dist.all_reduce(values)
-        return values
+        """Add up over all processes."""
+        if self.size == 1:
+            return values
+        moved = values.to(self.device)
+        dist.all_reduce(moved)
+        return moved
 
     def wait(self) -> None:
         """Until all processes are here."""

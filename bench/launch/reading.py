@@ -16,7 +16,6 @@ from bench.backbone.prefix import Ids, PrefixTree, plan_packs
 from bench.backbone.session import run_blocks
 from bench.launch.job import Job
 
-
 Asked = tuple[bytes, int]
 """A sequence's int32 ids, and how many of its last positions are read."""
 
@@ -35,7 +34,10 @@ class Fed:
 
 
 class Branches:
-    """Distinct sequences as one row in which each token sees its own sequence alone."""
+    """Distinct sequences as one row in which each token sees its own sequence alone.
+
+    What they begin with in common is there once; in training it has one dropout mask for all of them.
+    """
 
     def __init__(self, sequences: Sequence[Ids]) -> None:
         (pack,) = plan_packs(sequences, budget=sum(map(len, sequences)))
@@ -94,10 +96,7 @@ class ReadableModel:
         """As `AdapterModel.logits`."""
         rows = [np.asarray(sequences[i], dtype=np.int32) for i in range(len(sequences))]
         ends = [int(k) for k in last]
-        if adapted:
-            states = self._states(rows, ends, self._tree)
-        else:
-            states = self._frozen_states(rows, ends)
+        states = self._states(rows, ends, self._tree) if adapted else self._frozen_states(rows, ends)
         return self.backbone.head.logits(states)
 
     def remember(self, asked: Iterable[Asked]) -> None:
@@ -105,7 +104,7 @@ class ReadableModel:
         ends: dict[bytes, int] = {}
         for row, end in asked:
             ends[row] = max(end, ends.get(row, 0))
-        rows = [np.frombuffer(row, dtype=np.int32) for row in ends]
+        rows = [np.frombuffer(row, dtype=np.int32).copy() for row in ends]
         for pack in plan_packs(rows, self.job.token_budget):
             self._remember([rows[i] for i in pack.rows], [ends[rows[i].tobytes()] for i in pack.rows])
 

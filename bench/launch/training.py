@@ -79,7 +79,8 @@ class _Training:
         shares = [self._share(batch_rows(self._n, step, self.recipe)) for step in steps]
         rows = np.unique(np.concatenate([*shares, np.zeros(0, dtype=np.int64)]))
         questioner = Questioner(self.job.verdict_ids, len(self.backbone.head.weight))
-        for some in np.array_split(rows, -(-len(rows) // self.recipe.batch_size)):
+        for first in range(0, len(rows), self.recipe.batch_size):
+            some = rows[first : first + self.recipe.batch_size]
             self.loss(questioner, take(self.examples, some), self.job.settings)
         self.model.remember(sorted(questioner.asked))
         self._count(0.0)
@@ -88,7 +89,7 @@ class _Training:
     def _count(self, loss: float) -> float:
         """Add what all processes fed since the last count; returns the sum of their losses."""
         fed = self.model.fed
-        totals = torch.tensor([loss, fed.forward, fed.floor], dtype=torch.float64, device=self.processes.device)
+        totals = torch.tensor([loss, fed.forward, fed.floor], dtype=torch.float64)
         total, forward, floor = self.processes.sum(totals).tolist()
         self.fed = self.fed.plus(Fed(int(forward), int(floor)))
         self.model.start_step()

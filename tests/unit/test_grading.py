@@ -34,7 +34,25 @@ def test_with_capital_option_letters_the_capital_comes_back(letter: str, renderi
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "The", "the", "a b", "ab", "aa", "(a) Tove", "Answer: a", "()", ".", "1", "é", "a,", "a?", "ａ"]
+    "text",
+    [
+        "",
+        " ",
+        "The",
+        "the",
+        "a b",
+        "ab",
+        "aa",
+        "(a) Tove",
+        "Answer: a",
+        "()",
+        ".",
+        "1",
+        "é",
+        "a,",
+        "a?",
+        "\N{FULLWIDTH LATIN SMALL LETTER A}",
+    ],
 )
 def test_other_text_is_no_letter(text: str) -> None:
     assert parse_letter(text, LETTERS) is None
@@ -88,7 +106,16 @@ def open_answer(text: str, gold: str = "The Blue Delta") -> Answer:
     return grade(question, Generation("q", (1,) if text else (), text), Format.OPEN, FIXED)
 
 
-@pytest.mark.parametrize("text", ["blue delta", "The blue-delta.", "  BLUE   DELTA ", "a blue delta", "Ｂlue delta"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "blue delta",
+        "The blue-delta.",
+        "  BLUE   DELTA ",
+        "a blue delta",
+        "\N{FULLWIDTH LATIN CAPITAL LETTER B}lue delta",
+    ],
+)
 def test_open_answers_are_compared_without_case_punctuation_and_articles(text: str) -> None:
     assert open_answer(text).correct
 

@@ -29,6 +29,8 @@ PAID: list[Signal] = [
     ChoiceLogits(), QueryLogits(), Hidden(1.0, At.PROMPT_END), Hidden(1.0, At.ANSWER_PREDICTING),
     Hidden(0.5, At.ANSWER_END),
 ]  # fmt: skip
+LEARNED: list[Split] = ["train", "validation"]
+SPLITS: list[Split] = ["train", "dev", "validation", "test"]
 FREE: list[Signal] = [TokenIds(Of.ANSWER), TokenIds(Of.PROMPT), TokenIds(Of.QUERY), Unembedding()]
 
 
@@ -60,13 +62,13 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, ConfidenceMethod], list[Where], dic
         f"m{i}": make(
             f"m{i}",
             Needs(fit=draw(signals), predict=draw(signals)),
-            draw(st.sampled_from(["train", "validation"])),
+            draw(st.sampled_from(LEARNED)),
             trains=draw(st.booleans()),
         )
         for i in range(draw(st.integers(1, 4)))
     }
     tests = draw(st.lists(tasks, min_size=1, max_size=3, unique=True))
-    splits = st.sampled_from(["train", "dev", "validation", "test"])
+    splits = st.sampled_from(SPLITS)
     learn_on = {test: LearnOn(draw(tasks), draw(splits)) for test in tests}
     return methods, [Where(test, "test") for test in tests], learn_on
 
@@ -91,7 +93,7 @@ def test_every_step_comes_after_what_it_needs_and_only_once(run: Any) -> None:
             assert reads[step.where].signals >= {s for s in method.needs.predict if s in PAID}
             if method.trains():
                 learned = learn_on[step.where.task]
-                split = learned.split if method.fit_on == "train" else "validation"
+                split: Split = learned.split if method.fit_on == "train" else "validation"
                 assert at[Fit(step.method, Where(learned.task, split))] < at[step]
     predicted = {(step.method, step.where) for step in steps if isinstance(step, Predict)}
     assert predicted == {(name, test) for name in methods for test in tests}

@@ -70,9 +70,13 @@ def test_more_done_than_announced_leaves_no_negative_time(clock: Clock) -> None:
 
 @pytest.mark.parametrize("kind", [Silent(), Lines(io.StringIO()), Bars()], ids=lambda k: type(k).__name__)
 def test_an_error_inside_a_stage_comes_out_as_it_is(kind: progress.Progress) -> None:
-    with pytest.raises(KeyError, match="inside"), kind.stage("read", 3) as advance:
-        advance(1)
-        raise KeyError("inside")
+    def broken() -> None:
+        with kind.stage("read", 3) as advance:
+            advance(1)
+            raise KeyError("inside")
+
+    with pytest.raises(KeyError, match="inside"):
+        broken()
 
 
 def test_silence_is_silent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -40,7 +41,7 @@ def test_every_row_is_in_one_shard_and_subjects_are_whole(counts: list[int], rng
     assert all(len(shard) >= SHARD for shard in shards[:-1])
     for shard, home in zip(shards, homes, strict=True):
         by_subject = [subjects[row] for row in shard]
-        assert len([a for a, b in zip(by_subject, by_subject[1:], strict=False) if a != b]) == len(home) - 1
+        assert len([a for a, b in pairwise(by_subject) if a != b]) == len(home) - 1
         for subject in home:
             rows = [row for row in shard if subjects[row] == subject]
             assert rows == sorted(rows)
@@ -60,7 +61,7 @@ def test_no_rows_make_no_shards() -> None:
 
 # --- prompts ----------------------------------------------------------------------------------------------------------
 
-WORDS = "river stone cloud ember harbour lantern meadow orchard".split()
+WORDS = ["river", "stone", "cloud", "ember", "harbour", "lantern", "meadow", "orchard"]
 
 
 def question(name: str, words: int, subject: str = "rivers") -> Question:
@@ -140,8 +141,8 @@ def test_in_a_short_context_the_first_exemplars_go_and_the_question_stays(folder
     suffix = len(reader.asking(reading).suffix)
     assert all(len(ids) + 1 + suffix <= context for ids in reading.shards[0].prompts)
     # No more than needed was dropped: with one exemplar more the prompt is too long.
-    for shown, prompt in zip(kept, (roomy.shards[0].prompts[i] for i in range(3)), strict=True):
-        assert shown == 5 or len(prompt) + 1 + suffix > context
+    for count, prompt in zip(kept, (roomy.shards[0].prompts[i] for i in range(3)), strict=True):
+        assert count == 5 or len(prompt) + 1 + suffix > context
 
 
 def test_a_question_that_never_fits_is_named(folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,160 @@
+"""A program for test_resume.py: runs that are killed at chosen moments and continued, each in a process of its own.
+
+Called as `forked_runs.py FOLDER MODEL PLUGIN`. The libraries are loaded once; every run is a fork of this process.
+Below FOLDER each moment gets a cache and a results folder; what happened is printed as JSON, moment -> facts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.run import RunConfig, run
+
+CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
+FILE_MOMENTS = 7
+"""At so many of an undisturbed run's changes to files it is killed, evenly spread, first and last included."""
+FRACTIONS = (0.5,)
+"""Of an undisturbed run's time after which it is killed, wherever it is."""
+
+
+def changes_a_file(event: str, arguments: tuple[Any, ...], folder: str) -> bool:
+    path = str(arguments[0]) if arguments else ""
+    if not path.startswith(folder):
+        return False
+    return event in CHANGES or (event == "open" and isinstance(arguments[1], str) and arguments[1][0] in "wax")
+
+
+def watch(folder: Path, at: Callable[[int], None]) -> None:
+    """Call a function with 1, 2, 3 ... right before each change to a file below the folder."""
+    count = 0
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        if changes_a_file(event, arguments, str(folder)):
+            count += 1
+            at(count)
+
+    sys.addaudithook(hook)
+
+
+def config(folder: Path, out: str) -> RunConfig:
+    model, plugin = sys.argv[2:]
+    return RunConfig(
+        ("ptrue", "echo"), model, tasks=("rivers",), plugins=(Path(plugin),), out=folder / out, cache=folder / "cache"
+    )
+
+
+def fork(work: Callable[[], None], after: float | None = None) -> int:
+    """Do work in a child, killing it after some seconds; returns how it ended: 0, or minus the signal."""
+    child = os.fork()
+    if child == 0:
+        work()
+        sys.stdout.flush()
+        os._exit(0)
+    if after is not None:
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def whole(folder: Path, out: str = "out") -> None:
+    report = run(config(folder, out))
+    facts = {
+        "forward_tokens": report.forward_tokens,
+        "notes": report.notes,
+        "statuses": [r.status for r in report.rows],
+    }
+    (folder / f"{out}.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
+def counted(folder: Path) -> None:
+    seen = [0]
+    watch(folder, lambda n: seen.__setitem__(0, n))
+    whole(folder)
+    Path(folder, "changes.txt").write_text(str(seen[0]), encoding="utf-8")
+
+
+def killed_at(folder: Path, change: int) -> None:
+    watch(folder, lambda n: os.kill(os.getpid(), signal.SIGKILL) if n == change else None)
+    whole(folder)
+
+
+def continued(root: Path, name: str, work: Callable[[Path], None], after: float | None = None) -> dict[str, Any]:
+    """Kill a run, then do it again; what came of both."""
+    folder = root / name
+    folder.mkdir()
+    killed = fork(lambda: work(folder), after)
+    left = sum(1 for _ in folder.glob("cache/tmp-*"))
+    ended = fork(lambda: whole(folder))
+    facts = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    still_left = [path.name for path in folder.glob("cache/tmp-*")]
+    return {"killed": killed, "ended": ended, "left": left, "still left": still_left, **facts}
+
+
+def paused(folder: Path, started: Path) -> int:
+    """Kill a run inside a method's fit."""
+    os.environ["PAUSE"] = str(started)
+    child = os.fork()
+    if child == 0:
+        run(config(folder, "out"))
+        os._exit(0)
+    while not started.exists():
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    del os.environ["PAUSE"]
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def in_fit(folder: Path) -> None:
+    if paused(folder, folder / "started") == -signal.SIGKILL:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def together(root: Path) -> dict[str, Any]:
+    """Two runs at once on one cache."""
+    folder = root / "together"
+    folder.mkdir()
+    children = []
+    for out in ("first", "second"):
+        child = os.fork()
+        if child == 0:
+            whole(folder, out)
+            os._exit(0)
+        children.append(child)
+    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return {"ended": ended, "facts": [json.loads((folder / f"{o}.json").read_text()) for o in ("first", "second")]}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads would not survive a fork
+    root = Path(sys.argv[1])
+    undisturbed, warm = root / "undisturbed", root / "warm"
+    undisturbed.mkdir()
+    run(config(warm, "out"))  # whatever is imported late is imported here, once
+    done: dict[str, Any] = {}
+    start = time.monotonic()
+    done["undisturbed"] = {"ended": fork(lambda: counted(undisturbed))}
+    seconds = time.monotonic() - start
+    changes = int((undisturbed / "changes.txt").read_text(encoding="utf-8"))
+    moments = sorted({1 + round(i * (changes - 1) / (FILE_MOMENTS - 1)) for i in range(FILE_MOMENTS)})
+    for n in moments:
+        done[f"change{n}"] = continued(root, f"change{n}", lambda folder, n=n: killed_at(folder, n))  # type: ignore[misc]
+    for fraction in FRACTIONS:
+        done[f"time{fraction}"] = continued(root, f"time{fraction}", whole, fraction * seconds)
+    done["fit"] = continued(root, "fit", in_fit)
+    done["together"] = together(root)
+    sys.stdout.write(json.dumps(done))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,499 @@
+"""Bad input gets one clear sentence and an exit code: no traceback, no half-written result, no other method harmed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+Completed = subprocess.CompletedProcess[str]
+Command = Callable[..., Completed]
+
+
+def sentence(result: Completed) -> str:
+    """The one sentence on stderr, after the lines of the plan."""
+    assert "Traceback" not in result.stderr + result.stdout
+    lines = [line for line in result.stderr.splitlines() if line and not line.startswith(("Plan: ", "  "))]
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("bench: ")
+    return lines[0].removeprefix("bench: ")
+
+
+@pytest.fixture
+def refused(bench: Command, tmp_path: Path) -> Callable[..., str]:
+    """Run, expect exit code 2 and nothing written; returns the sentence."""
+
+    def refuse(*arguments: object, env: Mapping[str, str] | None = None) -> str:
+        out, cache = tmp_path / "out", tmp_path / "cache"
+        result = bench("run", *arguments, "--out", out, env={"CONFBENCH_CACHE": str(cache), **(env or {})})
+        said = sentence(result)
+        assert result.returncode == 2, said
+        assert result.stdout == ""
+        assert not out.exists()
+        assert [path.name for path in cache.rglob("*")] in ([], [".writable"])
+        return said
+
+    return refuse
+
+
+# --- names and options ------------------------------------------------------------------------------------------------
+
+PTRUE = ("--method", "ptrue", "--model", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--method", "ptreu", "--model", "tiny"), ["Unknown method 'ptreu'", "Did you mean 'ptrue'?", "bench list"]),
+        (("--method", "", "--model", "tiny"), ["No method was named", "--method all"]),
+        (("--method", "ptrue", "--model", "tinny"), ["Unknown model 'tinny'", "Did you mean 'tiny'?", "Hub id"]),
+        ((*PTRUE, "--task", "atlas-chioce"), ["Unknown task 'atlas-chioce'", "Did you mean 'atlas-choice'?"]),
+        ((*PTRUE, "--preset", "fxed"), ["Unknown preset 'fxed'", "Did you mean 'fixed'?", "paper"]),
+        ((*PTRUE, "--limit", "0"), ["--limit", "at least 1", "got 0"]),
+        ((*PTRUE, "--token-budget", "0"), ["--token-budget", "at least 1", "got 0"]),
+        ((*PTRUE, "--train-on", "atlas-choise"), ["Unknown task 'atlas-choise'", "Did you mean 'atlas-choice'?"]),
+        ((*PTRUE, "--train-on", "atlas-choice:tain"), ["expected a split", "train, validation", "'tain'"]),
+        ((*PTRUE, "--train-on", "atlas-choice:test"), ["--train-on atlas-choice:test", "labels"]),
+        ((*PTRUE, "--set", "ptrue.heat=2"), ["ptrue has no field 'heat'"]),
+        ((*PTRUE, "--set", "protocol.shot=2"), ["no field 'shot'", "Did you mean 'shots'?"]),
+        ((*PTRUE, "--set", "protocol.shots=two"), ["expected a value of type int", "'two'"]),
+        ((*PTRUE, "--set", "ccps.steps=2"), ["'ccps' is no chosen method"]),
+        ((*PTRUE, "--set", "shots"), ["expected METHOD.FIELD=VALUE"]),
+        ((*PTRUE, "--set", "protocol.letters=ab"), ["a letter for each of the", "--set protocol.letters"]),
+        ((*PTRUE, "--dtype", "float99"), ["Unknown dtype 'float99'", "float32"]),
+        ((*PTRUE, "--device", "abacus"), ["--device abacus", "cuda, mps, cpu"]),
+        ((*PTRUE, "--device", "cuda:99"), ["--device cuda:99", "this machine has"]),
+        ((*PTRUE, "--plugin", "nothing.py"), ["nothing.py", "--plugin", "No such file"]),
+        ((*PTRUE, "--data-dir", "nothing"), ["--data-dir nothing", "not a folder"]),
+    ],
+    ids=lambda value: " ".join(value[2:] or value) if isinstance(value, tuple) else "",
+)
+def test_unknown_names_and_wrong_values(
+    refused: Callable[..., str], arguments: tuple[str, ...], words: list[str]
+) -> None:
+    said = refused(*arguments)
+    for word in words:
+        assert word in said
+
+
+def test_an_unknown_option_names_the_one_that_was_meant(bench: Command) -> None:
+    result = bench("run", "--metod", "ptrue", "--model", "tiny")
+    assert result.returncode == 2
+    assert "--metod" in result.stderr
+    assert "--method" in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", [["run"], ["run", "--method", "ptrue"], ["frobnicate"], ["list"], ["show"]])
+def test_a_command_line_that_lacks_something_is_a_user_error(bench: Command, command: list[str]) -> None:
+    result = bench(*command)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith("Error: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["list", "methds"], ["expected one of methods, models, tasks", "'methds'"]),
+        (["show", "ccsp"], ["Nothing is called 'ccsp'", "ccps"]),
+        (["show", "atlas-choice", "--example", "999999"], ["--example 999999", "test questions 0 to"]),
+        (["show", "atlas-choice", "--example", "-1"], ["--example -1"]),
+        (["show", "atlas-chioce", "--example", "0"], ["Unknown task", "Did you mean 'atlas-choice'?"]),
+        (["table", "--results", "nowhere"], ["results folder 'nowhere' does not exist"]),
+        (["check", "nothing.py"], ["nothing.py"]),
+        (["check", "ptreu"], ["ptreu"]),
+    ],
+)
+def test_the_other_commands_say_what_they_expected(bench: Command, command: list[str], words: list[str]) -> None:
+    result = bench(*command)
+    assert result.returncode == 2
+    said = sentence(result)
+    for word in words:
+        assert word in said
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model(small_model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(small_model, tmp_path / "model"))
+
+
+def without_weights(model: Path) -> None:
+    (model / "model.safetensors").unlink()
+
+
+def without_tokenizer(model: Path) -> None:
+    (model / "tokenizer.json").unlink()
+
+
+def without_configuration(model: Path) -> None:
+    (model / "config.json").unlink()
+
+
+def configuration_cut(model: Path) -> None:
+    os.truncate(model / "config.json", 30)
+
+
+def tokenizer_cut(model: Path) -> None:
+    os.truncate(model / "tokenizer.json", 1000)
+
+
+def weights_cut(model: Path) -> None:
+    os.truncate(model / "model.safetensors", 50_000)
+
+
+def one_weight_missing(model: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(model / "model.safetensors")
+    weights.pop("model.layers.1.mlp.up_proj.weight")
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+
+
+def weights_of_another_shape(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    (model / "config.json").write_text(json.dumps({**config, "intermediate_size": 64}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (without_weights, ["*.safetensors", "found none"]),
+        (without_tokenizer, ["tokenizer.json", "found none"]),
+        (without_configuration, ["config.json", "found none"]),
+        (configuration_cut, ["config.json can't be used"]),
+        (tokenizer_cut, ["tokenizer can't be loaded"]),
+        (weights_cut, ["can't be loaded"]),
+        (one_weight_missing, ["1 weights are missing", "model.layers.1.mlp.up_proj.weight"]),
+        (weights_of_another_shape, ["can't be loaded"]),
+    ],
+)
+def test_a_model_folder_that_is_not_whole(
+    refused: Callable[..., str], model: Path, harm: Callable[[Path], None], words: list[str]
+) -> None:
+    harm(model)
+    said = refused("--method", "ptrue", "--model", model, "--task", "atlas-choice", "--limit", 8)
+    for word in ["'model'", *words]:
+        assert word in said
+
+
+def test_without_the_hub_a_model_and_a_task_name_the_way_out(bench_process: Command, tmp_path: Path) -> None:
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf"), "CONFBENCH_CACHE": str(tmp_path / "cache")}
+    arguments = ("run", "--method", "ptrue", "--task", "mmlu-choice", "--out", tmp_path / "out", "--model")
+    task = bench_process(*arguments, "tiny", env=offline)
+    model = bench_process(*arguments, "llama8b", "--data-dir", _mmlu(tmp_path / "data"), env=offline)
+    for result, words in ((task, ["cais/mmlu", "--data-dir"]), (model, ["meta-llama", "--model FOLDER", "tiny"])):
+        said = sentence(result)
+        assert result.returncode == 2
+        for word in words:
+            assert word in said
+    assert not (tmp_path / "out").exists()
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def _rows(n: int = 12) -> list[dict[str, Any]]:
+    row: dict[str, Any] = {"question": "Which?", "subject": "anatomy", "choices": ["1", "2", "3", "4"], "answer": 1}
+    return [{**row, "question": f"Which of {i}?"} for i in range(n)]
+
+
+def _write(rows: list[dict[str, Any]], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+
+
+def _mmlu(folder: Path) -> Path:
+    for split in ("test", "dev"):
+        _write(_rows(), folder / "mmlu" / f"{split}.parquet")
+    return folder
+
+
+def test_whole_data_pass(bench: Command, small_model: Path, tmp_path: Path) -> None:
+    result = bench(
+        "run", "--method", "ptrue", "--model", small_model, "--task", "mmlu-choice", "--data-dir",
+        _mmlu(tmp_path / "data"), "--out", tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+
+
+def one_row(**changes: Any) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        rows = _rows()
+        rows[7] = {**rows[7], **changes}
+        _write(rows, path)
+
+    return change
+
+
+def without_column(path: Path) -> None:
+    _write([{k: v for k, v in row.items() if k != "answer"} for row in _rows()], path)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def emptied(path: Path) -> None:
+    parquet.write_table(pa.Table.from_pylist(_rows()).slice(0, 0), path)
+
+
+@pytest.mark.parametrize("split", ["test", "dev"])
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        pytest.param(Path.unlink, ["is not there", "--data-dir"], id="no file"),
+        pytest.param(cut, ["whole Parquet file"], id="cut short"),
+        pytest.param(without_column, ["column answer"], id="no column"),
+        pytest.param(one_row(answer=4), ["row 7", "'answer'", "0 to 3", "4"], id="index too large"),
+        pytest.param(one_row(answer=-1), ["row 7", "'answer'", "0 to 3", "-1"], id="index negative"),
+        pytest.param(one_row(answer=None), ["row 7", "'answer'", "null"], id="index null"),
+        pytest.param(one_row(question=None), ["row 7", "'question'", "null"], id="question null"),
+        pytest.param(one_row(question="  "), ["row 7", "'question'", "not empty"], id="question empty"),
+        pytest.param(one_row(subject=None), ["row 7", "'subject'", "null"], id="subject null"),
+        pytest.param(one_row(choices=["1"], answer=0), ["row 7", "2 to 26 options", "got 1"], id="one option"),
+        pytest.param(one_row(choices=["x"] * 27), ["row 7", "2 to 26 options", "got 27"], id="27 options"),
+        pytest.param(one_row(choices=["1", None]), ["row 7", "option 1", "null"], id="option null"),
+    ],
+)
+def test_data_that_is_not_as_expected(
+    refused: Callable[..., str], tmp_path: Path, split: str, harm: Callable[[Path], None], words: list[str]
+) -> None:
+    data = _mmlu(tmp_path / "data")
+    harm(data / "mmlu" / f"{split}.parquet")
+    said = refused(*PTRUE, "--task", "mmlu-choice", "--data-dir", data)
+    for word in [f"mmlu/{split}.parquet", *words]:
+        assert word in said
+    assert str(tmp_path) not in said or "--data-dir" in said
+
+
+def test_data_without_rows(refused: Callable[..., str], tmp_path: Path) -> None:
+    data = _mmlu(tmp_path / "data")
+    emptied(data / "mmlu" / "test.parquet")
+    assert "at least one question" in refused(*PTRUE, "--task", "mmlu-choice", "--data-dir", data)
+
+
+def plugin(folder: Path, source: str, name: str = "plugged") -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(source, encoding="utf-8")
+    return path
+
+
+TASK = """
+from bench.api import Format, PromptStyle, Question, Task, TaskCard, task
+
+@task("twice")
+class Twice(Task):
+    "Says one id twice."
+    format = Format.CHOICE
+    card = TaskCard(license="MIT", version=1, splits={"test": "test"}, sizes={"test": 2}, options=(2, 2), why="none")
+    style = PromptStyle(header="", footer="", context="{text}\\n{options}")
+
+    def questions(self, split):
+        yield Question("twice/0", "s", "Which?", ("1", "2"), 0)
+        yield Question("twice/0", "s", "Which else?", ("1", "2"), 0)
+"""
+
+
+def test_two_rows_with_one_id(refused: Callable[..., str], tmp_path: Path) -> None:
+    said = refused(*PTRUE, "--plugin", plugin(tmp_path, TASK), "--task", "twice")
+    assert "twice/test" in said
+    assert "two questions 'twice/0'" in said
+
+
+# --- contexts and letters ---------------------------------------------------------------------------------------------
+
+
+def _limit_context(model: Path, tokens: int) -> None:
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": tokens}), encoding="utf-8")
+
+
+def _row(out: Path, method: str) -> dict[str, Any]:
+    (path,) = out.rglob(f"{method}--*.json")
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_exemplars_that_do_not_fit_are_dropped_and_counted(
+    bench: Command, refused: Callable[..., str], model: Path, tmp_path: Path
+) -> None:
+    _limit_context(model, 100)
+    said = refused("--method", "ptrue", "--model", model, "--task", "atlas-choice", "--limit", 16)
+    assert "longer context" in said
+    found = re.search(r"Question \S+ has (\d+) tokens without exemplars.* leaves room for (-?\d+)\.", said)
+    assert found is not None
+    question, room = map(int, found.groups())
+    dropped = []
+    for beyond in (4000, 150, 50):  # tokens beside a question, for exemplars
+        _limit_context(model, question + 100 - room + beyond)
+        result = bench(
+            "run", "--method", "ptrue", "--model", model, "--task", "atlas-choice", "--limit", 16,
+            "--out", tmp_path / f"{beyond}", env={"CONFBENCH_CACHE": str(tmp_path / f"cache{beyond}")},
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        dropped.append(_row(tmp_path / f"{beyond}", "ptrue")["n_shots_dropped"])
+    assert dropped[0] == 0
+    assert 0 < dropped[1] < dropped[2] <= 16 * 5
+
+
+@pytest.fixture
+def split_letters(model: Path) -> Path:
+    """A model whose tokenizer makes two tokens of every small letter, and one of each capital."""
+    import string
+
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: i for i, token in enumerate(["<s>", "</s>", *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(c, "~" + c) for c in string.ascii_lowercase])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    shutil.rmtree(model)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(model)
+    config = LlamaConfig(
+        vocab_size=len(vocabulary), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=16384, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(model)
+    return model
+
+
+def test_letters_of_several_tokens_have_a_way_out(
+    bench: Command, refused: Callable[..., str], split_letters: Path, tmp_path: Path
+) -> None:
+    arguments = (
+        "--method", "ptrue", "--model", split_letters, "--task", "atlas-choice", "--limit", 8,
+        "--set", "protocol.shots=0",
+    )  # fmt: skip
+    said = refused(*arguments)
+    assert "option letter 'a' to be one token" in said
+    way_out = said.partition("for example: ")[2].split()
+    assert way_out[0] == "--set"
+    environment = {"CONFBENCH_CACHE": str(tmp_path / "cache")}
+    result = bench("run", *arguments, *way_out, "--out", tmp_path / "results", env=environment)
+    assert result.returncode == 0, result.stderr
+    row = _row(tmp_path / "results", "ptrue")
+    assert row["status"] == "ok"
+    assert row["deviations"]["protocol.letters"] == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+def test_folders_that_can_not_be_written(bench: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    for option, out, cache in (("--out", "file/out", "cache"), ("CONFBENCH_CACHE", "out", "file/cache")):
+        environment = {"CONFBENCH_CACHE": str(tmp_path / cache)}
+        result = bench("run", *PTRUE, "--limit", 8, "--out", tmp_path / out, env=environment)
+        said = sentence(result)
+        assert result.returncode == 2
+        assert "can't be written" in said
+        assert option in said
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "x"
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+METHOD = """
+import numpy as np
+from bench.api import ChoiceLogits, ConfidenceMethod, Needs, QueryLogits, method
+
+@method("plugged")
+class Plugged(ConfidenceMethod):
+    "Does what a test says."
+    reference = "none"
+    needs = Needs(fit=frozenset({{QueryLogits()}}), predict=frozenset({{QueryLogits()}}))
+{extra}
+    def predict(self, batch):
+        {predict}
+"""
+FIT = "    def fit(self, train, ctx):\n        raise ValueError('two\\nlines')\n"
+LOAD = "    def fit(self, train, ctx):\n        self.handle_ = object()\n        return self\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import no_such_module_here\n", ["can't be imported", "no_such_module_here"]),
+        ("def broken(:\n", ["can't be imported", "SyntaxError"]),
+        ("raise SystemExit(0)\n", ["can't be imported"]),
+        ("x = 1\n", ["registers nothing", "@method"]),
+    ],
+)
+def test_a_plugin_file_that_can_not_be_used(
+    refused: Callable[..., str], tmp_path: Path, source: str, words: list[str]
+) -> None:
+    said = refused(*PTRUE, "--plugin", plugin(tmp_path, source))
+    for word in ["plugged.py", *words]:
+        assert word in said
+
+
+@pytest.mark.parametrize(
+    ("extra", "predict", "words"),
+    [
+        ("", "return np.full(len(batch), np.nan)", ["expected numbers, got NaN"]),
+        ("", "return np.full(len(batch), 1.5)", ["within [0, 1]", "1.5"]),
+        ("", "return np.full(len(batch), -0.1)", ["within [0, 1]", "-0.1"]),
+        ("", "return np.full(len(batch), np.inf)", ["within [0, 1]", "inf"]),
+        ("", "return np.full(len(batch) + 1, 0.5)", ["expected shape (16,), got (17,)"]),
+        ("", "return np.full((len(batch), 1), 0.5)", ["expected shape (16,), got (16, 1)"]),
+        ("", "return 0.5", ["expected shape (16,), got ()"]),
+        ("", "return None", ["expected shape (16,)"]),
+        ("", "return ['sure'] * len(batch)", ["ValueError"]),
+        ("", "return batch[ChoiceLogits()].max(axis=1)", ["ChoiceLogits()", "not declared in needs"]),
+        ("", "return batch.correct.astype(float)", ["batch.correct was read outside fit"]),
+        ("", "batch[QueryLogits()][:] = 0", ["read-only"]),
+        ("", "return 1 / 0", ["ZeroDivisionError"]),
+        ("", "raise SystemExit(0)", ["SystemExit"]),
+        (FIT, "return np.zeros(len(batch))", ["ValueError: two lines"]),
+        (LOAD, "return np.zeros(len(batch))", ["handle_", "object"]),
+    ],
+)
+def test_a_method_that_breaks_a_rule_fails_alone_and_says_which(
+    bench: Command, small_model: Path, rivers: Path, tmp_path: Path, extra: str, predict: str, words: list[str]
+) -> None:
+    path = plugin(tmp_path, METHOD.format(extra=extra, predict=predict))
+    result = bench(
+        "run", "--method", "plugged,ptrue", "--model", small_model, "--plugin", path, "--plugin", rivers,
+        "--task", "rivers", "--limit", 16, "--out", tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 1, result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
+    row = _row(tmp_path / "out", "plugged")
+    assert (row["status"], row["metrics"]) == ("failed", {})
+    for word in words:
+        assert word in row["reason"]
+    assert "\n" not in row["reason"]
+    assert "failed" in result.stdout
+    assert _row(tmp_path / "out", "ptrue")["status"] == "ok"
+    assert [p.name for p in (tmp_path / "out").rglob("*.parquet")] == ["ptrue--fixed--s0.parquet"]
+    assert not list((tmp_path / "cache").glob("fits/**/manifest.json"))  # failures are never stored
+
+
+def test_a_method_that_skips_itself_is_no_failure(
+    bench: Command, small_model: Path, rivers: Path, tmp_path: Path
+) -> None:
+    extra = "    def skip(self, facts):\n        return 'not on this model'\n"
+    path = plugin(tmp_path, METHOD.format(extra=extra, predict="raise AssertionError"))
+    result = bench(
+        "run", "--method", "plugged,ptrue", "--model", small_model, "--plugin", path, "--plugin", rivers,
+        "--task", "rivers", "--limit", 16, "--out", tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    row = _row(tmp_path / "out", "plugged")
+    assert (row["status"], row["reason"]) == ("skipped", "not on this model")
+    assert "not on this model" in result.stdout

@@ -1,0 +1,281 @@
+"""What the commands print: lists without heavy imports, plans that write nothing, JSON that parses, whole help."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from bench import cli
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+ROOT = Path(__file__).parents[2]
+CPU_SECONDS = 0.5
+HEAVY = ("torch", "transformers", "datasets", "sklearn", "pandas", "pyarrow", "scipy")
+
+
+def test_listing_methods_is_quick_and_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; sys.argv = ['bench', 'list', 'methods']\n"
+        "from bench.cli import main\n"
+        "try:\n    main()\n"
+        "finally:\n    sys.stderr.write(' '.join(m for m in sys.modules if '.' not in m))"
+    )
+    spent, result = [], None
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        result = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert result is not None
+    assert "ptrue" in result.stdout
+    assert not set(HEAVY) & set(result.stderr.split())
+    assert min(spent) < CPU_SECONDS, spent
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("methods", {"ptrue", "ccps"}),
+        ("models", {"tiny", "llama8b", "qwen14b", "mistral24b", "qwen32b"}),
+        ("tasks", {"atlas-choice", "atlas-oe", "mmlu-choice"}),
+    ],
+)
+def test_lists_name_everything_as_table_and_as_json(bench: Command, kind: str, names: set[str]) -> None:
+    table, data = bench("list", kind), bench("list", kind, "--json")
+    assert table.returncode == data.returncode == 0
+    assert {line["name"] for line in json.loads(data.stdout)} >= names
+    assert all(name in table.stdout for name in names)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ptrue", ["arXiv:2207.05221", "QueryLogits"]),
+        ("ccps", ["arXiv:2505.21772", "radius", "20.0", "refcode"]),
+        ("atlas-choice", ["choice", "options", "footer"]),
+        ("mmlu-choice", ["cais/mmlu", "MIT", "c30699e8356da336a370243923dbaf21066bb9fe"]),
+        ("tiny", ["float32", "demo"]),
+        ("protocol", ["shots", "ece_bins", "fixed", "refcode"]),
+    ],
+)
+def test_show_tells_the_same_as_table_and_as_json(bench: Command, name: str, words: list[str]) -> None:
+    shown, data = bench("show", name), bench("show", name, "--json")
+    assert shown.returncode == data.returncode == 0
+    assert json.loads(data.stdout)["kind"] in {"method", "task", "model", "protocol"}
+    for word in words:
+        assert word in shown.stdout
+        assert word in data.stdout
+
+
+def test_an_example_is_the_whole_prompt_with_its_right_answer(bench: Command) -> None:
+    shown = bench("show", "atlas-choice", "--example", 3)
+    data = json.loads(bench("show", "atlas-choice", "--example", 3, "--json").stdout)
+    assert shown.returncode == 0
+    assert list(data) == ["system", "user", "right answer"]
+    assert data["user"].count("Answer:") == 6  # five exemplars and the question
+    assert data["user"].endswith("Answer:")
+    assert len(data["right answer"]) == 1
+    for part in data.values():
+        assert part in shown.stdout
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(bench: Command, small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with a whole run of two methods, and a partial one."""
+    made = tmp_path_factory.mktemp("ran")
+    for limit in ((), ("--limit", 20)):
+        result = bench(
+            "run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers,
+            "--out", made / "out", *limit, env={"CONFBENCH_CACHE": str(made / "cache")},
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+    return made
+
+
+def test_a_plan_is_printed_and_nothing_is_written(
+    bench: Command, small_model: Path, rivers: Path, tmp_path: Path
+) -> None:
+    result = bench(
+        "run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--dry-run",
+        "--out", tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 0
+    assert result.stdout == ""
+    assert "Plan: ptrue, echo on" in result.stderr
+    for part in ("rivers/test: 310 questions", "rivers/train: 310", "QueryLogits", "2 of 2 shards to compute"):
+        assert part in result.stderr
+    assert "1 fits and 2 predictions" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_knows_what_is_stored(bench: Command, small_model: Path, rivers: Path, folder: Path) -> None:
+    result = bench(
+        "run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--dry-run",
+        "--json", env={"CONFBENCH_CACHE": str(folder / "cache")},
+    )  # fmt: skip
+    said = json.loads(result.stdout)
+    assert said["rows"] == said["paths"] == []
+    reads = [line for line in said["plan"] if line.startswith("read")]
+    assert len(reads) == 2
+    assert all("all stored" in line for line in reads)
+
+
+def test_json_goes_to_stdout_and_progress_to_stderr(
+    bench: Command, small_model: Path, rivers: Path, folder: Path
+) -> None:
+    result = bench(
+        "run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--json",
+        "--out", folder / "again", env={"CONFBENCH_CACHE": str(folder / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    said = json.loads(result.stdout)
+    assert [(row["method"], row["status"]) for row in said["rows"]] == [("ptrue", "ok"), ("echo", "ok")]
+    assert all(Path(path).is_file() for path in said["paths"])
+    assert result.stderr.startswith("Plan: ")
+    assert "all stored" in result.stderr
+    for row in said["rows"]:
+        (stored,) = (folder / "out").glob(f"*/rivers/{row['method']}--*.json")
+        before = json.loads(stored.read_text(encoding="utf-8"))
+        assert row["metrics"] == before["metrics"]
+        assert row["per_subject"] == before["per_subject"]
+
+
+def test_results_name_no_path_of_this_machine(folder: Path) -> None:
+    for path in (folder / "out").rglob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        assert str(folder) not in text
+        assert str(Path.home()) not in text or str(Path.home()) == "/"
+
+
+def test_a_table_in_each_format(bench: Command, folder: Path) -> None:
+    said = {
+        name: bench("table", "--results", folder / "out", "--format", name)
+        for name in ("terminal", "md", "csv", "tex", "json")
+    }
+    for name, result in said.items():
+        assert result.returncode == 0, result.stderr
+        for method in ("ptrue", "echo"):
+            assert method in result.stdout, name
+    assert json.loads(said["json"].stdout)
+    assert len({len(line) for line in csv.reader(io.StringIO(said["csv"].stdout))}) == 1
+    assert "| ptrue" in said["md"].stdout
+    assert r"\toprule" in said["tex"].stdout
+
+
+def test_partial_results_stay_out_of_the_table_unless_asked_for(bench: Command, folder: Path) -> None:
+    whole = bench("table", "--results", folder / "out", "--format", "csv").stdout
+    assert ",310" in whole
+    assert ",20," not in whole
+    partial = bench("table", "--results", folder / "out" / "partial", "--partial", "--format", "csv").stdout
+    assert ",20" in partial
+
+
+def test_a_run_prints_table_paths_and_that_plugin_code_was_run(
+    bench: Command, small_model: Path, rivers: Path, folder: Path
+) -> None:
+    result = bench(
+        "run", "--method", "ptrue", "--model", small_model, "--task", "rivers", "--plugin", rivers,
+        "--out", folder / "third", env={"CONFBENCH_CACHE": str(folder / "cache")},
+    )  # fmt: skip
+    assert "AUROC" in result.stdout
+    (path,) = (folder / "third").rglob("*.json")
+    assert f"wrote {path}" in result.stdout
+    assert f"note: --plugin {rivers}: the code in this file was run" in result.stderr
+
+
+def test_ctrl_c_leaves_one_line_and_says_how_to_go_on(
+    small_model: Path, rivers: Path, folder: Path, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    program = [
+        sys.executable, "-c", "from bench.cli import main; main()", "run", "--method", "echo", "--seed", "7",
+        "--model", str(small_model), "--task", "rivers", "--plugin", str(rivers), "--out", str(tmp_path / "out"),
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CONFBENCH_CACHE": str(folder / "cache")}
+    with subprocess.Popen(
+        program, stderr=subprocess.PIPE, text=True, env={**environment, "PAUSE": str(started), "OMP_NUM_THREADS": "1"}
+    ) as child:
+        until = time.monotonic() + 60
+        while not started.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith("bench: interrupted")
+    assert "run the same command to go on" in said
+    assert not (tmp_path / "out").exists()
+
+
+# --- check and help ---------------------------------------------------------------------------------------------------
+
+
+def test_check_passes_an_honest_method_and_fails_another(bench: Command, tmp_path: Path) -> None:
+    source = '''
+import numpy as np
+from bench.api import ConfidenceMethod, Needs, QueryLogits, method
+
+@method("plugged")
+class Plugged(ConfidenceMethod):
+    """The probability of yes."""
+    reference = "arXiv:2207.05221"
+    needs = Needs(predict=frozenset({QueryLogits()}))
+
+    def predict(self, batch):
+        logits = batch[QueryLogits()].astype(float)
+        return 1 / (1 + np.exp(logits[:, 0] - logits[:, 1])) * FACTOR
+'''
+    ends = {}
+    for factor in ("1.0", "2.0"):
+        path = tmp_path / f"plugged{factor[0]}.py"
+        path.write_text(source.replace("FACTOR", factor), encoding="utf-8")
+        plain, data = bench("check", path), bench("check", path, "--json")
+        assert plain.returncode == data.returncode
+        found = json.loads(data.stdout)
+        assert all(set(line) == {"check", "ok", "message"} for line in found)
+        assert f"{sum(line['ok'] for line in found)} of {len(found)} checks passed" in plain.stdout
+        ends[factor] = plain.returncode
+    assert ends == {"1.0": 0, "2.0": 1}
+
+
+COMMANDS = typer.main.get_command(cli.app)
+
+
+@pytest.mark.parametrize("command", ["run", "list", "show", "table", "check"])
+def test_help_names_every_option_and_explains_it(bench: Command, command: str) -> None:
+    result = bench(command, "--help")
+    assert result.returncode == 0
+    known = COMMANDS.commands[command].params  # type: ignore[attr-defined]
+    assert known
+    for parameter in known:
+        for name in parameter.opts:
+            assert name in result.stdout
+        assert parameter.help
+    expected = {"run": 17, "list": 2, "show": 4, "table": 5, "check": 2}
+    assert sum(p.opts[0].startswith("-") for p in known) >= expected[command]
+
+
+def test_without_a_command_the_help_is_shown(bench: Command) -> None:
+    result = bench()
+    said = result.stdout + result.stderr
+    for command in ("run", "list", "show", "table", "check"):
+        assert command in said

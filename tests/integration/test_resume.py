@@ -1,0 +1,247 @@
+"""Nothing is computed twice, and a killed or damaged run ends in the very same bytes as an undisturbed one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.results import read, read_records
+from bench.run import RunConfig, RunReport, run
+
+ROOT = Path(__file__).parents[2]
+CELLS = ("ptrue", "echo")
+
+
+def numbers(report: RunReport) -> list[dict[str, Any]]:
+    """What a result says, without what may differ: seconds, memory, provenance."""
+    kept = []
+    for path in report.paths:
+        row = read(path)
+        kept.append(vars_of(replace(row, timings={}, peak_memory_mb=None, provenance={})))
+    return kept
+
+
+def vars_of(row: Any) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__slots__}
+
+
+def confidences(out: Path, model: Path, methods: tuple[str, ...] = CELLS, task: str = "rivers") -> dict[str, bytes]:
+    found = {}
+    for method in methods:
+        (path,) = out.glob(f"**/{task}/{method}--*.parquet")
+        found[method] = read_records(path).confidence.tobytes()
+    return found
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def killed(
+    small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("killed")
+    program = [
+        sys.executable,
+        str(Path(__file__).with_name("forked_runs.py")),
+        str(folder),
+        str(small_model),
+        str(rivers),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout)
+
+
+def moments(done: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: facts for name, facts in done.items() if name.startswith(("change", "time")) or name == "fit"}
+
+
+def test_a_run_killed_at_any_moment_ends_in_the_same_bytes(
+    killed: tuple[Path, dict[str, dict[str, Any]]], small_model: Path
+) -> None:
+    folder, done = killed
+    expected = confidences(folder / "undisturbed" / "out", small_model)
+    assert len(set(expected.values())) == len(CELLS)
+    assert len(moments(done)) >= 8
+    for name, facts in moments(done).items():
+        assert facts["killed"] == -signal.SIGKILL, name
+        assert facts["ended"] == 0, name
+        assert facts["statuses"] == ["ok", "ok"], name
+        assert confidences(folder / name / "out", small_model) == expected, name
+
+
+def test_what_a_killed_run_had_finished_is_not_done_again(killed: tuple[Path, dict[str, dict[str, Any]]]) -> None:
+    folder, done = killed
+    first = json.loads((folder / "undisturbed" / "out.json").read_text(encoding="utf-8"))
+    changes = sorted((int(n.removeprefix("change")), f["forward_tokens"]) for n, f in done.items() if "change" in n)
+    assert changes[0][1] == first["forward_tokens"] > 0
+    tokens = [count for _, count in changes]
+    assert tokens == sorted(tokens, reverse=True)
+    assert tokens[-1] == 0
+    assert len(set(tokens)) >= 3  # more and more shards were stored
+    assert done["fit"]["forward_tokens"] == 0
+
+
+def test_what_a_killed_run_left_half_written_is_swept_and_is_no_damage(
+    killed: tuple[Path, dict[str, dict[str, Any]]],
+) -> None:
+    _, done = killed
+    assert any(facts["left"] for facts in moments(done).values())
+    for name, facts in moments(done).items():
+        assert facts["still left"] == [], name
+        assert not [note for note in facts["notes"] if "damaged" in note], name
+
+
+def test_two_runs_at_once_on_one_cache_both_get_the_same_bytes(
+    killed: tuple[Path, dict[str, dict[str, Any]]], small_model: Path
+) -> None:
+    folder, done = killed
+    expected = confidences(folder / "undisturbed" / "out", small_model)
+    assert done["together"]["ended"] == [0, 0]
+    for out, facts in zip(("first", "second"), done["together"]["facts"], strict=True):
+        assert facts["statuses"] == ["ok", "ok"]
+        assert not [note for note in facts["notes"] if "damaged" in note]
+        assert confidences(folder / "together" / out, small_model) == expected
+
+
+# --- again ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config(small_model: Path, rivers: Path, tmp_path: Path) -> RunConfig:
+    return RunConfig(
+        CELLS, str(small_model), tasks=("rivers",), plugins=(rivers,), out=tmp_path / "out", cache=tmp_path / "cache"
+    )
+
+
+def test_a_second_run_reads_everything_and_says_the_same(config: RunConfig, small_model: Path) -> None:
+    first = run(config)
+    said, sure = numbers(first), confidences(config.out, small_model)
+    second = run(config)
+    assert first.forward_tokens > 0
+    assert second.forward_tokens == 0
+    assert numbers(second) == said
+    assert confidences(config.out, small_model) == sure
+    assert all("all stored" in line for line in second.plan if line.startswith("read"))
+    assert [row.timings.get("fit") for row in second.rows] == [row.timings.get("fit") for row in first.rows]
+
+
+def entries(config: RunConfig, kind: str) -> list[Path]:
+    assert config.cache is not None
+    return sorted(path.parent for path in (config.cache / kind).rglob("manifest.json"))
+
+
+def cut_short(entry: Path) -> None:
+    for path in entry.glob("*.safetensors"):
+        os.truncate(path, path.stat().st_size // 2)
+
+
+def altered(entry: Path) -> None:
+    for path in entry.glob("*.safetensors"):
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(content)
+
+
+def deleted(entry: Path) -> None:
+    for path in entry.glob("*.safetensors"):
+        path.unlink()
+
+
+def manifest_broken(entry: Path) -> None:
+    os.truncate(entry / "manifest.json", 40)
+
+
+def manifest_emptied(entry: Path) -> None:
+    manifest = json.loads((entry / "manifest.json").read_text(encoding="utf-8"))
+    (entry / "manifest.json").write_text(json.dumps({**manifest, "files": {}}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("damage", [cut_short, altered, deleted, manifest_broken, manifest_emptied])
+def test_damage_is_told_and_repaired(config: RunConfig, small_model: Path, damage: Callable[[Path], None]) -> None:
+    first = run(config)
+    said, sure = numbers(first), confidences(config.out, small_model)
+    readings, fits = entries(config, "readings"), entries(config, "fits")
+    assert (len(readings), len(fits)) == (4, 1)
+    damage(readings[1])
+    damage(fits[0])
+    again = run(config)
+    assert 0 < again.forward_tokens < first.forward_tokens  # the damaged shard alone
+    assert sorted(note.partition("/")[0] for note in again.notes if "was damaged" in note) == [
+        "cache entry fits",
+        "cache entry readings",
+    ]
+    assert numbers(again) == said
+    assert confidences(config.out, small_model) == sure
+    healed = run(config)
+    assert healed.forward_tokens == 0
+    assert not [note for note in healed.notes if "damaged" in note]
+
+
+def stages(config: RunConfig) -> dict[Path, set[str]]:
+    """Stored reading -> the stages of work that made it."""
+    read_back = {
+        entry: json.loads((entry / "manifest.json").read_text("utf-8")) for entry in entries(config, "readings")
+    }
+    return {entry: {stage for stage, c in m["costs"].items() if c["forward_tokens"]} for entry, m in read_back.items()}
+
+
+def test_another_method_later_asks_nothing_again(config: RunConfig, small_model: Path) -> None:
+    (alone,) = run(replace(config, methods=("ptrue",))).paths
+    before = read_records(alone)
+    old = stages(config)
+    assert len(old) == 2
+    assert all("answers" in made_by for made_by in old.values())
+    both = run(config)
+    added = {entry: made_by for entry, made_by in stages(config).items() if entry not in old}
+    beside = [made_by for entry, made_by in added.items() if any(entry.parents[1] == e.parents[1] for e in old)]
+    assert len(added) == 4  # two shards of the test split once more, and two of the train split
+    assert len(beside) == 2
+    assert all("answers" not in made_by for made_by in beside)  # stored answers were read, none was generated
+    for path in both.paths:
+        after = read_records(path)
+        assert after.answer == before.answer
+        assert after.correct.tolist() == before.correct.tolist()
+    assert confidences(config.out, small_model, ("ptrue",))["ptrue"] == before.confidence.tobytes()
+    assert run(config).forward_tokens == 0
+
+
+def test_a_changed_fit_is_fitted_anew_and_a_changed_seed_reads_the_same_answers(config: RunConfig) -> None:
+    first = run(config)
+    other = run(replace(config, seed=1))
+    assert other.forward_tokens == 0
+    by_seed = [read_records(report.paths[1]).confidence for report in (first, other)]
+    assert by_seed[0].tobytes() != by_seed[1].tobytes()
+    assert len(entries(config, "fits")) == 2
+
+
+def test_another_prompt_is_another_reading(config: RunConfig) -> None:
+    first = run(replace(config, methods=("ptrue",)))
+    assert run(replace(config, methods=("ptrue",), overrides=("protocol.shots=1",))).forward_tokens > 0
+    assert run(replace(config, methods=("ptrue",), overrides=("protocol.ece_bins=5",))).forward_tokens == 0
+    assert first.forward_tokens > 0
+
+
+def test_the_embedded_model_with_every_method_resumes(tmp_path: Path) -> None:
+    overrides = ("ccps.contrastive_steps=20", "ccps.classifier_steps=20")
+    config = RunConfig(
+        ("ptrue", "ccps"), "tiny", limit=40, overrides=overrides, out=tmp_path / "out", cache=tmp_path / "cache"
+    )
+    first = run(config)
+    sure = {path.name: read_records(path).confidence.tobytes() for path in first.paths if read(path).status == "ok"}
+    second = run(config)
+    assert second.forward_tokens == 0 < first.forward_tokens
+    assert [row.status for row in second.rows] == [row.status for row in first.rows]
+    assert {path.name: read_records(path).confidence.tobytes() for path in second.paths if path.name in sure} == sure
+    assert "ptrue" in "".join(sure)
