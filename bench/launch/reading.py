@@ -12,7 +12,7 @@ import torch
 
 from bench.api import IntArray, Ragged
 from bench.backbone.hf import Backbone
-from bench.backbone.prefix import Ids, PrefixTree, plan_packs
+from bench.backbone.prefix import Ids, PrefixTree, one_pack, plan_packs
 from bench.backbone.session import run_blocks
 from bench.launch.job import Job
 
@@ -40,7 +40,7 @@ class Branches:
     """
 
     def __init__(self, sequences: Sequence[Ids]) -> None:
-        (pack,) = plan_packs(sequences, budget=sum(map(len, sequences)))
+        pack = one_pack(sequences)
         self.ids = pack.tokens
         self.positions = pack.positions
         self.visible = pack.visible()
