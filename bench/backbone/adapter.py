@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from bench.api import AdapterRef
 from bench.backbone.hf import Backbone, first_line
 from bench.errors import UserError
@@ -62,10 +64,21 @@ def _attach(model: Any, folder: Path) -> Any:
         warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
         try:
             wrapped = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=False)
-        except (ValueError, RuntimeError, KeyError, OSError) as error:
+        except (ValueError, TypeError, RuntimeError, KeyError, OSError, SafetensorError) as error:
+            _strip(model)  # its layers are already in when its weights turn out not to fit
             raise UserError(f"The adapter in {folder.name[:12]} can't be loaded: {first_line(error)}") from error
     wrapped.eval()
     return wrapped
+
+
+def _strip(model: Any) -> None:
+    """Put the original layers back."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, BaseTunerLayer):
+                setattr(module, name, child.get_base_layer())
 
 
 def _check(backbone: Backbone, folder: Path) -> None:
