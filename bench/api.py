@@ -11,10 +11,10 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "Adapter", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError",
-    "FloatArray", "Format", "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "PromptStyle",
-    "QueryLogits", "Question", "Ragged", "Row", "RunFacts", "SampleAgreement", "Signal", "Source", "Split", "Task",
-    "TaskCard", "TokenIds", "TrainAdapter", "Unembedding", "UserError", "method", "task",
+    "Adapter", "AdapterModel", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod", "Context",
+    "ContractError", "FloatArray", "Format", "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "Preset",
+    "Projection", "PromptStyle", "QueryLogits", "Question", "Ragged", "Row", "RunFacts", "SampleAgreement", "Signal",
+    "Source", "Split", "Task", "TaskCard", "TokenIds", "TrainAdapter", "Unembedding", "UserError", "method", "task",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -80,12 +80,18 @@ class Adapter(enum.Enum):
     """With the adapter that this method trained (its `adapter_`), after `fit`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Signal:
     """Something measured once on the frozen backbone; its fields are part of its identity."""
 
+    def __repr__(self) -> str:
+        """As it would be written: fields that have their default are left out."""
+        shown = [(f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default]
+        texts = (f"{name}={value if isinstance(value, enum.Enum) else repr(value)}" for name, value in shown)
+        return f"{type(self).__name__}({', '.join(texts)})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Hidden(Signal):
     """Hidden states, float32: `(n, d)`, or for `..._PREDICTING` a `Ragged` of `(t_i, d)` rows.
 
@@ -97,26 +103,26 @@ class Hidden(Signal):
     at: At = At.ANSWER_PREDICTING
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TokenIds(Signal):
     """Token ids, a `Ragged` of int64 with `(t_i,)` per question; costs no forward pass."""
 
     of: Of = Of.ANSWER
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ChoiceLogits(Signal):
     """`(n, k)` float32 logits of the option letters at the prompt's end; -inf where a question has fewer options."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QueryLogits(Signal):
     """`(n, 2)` float32 logits of (no, yes) after the self-check query that follows the answer (methods.md §2.0)."""
 
     adapter: Adapter = Adapter.NONE
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SampleAgreement(Signal):
     """`(n, N)` bool: does sample j agree with the greedy answer (methods.md §2.14).
 
@@ -130,7 +136,7 @@ class SampleAgreement(Signal):
     top_p: float = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Unembedding(Signal):
     """The model's output head, an `OutputHead`; shared, never copied to disk."""
 
@@ -288,6 +294,17 @@ class Needs:
     predict: frozenset[Signal] = frozenset()
 
 
+class Projection(NamedTuple):
+    """A linear layer of one transformer block."""
+
+    name: str
+    """Its last name, e.g. `q_proj`."""
+    inputs: int
+    outputs: int
+    part: Literal["query", "value", ""] = ""
+    """What the attention uses it for; empty for any other."""
+
+
 @dataclass(frozen=True)
 class ModelFacts:
     """Shapes of a backbone, as a method may need them before anything is loaded."""
@@ -297,6 +314,13 @@ class ModelFacts:
     vocab_size: int
     """Rows of the output head, padding rows included."""
     n_layers: int
+    projections: tuple[Projection, ...] = ()
+    """Linear layers of all blocks, in order; without query and value where these could not be told from the rest."""
+
+    @property
+    def lora_shapes(self) -> tuple[tuple[int, int], ...]:
+        """(inputs, outputs) of the query and value projections of all blocks."""
+        return tuple((p.inputs, p.outputs) for p in self.projections if p.part)
 
 
 @dataclass(frozen=True)
@@ -319,6 +343,32 @@ class AdapterRef:
     """Digest of its weights and configuration; part of the key of everything read through it."""
 
 
+class AdapterModel(Protocol):
+    """The backbone with an adapter in training, as a loss function sees it.
+
+    A loss function is called as `loss(model, examples, settings)` with some of the examples of a batch and returns the
+    sum of their losses, a scalar tensor with gradient. It must not depend on which examples come together.
+    """
+
+    @property
+    def verdict_ids(self) -> tuple[int, int]:
+        """Token ids of (no, yes) after the self-check query."""
+
+    def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
+        """Next-token logits at the last positions of each sequence; the output head runs on these alone.
+
+        Sequences of one call that begin alike are computed together; what they share is read once.
+
+        Args:
+            sequences: token ids.
+            last: `(n,)` how many positions are read at the end of each.
+            adapted: False for the frozen model: the same weights without adapter, dropout and gradient.
+
+        Returns:
+            `(sum of last, v)` float32, sequence after sequence.
+        """
+
+
 class TrainAdapter(Protocol):
     """Trains a LoRA adapter on the backbone of the run, in a process of its own."""
 
@@ -328,9 +378,10 @@ class TrainAdapter(Protocol):
         """Train and save.
 
         Args:
-            loss: a pure function as `module:name`, e.g. `methods._shared.lora:ct_loss`.
-            examples: name -> column with one row for each example.
-            settings: LoRA, optimiser and schedule, as the loss and the trainer expect them.
+            loss: a pure function as `module:name`, e.g. `methods._shared.lora:ct_loss`; see `AdapterModel`.
+            examples: name -> column with one row for each example; the first is a `Ragged` of token ids, and examples
+                that begin alike in it are computed together.
+            settings: LoRA, optimiser and schedule as `bench.launch.job.Recipe` names them, and what the loss reads.
 
         Raises:
             UserError: training failed; the message holds the end of its log.
@@ -362,7 +413,7 @@ class ConfidenceMethod(ABC):
     """Turns what a model did into a probability that its answer is right.
 
     `__init__` stores its arguments and does nothing else; what `fit` learns is kept in attributes that end in `_`
-    (numbers, strings, numpy arrays, or dicts from str to these).
+    (numbers, strings, numpy arrays, an `AdapterRef`, or dicts from str to these).
     """
 
     name: ClassVar[str]
@@ -385,6 +436,10 @@ class ConfidenceMethod(ABC):
     @abstractmethod
     def predict(self, batch: Batch) -> FloatArray:
         """Confidences `(n,)` within [0, 1], higher = surer; one answer's value does not depend on the others."""
+
+    def reads(self) -> Needs:
+        """What this instance reads: `needs`, unless arguments change it."""
+        return type(self).needs
 
     def skip(self, facts: RunFacts) -> str | None:
         """A reason not to run here, or None."""
@@ -410,7 +465,7 @@ class ConfidenceMethod(ABC):
         return {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_")}
 
     def save(self, folder: Path) -> None:
-        """Write what `fit` learned: arrays to `fitted.safetensors`, the rest to `fitted.json`."""
+        """Write what `fit` learned: arrays to `fitted.safetensors`, the rest to `fitted.json`, adapters by folder."""
         from safetensors.numpy import save_file
 
         arrays: dict[str, npt.NDArray[Any]] = {}
@@ -420,7 +475,11 @@ class ConfidenceMethod(ABC):
         (folder / "fitted.json").write_text(json.dumps(plain), encoding="utf-8")
 
     def load(self, folder: Path) -> Self:
-        """Read back what `save` wrote. Returns self."""
+        """Read back what `save` wrote. Returns self.
+
+        Raises:
+            UserError: the folder of an adapter is gone.
+        """
         from safetensors.numpy import load_file
 
         arrays = load_file(folder / "fitted.safetensors")
@@ -436,13 +495,15 @@ def _split_arrays(value: Any, path: str, arrays: dict[str, npt.NDArray[Any]]) ->
         return {"array": path}
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, AdapterRef):
+        return {"adapter": str(value.folder), "fingerprint": value.fingerprint}
     if isinstance(value, Mapping):
         return {key: _split_arrays(item, f"{path}/{key}", arrays) for key, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ContractError(
         f"fitted attribute {path.lstrip('/')!r} is a {type(value).__name__};"
-        " only numbers, strings, arrays and dicts of them can be saved"
+        " only numbers, strings, arrays, adapters and dicts of them can be saved"
     )
 
 
@@ -451,7 +512,17 @@ def _join_arrays(value: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
         return value
     if set(value) == {"array"}:
         return arrays[value["array"]]
+    if set(value) == {"adapter", "fingerprint"}:
+        return _adapter(Path(value["adapter"]), value["fingerprint"])
     return {key: _join_arrays(item, arrays) for key, item in value.items()}
+
+
+def _adapter(folder: Path, fingerprint: str) -> AdapterRef:
+    if not folder.is_dir():
+        raise UserError(
+            f"The folder of a trained adapter is gone ({folder.name[:12]}). It was in the cache; fit the method again."
+        )
+    return AdapterRef(folder, fingerprint)
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------

@@ -10,20 +10,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import platformdirs
 
 from bench import models, registry
 from bench.api import ConfidenceMethod, Split, Task
+from bench.config import RunConfig
 from bench.errors import UserError
 from bench.models import ModelSpec
 from bench.plan import LearnOn, Where
 from bench.protocol import PRESETS, Protocol
 from bench.records import Question
-
-if TYPE_CHECKING:
-    from bench.run import RunConfig
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
 
@@ -145,16 +143,6 @@ def check_questions(where: Where, questions: Sequence[Question], letters: str | 
                 f"{where}: expected an answer index from 0 to {n - 1}, got {question.gold} in"
                 f" question {question.id!r}; correct it."
             )
-
-
-def spread(questions: list[Question], limit: int) -> list[Question]:
-    """The first questions of each subject in turn until there are `limit`, in the source's order."""
-    turns: dict[str, int] = {}
-    keyed = []
-    for row, question in enumerate(questions):
-        turn = turns[question.subject] = turns.get(question.subject, -1) + 1
-        keyed.append((turn, row))
-    return [questions[row] for _, row in sorted(sorted(keyed)[:limit], key=lambda pair: pair[1])]
 
 
 def _method_classes(

@@ -76,8 +76,8 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     as_json: AsJson = False,
 ) -> None:
     """Run methods on a model over tasks, score them, write the results, print the table."""
+    from bench.config import RunConfig
     from bench.progress import Bars, Lines
-    from bench.run import RunConfig
     from bench.run import run as run_methods
 
     config = RunConfig(
@@ -160,6 +160,26 @@ def show(
 
 
 @app.command()
+def params(
+    model: Annotated[list[str], typer.Option(help="Alias, Hub id or folder; may be repeated.")],
+    plugin: Plugins = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Count the parameters that each method trains, beside the paper's numbers."""
+    from bench.sizes import sizes
+
+    records = sizes(_names(model), plugin or ())
+    if as_json:
+        _print_json(records)
+        return
+    reasons = list(dict.fromkeys(record["why they differ"] for record in records if record["why they differ"]))
+    _console().print(_listed([_size_line(record, reasons) for record in records]))
+    for number, reason in enumerate(reasons, start=1):
+        _console().print(Text(f"{number}) {reason}"))
+
+
+@app.command()
 def table(
     results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
     format_: Annotated[TableFormat, typer.Option("--format", help="How to print.")] = TableFormat.TERMINAL,
@@ -211,6 +231,18 @@ def _console(*, stderr: bool = False) -> Console:
 
 def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def _size_line(record: Mapping[str, Any], reasons: Sequence[str]) -> dict[str, str]:
+    ratio, printed, why = record["times ccps"], record["in the paper"], record["why they differ"]
+    mark = f" {reasons.index(why) + 1})" if why else ""
+    return {
+        "model": record["model"],
+        "method": record["method"],
+        "parameters": f"{record['parameters']:,}",
+        "times ccps": "" if ratio is None else f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}",  # noqa: PLR2004
+        "in the paper": "" if printed is None else f"{printed:,}{mark}",
+    }
 
 
 def _listed(lines: Sequence[Mapping[str, Any]]) -> RichTable:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import At, Hidden, QueryLogits
+from bench.batching import Batches
 from bench.reading import OPTIONS
 from bench.records import StageCost
 
@@ -24,13 +25,17 @@ STAGES = ("answers", "query", "continuations", "samples")
 """In this order each stage adds to the tree of what was read."""
 
 
+ADAPTED = "adapter_predictions"
+"""Read with other weights, and so on a tree of its own."""
+
+
 def costs_of(readings: Sequence[Reading], reader: Reader) -> dict[str, StageCost]:
     """Token positions that were fed to make these readings, as recorded when each was computed, and the floor.
 
     The floor of a stage is the number of distinct prefixes, over all readings together, that it adds to the stages
     before it.
     """
-    fed = {stage: np.zeros(2, dtype=np.int64) for stage in STAGES}
+    fed = {stage: np.zeros(2, dtype=np.int64) for stage in (*STAGES, ADAPTED)}
     for reading in readings:
         for shard in reading.bundles:
             for entry in shard:
@@ -44,12 +49,14 @@ def floor_of(readings: Sequence[Reading], reader: Reader) -> dict[str, int]:
     """Stage -> distinct prefixes that must be read, whatever the order of work."""
     from bench.backbone.prefix import PrefixTree
 
-    tree = PrefixTree()
+    frozen = [reading for reading in readings if reading.adapter is None]
+    tree, adapted = PrefixTree(), PrefixTree()
     sequences = {"answers": _generated, "query": _queried, "continuations": _continued, "samples": _sampled}
-    return {
-        stage: sum(tree.add(ids) for reading in readings for ids in sequences[stage](reading, reader))
-        for stage in STAGES
+    floors = {
+        stage: sum(tree.add(ids) for reading in frozen for ids in sequences[stage](reading, reader)) for stage in STAGES
     }
+    again = (ids for reading in readings if reading.adapter is not None for ids in _queried(reading, reader))
+    return {**floors, ADAPTED: sum(map(adapted.add, again))}
 
 
 def _generated(reading: Reading, reader: Reader) -> Iterator[Ids]:
@@ -84,7 +91,7 @@ def _continued(reading: Reading, reader: Reader) -> Iterator[Ids]:
 def _sampled(reading: Reading, reader: Reader) -> Iterator[Ids]:
     """The samples, read like answers."""
     limit = reader.asking(reading).max_new_tokens
-    for prompt, samples in reader.sampled(reading):
+    for prompt, samples in Batches(reader).sampled(reading):
         for ids in samples:
             yield np.concatenate([prompt, ids if len(ids) < limit else ids[:-1]])
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
-from bench.api import ConfidenceMethod, Signal, Split, TokenIds, Unembedding
+from bench.api import Adapter, ConfidenceMethod, QueryLogits, Signal, Split, TokenIds, Unembedding
 
 FREE = (TokenIds, Unembedding)
 """Signals that cost no forward pass: ids are stored with the answers, the head is the model's own."""
@@ -56,6 +56,14 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class Adapt:
+    """Read the self-check query of a split again, through the adapter that a method trained."""
+
+    method: str
+    where: Where
+
+
+@dataclass(frozen=True)
 class Predict:
     """Let a method say how sure it is of the answers of a split."""
 
@@ -63,7 +71,7 @@ class Predict:
     where: Where
 
 
-Step = Read | Fit | Predict
+Step = Read | Fit | Adapt | Predict
 
 
 def plan(
@@ -88,6 +96,9 @@ def plan(
                 fit = Fit(name, source)
                 graph.add(fit, Read(source, needed[source]))
                 before.append(fit)
+                if adapted(method):
+                    graph.add(Adapt(name, test), *before)
+                    before.append(Adapt(name, test))
             graph.add(Predict(name, test), *before)
     return list(graph.static_order())
 
@@ -99,13 +110,18 @@ def signals_needed(
     needed: dict[Where, frozenset[Signal]] = {test: frozenset() for test in tests}
     for method in methods.values():
         for test in tests:
-            needed[test] |= paid(method.needs.predict)
+            needed[test] |= paid(method.reads().predict)
             if method.trains():
                 source = learn_on[test.task].where(method)
-                needed[source] = needed.get(source, frozenset()) | paid(method.needs.fit)
+                needed[source] = needed.get(source, frozenset()) | paid(method.reads().fit)
     return needed
 
 
 def paid(signals: frozenset[Signal]) -> frozenset[Signal]:
-    """Those that need a forward pass."""
-    return frozenset(signal for signal in signals if not isinstance(signal, FREE))
+    """Those that need a forward pass of the frozen backbone."""
+    return frozenset(s for s in signals if not isinstance(s, FREE) and s != QueryLogits(Adapter.OWN))
+
+
+def adapted(method: ConfidenceMethod) -> bool:
+    """Whether the method reads anything through an adapter of its own."""
+    return QueryLogits(Adapter.OWN) in method.reads().predict

@@ -7,35 +7,32 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from bench import prompting
 from bench.api import (
+    Adapter,
+    AdapterRef,
     At,
-    Batch,
     ChoiceLogits,
     Hidden,
-    Of,
     QueryLogits,
-    Ragged,
     SampleAgreement,
     Signal,
     Task,
-    TokenIds,
-    Unembedding,
 )
 from bench.errors import UserError
-from bench.grading import agrees, grade
+from bench.grading import grade
 from bench.plan import Where
 from bench.protocol import ExemplarOrder, Protocol
 from bench.records import Answer, Format, Generation, Prompt, Question
 from bench.store import Entry, Store, key_of
 
 if TYPE_CHECKING:
-    from bench.backbone.extract import Asking, Extractor, Item, Measured
+    from bench.backbone.extract import Asking, Item, Measured
     from bench.backbone.hf import Backbone
     from bench.progress import Progress
 
@@ -76,8 +73,9 @@ class Reading:
     bundles: list[list[Entry]] = field(default_factory=list)
     """For each shard the store's entries that hold its answers and signals."""
     answer_ids: list[list[Ids]] = field(default_factory=list)
+    adapter: AdapterRef | None = None
+    """Through which adapter the query was read, if any."""
     answers: list[Answer] = field(default_factory=list)
-    halvings: int = 0
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -208,13 +206,35 @@ class Reader:
     def find(self, reading: Reading, signals: frozenset[Signal]) -> int:
         """Look up what the store has; returns the number of shards that must be computed."""
         asking = self.asking(reading)
-        signals = stored(signals, reading.task.format)
+        signals = stored(signals, reading.task.format, asking.max_new_tokens)
         missing = 0
         for shard in reading.shards:
             entries = self.store.entries(self._kind(shard, asking))
-            held = {name for entry in entries for name in entry.manifest["fields"]["signals"]}
-            missing += not entries or not {self._name(s, asking) for s in signals} <= held
+            held = {name for entry in entries for name in held_in(entry)}
+            missing += not entries or not {self.name_of(s, asking) for s in signals} <= held
         return missing
+
+    def read_through(self, reading: Reading, adapter: AdapterRef) -> Reading:
+        """The same answers, and the self-check query read again through an adapter."""
+        from bench.backbone.adapter import adapted
+
+        signal = QueryLogits(Adapter.OWN)
+        asking = self.asking(reading)
+        again = replace(reading, bundles=[], signals=frozenset({signal}))
+        total = sum(shard.tokens for shard in reading.shards)
+        name = self.name_of(signal, asking, adapter)
+        stage = self.progress.stage(f"read {reading.where} adapted", total, unit="tokens")
+        with stage as advance, adapted(self.backbone, adapter):
+            for shard, answers in zip(reading.shards, reading.answer_ids, strict=True):
+                kind = f"{self._kind(shard, asking)}-adapted"
+                entry = self.store.get(kind, key_of({"signals": [name], "answers": _digest(answers)}))
+                if entry is None:
+                    measured = self._measure(reading, shard, asking, [signal], answers, "adapter_predictions")
+                    entry = self._put(kind, measured, {signal: name}, reading)
+                again.bundles.append([entry])
+                advance(shard.tokens)
+        again.adapter = adapter
+        return again
 
     def estimate(self, reading: Reading) -> float:
         """Seconds to read a split from nothing: the multiplications of its tokens at this device's measured rate."""
@@ -224,7 +244,7 @@ class Reader:
     def read(self, reading: Reading, signals: frozenset[Signal]) -> None:
         """Make answers and signals of a split available, computing what the store lacks."""
         asking = self.asking(reading)
-        signals = reading.signals = stored(signals, reading.task.format)
+        signals = reading.signals = stored(signals, reading.task.format, asking.max_new_tokens)
         total = sum(shard.tokens for shard in reading.shards)
         with self.progress.stage(f"read {reading.where}", total, unit="tokens") as advance:
             for shard in reading.shards:
@@ -240,23 +260,31 @@ class Reader:
         kind = self._kind(shard, asking)
         entries = self.store.entries(kind)
         ids = _load_answers(entries[0]) if entries else None
-        held = {name for entry in entries for name in entry.manifest["fields"]["signals"]}
-        missing = [s for s in sorted(signals, key=repr) if self._name(s, asking) not in held]
+        names = {s: self.name_of(s, asking) for s in sorted(signals, key=repr)}
+        held = {name for entry in entries for name in held_in(entry)}
+        missing = {signal: name for signal, name in names.items() if name not in held}
         if ids is None or missing:
-            measured = self._measure(reading, shard, asking, missing, ids)
-            entries = [*entries, self._put(kind, measured, {s: self._name(s, asking) for s in missing}, reading)]
+            measured = self._measure(reading, shard, asking, list(missing), ids)
+            entries = [*entries, self._put(kind, measured, missing, reading)]
             ids = measured.answers
-            self.forward_tokens += sum(cost.forward_tokens for cost in measured.costs.values())
-            reading.halvings += measured.halvings
-        return entries, ids
+        wanted = set(names.values())
+        return [e for e in entries if "answers" in e.manifest["costs"] or wanted & set(held_in(e))], ids
 
     def _measure(
-        self, reading: Reading, shard: Shard, asking: Asking, signals: Sequence[Signal], answers: list[Ids] | None
+        self,
+        reading: Reading,
+        shard: Shard,
+        asking: Asking,
+        signals: Sequence[Signal],
+        answers: list[Ids] | None,
+        stage: str | None = None,
     ) -> Measured:
         from bench.backbone.extract import Extractor
 
-        extractor: Extractor = Extractor(self.backbone, asking, signals)
-        return extractor.measure(list(self._items(reading, shard, signals, answers)))
+        items = list(self._items(reading, shard, signals, answers))
+        measured = Extractor(self.backbone, asking, signals, stage).measure(items)
+        self.forward_tokens += sum(cost.forward_tokens for cost in measured.costs.values())
+        return measured
 
     def _items(
         self, reading: Reading, shard: Shard, signals: Sequence[Signal], answers: list[Ids] | None
@@ -312,6 +340,7 @@ class Reader:
             token_budget=self.budget,
             costs={stage: asdict(cost) for stage, cost in measured.costs.items()},
             halvings=measured.halvings,
+            packed=self.backbone.packed,
         )
 
     def _kind(self, shard: Shard, asking: Asking) -> str:
@@ -328,8 +357,10 @@ class Reader:
         }
         return f"readings/{key_of(fields)}"
 
-    def _name(self, signal: Signal, asking: Asking) -> str:
+    def name_of(self, signal: Signal, asking: Asking, adapter: AdapterRef | None = None) -> str:
         """A signal with what it depends on besides prompt and answer."""
+        if adapter is not None:
+            return f"{self.name_of(signal, asking)} adapter {adapter.fingerprint}"
         if isinstance(signal, QueryLogits):
             return f"{signal!r} {_digest([asking.suffix, asking.verdict_ids])}"
         if isinstance(signal, SampleAgreement):
@@ -349,110 +380,19 @@ class Reader:
             generation = Generation(question.id, tuple(ids), self.backbone.chat.decode(ids))
             reading.answers.append(grade(question, generation, reading.task.format, self.protocol))
 
-    # --- batches ------------------------------------------------------------------------------------------------------
-
-    def batch(self, reading: Reading, signals: frozenset[Signal], *, labels: bool) -> Batch:
-        """The answered questions of a split with these signals, in the split's order."""
-        asking = self.asking(reading)
-        columns: dict[Signal, Any] = {}
-        for signal in signals:
-            if isinstance(signal, Unembedding):
-                columns[signal] = self.backbone.head
-            else:
-                columns[signal] = self._column(reading, signal, asking)
-        ids = [question.id for question in reading.questions]
-        joined = Batch([ids[r] for shard in reading.shards for r in shard.rows], columns)
-        order = reading.order[reading.answered]
-        batch = joined.take(order)
-        if not labels:
-            return batch
-        return Batch(batch.ids, {s: batch[s] for s in batch.signals}, reading.correct[reading.answered])
-
-    def _column(self, reading: Reading, signal: Signal, asking: Asking) -> Any:
-        """A signal of all questions, in the order of the shards."""
-        if isinstance(signal, TokenIds):
-            return self._token_ids(reading, signal.of, asking)
-        if isinstance(signal, Hidden) and signal.at in OPTIONS and reading.task.format is Format.CHOICE:
-            return self._letter_states(reading, signal, asking)
-        name = self._name(signal, asking)
-        parts = [_load_signal(entries, name) for entries in reading.bundles]
-        values = np.concatenate([part["values"] for part in parts])
-        if "offsets" not in parts[0]:
-            return values
-        sizes = np.concatenate([np.diff(part["offsets"]) for part in parts])
-        ragged = Ragged(values, np.concatenate([[0], np.cumsum(sizes)]))
-        if isinstance(signal, SampleAgreement):
-            return self._agreement(reading, ragged)
-        wrong = isinstance(signal, Hidden) and signal.at is At.WRONG_PREDICTING
-        return replace(ragged, owner=self._option_ids(reading, Of.WRONG).owner) if wrong else ragged
-
-    def _letter_states(self, reading: Reading, signal: Hidden, asking: Asking) -> Ragged:
-        """A letter is predicted at the prompt's end, the right one and the wrong ones alike."""
-        states = self._column(reading, Hidden(signal.depth, At.PROMPT_END), asking)
-        ids = self._token_ids(reading, Of.GOLD if signal.at is At.GOLD_PREDICTING else Of.WRONG, asking)
-        return Ragged(np.repeat(states, ids.lengths, axis=0), ids.offsets, ids.owner)
-
-    def _token_ids(self, reading: Reading, of: Of, asking: Asking) -> Ragged:
-        if of in {Of.GOLD, Of.WRONG}:
-            return self._option_ids(reading, of)
-        rows = []
-        for prompt, answer in reading.pairs():
-            whole = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, asking.suffix]}[of]
-            rows.append(np.concatenate(whole).astype(np.int64))
-        return Ragged.of(rows)
-
-    def _option_ids(self, reading: Reading, of: Of) -> Ragged:
-        rows, owners = [], []
-        for question in reading.in_shards():
-            options = list(enumerate(self.options(reading, question)))
-            kept = [(k, ids) for k, ids in options if (k == question.gold) == (of is Of.GOLD)]
-            rows.append(np.concatenate([ids for _, ids in kept]).astype(np.int64))
-            owners.append(np.repeat([k for k, _ in kept], [len(ids) for _, ids in kept]))
-        return replace(Ragged.of(rows), owner=np.concatenate(owners))
-
-    def _agreement(self, reading: Reading, samples: Ragged) -> npt.NDArray[np.bool_]:
-        """`(questions, N)` bool: each sample graded against the greedy answer, as an answer is against the gold one."""
-        said: dict[tuple[int, ...], str] = {}
-        answers = dict(zip((q.id for q in reading.questions), reading.answers, strict=True))
-        rows = []
-        for question, ids_of in zip(reading.in_shards(), _samples_in(samples), strict=True):
-            for ids in ids_of:
-                if tuple(ids) not in said:
-                    said[tuple(ids)] = self.backbone.chat.decode(ids)
-            texts = [said[tuple(ids)] for ids in ids_of]
-            answer, fmt = answers[question.id], reading.task.format
-            rows.append([agrees(text, answer, question, fmt, self.protocol) for text in texts])
-        return np.asarray(rows, dtype=np.bool_)
-
-    def sampled(self, reading: Reading) -> Iterator[tuple[Ids, list[Ids]]]:
-        """Each prompt with the ids of its samples; nothing where no samples were planned."""
-        asking = self.asking(reading)
-        for signal in reading.signals:
-            if not isinstance(signal, SampleAgreement):
-                continue
-            parts = [_load_signal(entries, self._name(signal, asking)) for entries in reading.bundles]
-            samples = (ids for part in parts for ids in _samples_in(Ragged(part["values"], part["offsets"])))
-            for (prompt, _), ids_of in zip(reading.pairs(), samples, strict=True):
-                yield prompt, [np.asarray(ids, dtype=np.int32) for ids in ids_of]
-
-
-def _samples_in(samples: Ragged) -> Iterator[list[list[int]]]:
-    """The ids of each question's samples, which are stored one after the other, each closed by -1."""
-    for row in range(len(samples)):
-        closed = np.split(samples[row], np.flatnonzero(samples[row] < 0) + 1)[:-1]
-        yield [sample[:-1].tolist() for sample in closed]
-
 
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
 
 
-def stored(signals: frozenset[Signal], fmt: Format) -> frozenset[Signal]:
-    """The signals from which these are made: options that are letters are all predicted at the prompt's end."""
-    if fmt is Format.OPEN:
-        return signals
-    return frozenset(
-        Hidden(s.depth, At.PROMPT_END) if isinstance(s, Hidden) and s.at in OPTIONS else s for s in signals
-    )
+def stored(signals: frozenset[Signal], fmt: Format, max_new_tokens: int) -> frozenset[Signal]:
+    """The signals from which these are made: whatever is one letter long is read off the state at the prompt's end."""
+
+    def source(signal: Signal) -> Signal:
+        if isinstance(signal, Hidden) and signal.at in OPTIONS and fmt is Format.CHOICE:
+            return Hidden(signal.depth, At.PROMPT_END)
+        return Hidden(1.0, At.PROMPT_END) if isinstance(signal, SampleAgreement) and max_new_tokens == 1 else signal
+
+    return frozenset(map(source, signals))
 
 
 def _distinct_tails(prompts: Sequence[Ids]) -> Iterator[Ids]:
@@ -484,10 +424,17 @@ def _write_bundle(folder: Path, measured: Measured, names: Mapping[Signal, str])
     sizes = np.asarray([0, *(len(a) for a in measured.answers)], dtype=np.int64)
     save_numpy({"values": flat.astype(np.int32), "offsets": np.cumsum(sizes)}, folder / "answers.safetensors")
     for signal, name in names.items():
-        save_file(measured.columns[signal], folder / f"{_file_name(name)}.safetensors", metadata={"signal": name})
+        save_file(measured.columns[signal], folder / f"{file_name(name)}.safetensors", metadata={"signal": name})
 
 
-def _file_name(name: str) -> str:
+def held_in(entry: Entry) -> list[str]:
+    """Names of the signals in an entry."""
+    names: list[str] = entry.manifest["fields"]["signals"]
+    return names
+
+
+def file_name(name: str) -> str:
+    """Where a signal lies in an entry, without its ending."""
     return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
@@ -496,17 +443,6 @@ def _load_answers(entry: Entry) -> list[Ids]:
 
     arrays = load_file(entry.folder / "answers.safetensors")
     return np.split(arrays["values"], arrays["offsets"][1:-1])
-
-
-def _load_signal(entries: Sequence[Entry], name: str) -> dict[str, npt.NDArray[Any]]:
-    """A stored signal as float32 (hidden states lie on disk in the model's dtype)."""
-    from safetensors.torch import load_file
-
-    for entry in entries:
-        if name in entry.manifest["fields"]["signals"]:
-            arrays = load_file(entry.folder / f"{_file_name(name)}.safetensors")
-            return {k: (v.float() if v.is_floating_point() else v).numpy() for k, v in arrays.items()}
-    raise KeyError(name)
 
 
 def bundle_digest(reading: Reading) -> str:

@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench import metrics, provenance, results
-from bench.api import BoolArray, ConfidenceMethod, Context, FloatArray, RunFacts, Split, Task
-from bench.choose import Chosen, check_questions, choose, source_digest, spread
-from bench.cost import costs_of, peak_memory_mb
-from bench.errors import ContractError, UserError
-from bench.grading import substring_rule
-from bench.plan import Fit, Predict, Read, Step, Where, plan
+from bench import results
+from bench.api import AdapterRef, ConfidenceMethod, Context, FloatArray, Split, Task
+from bench.batching import Batches
+from bench.cells import Cells, Used, checked, reason_of, records_of
+from bench.choose import Chosen, check_questions, choose, source_digest
+from bench.config import RunConfig
+from bench.cost import peak_memory_mb
+from bench.errors import UserError
+from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
 from bench.reading import Reader, Reading, bundle_digest
-from bench.records import Format, LabelsSeen, Question, ResultRow
+from bench.records import Format, Question, ResultRow
 from bench.sources import open_source
+from bench.splits import held_out, spread
 from bench.store import Store, key_of
 
 if TYPE_CHECKING:
@@ -32,46 +35,6 @@ if TYPE_CHECKING:
 
 TRAIN_LIMIT = 320
 """Questions of a training split that a run with --limit keeps, at most (or the limit itself, where it is larger)."""
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """What a user asks for; `bench run` fills it from its options."""
-
-    methods: tuple[str, ...]
-    """Names, or "all"."""
-    model: str
-    """Alias, Hub id or folder."""
-    tasks: tuple[str, ...] = ()
-    """Names; empty: the model's default tasks."""
-    train_on: str | None = None
-    """`TASK` or `TASK:SPLIT` that methods learn on; None: the task's own choice."""
-    preset: str | None = None
-    """None: the model's default preset."""
-    seed: int = 0
-    """Of fits, hold-out splits and sampling."""
-    limit: int | None = None
-    """Test questions at most, spread over subjects."""
-    overrides: tuple[str, ...] = ()
-    """`METHOD.FIELD=VALUE`, `protocol.FIELD=VALUE`, or `FIELD=VALUE` with one method."""
-    data_dir: Path | None = None
-    """Folder of Parquet files instead of the Hub."""
-    plugins: tuple[Path, ...] = ()
-    """Files with methods or tasks; their code is run."""
-    device: str | None = None
-    """None: cuda, else mps, else cpu."""
-    dtype: str | None = None
-    """None: the model's own on an accelerator, float32 on the CPU."""
-    token_budget: int = 1024
-    """Tokens of one forward pass."""
-    out: Path = Path("results")
-    """Where results are written."""
-    cache: Path | None = None
-    """None: $CONFBENCH_CACHE, else the user's cache folder."""
-    trust_remote_code: bool = False
-    """Run Python code that comes with the model."""
-    dry_run: bool = False
-    """Stop after the plan."""
 
 
 @dataclass
@@ -127,8 +90,11 @@ class _Run:
         if not config.dry_run:
             self.store.prepare()
         self.reader = Reader(self.backbone, self.store, chosen.protocol, config.token_budget, progress)
+        self.batches = Batches(self.reader)
+        self.cells = Cells(config, chosen, self.reader, self.source)
         self.readings: dict[Where, Reading] = {}
         self.fits: dict[Fit, ConfidenceMethod | BaseException] = {}
+        self.adapted: dict[tuple[str, Where], Reading | BaseException] = {}
         self.seconds: dict[tuple[str, str], float] = {}
         self.report = RunReport([], notes=list(chosen.notes))
 
@@ -141,6 +107,8 @@ class _Run:
                 self.reader.read(self.readings[step.where], step.signals)
             elif isinstance(step, Fit):
                 self.fits[step] = self._fit(step)
+            elif isinstance(step, Adapt):
+                self.adapted[step.method, step.where] = self._adapt(step)
             else:
                 self._finish(step)
         self.report.forward_tokens = self.reader.forward_tokens
@@ -150,12 +118,6 @@ class _Run:
     # --- questions and plan -------------------------------------------------------------------------------------------
 
     def _questions(self, where: Where) -> list[Question]:
-        task = self.tasks[where.task]
-        if where.split not in task.card.splits:
-            raise UserError(
-                f"Task {where.task!r} has no {where.split} split (it has {', '.join(task.card.splits)}), which methods"
-                " were to learn on. Name another task: --train-on TASK."
-            )
         questions = self._load(where)
         if self.config.limit is None:
             return questions
@@ -163,10 +125,29 @@ class _Run:
         return spread(questions, cap)
 
     def _load(self, where: Where) -> list[Question]:
-        task = self.tasks[where.task]
-        questions = list(task.questions(where.split))
-        check_questions(where, questions, self.chosen.protocol.letters if task.format is Format.CHOICE else None)
+        questions = self._whole_split(where)
+        lettered = self.tasks[where.task].format is Format.CHOICE
+        check_questions(where, questions, self.chosen.protocol.letters if lettered else None)
         return questions
+
+    def _whole_split(self, where: Where) -> list[Question]:
+        """The questions of a split; where a task has no validation split, it is taken out of train."""
+        task, protocol = self.tasks[where.task], self.chosen.protocol
+        validation = Where(where.task, "validation")
+        derived = "validation" not in task.card.splits and any(
+            isinstance(step, Read) and step.where == validation for step in self.steps
+        )
+        source: Split = "train" if derived and where == validation else where.split
+        if source not in task.card.splits:
+            raise UserError(
+                f"Task {where.task!r} has no {source} split (it has {', '.join(task.card.splits)}), which methods were"
+                " to learn on. Name another task: --train-on TASK."
+            )
+        questions = list(task.questions(source))
+        if not derived or source != "train":
+            return questions
+        out = held_out(questions, protocol.validation_fraction, protocol.split_seed)
+        return [question for question, is_out in zip(questions, out, strict=True) if is_out == (where == validation)]
 
     def _announce(self) -> None:
         for step in self.steps:
@@ -176,9 +157,9 @@ class _Run:
                 reading = self.reader.open(step.where, task, self.questions[step.where], dev)
                 self.readings[step.where] = reading
                 self.report.plan.append(self._line(step, reading))
-        fits = sum(isinstance(step, Fit) for step in self.steps)
-        predictions = sum(isinstance(step, Predict) for step in self.steps)
-        self.report.plan.append(f"then {fits} fits and {predictions} predictions, no further pass over the model")
+        count = Counter(type(step) for step in self.steps)
+        again = f", {count[Adapt]} of them after reading the query again through an adapter" if count[Adapt] else ""
+        self.report.plan.append(f"then {count[Fit]} fits and {count[Predict]} predictions{again}")
         self.progress.say(self._title())
         for line in self.report.plan:
             self.progress.say("  " + line)
@@ -215,16 +196,14 @@ class _Run:
             "learned from": bundle_digest(reading),
         }
         key = key_of(fields)
-        entry = self.store.get("fits", key)
+        stored = self._stored_fit(step, key)
+        if stored is not None:
+            return stored
         start = time.perf_counter()
         try:
-            if entry is not None:
-                self.seconds["fit", step.method] = float(entry.manifest["seconds"])
-                return method.load(entry.folder)
-            batch = self.reader.batch(reading, method.needs.fit, labels=True)
-            context = Context(seed, reading.task.format, self.backbone.device, self.chosen.protocol)
+            batch = self.batches.batch(reading, method.reads().fit, labels=True)
             with self.progress.stage(f"fit {step.method}", 1, unit="fit") as advance:
-                method.fit(batch, context)
+                method.fit(batch, self._context(step, seed))
                 advance(1)
             seconds = time.perf_counter() - start
             self.store.put("fits", key, fields, method.save, seconds=seconds)
@@ -233,22 +212,60 @@ class _Run:
         self.seconds["fit", step.method] = seconds
         return method
 
+    def _stored_fit(self, step: Fit, key: str) -> ConfidenceMethod | None:
+        """The fit that an earlier run stored; None also where what it points to is gone."""
+        entry = self.store.get("fits", key)
+        if entry is None:
+            return None
+        try:
+            method = self.chosen.fresh(step.method).load(entry.folder)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's own `load`; fitting anew is the mend
+            self.store.notes.append(
+                f"the stored fit of {step.method} can't be used ({reason_of(error)}); it is fitted again"
+            )
+            return None
+        self.seconds["fit", step.method] = float(entry.manifest["seconds"])
+        return method
+
+    def _context(self, step: Fit, seed: int) -> Context:
+        """What `fit` gets besides data."""
+        from bench.launch.trainer import AdapterTrainer
+
+        reading = self.readings[step.where]
+        no, yes = self.reader.asking(reading).verdict_ids.tolist()
+        trainer = AdapterTrainer(self.backbone, self.store, step.method, (no, yes), progress=self.progress)
+        return Context(seed, reading.task.format, self.backbone.device, self.chosen.protocol, trainer)
+
+    def _adapt(self, step: Adapt) -> Reading | BaseException:
+        """Read the query through the adapter that the method trained."""
+        fitted = self.fits[Fit(step.method, self._learned_from(step, self.chosen.methods[step.method]))]
+        if isinstance(fitted, BaseException):
+            return fitted
+        adapter: AdapterRef = fitted.fitted()["adapter_"]
+        start = time.perf_counter()
+        try:
+            again = self.reader.read_through(self.readings[step.where], adapter)
+        except UserError as error:
+            return error
+        self.seconds["adapter_predictions", step.method] = time.perf_counter() - start
+        return again
+
     def _finish(self, step: Predict) -> None:
         """Predict, score and write one cell."""
-        row = self._row(step)
-        reading = self.readings[step.where]
+        used = self._used(step)
         method = self.chosen.methods[step.method]
+        row = self.cells.row(step.method, used)
         records = None
         try:
-            reason = method.skip(self._facts(step))
+            facts = self.cells.facts(used)
+            reason = method.skip(facts)
             if reason is not None:
                 row = replace(row, status="skipped", reason=reason)
             else:
                 confidence = self._predict(step)
-                row = self._scored(
-                    replace(row, n_parameters=method.n_parameters(self._facts(step))), reading, confidence
-                )
-                records = _records(reading, confidence)
+                row = replace(row, n_parameters=method.n_parameters(facts))
+                row = self.cells.scored(row, used.test, confidence)
+                records = records_of(used.test, confidence)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _fit
             row = replace(row, status="failed", reason=reason_of(error))
         row = replace(row, timings=self._timings(step), peak_memory_mb=peak_memory_mb(self.backbone.device))
@@ -263,7 +280,7 @@ class _Run:
                 raise fitted
             method = fitted
         reading = self.readings[step.where]
-        batch = self.reader.batch(reading, method.needs.predict, labels=False)
+        batch = self.batches.batch(reading, method.reads().predict, labels=False, adapted=self._through(step))
         start = time.perf_counter()
         with self.progress.stage(f"predict {step.method}", len(batch)) as advance:
             predicted = method.predict(batch) if len(batch) else np.zeros(0)
@@ -273,128 +290,28 @@ class _Run:
         confidence[reading.answered] = checked(step.method, predicted, len(batch))
         return confidence
 
-    def _learned_from(self, step: Predict, method: ConfidenceMethod) -> Where:
-        return self.chosen.learn_on[step.where.task].where(method)
-
-    # --- results ------------------------------------------------------------------------------------------------------
-
-    def _row(self, step: Predict) -> ResultRow:
-        """The cell with everything but its numbers."""
+    def _used(self, step: Predict) -> Used:
+        """What the cell rests on."""
         method = self.chosen.methods[step.method]
-        reading = self.readings[step.where]
-        used = [reading]
-        train_on, seen = None, 0
-        if method.trains():
-            learned = self.readings[self._learned_from(step, method)]
-            used.append(learned)
-            train_on, seen = str(learned.where), int(learned.answered.sum())
-        split_seen: Split = method.fit_on
-        labels = LabelsSeen(validation=seen) if split_seen == "validation" else LabelsSeen(train=seen)
-        correct = reading.correct
-        return ResultRow(
-            method=step.method,
-            model=results.model_label(self.config.model),
-            task=step.where.task,
-            preset=self.chosen.preset,
-            seed=self.config.seed,
-            config=self.chosen.config_of(step.method, step.where.task),
-            protocol=self.chosen.protocol.digest(),
-            task_version=reading.task.card.version,
-            deviations=self.chosen.deviations_of(step.method),
-            train_on=train_on,
-            judge=None if reading.task.format is Format.CHOICE else "match",
-            labels_seen=labels if seen else LabelsSeen(),
-            status="ok",
-            n=len(correct),
-            n_unparsed=sum(not answer.parsed for answer in reading.answers),
-            n_empty=int((~reading.answered).sum()),
-            n_shots_dropped=sum(shard.dropped for r in used for shard in r.shards),
-            llm_accuracy=float(correct.mean()),
-            letter_rule_disagreement=_letter_rule_disagreement(reading, self.chosen.protocol.letters),
-            cost=costs_of(used, self.reader),
-            limit=self.config.limit,
-            notes=tuple(self._notes(used)),
-            provenance=provenance.collect(self.backbone.device, self._revisions(used)),
-        )
-
-    def _notes(self, used: Sequence[Reading]) -> list[str]:
-        halvings = sum(int(e.manifest["halvings"]) for r in used for shard in r.bundles for e in shard)
-        notes = [f"{halvings} forward passes did not fit into memory and were halved"] if halvings else []
-        if not self.backbone.packed:
-            notes.append("this architecture can't share a cache between questions: each was read alone")
-        return notes
-
-    def _revisions(self, used: Sequence[Reading]) -> dict[str, str | None]:
-        revisions: dict[str, str | None] = {results.model_label(self.config.model): self.backbone.fingerprint}
-        for reading in used:
-            card = reading.task.card
-            if card.hub is not None:
-                described = self.source.describe(card, reading.where.split)
-                revisions[f"{card.hub} {reading.where.split}"] = ", ".join(f"{k} {v}" for k, v in described.items())
-        return revisions
-
-    def _facts(self, step: Predict) -> RunFacts:
-        method = self.chosen.methods[step.method]
-        task = self.readings[step.where].task
         learned = self.readings[self._learned_from(step, method)] if method.trains() else None
-        seen = int(learned.answered.sum()) if learned is not None else 0
-        return RunFacts(self.backbone.facts, step.where.task, task.format, seen)
+        again = self.adapted.get((step.method, step.where))
+        return Used(self.readings[step.where], learned, again if isinstance(again, Reading) else None)
 
-    def _scored(self, row: ResultRow, reading: Reading, confidence: FloatArray) -> ResultRow:
-        subjects = [question.subject for question in reading.questions]
-        scores = metrics.summarise(confidence, reading.correct, subjects, self.chosen.protocol)
-        return replace(row, metrics=scores.metrics, n_excluded=scores.n_excluded, per_subject=scores.per_subject)
+    def _through(self, step: Predict) -> Reading | None:
+        """What was read through the method's own adapter; None where it has none."""
+        again = self.adapted.get((step.method, step.where))
+        if isinstance(again, BaseException):
+            raise again
+        return again
 
     def _timings(self, step: Predict) -> dict[str, float]:
         return {stage: round(s, 4) for (stage, name), s in self.seconds.items() if name == step.method}
+
+    def _learned_from(self, step: Adapt | Predict, method: ConfidenceMethod) -> Where:
+        return self.chosen.learn_on[step.where.task].where(method)
 
 
 def derived_seed(seed: int, *parts: str) -> int:
     """A seed for one fit: 63 bits of a hash of the run's seed and of what is fitted on what."""
     digest = hashlib.sha256("\0".join([str(seed), *parts]).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def checked(name: str, confidence: FloatArray, n: int) -> FloatArray:
-    """The confidences, if they are what the contract says.
-
-    Raises:
-        ContractError: wrong shape, NaN, or values outside [0, 1].
-    """
-    array = np.asarray(confidence, dtype=np.float64)
-    if array.shape != (n,):
-        raise ContractError(f"{name}.predict: expected shape ({n},), got {array.shape}")
-    if np.isnan(array).any():
-        raise ContractError(f"{name}.predict: expected numbers, got NaN in {int(np.isnan(array).sum())} of {n}")
-    outside = (array < 0) | (array > 1)
-    if outside.any():
-        raise ContractError(
-            f"{name}.predict: expected values within [0, 1], got {int(outside.sum())} outside,"
-            f" e.g. {array[outside][0]:.4g}"
-        )
-    return array
-
-
-def reason_of(error: BaseException) -> str:
-    """An exception as the reason of a failed cell: one line."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, UserError | ContractError) else f"{type(error).__name__}: {text}"
-
-
-def _records(reading: Reading, confidence: FloatArray) -> results.Records:
-    return results.Records(
-        id=[q.id for q in reading.questions],
-        subject=[q.subject for q in reading.questions],
-        correct=reading.correct,
-        confidence=confidence,
-        answer=[answer.text for answer in reading.answers],
-        parsed=np.asarray([answer.parsed for answer in reading.answers], dtype=np.bool_),
-    )
-
-
-def _letter_rule_disagreement(reading: Reading, letters: str) -> float | None:
-    if reading.task.format is not Format.CHOICE:
-        return None
-    pairs = zip(reading.questions, reading.answers, strict=True)
-    by_substring: BoolArray = np.asarray([substring_rule(a.text, letters[q.gold]) for q, a in pairs], dtype=np.bool_)
-    return float((by_substring != reading.correct).mean())

@@ -102,8 +102,17 @@ class _Pass:
 class Extractor:
     """Reads shards on one backbone for one set of signals."""
 
-    def __init__(self, backbone: Backbone, asking: Asking, signals: Sequence[Signal]) -> None:
+    def __init__(self, backbone: Backbone, asking: Asking, signals: Sequence[Signal], stage: str | None = None) -> None:
+        """Plan what to read.
+
+        Args:
+            backbone: the model.
+            asking: what is the same for all questions.
+            signals: what is wanted.
+            stage: under which name to count everything; by default each part under its own.
+        """
         self.backbone = backbone
+        self.stage = stage
         self.asking = asking
         self.signals = list(signals)
         self.last = backbone.blocks
@@ -317,7 +326,7 @@ class Extractor:
         return float(uniforms[j, step])
 
     def _counted(self, stage: str) -> _Counter:
-        return _Counter(self.costs.setdefault(stage, Cost()), self.backbone)
+        return _Counter(self.costs.setdefault(self.stage or stage, Cost()), self.backbone)
 
 
 class _Counter:

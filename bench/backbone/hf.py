@@ -18,6 +18,7 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNot
 from safetensors import SafetensorError
 
 from bench.api import ModelFacts, OutputHead
+from bench.backbone import projections
 from bench.backbone.chat import Chat
 from bench.backbone.prefix import plan_packs
 from bench.backbone.session import Session, blocks, read_alone, read_pack
@@ -131,8 +132,7 @@ class Backbone:
     @cached_property
     def facts(self) -> ModelFacts:
         """Shapes, from the configuration."""
-        text = self.config.get_text_config()
-        return ModelFacts(self.spec.name, int(text.hidden_size), int(text.vocab_size), self.blocks)
+        return facts_from(self.spec.name, self.config, trust_remote_code=self.options.trust_remote_code)
 
     @cached_property
     def head(self) -> OutputHead:
@@ -236,6 +236,13 @@ def _device(asked: str | None) -> str:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = first_line(error)
     raise UserError(f"--device {asked}: expected one of {', '.join(DEVICES)} that this machine has; {reason}.")
+
+
+def facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:
+    """Shapes of a model from its configuration alone."""
+    text = config.get_text_config()
+    layers = projections.of_config(config, trust_remote_code=trust_remote_code)
+    return ModelFacts(name, int(text.hidden_size), int(text.vocab_size), int(text.num_hidden_layers), layers)
 
 
 def _default_device() -> str:

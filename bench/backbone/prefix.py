@@ -14,9 +14,13 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+LONG = 64
+"""A beginning as long as this is read on its own even where all that follows would fit beside it: exemplars, which
+other splits have too."""
+
 Ids = npt.NDArray[np.int32]
 
-CUT = 16
+CUT = 4
 """Shared beginnings are cut at multiples of this: shards that agree up to there then agree on the cut, and reuse it."""
 
 
@@ -67,9 +71,19 @@ class _Sorted:
         beyond = self.lengths[lo:hi] - np.maximum(self.shared[lo:hi], depth)
         return int(beyond.sum() + max(self.shared[lo] - depth, 0))
 
-    def children(self, lo: int, hi: int, depth: int) -> Iterator[tuple[int, int]]:
-        """Ranges of sequences that agree on more than their first `depth` ids."""
-        cuts = [lo, *(lo + 1 + np.flatnonzero(self.shared[lo + 1 : hi] <= depth)), hi]
+    def agreed(self, lo: int, hi: int) -> int:
+        """Where the beginning that a range shares is cut; 0 for a single sequence, which shares nothing.
+
+        The last id of a sequence stays out of what is shared: its state is read, so it must be in the pack.
+        """
+        if hi - lo == 1:
+            return 0
+        return min(int(self.shared[lo + 1 : hi].min()), int(self.lengths[lo:hi].min()) - 1) // CUT * CUT
+
+    def children(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """The ranges of sequences that agree on more than all of them do."""
+        least = self.shared[lo + 1 : hi].min()
+        cuts = [lo, *(lo + 1 + np.flatnonzero(self.shared[lo + 1 : hi] <= least)), hi]
         yield from ((int(a), int(b)) for a, b in pairwise(cuts))
 
 
@@ -81,23 +95,36 @@ def plan_packs(sequences: Sequence[Ids], budget: int) -> list[Pack]:
     return list(_cover(_Sorted(sequences), (0, len(sequences)), (), budget)) if sequences else []
 
 
+def one_pack(sequences: Sequence[Ids]) -> Pack:
+    """The whole prefix tree of distinct, non-empty sequences as a single pack that shares nothing with others."""
+    return _pack(_Sorted(sequences), (0, len(sequences)), ())
+
+
 def _cover(tree: _Sorted, span: tuple[int, int], cuts: tuple[int, ...], budget: int) -> Iterator[Pack]:
     lo, hi = span
     depth = cuts[-1] if cuts else 0
-    if hi - lo == 1 or tree.size(lo, hi, depth) <= budget:
+    if hi - lo == 1:
         yield _pack(tree, span, cuts)
         return
-    least = int(tree.shared[lo + 1 : hi].min())
-    # The last id of a sequence stays out of what is shared: its state is read, so it must be in the pack.
-    agreed = min(least, int(tree.lengths[lo:hi].min()) - 1) // CUT * CUT
-    if agreed > depth:
+    fits = tree.size(lo, hi, depth) <= budget
+    agreed = tree.agreed(lo, hi)
+    children = list(tree.children(lo, hi))
+    alone = {child for child in children if tree.agreed(*child) - max(agreed, depth) >= LONG}
+    if agreed > depth and (not fits or agreed - depth >= LONG):
         cuts = (*cuts, agreed)
+    if fits and not alone:
+        yield _pack(tree, span, cuts)
+        return
     start = lo
-    for a, b in tree.children(lo, hi, least):
-        if start < a and tree.size(start, b, max(agreed, depth)) > budget:
+    for a, b in children:
+        if start < a and ((a, b) in alone or tree.size(start, b, max(agreed, depth)) > budget):
             yield from _cover(tree, (start, a), cuts, budget)
             start = a
-    yield from _cover(tree, (start, hi), cuts, budget)
+        if (a, b) in alone:
+            yield from _cover(tree, (a, b), cuts, budget)
+            start = b
+    if start < hi:
+        yield from _cover(tree, (start, hi), cuts, budget)
 
 
 def _pack(tree: _Sorted, span: tuple[int, int], cuts: tuple[int, ...]) -> Pack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,6 +15,13 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 from bench.backbone.prefix import Ids, Pack
+
+PIECES = 64 * 2**20
+"""Bytes of shared pieces that are kept for other splits, beside the current path."""
+
+
+def _size(piece: list[tuple[torch.Tensor, torch.Tensor]]) -> int:
+    return sum(keys.nbytes + values.nbytes for keys, values in piece)
 
 
 class RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
@@ -53,6 +61,11 @@ class RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is un
         """Forget everything after the first `length` positions."""
         self.length = min(self.length, length)
 
+    def copied(self, start: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values from a position on."""
+        here = slice(start, self.length)
+        return self.keys[..., here, :].clone(), self.values[..., here, :].clone()
+
 
 @dataclass
 class Tokens:
@@ -80,7 +93,8 @@ class Session:
         self.reset()
 
     def reset(self) -> None:
-        """Empty the cache."""
+        """Empty the cache, and forget the pieces that were kept."""
+        self._pieces: OrderedDict[bytes, list[tuple[torch.Tensor, torch.Tensor]]] = OrderedDict()
         layers = int(self.model.config.get_text_config().num_hidden_layers)
         self._layers = [RewindableLayer() for _ in range(layers)]
         self._cache = Cache(layers=self._layers)
@@ -106,13 +120,30 @@ class Session:
         kept = self._reusable(pack)
         self.rewind(kept)
         self._cuts, self._shared = tuple(cut for cut in pack.cuts if cut <= kept), pack.shared[:kept]
-        for cut in pack.cuts:
-            for start in range(kept, cut, chunk):
-                stop = min(start + chunk, cut)
-                ahead = np.tril(np.ones((stop - start, stop), dtype=np.bool_), k=start)
-                self.forward(pack.shared[start:stop], np.arange(start, stop), ahead, {})
-            kept = max(kept, cut)
+        for number, cut in enumerate(pack.cuts):
+            if cut > kept:
+                self._piece(pack, pack.cuts[: number + 1], kept, chunk)
+                kept = cut
         self._cuts, self._shared = pack.cuts, pack.shared
+
+    @torch.inference_mode()
+    def _piece(self, pack: Pack, cuts: tuple[int, ...], start: int, chunk: int) -> None:
+        """The piece that ends at the last of these cuts: read, or taken from those that are kept."""
+        stop = cuts[-1]
+        name = np.asarray(cuts, dtype=np.int64).tobytes() + pack.shared[:stop].tobytes()
+        kept = self._pieces.get(name)
+        if kept is not None:
+            self._pieces.move_to_end(name)
+            for layer, (keys, values) in zip(self._layers, kept, strict=True):
+                layer.update(keys, values)
+            return
+        for first in range(start, stop, chunk):
+            last = min(first + chunk, stop)
+            ahead = np.tril(np.ones((last - first, last), dtype=np.bool_), k=first)
+            self.forward(pack.shared[first:last], np.arange(first, last), ahead, {})
+        self._pieces[name] = [layer.copied(start) for layer in self._layers]
+        while len(self._pieces) > 1 and sum(map(_size, self._pieces.values())) > PIECES:
+            self._pieces.popitem(last=False)
 
     def _reusable(self, pack: Pack) -> int:
         kept = 0
@@ -151,12 +182,12 @@ class Session:
             read,
             input_ids=inputs,
             position_ids=places,
-            attention_mask=self._mask(visible, positions),
+            attention_mask=self.mask(visible, positions),
             past_key_values=self._cache,
             use_cache=True,
         )
 
-    def _mask(self, visible: npt.NDArray[np.bool_], positions: npt.NDArray[np.int64]) -> Any:
+    def mask(self, visible: npt.NDArray[np.bool_], positions: npt.NDArray[np.int64]) -> Any:
         """The additive mask; for models that mix layer types, one for each type."""
         full = self._additive(visible)
         kinds = set(getattr(self.model.config.get_text_config(), "layer_types", None) or ())

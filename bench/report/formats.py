@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from bench.report.tables import Estimate, Line, Table
+    from bench.report.model import Estimate, Line, Table
 
 ARROWS = {True: " ↑", False: " ↓", None: ""}
 SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")

@@ -10,14 +10,15 @@ import json
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import UserError
 from bench.metrics import METRICS
-from bench.records import MetricSummary, ResultRow, Status
+from bench.records import MetricSummary, ResultRow
 from bench.report import formats
+from bench.report.model import Estimate, Line, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,66 +28,6 @@ COLUMNS = ("ece", "brier", "acc", "aucpr", "auroc")
 REASON_LENGTH = 300
 """Characters of a reason or a note that are shown."""
 LEGEND = "macro mean ± std over subjects in percent, best in bold"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A metric of one method, as fractions: mean over subjects, then over seeds."""
-
-    mean: float | None
-    """None where it is undefined in every subject."""
-    std: float | None
-    """Over subjects; mean over seeds."""
-    best: bool = False
-    """No other method's mean is better at the precision shown; never set where there is nothing to compare."""
-    notes: tuple[int, ...] = ()
-    """Numbers of footnotes."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One method of a table."""
-
-    method: str
-    variant: str
-    """Settings in which this line differs from others of the table, e.g. `ccps.steps=10`; usually empty."""
-    status: Status
-    """ok where at least one seed is."""
-    seeds: tuple[int, ...]
-    """Seeds that are ok, whose mean is shown."""
-    runs: int
-    """All seeds, those not ok included."""
-    n: int | None
-    """Questions."""
-    ece_floor: float | None
-    """Macro ECE that these confidences would have if they were perfectly calibrated."""
-    estimates: Mapping[str, Estimate]
-    """By metric; empty where the status isn't ok."""
-    reasons: tuple[int, ...]
-    """Numbers of footnotes that say why it, or one of its seeds, isn't ok."""
-    notes: tuple[int, ...]
-    """Numbers of footnotes on what else a reader should know."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """All methods on one model and task."""
-
-    model: str
-    task: str
-    preset: str
-    facts: tuple[str, ...]
-    """What the caption says, piece by piece."""
-    columns: tuple[str, ...]
-    """Names of metrics."""
-    lines: tuple[Line, ...]
-    footnotes: tuple[str, ...]
-    """Number k is at k - 1."""
-
-    @property
-    def several_seeds(self) -> bool:
-        """Whether any method ran with more than one seed."""
-        return any(line.runs > 1 for line in self.lines)
 
 
 def build(

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from bench.api import (
     BoolArray,
-    Context,
     ContractError,
     Format,
     Needs,
@@ -24,6 +23,7 @@ from bench.api import (
     Signal,
     UserError,
 )
+from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring
 from bench.testing.observing import (
     HELD_OUT,
@@ -176,7 +176,7 @@ def check_reproducible(make: MakeMethod) -> None:
     batch, _ = held_out(make, 50)
     with global_states_kept():
         seed_globally(11)
-        second = make().fit(train_batch(make), Context(seed=7, format=make.format)).predict(batch)
+        second = make().fit(train_batch(make), context(make)).predict(batch)
     first = observed_fit(make).method.predict(batch)
     assert np.array_equal(first, second), f"two fits with the same ctx.seed: {_worst(first, second)}"
 

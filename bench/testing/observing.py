@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.api import Batch, BoolArray, ConfidenceMethod, Context, OutputHead, Ragged, Signal
+from bench.api import Batch, BoolArray, ConfidenceMethod, OutputHead, Ragged, Signal
+from bench.testing.adapters import context
 from bench.testing.check import MakeMethod
 from bench.testing.synthetic import planted
 
@@ -119,7 +120,7 @@ def moved_states(before: Mapping[str, str]) -> tuple[str, ...]:
 def fit(make: MakeMethod, train: Batch) -> ConfidenceMethod:
     """A method fitted on this batch; the global generators are as before."""
     with global_states_kept():
-        return make().fit(train, Context(seed=7, format=make.format))
+        return make().fit(train, context(make))
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,6 @@ def observed_fit(make: MakeMethod) -> Fit:
     with global_states_kept():
         seed_globally(13)  # a method that seeds them itself would otherwise find its own leavings, and seem innocent
         states = global_states()
-        returned = method.fit(train, Context(seed=7, format=make.format))
+        returned = method.fit(train, context(make))
         moved = moved_states(states)
     return Fit(method, returned, train, columns, arguments, moved)

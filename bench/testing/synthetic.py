@@ -3,12 +3,13 @@
 A question has a hidden sureness: +1 where its answer is right and -1 where it is wrong, plus noise. Every signal
 carries it the way a backbone would: a sure answer's token leads the others by more, hidden states lie further along
 one direction, the self-check leans towards yes. The signals agree with each other: the answer's tokens are what the
-output head makes of the hidden states, as far as the noise allows.
+output head makes of the hidden states, as far as the noise allows; the gold answer is the answer itself where that is
+right, and one of the wrong options is where it is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ from bench.api import (
     OutputHead,
     QueryLogits,
     Ragged,
+    SampleAgreement,
     Signal,
     TokenIds,
     Unembedding,
@@ -46,6 +48,16 @@ NOISE = 0.8
 
 
 @dataclass(frozen=True)
+class _Texts:
+    """Tokens that follow the prompts, and the last hidden states that predict them."""
+
+    ids: Ragged
+    """(t_i,) tokens each."""
+    states: npt.NDArray[np.float32]
+    """(sum of t_i, d)"""
+
+
+@dataclass(frozen=True)
 class _Questions:
     """What all signals of a batch are made from."""
 
@@ -54,15 +66,20 @@ class _Questions:
     """(n,)"""
     prompts: Ragged
     """Prompt tokens, of random length."""
-    ids: Ragged
-    """Answer tokens, (t_i,) each."""
-    states: npt.NDArray[np.float32]
-    """(sum of t_i, d): the last hidden states, which predict the answer's tokens."""
+    options: IntArray
+    """(n,) how many letters each question shows."""
+    texts: Mapping[Of, _Texts]
+    """ANSWER, GOLD and WRONG."""
+
+    @property
+    def ids(self) -> Ragged:
+        """Answer tokens, (t_i,) each."""
+        return self.texts[Of.ANSWER].ids
 
     @property
     def first(self) -> npt.NDArray[np.float32]:
         """(n, d): the states at the prompt's end."""
-        return self.states[self.ids.offsets[:-1]]
+        return self.texts[Of.ANSWER].states[self.ids.offsets[:-1]]
 
 
 def planted(
@@ -79,7 +96,11 @@ def planted(
     tokens = rng.integers(0, LETTERS if fmt is Format.CHOICE else MODEL.vocab_size, int(lengths.sum()))
     sizes = rng.integers(8, 20, n)
     prompts = _ragged(rng.integers(0, MODEL.vocab_size, int(sizes.sum())), sizes)
-    questions = _Questions(rng, sure, prompts, _ragged(tokens, lengths), _states(rng, tokens, np.repeat(sure, lengths)))
+    answers = _Texts(_ragged(tokens, lengths), _states(rng, tokens, np.repeat(sure, lengths)))
+    last_shown = answers.ids.values[answers.ids.offsets[:-1]] == LETTERS - 1
+    options = np.where((rng.random(n) < 0.2) & ~last_shown, LETTERS - 1, LETTERS)  # noqa: PLR2004  (every fifth)
+    gold, wrong = (_letters if fmt is Format.CHOICE else _phrases)(rng, answers, options, labels)
+    questions = _Questions(rng, sure, prompts, options, {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong})
     ordered = sorted(set(signals), key=repr)  # a set's order changes from process to process
     return Batch([f"planted/{seed}/{i}" for i in range(n)], {s: _column(s, questions) for s in ordered}, labels)
 
@@ -107,32 +128,61 @@ def _states(rng: np.random.Generator, tokens: IntArray, sure: npt.NDArray[np.flo
     return (length[:, None] * _weight()[tokens] + along + noise).astype(np.float32)  # (sum of t_i, d)
 
 
-def _column(signal: Signal, questions: _Questions) -> Column:
-    match signal:
-        case Hidden():
-            return _hidden(signal, questions)
-        case TokenIds():
-            return _token_ids(signal.of, questions)
-        case ChoiceLogits():
-            return _choice_logits(questions)
-        case QueryLogits():
-            half = 0.75 * questions.sure
-            base = questions.rng.standard_normal(len(half))
-            return np.stack([base - half, base + half], axis=1).astype(np.float32)  # (n, 2): no, yes
-        case Unembedding():
-            import torch
+def _letters(rng: np.random.Generator, answers: _Texts, options: IntArray, labels: BoolArray) -> tuple[_Texts, _Texts]:
+    """The right letter and the wrong ones; the prompt's end predicts each of them."""
+    gold, wrong = [], []
+    for answer, shown, is_right in zip(answers.ids.values, options, labels, strict=True):
+        others = np.setdiff1d(np.arange(shown), answer)
+        gold.append(int(answer if is_right else rng.choice(others)))
+        wrong.append(np.setdiff1d(np.arange(shown), gold[-1]))
+    ids = Ragged.of(wrong)
+    return (
+        _Texts(Ragged(np.asarray(gold), answers.ids.offsets), answers.states),
+        _Texts(Ragged(ids.values, ids.offsets, ids.values), np.repeat(answers.states, ids.lengths, axis=0)),
+    )
 
-            return OutputHead(torch.from_numpy(_weight()))
-        case _:
-            raise NotImplementedError(f"bench.testing.synthetic plants no {signal!r}; add it beside the other signals")
+
+def _phrases(rng: np.random.Generator, answers: _Texts, options: IntArray, labels: BoolArray) -> tuple[_Texts, _Texts]:
+    """The right phrase and the wrong ones, a wrong answer of the model among them; all begin at the prompt's end."""
+    gold, wrong = [], []
+    for i, (shown, is_right) in enumerate(zip(options, labels, strict=True)):
+        rows = slice(*answers.ids.offsets[i : i + 2])
+        answer = answers.ids.values[rows], answers.states[rows]
+        texts = [_unsaid(rng, answer[1][:1]) for _ in range(shown - 1)]
+        texts.insert(0 if is_right else int(rng.integers(1, shown)), answer)
+        gold.append(texts[0])
+        wrong.append([(ids, states, np.full(len(ids), k)) for k, (ids, states) in enumerate(texts[1:], 1)])
+    of_questions = [[np.concatenate(parts) for parts in zip(*texts, strict=True)] for texts in wrong]
+    ids, states, owner = (Ragged.of(parts) for parts in zip(*of_questions, strict=True))
+    return (
+        _Texts(Ragged.of([text for text, _ in gold]), np.concatenate([rows for _, rows in gold])),
+        _Texts(Ragged(ids.values, ids.offsets, owner.values), states.values),
+    )
+
+
+def _unsaid(rng: np.random.Generator, first: npt.NDArray[np.float32]) -> tuple[IntArray, npt.NDArray[np.float32]]:
+    """A phrase that the model did not say: its tokens, and states that predict them poorly."""
+    tokens = rng.integers(0, MODEL.vocab_size, int(rng.integers(1, LONGEST + 1)))
+    return tokens, np.concatenate([first, _states(rng, tokens[1:], np.full(len(tokens) - 1, -1.0))])
+
+
+def _column(signal: Signal, questions: _Questions) -> Column:
+    plant = _PLANTS.get(type(signal))
+    if plant is None:
+        raise NotImplementedError(f"bench.testing.synthetic plants no {signal!r}; add it beside the other signals")
+    return plant(signal, questions)
+
+
+_PREDICTED = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
 
 
 def _hidden(signal: Hidden, questions: _Questions) -> Column:
     last = signal.depth == 1.0
-    if signal.at is At.ANSWER_PREDICTING:
-        lengths = questions.ids.lengths
-        states = questions.states if last else _elsewhere(signal, np.repeat(questions.sure, lengths), questions.rng)
-        return _ragged(states, lengths)
+    if signal.at in _PREDICTED:
+        text = questions.texts[_PREDICTED[signal.at]]
+        sure = np.repeat(questions.sure, text.ids.lengths)
+        states = text.states if last else _elsewhere(signal, sure, questions.rng)
+        return Ragged(states, text.ids.offsets, text.ids.owner)
     if signal.at is At.PROMPT_END and last:
         return questions.first
     return _elsewhere(signal, questions.sure, questions.rng)
@@ -143,10 +193,10 @@ def _elsewhere(signal: Hidden, sure: npt.NDArray[np.float64], rng: np.random.Gen
     return np.asarray(2.0 * sure[:, None] * _direction(repr(signal)) + noise, dtype=np.float32)
 
 
-def _token_ids(of: Of, questions: _Questions) -> Ragged:
-    if of is Of.ANSWER:
-        return questions.ids
-    if of is Of.PROMPT:
+def _token_ids(signal: TokenIds, questions: _Questions) -> Ragged:
+    if signal.of in questions.texts:
+        return questions.texts[signal.of].ids
+    if signal.of is Of.PROMPT:
         return questions.prompts
     query = np.arange(5)
     return Ragged.of(
@@ -154,9 +204,35 @@ def _token_ids(of: Of, questions: _Questions) -> Ragged:
     )
 
 
-def _choice_logits(questions: _Questions) -> npt.NDArray[np.float32]:
+def _choice_logits(_signal: ChoiceLogits, questions: _Questions) -> npt.NDArray[np.float32]:
     logits = np.asarray(questions.first @ _weight()[:LETTERS].T, dtype=np.float32)  # (n, k)
-    chosen = questions.ids.values[questions.ids.offsets[:-1]]
-    fewer = (questions.rng.random(len(logits)) < 0.2) & (chosen != LETTERS - 1)  # noqa: PLR2004  (every fifth)
-    logits[fewer, -1] = -np.inf
+    logits[np.arange(LETTERS) >= questions.options[:, None]] = -np.inf
     return logits
+
+
+def _query_logits(_signal: QueryLogits, questions: _Questions) -> npt.NDArray[np.float32]:
+    """The same odds with and without an adapter: a fresh one changes nothing."""
+    half = 0.75 * questions.sure
+    base = questions.rng.standard_normal(len(half))
+    return np.stack([base - half, base + half], axis=1).astype(np.float32)  # (n, 2): no, yes
+
+
+def _sample_agreement(signal: SampleAgreement, questions: _Questions) -> BoolArray:
+    agree = 1 / (1 + np.exp(-questions.sure))  # (n,)
+    return np.asarray(questions.rng.random((len(agree), signal.n)) < agree[:, None])
+
+
+def _unembedding(_signal: Unembedding, _questions: _Questions) -> OutputHead:
+    import torch
+
+    return OutputHead(torch.from_numpy(_weight()))
+
+
+_PLANTS: Mapping[type[Signal], Callable[[Any, _Questions], Column]] = {
+    Hidden: _hidden,
+    TokenIds: _token_ids,
+    ChoiceLogits: _choice_logits,
+    QueryLogits: _query_logits,
+    SampleAgreement: _sample_agreement,
+    Unembedding: _unembedding,
+}

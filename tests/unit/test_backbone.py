@@ -266,6 +266,27 @@ def test_one_depth_is_one_block(llama: Backbone) -> None:
         llama.block_of(0.1)
 
 
+def test_another_split_with_the_same_exemplars_reads_them_from_the_kept_piece_to_the_same_bits(llama: Backbone) -> None:
+    rng = np.random.default_rng(1)
+    exemplars = [rng.integers(9, VOCABULARY, 100) for _ in range(2)]
+
+    def split() -> list[Item]:
+        tails = rng.integers(9, VOCABULARY, (6, 12))
+        return [Item(np.asarray([*exemplars[i % 2], *tail], dtype=np.int32), 4) for i, tail in enumerate(tails)]
+
+    first, second = split(), split()
+    extractor = Extractor(llama, asking(1, 4096), SIGNALS)
+    llama.session.reset()
+    fresh = extractor.measure(second)
+    llama.session.reset()
+    extractor.measure(first)
+    after = extractor.measure(second)
+    saved = fresh.costs["answers"].forward_tokens - after.costs["answers"].forward_tokens
+    assert saved == 2 * 100
+    for signal in SIGNALS:
+        assert torch.equal(fresh.columns[signal]["values"], after.columns[signal]["values"])
+
+
 # --- options and samples ----------------------------------------------------------------------------------------------
 
 

@@ -120,7 +120,7 @@ def test_the_floor_is_the_number_of_distinct_prefixes(
     reader, reading = read(folder, tmp_path, task, signals)
     query = QueryLogits() in signals
     expected = brute_force(reader, reading, to_answer_end=Hidden(1.0, At.ANSWER_END) in signals, query=query)
-    nothing_else = {"continuations": 0, "samples": 0}
+    nothing_else = {"continuations": 0, "samples": 0, "adapter_predictions": 0}
     assert floor_of([reading], reader) == {**expected, **nothing_else}
     assert floor_of([reading, reading], reader) == {**expected, **nothing_else}  # counted once
     costs = costs_of([reading], reader)

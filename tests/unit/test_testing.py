@@ -416,7 +416,7 @@ class Undocumented(Refusing):
         (Undeclared, "declared_reads", "predict read ChoiceLogits(), which needs does not declare for it"),
         (UndeclaredInFit, "declared_reads", "was read but not declared in needs (declared: QueryLogits())"),
         (DeclaredForPredictOnly, "declared_reads", "QueryLogits() was read but not declared in needs (declared: none)"),
-        (UndeclaredAndSilent, "declared_reads", "fit read Hidden(depth=1.0"),
+        (UndeclaredAndSilent, "declared_reads", "fit read Hidden()"),
         (Peeking, "no_labels_in_predict", "predict read batch.correct"),
         (WritesInPlace, "inputs_not_written", "copy it first"),
         (WritesByForce, "inputs_not_written", "QueryLogits() was written to"),

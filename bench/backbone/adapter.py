@@ -1,0 +1,97 @@
+"""Switching a trained adapter on in a backbone, and off again; the frozen weights are never touched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from bench.api import AdapterRef
+from bench.backbone.hf import Backbone, first_line
+from bench.errors import UserError
+
+WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
+"""As peft names them."""
+BASE = "base_model.json"
+"""Beside them: on which weights the adapter was trained."""
+
+
+def record_base(folder: Path, backbone: Backbone) -> None:
+    """Write down which weights an adapter belongs to."""
+    text = json.dumps({"fingerprint": backbone.fingerprint, "name": backbone.spec.name}, indent=1)
+    (folder / BASE).write_text(text, encoding="utf-8")
+
+
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over an adapter's weights and configuration, and what it was trained on."""
+    digest = hashlib.sha256()
+    for name in (WEIGHTS, SETTINGS, BASE):
+        digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@contextmanager
+def adapted(backbone: Backbone, ref: AdapterRef) -> Iterator[Backbone]:
+    """Within the context, everything that is read from this backbone is read through the adapter, without dropout.
+
+    The backbone has a cache of its own meanwhile, so keys and values of the two kinds of weights never meet; the one of
+    the frozen weights is back afterwards, as it was. Answers are the frozen model's: none is generated in here.
+
+    Raises:
+        UserError: the adapter is incomplete, or belongs to another model.
+    """
+    _check(backbone, ref.folder)
+    frozen_session = backbone.session
+    wrapped = _attach(backbone.model, ref.folder)
+    try:
+        del backbone.session  # a cached property: the next use makes a new one
+        yield backbone
+    finally:
+        wrapped.unload()  # puts the original layers back
+        backbone.session = frozen_session
+
+
+def _attach(model: Any, folder: Path) -> Any:
+    import peft
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
+        try:
+            wrapped = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=False)
+        except (ValueError, TypeError, RuntimeError, KeyError, OSError, SafetensorError) as error:
+            _strip(model)  # its layers are already in when its weights turn out not to fit
+            raise UserError(f"The adapter in {folder.name[:12]} can't be loaded: {first_line(error)}") from error
+    wrapped.eval()
+    return wrapped
+
+
+def _strip(model: Any) -> None:
+    """Put the original layers back."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, BaseTunerLayer):
+                setattr(module, name, child.get_base_layer())
+
+
+def _check(backbone: Backbone, folder: Path) -> None:
+    missing = [name for name in (WEIGHTS, SETTINGS, BASE) if not (folder / name).is_file()]
+    if missing:
+        raise UserError(
+            f"Expected an adapter with {WEIGHTS}, {SETTINGS} and {BASE} in folder {folder.name[:12]!r}; missing:"
+            f" {', '.join(missing)}. Fit the method again."
+        )
+    base = json.loads((folder / BASE).read_text(encoding="utf-8"))
+    if base.get("fingerprint") != backbone.fingerprint:
+        raise UserError(
+            f"The adapter in folder {folder.name[:12]!r} was trained on model {base.get('name')!r}"
+            f" ({str(base.get('fingerprint'))[:12]}), not on {backbone.spec.name!r} ({backbone.fingerprint[:12]}):"
+            " an adapter fits its own weights only. Fit the method on this model."
+        )

@@ -1,0 +1,172 @@
+"""The stored answers and signals of a split -> the `Batch` that a method sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import (
+    Adapter,
+    At,
+    Batch,
+    Hidden,
+    Of,
+    QueryLogits,
+    Ragged,
+    SampleAgreement,
+    Signal,
+    TokenIds,
+    Unembedding,
+)
+from bench.grading import agrees
+from bench.reading import OPTIONS, Ids, Reader, Reading, file_name, held_in
+from bench.records import Format
+from bench.store import Entry
+
+if TYPE_CHECKING:
+    from bench.backbone.extract import Asking
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Makes batches from what a reader has read."""
+
+    reader: Reader
+
+    def batch(
+        self, reading: Reading, signals: frozenset[Signal], *, labels: bool, adapted: Reading | None = None
+    ) -> Batch:
+        """The answered questions of a split with these signals, in the split's order.
+
+        Args:
+            reading: the split.
+            signals: what the method reads.
+            labels: whether `correct` can be read.
+            adapted: the split as it was read through the method's adapter.
+        """
+        asking = self.reader.asking(reading)
+        columns: dict[Signal, Any] = {}
+        for signal in signals:
+            if isinstance(signal, Unembedding):
+                columns[signal] = self.reader.backbone.head
+            elif signal == QueryLogits(Adapter.OWN) and adapted is not None:
+                columns[signal] = self._column(adapted, signal, asking)
+            else:
+                columns[signal] = self._column(reading, signal, asking)
+        joined = Batch([question.id for question in reading.in_shards()], columns)
+        batch = joined.take(reading.order[reading.answered])
+        if not labels:
+            return batch
+        return Batch(batch.ids, {s: batch[s] for s in batch.signals}, reading.correct[reading.answered])
+
+    def _column(self, reading: Reading, signal: Signal, asking: Asking) -> Any:
+        """A signal of all questions, in the order of the shards."""
+        if isinstance(signal, TokenIds):
+            return self._token_ids(reading, signal.of, asking)
+        if isinstance(signal, SampleAgreement):
+            return self._agreement(reading, self._samples(reading, signal, asking))
+        if isinstance(signal, Hidden) and signal.at in OPTIONS and reading.task.format is Format.CHOICE:
+            return self._letter_states(reading, signal, asking)
+        column = self._stored(reading, signal, asking)
+        if isinstance(signal, Hidden) and signal.at is At.WRONG_PREDICTING:
+            return replace(column, owner=self._option_ids(reading, Of.WRONG).owner)
+        return column
+
+    def _stored(self, reading: Reading, signal: Signal, asking: Asking) -> Any:
+        """A signal as the store has it, the shards joined."""
+        name = self.reader.name_of(signal, asking, reading.adapter)
+        parts = [_load_signal(entries, name) for entries in reading.bundles]
+        values = np.concatenate([part["values"] for part in parts])
+        if "offsets" not in parts[0]:
+            return values
+        sizes = np.concatenate([np.diff(part["offsets"]) for part in parts])
+        return Ragged(values, np.concatenate([[0], np.cumsum(sizes)]))
+
+    def _samples(self, reading: Reading, signal: SampleAgreement, asking: Asking) -> Iterator[list[list[int]]]:
+        """The ids of each question's samples."""
+        if asking.max_new_tokens == 1:
+            return self._letter_samples(reading, signal, asking)
+        return _samples_in(self._stored(reading, signal, asking))
+
+    def _letter_states(self, reading: Reading, signal: Hidden, asking: Asking) -> Ragged:
+        """A letter is predicted at the prompt's end, the right one and the wrong ones alike."""
+        states = self._column(reading, Hidden(signal.depth, At.PROMPT_END), asking)
+        ids = self._token_ids(reading, Of.GOLD if signal.at is At.GOLD_PREDICTING else Of.WRONG, asking)
+        return Ragged(np.repeat(states, ids.lengths, axis=0), ids.offsets, ids.owner)
+
+    def _token_ids(self, reading: Reading, of: Of, asking: Asking) -> Ragged:
+        if of in {Of.GOLD, Of.WRONG}:
+            return self._option_ids(reading, of)
+        rows = []
+        for prompt, answer in reading.pairs():
+            whole = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, asking.suffix]}[of]
+            rows.append(np.concatenate(whole).astype(np.int64))
+        return Ragged.of(rows)
+
+    def _option_ids(self, reading: Reading, of: Of) -> Ragged:
+        rows, owners = [], []
+        for question in reading.in_shards():
+            options = list(enumerate(self.reader.options(reading, question)))
+            kept = [(k, ids) for k, ids in options if (k == question.gold) == (of is Of.GOLD)]
+            rows.append(np.concatenate([ids for _, ids in kept]).astype(np.int64))
+            owners.append(np.repeat([k for k, _ in kept], [len(ids) for _, ids in kept]))
+        return replace(Ragged.of(rows), owner=np.concatenate(owners))
+
+    def _letter_samples(self, reading: Reading, signal: SampleAgreement, asking: Asking) -> Iterator[list[list[int]]]:
+        """One-token samples are drawn from the stored state at the prompt's end: no pass over the model."""
+        import torch
+
+        from bench.backbone.sampling import draw, uniforms
+
+        states = self._column(reading, Hidden(1.0, At.PROMPT_END), asking)
+        head = self.reader.backbone.head
+        for question, state in zip(reading.in_shards(), states, strict=True):
+            logits = head.logits(torch.tensor(state[None], device=head.weight.device))
+            numbers = uniforms(self.reader.seed, question.id, signal.n, 1)[:, 0].tolist()
+            tokens = draw(logits, [0] * signal.n, numbers, signal.temperature, signal.top_p)
+            yield [[] if token in self.reader.backbone.stops else [token] for token in tokens]
+
+    def _agreement(self, reading: Reading, samples: Iterator[list[list[int]]]) -> npt.NDArray[np.bool_]:
+        """`(questions, N)` bool: each sample graded against the greedy answer, as an answer is against the gold one."""
+        said: dict[tuple[int, ...], str] = {}
+        answers = dict(zip((q.id for q in reading.questions), reading.answers, strict=True))
+        rows = []
+        for question, ids_of in zip(reading.in_shards(), samples, strict=True):
+            for ids in ids_of:
+                if tuple(ids) not in said:
+                    said[tuple(ids)] = self.reader.backbone.chat.decode(ids)
+            texts = [said[tuple(ids)] for ids in ids_of]
+            answer, fmt = answers[question.id], reading.task.format
+            rows.append([agrees(text, answer, question, fmt, self.reader.protocol) for text in texts])
+        return np.asarray(rows, dtype=np.bool_)
+
+    def sampled(self, reading: Reading) -> Iterator[tuple[Ids, list[Ids]]]:
+        """Each prompt with the ids of its samples; nothing where none had to be read."""
+        asking = self.reader.asking(reading)
+        for signal in reading.signals:
+            if isinstance(signal, SampleAgreement):
+                samples = self._samples(reading, signal, asking)
+                for (prompt, _), ids_of in zip(reading.pairs(), samples, strict=True):
+                    yield prompt, [np.asarray(ids, dtype=np.int32) for ids in ids_of]
+
+
+def _samples_in(samples: Ragged) -> Iterator[list[list[int]]]:
+    """The ids of each question's samples, which are stored one after the other, each closed by -1."""
+    for row in range(len(samples)):
+        closed = np.split(samples[row], np.flatnonzero(samples[row] < 0) + 1)[:-1]
+        yield [sample[:-1].tolist() for sample in closed]
+
+
+def _load_signal(entries: Sequence[Entry], name: str) -> dict[str, npt.NDArray[Any]]:
+    """A stored signal as float32 (hidden states lie on disk in the model's dtype)."""
+    from safetensors.torch import load_file
+
+    for entry in entries:
+        if name in held_in(entry):
+            arrays = load_file(entry.folder / f"{file_name(name)}.safetensors")
+            return {k: (v.float() if v.is_floating_point() else v).numpy() for k, v in arrays.items()}
+    raise KeyError(name)

@@ -1,0 +1,175 @@
+"""One cell of the comparison: everything around its numbers, the numbers, and the reason where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bench import metrics, provenance, results
+from bench.api import BoolArray, ContractError, FloatArray, RunFacts, UserError
+from bench.choose import Chosen
+from bench.config import RunConfig
+from bench.cost import costs_of
+from bench.grading import substring_rule
+from bench.launch.trainer import training_cost
+from bench.reading import Reader, Reading
+from bench.records import Format, LabelsSeen, ResultRow, StageCost
+from bench.sources import FolderSource, HubSource
+
+
+@dataclass(frozen=True)
+class Used:
+    """What the numbers of a cell rest on."""
+
+    test: Reading
+    learned: Reading | None = None
+    """None where the method does not learn."""
+    adapted: Reading | None = None
+    """The test split as it was read through the method's adapter, if it has one."""
+
+    @property
+    def splits(self) -> list[Reading]:
+        """Test and, where there is one, what was learned from."""
+        return [self.test] if self.learned is None else [self.test, self.learned]
+
+    @property
+    def readings(self) -> list[Reading]:
+        """All of them."""
+        return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
+
+    @property
+    def labels_seen(self) -> LabelsSeen:
+        """Labels that `fit` got."""
+        if self.learned is None:
+            return LabelsSeen()
+        seen = int(self.learned.answered.sum())
+        return LabelsSeen(validation=seen) if self.learned.where.split == "validation" else LabelsSeen(train=seen)
+
+
+@dataclass
+class Cells:
+    """Makes the cells of a run."""
+
+    config: RunConfig
+    chosen: Chosen
+    reader: Reader
+    source: FolderSource | HubSource
+    _costs: dict[tuple[int, ...], dict[str, StageCost]] = field(default_factory=dict)
+
+    def facts(self, used: Used) -> RunFacts:
+        """What a method may ask before it decides to be skipped."""
+        seen = used.labels_seen
+        task = used.test.task
+        return RunFacts(self.reader.backbone.facts, task.name, task.format, seen.train + seen.validation)
+
+    def row(self, name: str, used: Used) -> ResultRow:
+        """The cell of a method with everything but its numbers."""
+        test = used.test
+        correct = test.correct
+        return ResultRow(
+            method=name,
+            model=results.model_label(self.config.model),
+            task=test.where.task,
+            preset=self.chosen.preset,
+            seed=self.config.seed,
+            config=self.chosen.config_of(name, test.where.task),
+            protocol=self.chosen.protocol.digest(),
+            task_version=test.task.card.version,
+            deviations=self.chosen.deviations_of(name),
+            train_on=None if used.learned is None else str(used.learned.where),
+            judge=None if test.task.format is Format.CHOICE else "match",
+            labels_seen=used.labels_seen,
+            status="ok",
+            n=len(correct),
+            n_unparsed=sum(not answer.parsed for answer in test.answers),
+            n_empty=int((~test.answered).sum()),
+            n_shots_dropped=sum(shard.dropped for reading in used.splits for shard in reading.shards),
+            llm_accuracy=float(correct.mean()),
+            letter_rule_disagreement=_letter_rule_disagreement(test, self.chosen.protocol.letters),
+            cost=self._cost(used),
+            limit=self.config.limit,
+            notes=tuple(_notes(used.readings)),
+            provenance=provenance.collect(self.reader.backbone.device, self._revisions(used)),
+        )
+
+    def scored(self, row: ResultRow, test: Reading, confidence: FloatArray) -> ResultRow:
+        """The cell with its numbers."""
+        subjects = [question.subject for question in test.questions]
+        scores = metrics.summarise(confidence, test.correct, subjects, self.chosen.protocol)
+        return replace(row, metrics=scores.metrics, n_excluded=scores.n_excluded, per_subject=scores.per_subject)
+
+    def _cost(self, used: Used) -> dict[str, StageCost]:
+        """Counted once for all methods that rest on the same readings."""
+        key = tuple(map(id, used.readings))
+        if key not in self._costs:
+            self._costs[key] = costs_of(used.readings, self.reader)
+        if used.adapted is None or used.adapted.adapter is None:
+            return self._costs[key]
+        return {**self._costs[key], "adapter_training": training_cost(used.adapted.adapter)}
+
+    def _revisions(self, used: Used) -> dict[str, str | None]:
+        revisions: dict[str, str | None] = {results.model_label(self.config.model): self.reader.backbone.fingerprint}
+        for reading in used.splits:
+            card = reading.task.card
+            if card.hub is not None:
+                described = self.source.describe(card, reading.where.split)
+                revisions[f"{card.hub} {reading.where.split}"] = ", ".join(f"{k} {v}" for k, v in described.items())
+        return revisions
+
+
+def _notes(readings: Sequence[Reading]) -> list[str]:
+    """What a reader of the numbers should know of how they were read."""
+    manifests = [entry.manifest for reading in readings for shard in reading.bundles for entry in shard]
+    halvings = sum(int(manifest["halvings"]) for manifest in manifests)
+    notes = [f"{halvings} forward passes did not fit into memory and were halved"] if halvings else []
+    if not all(manifest["packed"] for manifest in manifests):
+        notes.append("this architecture can't share a cache between questions: each was read alone")
+    return notes
+
+
+def checked(name: str, confidence: FloatArray, n: int) -> FloatArray:
+    """The confidences, if they are what the contract says.
+
+    Raises:
+        ContractError: wrong shape, NaN, or values outside [0, 1].
+    """
+    array = np.asarray(confidence, dtype=np.float64)
+    if array.shape != (n,):
+        raise ContractError(f"{name}.predict: expected shape ({n},), got {array.shape}")
+    if np.isnan(array).any():
+        raise ContractError(f"{name}.predict: expected numbers, got NaN in {int(np.isnan(array).sum())} of {n}")
+    outside = (array < 0) | (array > 1)
+    if outside.any():
+        raise ContractError(
+            f"{name}.predict: expected values within [0, 1], got {int(outside.sum())} outside,"
+            f" e.g. {array[outside][0]:.4g}"
+        )
+    return array
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception as the reason of a failed cell: one line."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, UserError | ContractError) else f"{type(error).__name__}: {text}"
+
+
+def records_of(reading: Reading, confidence: FloatArray) -> results.Records:
+    """The cell question by question."""
+    return results.Records(
+        id=[q.id for q in reading.questions],
+        subject=[q.subject for q in reading.questions],
+        correct=reading.correct,
+        confidence=confidence,
+        answer=[answer.text for answer in reading.answers],
+        parsed=np.asarray([answer.parsed for answer in reading.answers], dtype=np.bool_),
+    )
+
+
+def _letter_rule_disagreement(reading: Reading, letters: str) -> float | None:
+    if reading.task.format is not Format.CHOICE:
+        return None
+    pairs = zip(reading.questions, reading.answers, strict=True)
+    by_substring: BoolArray = np.asarray([substring_rule(a.text, letters[q.gold]) for q, a in pairs], dtype=np.bool_)
+    return float((by_substring != reading.correct).mean())

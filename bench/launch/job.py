@@ -1,0 +1,142 @@
+"""What the parent tells the child: one JSON file, and one safetensors file with the examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import ContractError, Ragged
+
+Column = Ragged | npt.NDArray[Any]
+
+CONFIG, EXAMPLES, ADAPTER, CHECKPOINTS = "config.json", "examples.safetensors", "adapter", "checkpoints"
+"""Names in the job's folder."""
+REPORT = "training.json"
+"""Beside the adapter: what training took and where its loss ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What the trainer reads from a method's settings; the loss function may read others."""
+
+    rank: int
+    """Of the LoRA matrices."""
+    alpha: int
+    """LoRA's scale is alpha / rank."""
+    dropout: float
+    """On the adapter's input."""
+    target_modules: str
+    """Last names of the layers to adapt, separated by commas; empty: queries and values, found by the trainer."""
+    steps: int
+    batch_size: int
+    """Of the whole batch, over all processes."""
+    learning_rate: float
+    """At the first step; it follows a half cosine to 0, without warm-up."""
+    weight_decay: float
+    beta1: float
+    beta2: float
+    seed: int
+    deepspeed: bool
+    """ZeRO stage 2; else plain torch does the same training."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, object]) -> Self:
+        """The recipe among a method's settings.
+
+        Raises:
+            ContractError: a setting is missing.
+        """
+        names = [field.name for field in fields(cls)]
+        missing = [name for name in names if name not in settings]
+        if missing:
+            raise ContractError(f"train_adapter: settings lack {', '.join(missing)}")
+        return cls(**{name: settings[name] for name in names})  # type: ignore[arg-type]  # checked by their use
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One adapter to train."""
+
+    model: Mapping[str, Any]
+    """Fields of a `ModelSpec`."""
+    load: Mapping[str, Any]
+    """Fields of `LoadOptions`."""
+    loss: str
+    """`module:function`."""
+    settings: Mapping[str, Any]
+    """The method's; see `Recipe`."""
+    columns: tuple[str, ...]
+    """Names of the examples' columns; the first is a `Ragged` of token ids by which examples are grouped."""
+    targets: tuple[str, ...]
+    """Full names of the layers to adapt."""
+    verdict_ids: tuple[int, int]
+    """Ids of (no, yes)."""
+    packed: bool
+    """Whether sequences can share what they begin with."""
+    token_budget: int
+    """Tokens of one forward pass, roughly."""
+    checkpoint_every: int
+    """Steps."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """What the trainer reads from the settings."""
+        return Recipe.of(self.settings)
+
+    def write(self, folder: Path) -> Path:
+        """Put the configuration into the job's folder; returns its path."""
+        path = folder / CONFIG
+        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        return path
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The job of a configuration file."""
+        given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+        return cls(**(given | lists))
+
+
+def write_examples(folder: Path, examples: Mapping[str, Column]) -> None:
+    """Put the columns into the job's folder."""
+    from safetensors.numpy import save_file
+
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for name, column in examples.items():
+        arrays.update(_arrays(name, column))
+    save_file(arrays, folder / EXAMPLES)
+
+
+def read_examples(folder: Path, columns: tuple[str, ...]) -> dict[str, Column]:
+    """The columns, in order."""
+    from safetensors.numpy import load_file
+
+    arrays = load_file(folder / EXAMPLES)
+    return {
+        name: Ragged(arrays[f"{name}.values"], arrays[f"{name}.offsets"])
+        if f"{name}.offsets" in arrays
+        else arrays[name]
+        for name in columns
+    }
+
+
+def _arrays(name: str, column: Column) -> dict[str, npt.NDArray[Any]]:
+    if isinstance(column, Ragged):
+        return {
+            f"{name}.values": np.ascontiguousarray(column.values),
+            f"{name}.offsets": np.ascontiguousarray(column.offsets),
+        }
+    return {name: np.ascontiguousarray(column)}
+
+
+def take(examples: Mapping[str, Column], rows: npt.NDArray[np.int64]) -> dict[str, Column]:
+    """Some of the examples, in the given order."""
+    return {
+        name: column.take(rows) if isinstance(column, Ragged) else column[rows] for name, column in examples.items()
+    }

@@ -1,0 +1,96 @@
+"""A stand-in for training an adapter: looks at the examples, calls the loss once on a toy model, trains nothing."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import AdapterRef, Context, IntArray, Ragged
+from bench.testing.check import MakeMethod
+from bench.testing.synthetic import MODEL
+
+if TYPE_CHECKING:
+    import torch
+
+WIDTH = 8
+"""Of the toy model's states."""
+
+
+def context(make: MakeMethod) -> Context:
+    """What `fit` gets in the checks."""
+    return Context(seed=7, format=make.format, train_adapter=Recorder())
+
+
+class ToyModel:
+    """An `AdapterModel`: running mean of token embeddings, an output head, and one matrix between as the adapter."""
+
+    verdict_ids = (0, 1)
+
+    def __init__(self) -> None:
+        import torch
+
+        generator = torch.Generator().manual_seed(0)
+        self.embedding = torch.randn(MODEL.vocab_size, WIDTH, generator=generator)
+        self.head = torch.randn(WIDTH, MODEL.vocab_size, generator=generator)
+        self.adapter = torch.zeros(WIDTH, WIDTH, requires_grad=True)
+
+    def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
+        """As `AdapterModel.logits`."""
+        import torch
+
+        rows = [self._states(sequences[i])[-int(k) :] for i, k in enumerate(last)]
+        states = torch.cat(rows)
+        return (states + states @ self.adapter if adapted else states) @ self.head
+
+    def _states(self, ids: npt.NDArray[Any]) -> torch.Tensor:
+        import torch
+
+        embedded = self.embedding[torch.tensor(np.array(ids, dtype=np.int64))]
+        return embedded.cumsum(dim=0) / torch.arange(1, len(ids) + 1)[:, None]
+
+
+@dataclass
+class Recorder:
+    """A `TrainAdapter` that remembers what it was given and returns an empty adapter."""
+
+    examples: dict[str, Ragged | npt.NDArray[Any]] = field(default_factory=dict)
+    loss: float | None = None
+
+    def __call__(
+        self, *, loss: str, examples: Mapping[str, Ragged | npt.NDArray[Any]], settings: Mapping[str, object]
+    ) -> AdapterRef:
+        """As `TrainAdapter`; the loss must be finite and have a gradient.
+
+        Raises:
+            AssertionError: the loss function gives something else.
+        """
+        import torch
+
+        module, _, name = loss.partition(":")
+        toy = ToyModel()
+        value = getattr(importlib.import_module(module), name)(toy, examples, settings)
+        assert value.shape == (), f"{loss}: expected a scalar, got shape {tuple(value.shape)}"
+        assert torch.isfinite(value), f"{loss}: expected a finite value, got {value.item()}"
+        (gradient,) = torch.autograd.grad(value, [toy.adapter])
+        assert torch.isfinite(gradient).all(), f"{loss}: the gradient is not finite"
+        assert gradient.abs().max() > 0, f"{loss}: the adapter has no part in it"
+        self.examples, self.loss = dict(examples), float(value.detach())
+        return AdapterRef(_empty_folder(), "0" * 64)
+
+
+@functools.cache
+def _empty_folder() -> Path:
+    """One for all checks of this process, gone with it."""
+    folder = Path(tempfile.mkdtemp(prefix="confbench-adapter-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -1,0 +1,1 @@
+"""What at least two methods share; not a method itself."""

@@ -1,0 +1,198 @@
+"""LitCab: a linear layer, trained to prefer gold answers over wrong options, corrects the logits of the answer.
+
+Liu et al., 2023, "LitCab: Lightweight Language Model Calibration over Short- and Long-form Responses",
+arXiv:2310.19208; methods.md §2.7. The confidence is the geometric mean of the answer tokens' corrected probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import (
+    At,
+    Batch,
+    BoolArray,
+    ConfidenceMethod,
+    Context,
+    ContractError,
+    FloatArray,
+    Hidden,
+    Needs,
+    Of,
+    Preset,
+    Ragged,
+    RunFacts,
+    TokenIds,
+    Unembedding,
+    UserError,
+    method,
+)
+from methods._shared.probe import check_finite, draw_batches
+from methods.litcab.paper import FIXED, PRESETS
+
+if TYPE_CHECKING:
+    from methods.litcab.networks import Tokens
+
+_GOLD = Hidden(1.0, At.GOLD_PREDICTING)
+_WRONG = Hidden(1.0, At.WRONG_PREDICTING)
+_ANSWER = Hidden(1.0, At.ANSWER_PREDICTING)
+
+
+class _Corpus(NamedTuple):
+    """What is trained on: each question's distinct states and its tokens."""
+
+    states: Ragged
+    """(m_i, d) per question; a letter's state is the prompt's end, the same for all options."""
+    tokens: Ragged
+    """(t_i, 3) per question: row of its states, token id, 1 where the token is of a wrong option."""
+
+
+@method("litcab")
+class LitCab(ConfidenceMethod):
+    """Corrects the model's logits by one linear layer and takes the answer's own probability; needs wrong options.
+
+    Weights, gradient, two moments and the frozen head take 9.5 GB for d = 4,096 and a vocabulary of 128,256 (14 GB for
+    5,120 and 152,064), plus at most half a GB for a chunk of 256 tokens; see `networks.py`.
+    """
+
+    reference: ClassVar[str] = "arXiv:2310.19208"
+    needs: ClassVar[Needs] = Needs(
+        fit=frozenset({_GOLD, TokenIds(Of.GOLD), _WRONG, TokenIds(Of.WRONG), Unembedding()}),
+        predict=frozenset({_ANSWER, TokenIds(Of.ANSWER), Unembedding()}),
+    )
+    presets: ClassVar[Mapping[str, Preset]] = PRESETS
+    expected_failures: ClassVar[Mapping[str, str]] = {
+        "one_class": "learns from gold answers and wrong options, never from which answers were right",
+    }
+
+    def __init__(  # noqa: PLR0913 -- one argument per field of paper.Settings, where each is explained
+        self,
+        *,
+        relu_input: bool = FIXED.relu_input,
+        cap: float = FIXED.cap,
+        penalty: float = FIXED.penalty,
+        negatives: int | None = FIXED.negatives,
+        steps: int = FIXED.steps,
+        batch_size: int = FIXED.batch_size,
+        learning_rate: float = FIXED.learning_rate,
+        weight_decay: float = FIXED.weight_decay,
+    ) -> None:
+        self.relu_input = relu_input
+        self.cap = cap
+        self.penalty = penalty
+        self.negatives = negatives
+        self.steps = steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+
+    def fit(self, train: Batch, ctx: Context) -> LitCab:
+        """Train the layer on gold answers and wrong options; the labels of the model's answers are not read.
+
+        Raises:
+            UserError: fewer questions than a batch, no wrong option at all, or states that are not finite.
+        """
+        import torch
+
+        from methods.litcab.networks import Objective, Optimiser, train_layer
+
+        if len(train) < self.batch_size:
+            raise UserError(
+                f"litcab: expected at least {self.batch_size} training questions, a batch; got {len(train)};"
+                " raise --limit, or lower batch_size with --set"
+            )
+        kept = _drawn_options(train[TokenIds(Of.WRONG)], self.negatives, ctx.rng)
+        corpus = _corpus(train, kept)
+        generator = torch.Generator().manual_seed(ctx.seed)
+        batches = draw_batches(len(train), self.steps, self.batch_size, generator).numpy()
+        layer = train_layer(
+            train[Unembedding()],
+            (_step(corpus, rows) for rows in batches),
+            Objective(self.cap, self.penalty, self.relu_input),
+            Optimiser(self.learning_rate, self.weight_decay),
+        )
+        self.weight_ = layer.weight.cpu().numpy()
+        self.bias_ = layer.bias.cpu().numpy()
+        return self
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Geometric mean of the answer tokens' adjusted probabilities, shape (n,), float64."""
+        import torch
+
+        from methods.litcab.networks import Layer, Tokens, log_probabilities
+
+        if not hasattr(self, "weight_"):
+            raise ContractError("litcab: predict needs a fitted method, and fit was not called; call fit or load first")
+        head, states, ids = batch[Unembedding()], batch[_ANSWER], batch[TokenIds(Of.ANSWER)]
+        check_finite(self.name, states.values)
+        layer = Layer(*(torch.tensor(array, device=head.weight.device) for array in (self.weight_, self.bias_)))
+        tokens = Tokens(states.values, np.arange(len(ids.values)), ids.values)
+        read = log_probabilities(layer, head, tokens, relu_input=self.relu_input)
+        owner = np.repeat(np.arange(len(ids)), ids.lengths)
+        return np.asarray(np.exp(np.bincount(owner, weights=read, minlength=len(ids)) / ids.lengths))
+
+    def n_parameters(self, facts: RunFacts) -> int:
+        """One weight for each of d x V, and V biases."""
+        return facts.model.hidden_size * facts.model.vocab_size + facts.model.vocab_size
+
+
+def _drawn_options(wrong: Ragged, negatives: int | None, rng: np.random.Generator) -> BoolArray:
+    """Mask over the tokens of wrong options that keeps at most this many options of each question."""
+    kept = np.ones(len(wrong.values), dtype=np.bool_)
+    if negatives is None:
+        return kept
+    owner = np.zeros(len(wrong.values), dtype=np.int64) if wrong.owner is None else wrong.owner
+    for start, end in zip(wrong.offsets[:-1], wrong.offsets[1:], strict=True):
+        options = np.unique(owner[start:end])
+        if len(options) > negatives:
+            kept[start:end] = np.isin(owner[start:end], rng.choice(options, negatives, replace=False))
+    return kept
+
+
+def _corpus(train: Batch, kept: BoolArray) -> _Corpus:
+    """Gold and wrong tokens of each question, and the distinct states that predict them."""
+    gold_states, gold, wrong_states, wrong = (
+        train[_GOLD], train[TokenIds(Of.GOLD)], train[_WRONG], train[TokenIds(Of.WRONG)]
+    )  # fmt: skip
+    if not kept.any():
+        raise UserError(
+            f"litcab: expected wrong options to tell gold answers from; none of {len(train)} training questions has"
+            " any; name a task with options with --train-on"
+        )
+    check_finite(LitCab.name, gold_states.values)
+    check_finite(LitCab.name, wrong_states.values)
+    states, tokens = [], []
+    for i in range(len(train)):
+        of_question = kept[wrong.offsets[i] : wrong.offsets[i + 1]]
+        rows = np.concatenate([gold_states[i], wrong_states[i][of_question]])
+        ids = np.concatenate([gold[i], wrong[i][of_question]])
+        first, place = _distinct(rows)
+        states.append(rows[first])
+        tokens.append(np.stack([place, ids, np.arange(len(ids)) >= len(gold[i])], axis=1))
+    return _Corpus(Ragged.of(states), Ragged.of(tokens))
+
+
+def _distinct(rows: npt.NDArray[np.float32]) -> tuple[list[int], list[int]]:
+    """Indices of the first of each group of equal rows, and for each row the number of its group."""
+    groups: dict[bytes, int] = {}
+    first: list[int] = []
+    place = []
+    for i, row in enumerate(rows):
+        group = groups.setdefault(row.tobytes(), len(groups))
+        if group == len(first):
+            first.append(i)
+        place.append(group)
+    return first, place
+
+
+def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Tokens, BoolArray]:
+    """All tokens of these questions, and which are of wrong options."""
+    from methods.litcab.networks import Tokens
+
+    states, tokens = corpus.states.take(rows), corpus.tokens.take(rows)
+    place, ids, wrong = tokens.values.T
+    return Tokens(states.values, place + np.repeat(states.offsets[:-1], tokens.lengths), ids), wrong == 1

@@ -1,0 +1,215 @@
+"""The LitCab layer: adjusted logits Z' = Z + B h + b, their loss and its gradient (methods.md §2.7).
+
+The loss of a step, over all tokens of its questions, with c the mean cross-entropy of right answers' tokens and w that
+of wrong options' tokens:
+
+    c - w + cap + penalty |B|     where w < cap
+    c     + cap + penalty |B|     elsewhere, and where the step has no wrong option
+
+Memory is what limits this method: for d = 4,096 and V = 128,256 the layer has 525 million weights. Weights, gradient
+and the two moments of AdamW take 16 bytes each in float32, the frozen head 2 in half precision: 9.5 GB (14 GB for
+d = 5,120 and V = 152,064). Nothing else of that size is ever made: the gradient is written where it stays, logits exist
+for at most 256 tokens at a time (0.13 GB) and are made anew from the hidden states, and a head in half precision is
+widened slice by slice. The training states stay in the computer's memory; a step's own go to the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from bench.api import IntArray, OutputHead
+
+CHUNK_TOKENS = 256
+"""Hidden states whose logits exist at one time (methods.md §0.13)."""
+_SLICE_ELEMENTS = 1 << 23  # of a half-precision head that are widened at once: 32 MiB in float32
+
+
+class Layer(NamedTuple):
+    """The trained layer, float32, on the device of the head."""
+
+    weight: Tensor
+    """B, (v, d)"""
+    bias: Tensor
+    """b, (v,)"""
+
+    @classmethod
+    def zeros(cls, head: OutputHead) -> Layer:
+        """A layer that changes nothing."""
+        rows, width = head.weight.shape
+        return cls(*(torch.zeros(shape, device=head.weight.device) for shape in ((rows, width), (rows,))))
+
+
+class Tokens(NamedTuple):
+    """Tokens, and the hidden states that predicted them; on the host."""
+
+    states: npt.NDArray[np.float32]
+    """(m, d); options that share their beginning share its states."""
+    state: IntArray
+    """(t,) row of `states` that predicted each token."""
+    ids: IntArray
+    """(t,)"""
+
+
+class Objective(NamedTuple):
+    """The constants of the loss."""
+
+    cap: float
+    penalty: float
+    relu_input: bool
+
+
+class Optimiser(NamedTuple):
+    """The constants of the training."""
+
+    learning_rate: float
+    weight_decay: float
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+class _Chunk(NamedTuple):
+    """At most `CHUNK_TOKENS` states and the tokens that they predicted, on the device."""
+
+    states: Tensor
+    """(m, d)"""
+    rows: Tensor
+    """(t,) state of each token, within the chunk."""
+    ids: Tensor
+    """(t,)"""
+    tokens: IntArray
+    """(t,) which of all tokens these are; on the host."""
+
+
+def _chunks(tokens: Tokens, device: torch.device) -> Iterator[_Chunk]:
+    for start in range(0, len(tokens.states), CHUNK_TOKENS):
+        inside = np.flatnonzero((tokens.state >= start) & (tokens.state < start + CHUNK_TOKENS))
+        yield _Chunk(
+            torch.tensor(tokens.states[start : start + CHUNK_TOKENS], device=device),
+            torch.tensor(tokens.state[inside] - start, device=device),
+            torch.tensor(tokens.ids[inside], dtype=torch.int64, device=device),
+            inside,
+        )
+
+
+def _frozen_logits(head: OutputHead, states: Tensor) -> Tensor:
+    """The model's own logits `(m, v)` float32, without a float32 copy of the whole head."""
+    rows, width = head.weight.shape
+    step = rows if head.weight.dtype == torch.float32 else max(1, _SLICE_ELEMENTS // width)
+    logits = torch.empty(len(states), rows, device=states.device)
+    for start in range(0, rows, step):
+        torch.mm(states, head.weight[start : start + step].float().T, out=logits[:, start : start + step])
+    if head.bias is not None:
+        logits.add_(head.bias.float())
+    logits.mul_(head.scale)
+    return logits if head.softcap is None else logits.div_(head.softcap).tanh_().mul_(head.softcap)
+
+
+def _layer_input(states: Tensor, *, relu_input: bool) -> Tensor:
+    return states.relu() if relu_input else states
+
+
+def _read(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> tuple[Tensor, Tensor]:
+    """Softmax `(m, v)` of the adjusted logits, and each token's log-probability `(t,)`."""
+    logits = _frozen_logits(head, chunk.states)
+    logits.addmm_(_layer_input(chunk.states, relu_input=relu_input), layer.weight.T).add_(layer.bias)
+    top, argmax = logits.max(dim=1, keepdim=True)
+    logits.sub_(top)
+    actual = logits[chunk.rows, chunk.ids]
+    # The largest term is exactly 1 and would swallow the small ones: with it apart, a token of probability 1 - 1e-9
+    # keeps its digits.
+    rest = logits.exp_().scatter_(1, argmax, 0.0).sum(dim=1, keepdim=True)
+    log_probabilities = actual - rest.log1p()[chunk.rows, 0]
+    return logits.scatter_(1, argmax, 1.0).div_(1 + rest), log_probabilities
+
+
+def log_probabilities(layer: Layer, head: OutputHead, tokens: Tokens, *, relu_input: bool) -> npt.NDArray[np.float64]:
+    """Adjusted log-probability of each token, shape `(t,)` float64, at most 0."""
+    out = np.zeros(len(tokens.ids))
+    for chunk in _chunks(tokens, head.weight.device):
+        out[chunk.tokens] = _read(layer, head, chunk, relu_input=relu_input)[1].cpu().numpy()
+    return out
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def write_gradient(
+    layer: Layer, gradient: Layer, head: OutputHead, tokens: Tokens, wrong: npt.NDArray[np.bool_], objective: Objective
+) -> float:
+    """Overwrite the gradient with that of one step's loss, and return the loss.
+
+    By hand, since autograd would hold two more matrices of the layer's size. The softmax's gradient in a token's logits
+    is p - e_t; the norm's in B is B / |B|, and 0 at B = 0.
+
+    Args:
+        layer: the weights; unchanged.
+        gradient: of the layer's shapes.
+        head: the frozen head.
+        tokens: all tokens of the step.
+        wrong: `(t,)` which of them are of wrong options.
+        objective: constants.
+    """
+    norm = torch.linalg.vector_norm(layer.weight)
+    # A hand-written norm / 0 would be NaN; the branch not taken may be.
+    factor = torch.where(norm > 0, objective.penalty / norm, 0.0)
+    torch.mul(layer.weight, factor, out=gradient.weight)
+    gradient.bias.zero_()
+
+    def add(softmax: Tensor, chunk: _Chunk) -> None:
+        _add_gradient(gradient, softmax, chunk, torch.tensor(shares[chunk.tokens], device=softmax.device), objective)
+
+    first, *others = _chunks(tokens, head.weight.device)
+    losses = np.zeros(len(wrong))
+    for chunk in others:
+        losses[chunk.tokens] = -_read(layer, head, chunk, relu_input=objective.relu_input)[1].cpu().numpy()
+    softmax, read = _read(layer, head, first, relu_input=objective.relu_input)
+    losses[first.tokens] = -read.cpu().numpy()
+    loss, shares = _loss(losses, wrong, objective.cap)
+    add(softmax, first)
+    del softmax  # before the next one is made
+    for chunk in others:  # which side of the cap the step is on was not known before all were read
+        add(_read(layer, head, chunk, relu_input=objective.relu_input)[0], chunk)
+    return loss + objective.penalty * float(norm)
+
+
+def _loss(
+    losses: npt.NDArray[np.float64], wrong: npt.NDArray[np.bool_], cap: float
+) -> tuple[float, npt.NDArray[np.float32]]:
+    """The loss without its penalty, and the derivative in each token's cross-entropy, `(t,)`."""
+    n_right, n_wrong = max(1, int((~wrong).sum())), max(1, int(wrong.sum()))
+    right_mean, wrong_mean = losses[~wrong].sum() / n_right, losses[wrong].sum() / n_wrong
+    pushed = bool(wrong.any() and wrong_mean < cap)
+    shares = np.where(wrong, -pushed / n_wrong, 1 / n_right).astype(np.float32)
+    return float(right_mean - pushed * wrong_mean + cap), shares
+
+
+def _add_gradient(gradient: Layer, softmax: Tensor, chunk: _Chunk, shares: Tensor, objective: Objective) -> None:
+    """Add sum over tokens of share * (p - e_t), times the layer's input; uses the softmax `(m, v)` up."""
+    totals = torch.zeros(len(chunk.states), device=shares.device).index_add_(0, chunk.rows, shares)
+    softmax.mul_(totals[:, None]).index_put_((chunk.rows, chunk.ids), -shares, accumulate=True)
+    gradient.weight.addmm_(softmax.T, _layer_input(chunk.states, relu_input=objective.relu_input))
+    gradient.bias.add_(softmax.sum(dim=0))
+
+
+def train_layer(
+    head: OutputHead, steps: Iterable[tuple[Tokens, npt.NDArray[np.bool_]]], objective: Objective, optimiser: Optimiser
+) -> Layer:
+    """Train a layer from zero, one step of AdamW for each (tokens, wrong); what stays is the final step."""
+    layer, gradient = Layer.zeros(head), Layer.zeros(head)
+    adamw = torch.optim.AdamW(
+        list(layer), lr=optimiser.learning_rate, weight_decay=optimiser.weight_decay, betas=(0.9, 0.999), fused=True
+    )
+    for parameter, its_gradient in zip(layer, gradient, strict=True):
+        parameter.grad = its_gradient
+    for tokens, wrong in steps:
+        write_gradient(layer, gradient, head, tokens, wrong, objective)
+        adamw.step()
+    return layer

@@ -1,0 +1,50 @@
+"""The constants of LitCab, each with its source, and the presets made of them; the diff between presets is the code.
+
+Sources: "paper" is arXiv:2505.21772, whose baseline this is; "code" is what the authors of LitCab (arXiv:2310.19208)
+released as github.com/launchnlp/LitCab; methods.md §n is this project's account of both.
+
+REFCODE reproduces loss, input and rates of the code. It does not reproduce its random initial bias, its 20 epochs with
+the best validation step kept, and its scoring without a bias (methods.md §2.7, §6 #60).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything about LitCab that can be set; the names are the arguments of `LitCab`."""
+
+    relu_input: bool = False
+    """Give the layer ReLU(h) instead of h. Paper, baseline appendix: h; code: ReLU(h) (methods.md §2.7, §6 #60)."""
+    cap: float = 3.0
+    """Nats of mean cross-entropy beyond which wrong answers are no longer pushed away. Code (methods.md §2.7)."""
+    penalty: float = 0.01
+    """Factor of the norm of the weights in the loss. Code (methods.md §2.7)."""
+    negatives: int | None = None
+    """Wrong options per question, drawn once; None: all. CHOSEN: all (methods.md §0.8); code: 3 (methods.md §2.7)."""
+    steps: int = 10_000
+    """Paper, Training Details (methods.md §2.0)."""
+    batch_size: int = 32
+    """Questions per step, with all their tokens. Paper, Training Details; code: at least 128 (methods.md §2.7)."""
+    learning_rate: float = 1e-4
+    """Constant. Paper, Training Details; code: 5e-6 (methods.md §2.7)."""
+    weight_decay: float = 0.1
+    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details; code: 0.01 (methods.md §2.7)."""
+
+
+PAPER = Settings()
+REFCODE = replace(PAPER, relu_input=True, negatives=3, batch_size=128, learning_rate=5e-6, weight_decay=0.01)
+FIXED = replace(PAPER)
+DEMO = replace(FIXED, steps=500)  # CHOSEN: a laptop's budget (architecture.md §13)
+
+PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(
+    {
+        name: MappingProxyType(asdict(settings))
+        for name, settings in {"paper": PAPER, "refcode": REFCODE, "fixed": FIXED, "demo": DEMO}.items()
+    }
+)
+"""Preset name -> arguments of `LitCab`."""

@@ -1,0 +1,97 @@
+"""P(IK): a linear probe on the prompt's last hidden state says whether the model will answer correctly.
+
+Kadavath et al., 2022, "Language Models (Mostly) Know What They Know", arXiv:2207.05221; methods.md §2.3. The label is
+whether the one greedy answer was right, where Kadavath et al. took the share of right ones among many samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import ClassVar
+
+from bench.api import (
+    At,
+    Batch,
+    ConfidenceMethod,
+    Context,
+    ContractError,
+    FloatArray,
+    Hidden,
+    Needs,
+    Preset,
+    RunFacts,
+    method,
+)
+from methods._shared.probe import Recipe, n_parameters, predict_probe, train_probe
+
+_STATE = Hidden(1.0, At.PROMPT_END)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The constants; "paper" is arXiv:2505.21772, whose baseline this is."""
+
+    steps: int = 10_000
+    """Paper, Training Details (methods.md §2.0)."""
+    batch_size: int = 32
+    """Paper, Training Details (methods.md §2.0)."""
+    learning_rate: float = 1e-4
+    """Constant. Paper, Training Details (methods.md §2.0); its schedule is unspecified."""
+    weight_decay: float = 0.1
+    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details (methods.md §2.0, §0.8)."""
+    standardise: bool = False
+    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in FIXED (methods.md §0.8)."""
+
+
+PAPER = Settings()
+REFCODE = replace(PAPER)  # the official repository holds no baseline (methods.md, head): the paper's values
+FIXED = replace(PAPER, standardise=True)
+DEMO = replace(FIXED, steps=1_000, learning_rate=1e-3)  # CHOSEN: a laptop's budget (architecture.md §13)
+
+
+@method("pik")
+class PIK(ConfidenceMethod):
+    """A linear probe on the state that is about to answer, before any answer is seen; needs labels."""
+
+    reference: ClassVar[str] = "arXiv:2207.05221"
+    needs: ClassVar[Needs] = Needs(fit=frozenset({_STATE}), predict=frozenset({_STATE}))
+    presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
+        {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
+    )
+
+    def __init__(
+        self,
+        *,
+        steps: int = FIXED.steps,
+        batch_size: int = FIXED.batch_size,
+        learning_rate: float = FIXED.learning_rate,
+        weight_decay: float = FIXED.weight_decay,
+        standardise: bool = FIXED.standardise,
+    ) -> None:
+        self.steps = steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.standardise = standardise
+
+    def fit(self, train: Batch, ctx: Context) -> PIK:
+        """Train the probe on the labels of the greedy answers.
+
+        Raises:
+            UserError: all labels are equal, fewer answers than a batch, or states that are not finite.
+        """
+        recipe = Recipe((), self.steps, self.batch_size, self.learning_rate, self.weight_decay, self.standardise)
+        self.weights_ = train_probe(self.name, train[_STATE], train.correct, recipe, ctx)
+        return self
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Probability that the answer to come is right, shape (n,), float64."""
+        if not hasattr(self, "weights_"):
+            raise ContractError(f"{self.name}: predict needs a fitted method, and fit was not called")
+        return predict_probe(self.name, self.weights_, batch[_STATE])
+
+    def n_parameters(self, facts: RunFacts) -> int:
+        """2 d + 2."""
+        return n_parameters(facts.model.hidden_size, ())

@@ -1,0 +1,137 @@
+"""SAPLMA: a small MLP on the hidden state after the answer's last token says whether the answer is right.
+
+Azaria and Mitchell, 2023, "The Internal State of an LLM Knows When It's Lying", arXiv:2304.13734; methods.md §2.4.
+Three registrations read three depths: the final state (F), the middle (M) and the upper middle (UM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import ClassVar, Literal
+
+from bench.api import (
+    At,
+    Batch,
+    ConfidenceMethod,
+    Context,
+    ContractError,
+    FloatArray,
+    Hidden,
+    Needs,
+    Preset,
+    RunFacts,
+    method,
+)
+from methods._shared.probe import Recipe, n_parameters, predict_probe, train_probe
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The constants; "paper" is arXiv:2505.21772, whose baseline this is, "Kapoor" the code of arXiv:2406.08391."""
+
+    hidden_layers: tuple[int, ...] = (256, 128, 64)
+    """ReLU after each. Paper, baseline appendix (methods.md §2.4); biases everywhere (methods.md §6 #49)."""
+    steps: int = 10_000
+    """Paper, Training Details (methods.md §2.0)."""
+    batch_size: int = 32
+    """Paper, Training Details (methods.md §2.0)."""
+    learning_rate: float = 1e-4
+    """Paper, Training Details; Kapoor: the same (methods.md §2.0, §2.4)."""
+    weight_decay: float = 0.1
+    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details; Kapoor: 0 (methods.md §6 #51)."""
+    standardise: bool = False
+    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in FIXED (methods.md §0.8)."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Paper: unspecified (methods.md §2.0); Kapoor: cosine (methods.md §2.4)."""
+    initialisation: Literal["uniform", "xavier"] = "uniform"
+    """CHOSEN: torch's default, as the paper names none; Kapoor: Xavier's normal (methods.md §2.4)."""
+
+
+PAPER = Settings()
+# The official repository holds no baseline; Kapoor et al.'s probe is the nearest code (methods.md §2.4).
+REFCODE = replace(PAPER, weight_decay=0.0, schedule="cosine", initialisation="xavier")
+FIXED = replace(PAPER, standardise=True)
+DEMO = replace(FIXED, steps=1_000, learning_rate=1e-3)  # CHOSEN: a laptop's budget (architecture.md §13)
+
+
+class Saplma(ConfidenceMethod):
+    """An MLP on one hidden state of the answer; what it reads is the one signal in `needs`."""
+
+    reference: ClassVar[str] = "arXiv:2304.13734"
+    presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
+        {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
+    )
+
+    def __init__(  # noqa: PLR0913 -- one argument per field of Settings, where each is explained
+        self,
+        *,
+        hidden_layers: tuple[int, ...] = FIXED.hidden_layers,
+        steps: int = FIXED.steps,
+        batch_size: int = FIXED.batch_size,
+        learning_rate: float = FIXED.learning_rate,
+        weight_decay: float = FIXED.weight_decay,
+        standardise: bool = FIXED.standardise,
+        schedule: Literal["constant", "cosine"] = FIXED.schedule,
+        initialisation: Literal["uniform", "xavier"] = FIXED.initialisation,
+    ) -> None:
+        self.hidden_layers = hidden_layers
+        self.steps = steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.standardise = standardise
+        self.schedule: Literal["constant", "cosine"] = schedule
+        self.initialisation: Literal["uniform", "xavier"] = initialisation
+
+    def fit(self, train: Batch, ctx: Context) -> Saplma:
+        """Train the MLP on the labels.
+
+        Raises:
+            UserError: all labels are equal, fewer answers than a batch, or states that are not finite.
+        """
+        recipe = Recipe(**self.params())  # type: ignore[arg-type]  # the fields have the arguments' names
+        self.weights_ = train_probe(self.name, self._states(train), train.correct, recipe, ctx)
+        return self
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Probability that the answer is right, shape (n,), float64."""
+        if not hasattr(self, "weights_"):
+            raise ContractError(f"{self.name}: predict needs a fitted method, and fit was not called")
+        return predict_probe(self.name, self.weights_, self._states(batch))
+
+    def n_parameters(self, facts: RunFacts) -> int:
+        """256 d + 41,538 with the paper's layers."""
+        return n_parameters(facts.model.hidden_size, self.hidden_layers)
+
+    def _states(self, batch: Batch) -> FloatArray:
+        (signal,) = self.needs.predict
+        states: FloatArray = batch[signal]  # (n, d)
+        return states
+
+
+def _reading(depth: float) -> Needs:
+    signals = frozenset({Hidden(depth, At.ANSWER_END)})
+    return Needs(fit=signals, predict=signals)
+
+
+@method("saplma-f")
+class SaplmaF(Saplma):
+    """An MLP on the final hidden state of the answer's last token; needs labels."""
+
+    needs: ClassVar[Needs] = _reading(1.0)
+
+
+@method("saplma-m")
+class SaplmaM(Saplma):
+    """An MLP on the middle hidden state of the answer's last token; needs labels."""
+
+    needs: ClassVar[Needs] = _reading(0.5)
+
+
+@method("saplma-um")
+class SaplmaUM(Saplma):
+    """An MLP on the upper-middle hidden state of the answer's last token; needs labels."""
+
+    needs: ClassVar[Needs] = _reading(0.75)

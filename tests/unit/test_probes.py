@@ -1,0 +1,262 @@
+"""P(IK), SAPLMA and the probe they share, against scikit-learn, torch's own modules, and arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from bench.api import (
+    At,
+    Batch,
+    ConfidenceMethod,
+    Context,
+    ContractError,
+    Format,
+    Hidden,
+    ModelFacts,
+    RunFacts,
+    UserError,
+)
+from bench.testing import planted
+from methods import pik, saplma
+from methods._shared.probe import Recipe, Weights, draw_batches, predict_probe, train_probe
+from methods.pik import PIK
+from methods.saplma import SaplmaF, SaplmaM, SaplmaUM
+
+PROBES: list[type[ConfidenceMethod]] = [PIK, SaplmaF, SaplmaM, SaplmaUM]
+RECIPE = Recipe((), steps=300, batch_size=32, learning_rate=1e-2, weight_decay=0.1, standardise=True)
+
+
+def rows(n: int = 60, d: int = 7, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Hidden states with very different scales, and labels that depend on two of them."""
+    rng = np.random.default_rng(seed)
+    states = rng.normal(size=(n, d))
+    correct = states[:, 0] + states[:, 1] + 0.5 * rng.normal(size=n) > 0
+    return (states * 10.0 ** np.arange(-1, d - 1) + 5).astype(np.float32), correct
+
+
+def train(states: np.ndarray, correct: np.ndarray, recipe: Recipe, seed: int = 3) -> Weights:
+    return train_probe("probe", states, correct, recipe, Context(seed=seed))
+
+
+# --- the shared probe -------------------------------------------------------------------------------------------------
+
+
+def reference(weights: Weights, recipe: Recipe, states: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Confidences after full-batch training of torch's own modules from these weights, in float64."""
+    inputs = StandardScaler().fit_transform(states.astype(np.float64)) if recipe.standardise else states
+    x, y = torch.tensor(inputs, dtype=torch.float64), torch.tensor(correct, dtype=torch.int64)
+    modules: list[nn.Module] = []
+    for i in range(len(recipe.hidden_layers) + 1):
+        weight, bias = (torch.tensor(weights[f"{i}.{part}"]).double() for part in ("weight", "bias"))
+        linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
+        linear.load_state_dict({"weight": weight, "bias": bias})
+        modules += [linear, nn.ReLU()]
+    network = nn.Sequential(*modules[:-1])
+    adamw = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    horizon = recipe.steps if recipe.schedule == "cosine" else 10**12
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adamw, T_max=horizon)
+    for _ in range(recipe.steps):
+        adamw.zero_grad()
+        nn.functional.cross_entropy(network(x), y).backward()  # type: ignore[no-untyped-call]
+        adamw.step()
+        schedule.step()
+    return np.asarray(network(x).softmax(dim=1)[:, 1].detach())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"hidden_layers": (6, 5)},
+        {"hidden_layers": (6, 5), "initialisation": "xavier", "schedule": "cosine", "weight_decay": 0.0},
+        {"hidden_layers": (4,), "standardise": False, "learning_rate": 1e-3},
+    ],
+)
+def test_training_is_that_of_torchs_own_modules(changes: dict[str, Any]) -> None:
+    states, correct = rows()
+    if not changes.get("standardise", True):
+        states = states[:, :4]  # of moderate size
+    recipe = RECIPE._replace(steps=20, batch_size=len(states), **changes)  # batches of all rows: their order is nothing
+    initial = train(states, correct, recipe._replace(steps=0))
+    expected = reference(initial, recipe, states, correct)
+    assert predict_probe("probe", train(states, correct, recipe), states) == pytest.approx(expected, abs=1e-4)
+
+
+def test_inputs_are_scaled_by_the_training_rows() -> None:
+    states, correct = rows()
+    states[:, 2] = np.sqrt(np.float32(32))  # constant, though its computed deviation need not be 0
+    weights, theirs = train(states, correct, RECIPE), StandardScaler().fit(states.astype(np.float64))
+    assert weights["mean"] == pytest.approx(theirs.mean_, rel=1e-6)
+    assert weights["scale"] == pytest.approx(theirs.scale_, rel=1e-6)
+    assert weights["scale"][2] == 1
+    plain = train(states, correct, RECIPE._replace(standardise=False))
+    assert (plain["mean"] == 0).all()
+    assert (plain["scale"] == 1).all()
+
+
+def test_scales_of_many_columns_are_those_of_each() -> None:
+    wide = np.random.default_rng(0).normal(size=(40, 1100)).astype(np.float32)
+    weights = train(wide, np.arange(40) % 2 == 0, RECIPE._replace(steps=0))
+    assert weights["scale"] == pytest.approx(wide.astype(np.float64).std(axis=0), rel=1e-6)
+
+
+@pytest.mark.parametrize(("initialisation", "bound"), [("uniform", 1 / 20), ("xavier", np.inf)])
+def test_initial_weights(initialisation: Any, bound: float) -> None:
+    states = np.random.default_rng(0).normal(size=(32, 400)).astype(np.float32)
+    recipe = RECIPE._replace(hidden_layers=(200,), steps=0, initialisation=initialisation)
+    weight = train(states, np.arange(32) < 9, recipe)["0.weight"]
+    deviation = 1 / 20 / np.sqrt(3) if initialisation == "uniform" else np.sqrt(2 / 600)
+    assert np.abs(weight).max() <= bound
+    assert weight.std() == pytest.approx(deviation, rel=0.02)
+
+
+def test_batches_visit_every_row_once_before_any_twice() -> None:
+    drawn = draw_batches(10, 5, 4, torch.Generator().manual_seed(0))
+    assert drawn.shape == (5, 4)
+    assert drawn.flatten().bincount(minlength=10).tolist() == [2] * 10
+    assert sorted(drawn.flatten()[:10].tolist()) == list(range(10))
+
+
+def test_the_seed_decides() -> None:
+    states, correct = rows()
+    first, again, other = (train(states, correct, RECIPE, seed)["0.weight"] for seed in (3, 3, 4))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_extreme_confidences_keep_their_order() -> None:
+    weights = {"mean": np.zeros(1), "scale": np.ones(1), "0.weight": np.array([[0.0], [1.0]]), "0.bias": np.zeros(2)}
+    odds = np.array([[-900.0], [-700.0], [-60.0], [-50.0], [0.0], [30.0], [900.0]], dtype=np.float32)
+    values = predict_probe("probe", {k: v.astype(np.float32) for k, v in weights.items()}, odds)
+    assert values[1:4] == pytest.approx(np.exp([-700.0, -60.0, -50.0]), rel=1e-9, abs=0)
+    assert (np.diff(values) >= 0).all()
+    assert (values[[0, 4, 6]] == [0, 0.5, 1]).all()
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_one_class_is_a_clear_error(*, right: bool) -> None:
+    states, _ = rows()
+    message = f"probe: expected right and wrong.*all 60 training answers are {'right' if right else 'wrong'}.*--limit"
+    with pytest.raises(UserError, match=message):
+        train(states, np.full(60, right), RECIPE)
+
+
+@pytest.mark.parametrize("n", [0, 31])
+def test_fewer_rows_than_a_batch_are_a_clear_error(n: int) -> None:
+    states, correct = rows()
+    with pytest.raises(UserError, match=f"at least 32 training answers, a batch; got {n}; raise --limit"):
+        train(states[:n], correct[:n], RECIPE)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_overflown_states_are_a_clear_error(value: float) -> None:
+    states, correct = rows()
+    weights = train(states, correct, RECIPE)
+    states[4, 1] = value
+    with pytest.raises(UserError, match=r"1 of 60 hold infinity or NaN.*--dtype"):
+        train(states, correct, RECIPE)
+    with pytest.raises(UserError, match=r"1 of 60 hold infinity or NaN.*--dtype"):
+        predict_probe("probe", weights, states)
+
+
+# --- the methods ------------------------------------------------------------------------------------------------------
+
+
+def halves(cls: type[ConfidenceMethod], n: int = 400) -> tuple[Batch, Batch]:
+    train_rows, test = (planted(cls.needs.predict, n, seed=seed) for seed in (1, 2))
+    return train_rows, test
+
+
+def unlabelled(batch: Batch) -> Batch:
+    return Batch(batch.ids, {signal: batch[signal] for signal in batch.signals})
+
+
+def test_pik_ranks_as_logistic_regression() -> None:
+    learn, test = halves(PIK)
+    state = Hidden(1.0, At.PROMPT_END)
+    scaler = StandardScaler().fit(learn[state])
+    theirs = LogisticRegression().fit(scaler.transform(learn[state]), learn.correct)
+    expected = theirs.predict_proba(scaler.transform(test[state]))[:, 1]
+    values = PIK(steps=2000, learning_rate=3e-3).fit(learn, Context(seed=1)).predict(unlabelled(test))
+    assert spearmanr(values, expected).statistic > 0.99
+    assert roc_auc_score(test.correct, values) == pytest.approx(roc_auc_score(test.correct, expected), abs=0.01)
+    assert np.abs(values - expected).max() < 0.1
+
+
+@pytest.mark.parametrize("cls", PROBES)
+@pytest.mark.parametrize("preset", ["paper", "refcode", "fixed", "demo"])
+def test_every_preset_learns_the_planted_truth(cls: type[ConfidenceMethod], preset: str) -> None:
+    learn, test = halves(cls)
+    quick = {"steps": 300, "learning_rate": 1e-2}
+    fitted = cls(**{**cls.presets[preset], **quick}).fit(learn, Context(seed=1))
+    assert roc_auc_score(test.correct, fitted.predict(unlabelled(test))) > 0.8
+
+
+@pytest.mark.parametrize("cls", PROBES)
+def test_presets_are_plain_and_fixed_is_the_default(cls: type[ConfidenceMethod]) -> None:
+    plain = {name: dict(preset) for name, preset in cls.presets.items()}
+    assert set(plain) == {"paper", "refcode", "fixed", "demo"}
+    assert json.dumps(plain)  # nothing in it that JSON does not know
+    assert cls().params() == plain["fixed"]
+    assert {k: v for k, v in plain["demo"].items() if plain["fixed"][k] != v} == {"steps": 1000, "learning_rate": 1e-3}
+    assert {k: v for k, v in plain["fixed"].items() if plain["paper"][k] != v} == {"standardise": True}
+    assert (plain["paper"]["steps"], plain["paper"]["batch_size"], plain["paper"]["weight_decay"]) == (10_000, 32, 0.1)
+
+
+@pytest.mark.parametrize("module", [pik, saplma])
+def test_every_constant_has_its_source_beneath(module: Any) -> None:
+    source = inspect.getsource(module.Settings)
+    for field in dataclasses.fields(module.Settings):
+        beneath = source.split(f"    {field.name}: ")[1].split('"""')[1]
+        assert any(word in beneath for word in ("Paper", "CHOSEN")), field.name
+
+
+@pytest.mark.parametrize(("d", "linear", "mlp"), [(4096, 8_194, 1_090_114), (5120, 10_242, 1_352_258)])
+def test_sizes_are_those_of_the_formulas(d: int, linear: int, mlp: int) -> None:
+    facts = RunFacts(ModelFacts("m", d, 128_256, 32), "t", Format.CHOICE, 100)
+    assert PIK().n_parameters(facts) == linear
+    for cls in (SaplmaF, SaplmaM, SaplmaUM):
+        assert cls().n_parameters(facts) == mlp == 256 * d + 41_538
+
+
+@pytest.mark.parametrize("cls", PROBES)
+def test_size_is_that_of_the_trained_arrays(cls: type[ConfidenceMethod]) -> None:
+    learn, _ = halves(cls, 50)
+    weights = cls(steps=1).fit(learn, Context(seed=1)).fitted()["weights_"]  # type: ignore[call-arg]
+    trained = sum(array.size for name, array in weights.items() if name not in {"mean", "scale"})
+    d = weights["mean"].size
+    assert trained == cls().n_parameters(RunFacts(ModelFacts("m", d, 64, 4), "t", Format.CHOICE, 50))
+
+
+def test_each_probe_reads_one_place_and_no_other() -> None:
+    read = {cls.name: cls.needs.predict for cls in PROBES}
+    assert read == {
+        "pik": {Hidden(1.0, At.PROMPT_END)},
+        "saplma-f": {Hidden(1.0, At.ANSWER_END)},
+        "saplma-m": {Hidden(0.5, At.ANSWER_END)},
+        "saplma-um": {Hidden(0.75, At.ANSWER_END)},
+    }
+    assert all(cls.needs.fit == cls.needs.predict for cls in PROBES)
+
+
+@pytest.mark.parametrize("cls", PROBES)
+def test_predict_before_fit_is_a_clear_error(cls: type[ConfidenceMethod]) -> None:
+    with pytest.raises(ContractError, match=f"{cls.name}: predict needs a fitted method"):
+        cls().predict(halves(cls, 3)[1])
+
+
+def test_zero_answers_in_predict_give_zero_values() -> None:
+    learn, test = halves(PIK, 40)
+    assert PIK(steps=1).fit(learn, Context(seed=1)).predict(unlabelled(test).take([])).shape == (0,)
