@@ -33,7 +33,7 @@ contracts: install
 	$(BIN)/lint-imports
 
 tests: install
-	$(BIN)/python -m pytest -m 'not slow and not gpu and not network'
+	$(BIN)/python -m pytest -m 'not slow and not gpu and not network and not readme'
 
 slow: install  ## the tests that take longer than ten seconds each
 	$(BIN)/python -m pytest -m slow
@@ -41,7 +41,8 @@ slow: install  ## the tests that take longer than ten seconds each
 check-readme: install  ## every command of the README, whole
 	$(BIN)/python -m pytest -m readme
 
-tiny: install  ## train the embedded model from nothing, about two hours on two cores
+tiny: install  ## train the embedded model from nothing, about half an hour on two cores
+	mkdir -p build
 	$(BIN)/python -m tasks.atlas --corpus build/atlas.jsonl
 	$(BIN)/python -m bench.backbone.tiny.train build/atlas.jsonl
 

@@ -192,7 +192,7 @@ def table(
     from bench.report import tables
     from bench.results import read_all
 
-    built = tables.build(read_all(results), preset=preset, partial=partial, deviations=deviations)
+    built = tables.build(read_all(results, partial=partial), preset=preset, partial=partial, deviations=deviations)
     if format_ is TableFormat.TERMINAL:
         tables.print_terminal(built, _console())
     else:

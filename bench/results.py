@@ -228,8 +228,12 @@ def read(path: Path) -> ResultRow:
     return row
 
 
-def read_all(folder: Path) -> list[ResultRow]:
-    """All rows below a results folder, in the order of their paths; partial ones only if `folder` is `partial/`.
+def read_all(folder: Path, *, partial: bool = False) -> list[ResultRow]:
+    """All rows below a results folder, in the order of their paths.
+
+    Args:
+        folder: of results.
+        partial: also the rows of runs with `--limit`.
 
     Raises:
         UserError: there is no such folder, or a file in it is not as it must be.
@@ -238,7 +242,9 @@ def read_all(folder: Path) -> list[ResultRow]:
         raise UserError(f"results folder {str(folder)!r} does not exist; run something first: bench run --method all")
     files = sorted(folder.glob("*/*/*.json"))
     models = {file: file.relative_to(folder).parts[0] for file in files}
-    return [read(file) for file, model in models.items() if model not in RESERVED and not model.startswith(".")]
+    whole = [read(file) for file, model in models.items() if model not in RESERVED and not model.startswith(".")]
+    limited = folder / PARTIAL
+    return [*whole, *read_all(limited)] if partial and limited.is_dir() else whole
 
 
 def read_records(path: Path) -> Records:
