@@ -22,9 +22,9 @@ BASE = "base_model.json"
 """Beside them: on which weights the adapter was trained."""
 
 
-def record_base(folder: Path, backbone: Backbone) -> None:
-    """Write down which weights an adapter belongs to."""
-    text = json.dumps({"fingerprint": backbone.fingerprint, "name": backbone.spec.name}, indent=1)
+def record_base(folder: Path, weights: str, name: str) -> None:
+    """Write down which weights an adapter belongs to: a backbone's fingerprint, and its name for messages."""
+    text = json.dumps({"fingerprint": weights, "name": name}, indent=1)
     (folder / BASE).write_text(text, encoding="utf-8")
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from bench.errors import UserError
 from bench.launch.training import main
 
-main(Path(sys.argv[1]))
+try:
+    main(Path(sys.argv[1]))
+except UserError as error:
+    sys.exit(f"error: {error}")  # its sentence is enough

@@ -65,6 +65,8 @@ class Job:
 
     model: Mapping[str, Any]
     """Fields of a `ModelSpec`."""
+    weights: str
+    """The backbone's fingerprint."""
     load: Mapping[str, Any]
     """Fields of `LoadOptions`."""
     loss: str

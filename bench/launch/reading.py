@@ -50,6 +50,28 @@ class Branches:
         """Where the tokens of each sequence stand."""
 
 
+def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
+    """Which distinct sequences share a forward pass: neighbours in the prefix tree, up to `budget` tokens.
+
+    Without a cache to come back to, a pass reads the beginnings of its sequences itself, so that few large passes cost
+    the fewest tokens. A single piece of the tree may be larger than the budget by what it begins with.
+    """
+    groups: list[list[int]] = []
+    tree = PrefixTree()
+    for pack in plan_packs(sequences, budget):
+        rows = [int(row) for row in pack.rows]
+        for row in rows:
+            tree.add(sequences[row])
+        if groups and tree.nodes <= budget:
+            groups[-1] += rows
+            continue
+        groups.append(rows)
+        tree = PrefixTree()
+        for row in rows:
+            tree.add(sequences[row])
+    return groups
+
+
 class Questioner:
     """An `AdapterModel` without a model: gives zeros, and notes what a loss asks of the frozen weights."""
 
@@ -105,8 +127,8 @@ class ReadableModel:
         for row, end in asked:
             ends[row] = max(end, ends.get(row, 0))
         rows = [np.frombuffer(row, dtype=np.int32).copy() for row in ends]
-        for pack in plan_packs(rows, self.job.token_budget):
-            self._remember([rows[i] for i in pack.rows], [ends[rows[i].tobytes()] for i in pack.rows])
+        for group in together(rows, self.job.token_budget):
+            self._remember([rows[i] for i in group], [ends[rows[i].tobytes()] for i in group])
 
     def _remember(self, rows: list[Ids], ends: list[int]) -> None:
         with torch.no_grad(), self.wrapped.disable_adapter():

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -41,6 +42,8 @@ VERSION = 1
 """Part of every key; raised when the same job would end in another adapter."""
 LOG_LINES = 30
 """Of a failed child's log, in the error."""
+RANK = re.compile(r"^\[rank\d+\]: ")
+"""What torch puts before each line of a traceback."""
 KIND = "adapters"
 """The part of the store."""
 STOP_SECONDS = 10.0
@@ -60,7 +63,7 @@ class AdapterTrainer:
     processes: int | None = None
     """None: one for each GPU of a run on `cuda`, else one."""
     token_budget: int = 2048
-    """Tokens of one forward pass of training, beyond what its sequences begin with in common."""
+    """Tokens of one forward pass of training, roughly."""
     checkpoint_every: int = 50
     """Steps."""
     progress: Progress = field(default_factory=Silent)
@@ -100,6 +103,7 @@ class AdapterTrainer:
         options = self.backbone.options
         return Job(
             model=asdict(self.backbone.spec) | {"source": _absolute(self.backbone.spec)},
+            weights=self.backbone.fingerprint,
             load={
                 "device": self.backbone.device,
                 "dtype": self._dtype(),
@@ -118,7 +122,7 @@ class AdapterTrainer:
     def _fields(self, job: Job, examples: Mapping[str, Ragged | npt.NDArray[Any]]) -> dict[str, Any]:
         """What the adapter depends on."""
         return {
-            "weights": self.backbone.fingerprint,
+            "weights": job.weights,
             "dtype": job.load["dtype"],
             "device": self.backbone.device.partition(":")[0],
             "attention": self.backbone.attention,
@@ -198,18 +202,18 @@ class AdapterTrainer:
             for line in child.stdout or ():
                 log.write(line)
                 step = _step_of(line)
-                if step is None:
-                    last.append(line.rstrip())
-                else:
+                if step is not None:
                     advance(step - done)
                     done = step
+                elif line.strip():
+                    last.append(RANK.sub("", line.rstrip()))
             code = child.wait()
         if code or not (config.parent / ADAPTER / REPORT).is_file():
-            way = f"\n{self._way_out}" if recipe.deepspeed else ""
+            way = f"\n{self._way_out}." if recipe.deepspeed else ""
+            reason = last[-1] if last else "it said nothing"
             raise UserError(
-                f"Training the adapter of {self.method} failed (exit code {code}). The end of its log:\n"
-                + "\n".join(last)
-                + way
+                f"Training the adapter of {self.method} failed (exit code {code}): {reason}{way}\n"
+                f"The end of its log:\n" + "\n".join(last)
             )
 
     def _command(self, config: Path) -> list[str]:

@@ -20,11 +20,10 @@ import torch
 from bench.api import AdapterModel, Ragged
 from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base
 from bench.backbone.hf import Backbone, LoadOptions
-from bench.backbone.prefix import plan_packs
 from bench.errors import UserError
 from bench.launch.job import ADAPTER, CHECKPOINTS, REPORT, Column, Job, Recipe, read_examples, take
 from bench.launch.optimisers import DeepSpeedOptimiser, Optimiser, Processes, TorchOptimiser
-from bench.launch.reading import Fed, Questioner, ReadableModel
+from bench.launch.reading import Fed, Questioner, ReadableModel, together
 from bench.models import ModelSpec
 
 Loss = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
@@ -143,8 +142,8 @@ class _Training:
             return
         distinct = list(members.values())
         sequences = [column[same[0]].astype(np.int32) for same in distinct]
-        for pack in plan_packs(sequences, self.job.token_budget):
-            yield np.asarray([row for i in sorted(pack.rows) for row in distinct[i]])
+        for group in together(sequences, self.job.token_budget):
+            yield np.asarray([row for i in group for row in distinct[i]])
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -192,7 +191,7 @@ class _Training:
         config.base_model_name_or_path = self.job.model["name"]  # a folder of this machine otherwise
         config.inference_mode = True
         config.save_pretrained(str(folder))
-        record_base(folder, self.backbone)
+        record_base(folder, self.job.weights, self.job.model["name"])
         report = {
             "steps": self.recipe.steps,
             "loss": self.last_loss,

@@ -30,6 +30,7 @@ from bench.backbone.projections import of_config
 from bench.errors import UserError
 from bench.launch import training
 from bench.launch.job import ADAPTER, CONFIG, REPORT, Job, Recipe, read_examples, write_examples
+from bench.launch.reading import together
 from bench.launch.trainer import AdapterTrainer, training_cost, training_report
 from bench.models import ModelSpec
 from bench.store import Store
@@ -308,11 +309,11 @@ def test_a_crash_of_the_child_is_an_error_with_the_end_of_its_log(
     plugin.write_text("def bad(*_):\n    print('before')\n    raise RuntimeError('the moon is in the wrong house')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(UserError, match="failed \\(exit code 1\\)") as caught:
+    with pytest.raises(UserError, match=r"failed \(exit code 1\): RuntimeError: the moon") as caught:
         trainer(backbone, tmp_path / "cache")(loss="moon_losses:bad", examples=examples(), settings=SETTINGS)
     message = str(caught.value)
     assert "the moon is in the wrong house" in message
-    assert len(message.splitlines()) <= 32
+    assert len(message.splitlines()) <= 33
     assert "deepspeed=false" not in message  # it was off
 
 
@@ -322,7 +323,7 @@ def test_deepspeed_that_fails_says_the_way_without_it(
     (tmp_path / "deepspeed").mkdir()
     (tmp_path / "deepspeed" / "__init__.py").write_text("raise RuntimeError('no compiler on this machine')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(UserError, match=r"no compiler on this machine(.|\n)*--set ct.deepspeed=false"):
+    with pytest.raises(UserError, match=r"no compiler on this machine\n.*--set ct.deepspeed=false"):
         trainer(backbone, tmp_path / "cache")(loss=CT, examples=examples(), settings={**SETTINGS, "deepspeed": True})
 
 
@@ -386,6 +387,18 @@ def test_every_example_comes_once_an_epoch(n: int, size: int) -> None:
     for epoch in range(3):
         assert sorted(stream[epoch * n : (epoch + 1) * n]) == list(range(n))
     assert not np.array_equal(stream[:n], stream[n : 2 * n])
+
+
+@pytest.mark.parametrize("budget", [1, 30, 60, 10_000])
+def test_passes_hold_every_sequence_once_within_their_budget(budget: int) -> None:
+    rows = examples()["query"]
+    sequences = [rows[i].astype(np.int32) for i in range(N)]
+    groups = together(sequences, budget)
+    assert sorted(i for group in groups for i in group) == list(range(N))
+    sizes = [len({tuple(sequences[i][:n]) for i in group for n in range(1, len(sequences[i]) + 1)}) for group in groups]
+    assert all(size <= budget + 10 or len(group) == 1 for size, group in zip(sizes, groups, strict=True))
+    assert (len(groups) == 1) == (budget == 10_000)
+    assert (len(groups) == N) == (budget == 1)
 
 
 def test_the_rate_falls_along_half_a_cosine() -> None:
