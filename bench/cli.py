@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -255,30 +255,22 @@ def _listed(lines: Sequence[Mapping[str, Any]]) -> RichTable:
     return grid
 
 
-def _fields(record: Mapping[str, Any]) -> RichTable:
-    """A record as lines `name  value`; the presets of a method side by side."""
+def _fields(record: Mapping[str, Any]) -> Group:
+    """A record as lines `name  value`; a method's constants as a table below."""
     grid = RichTable(box=None, pad_edge=False, show_header=False)
     for key, value in record.items():
-        if key == "presets":
-            grid.add_row(Text("presets", style="bold"), _side_by_side(value))
-        else:
+        if key not in {"constants", "presets"}:
             grid.add_row(Text(key, style="bold"), Text(_plain(value)))
-    return grid
+    below = record.get("constants") or [
+        {"preset": name, **fields} for name, fields in record.get("presets", {}).items()
+    ]
+    return Group(grid, Text(), _listed(below)) if below else Group(grid)
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return "\n".join(f"{key}: {item}" for key, item in value.items())
     return "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _side_by_side(presets: Mapping[str, Mapping[str, Any]]) -> RichTable:
-    grid = RichTable(box=None, pad_edge=False, header_style="bold")
-    for column in ("", *presets):
-        grid.add_column(column)
-    for name in dict.fromkeys(key for preset in presets.values() for key in preset):
-        grid.add_row(name, *(Text(str(preset.get(name, ""))) for preset in presets.values()))
-    return grid
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from bench import models, prompting, registry
 from bench.api import ConfidenceMethod, Task
+from bench.constants import constants
 from bench.errors import UserError
 from bench.protocol import PRESETS
 from bench.records import Question
@@ -91,13 +92,17 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
         spec = models.aliases()[name]
         return {"kind": "model", **asdict(spec), "source": "in the package" if spec.local else spec.source}
     if name == "protocol":
-        return {"kind": "protocol", "presets": {key: _plain(vars(preset)) for key, preset in PRESETS.items()}}
+        fields = {key: _plain(vars(preset)) for key, preset in PRESETS.items()}
+        names = [name for name in fields["fixed"] if name != "preset"]
+        return {
+            "kind": "protocol",
+            "constants": [{"name": name, **{key: values[name] for key, values in fields.items()}} for name in names],
+        }
     everything = ", ".join([*method_registry.names(), *task_registry.names(), *models.aliases(), "protocol"])
     raise UserError(f"Nothing is called {name!r}: expected one of {everything}.")
 
 
 def _method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
-    presets = cls.presets or {"defaults": {}}
     return {
         "kind": "method",
         "name": cls.name,
@@ -106,7 +111,7 @@ def _method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
         "fit on": cls.fit_on if cls.trains() else "nothing",
         "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
         "reads in predict": sorted(map(repr, cls.needs.predict)),
-        "presets": {preset: cls(**arguments).params() for preset, arguments in presets.items()},
+        "constants": constants(cls),
     }
 
 

@@ -1,0 +1,75 @@
+"""A method's constants: the value in every preset, where it comes from, and which presets deviate from the paper.
+
+The source of a constant is the line under its field in the method's frozen dataclass `Settings`, which stands in the
+method's own module or in `paper.py` beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.api import ConfidenceMethod
+
+SETTINGS = "Settings"
+PAPER = "paper"
+"""Name of the preset that the others are compared with, and of the module that may hold the constants."""
+
+
+def constants(cls: type[ConfidenceMethod]) -> list[dict[str, Any]]:
+    """One record for each argument of the method: name, value in each preset, source, and the presets that deviate."""
+    presets = cls.presets or {"defaults": {}}
+    values = {preset: cls(**arguments).params() for preset, arguments in presets.items()}
+    said = sources(cls)
+    records = []
+    for name in dict.fromkeys(key for params in values.values() for key in params):
+        by_preset = {preset: params[name] for preset, params in values.items() if name in params}
+        records.append({"name": name, **by_preset, "deviates": _deviating(by_preset), "source": said.get(name, "")})
+    return records
+
+
+def _deviating(by_preset: Mapping[str, object]) -> str:
+    if PAPER not in by_preset:
+        return ""
+    return ", ".join(preset for preset, value in by_preset.items() if value != by_preset[PAPER])
+
+
+def sources(cls: type[ConfidenceMethod]) -> dict[str, str]:
+    """Field -> the docstring under it."""
+    found: dict[str, str] = {}
+    for path in _files(cls):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name == SETTINGS:
+                found.update(_under_fields(node))
+    return found
+
+
+def _files(cls: type[ConfidenceMethod]) -> list[Path]:
+    """The method's own file, those of its base classes, and `paper.py` beside each."""
+    names = [base.__module__ for base in cls.__mro__ if base.__module__ != ConfidenceMethod.__module__]
+    beside = [f"{name.rpartition('.')[0]}.{PAPER}" for name in names if name.count(".") > 1]
+    specs = [_file(name) for name in dict.fromkeys([*names, *beside])]
+    return [path for path in specs if path is not None and path.suffix == ".py"]
+
+
+def _file(module: str) -> Path | None:
+    loaded = sys.modules.get(module)
+    origin = getattr(loaded, "__file__", None)
+    if origin is None and loaded is None and importlib.util.find_spec(module) is not None:
+        spec = importlib.util.find_spec(module)
+        origin = None if spec is None else spec.origin
+    return None if origin is None else Path(origin)
+
+
+def _under_fields(node: ast.ClassDef) -> dict[str, str]:
+    found = {}
+    for field, below in zip(node.body, node.body[1:], strict=False):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            found[field.target.id] = " ".join(below.value.value.split())
+    return found

@@ -1,0 +1,35 @@
+"""What `bench show METHOD` says of constants: every value in every preset, its source, and who deviates."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import registry
+from bench.constants import constants
+
+METHODS = registry.methods()
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_constant_of_a_method_has_a_source(name: str) -> None:
+    cls = METHODS.get(name)
+    records = constants(cls)
+    assert {record["name"] for record in records} == set(cls().params())
+    assert [record["name"] for record in records if not record["source"]] == []
+
+
+def test_presets_that_differ_from_the_paper_are_named() -> None:
+    by_name = {record["name"]: record for record in constants(METHODS.get("ccps"))}
+    assert by_name["radius"]["deviates"] == ""
+    assert by_name["optimiser"]["deviates"] == "refcode"
+    assert by_name["classifier_steps"] | {"source": ""} == {
+        "name": "classifier_steps", "paper": 5000, "refcode": 5000, "fixed": 5000, "demo": 1000, "deviates": "demo",
+        "source": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_demo_differs_from_fixed_in_budgets_only(name: str) -> None:
+    budgets = ("steps", "learning_rate")
+    differing = [r["name"] for r in constants(METHODS.get(name)) if r.get("demo") != r.get("fixed")]
+    assert all(any(word in field for word in budgets) for field in differing)
