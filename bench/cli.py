@@ -256,14 +256,12 @@ def _listed(lines: Sequence[Mapping[str, Any]]) -> RichTable:
 
 
 def _fields(record: Mapping[str, Any]) -> Group:
-    """A record as lines `name  value`; a method's constants as a table below."""
+    """A record as lines `name  value`; constants as a table below."""
     grid = RichTable(box=None, pad_edge=False, show_header=False)
     for key, value in record.items():
-        if key not in {"constants", "presets"}:
+        if key != "constants":
             grid.add_row(Text(key, style="bold"), Text(_plain(value)))
-    below = record.get("constants") or [
-        {"preset": name, **fields} for name, fields in record.get("presets", {}).items()
-    ]
+    below = record.get("constants")
     return Group(grid, Text(), _listed(below)) if below else Group(grid)
 
 
