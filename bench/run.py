@@ -22,7 +22,7 @@ from bench.choose import Chosen, check_questions, choose, source_digest
 from bench.config import RunConfig
 from bench.cost import peak_memory_mb
 from bench.errors import UserError
-from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
+from bench.plan import Adapt, Fit, Predict, Read, Step, Where, needs_letters, plan
 from bench.progress import Progress, Silent
 from bench.reading import Reader, Reading, bundle_digest
 from bench.records import Format, Question, ResultRow
@@ -82,7 +82,8 @@ class _Run:
         self.source = open_source(config.data_dir)
         self.tasks: dict[str, Task] = {name: task(self.source) for name, task in chosen.tasks.items()}
         self.tests = [Where(name, "test") for name in chosen.tests]
-        self.steps: list[Step] = plan(chosen.methods, self.tests, chosen.learn_on)
+        self.open_tasks = frozenset(name for name, task in chosen.tasks.items() if task.format is Format.OPEN)
+        self.steps: list[Step] = plan(chosen.methods, self.tests, chosen.learn_on, self.open_tasks)
         self.questions = {step.where: self._questions(step.where) for step in self.steps if isinstance(step, Read)}
         options = LoadOptions(config.device, config.dtype, config.trust_remote_code)
         self.backbone: Backbone = Backbone(chosen.model, options)
@@ -258,7 +259,8 @@ class _Run:
         records = None
         try:
             facts = self.cells.facts(used)
-            reason = method.skip(facts)
+            letters = needs_letters(method, step.where, self.open_tasks)
+            reason = "it reads option letters, and this task has none" if letters else method.skip(facts)
             if reason is not None:
                 row = replace(row, status="skipped", reason=reason)
             else:
@@ -293,7 +295,7 @@ class _Run:
     def _used(self, step: Predict) -> Used:
         """What the cell rests on."""
         method = self.chosen.methods[step.method]
-        learned = self.readings[self._learned_from(step, method)] if method.trains() else None
+        learned = self.readings.get(self._learned_from(step, method)) if method.trains() else None
         again = self.adapted.get((step.method, step.where))
         return Used(self.readings[step.where], learned, again if isinstance(again, Reading) else None)
 
