@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
-from bench.api import Adapter, ChoiceLogits, ConfidenceMethod, QueryLogits, Signal, Split, TokenIds, Unembedding
+from bench.api import Adapter, ConfidenceMethod, QueryLogits, Signal, Split, TokenIds, Unembedding
 
 FREE = (TokenIds, Unembedding)
 """Signals that cost no forward pass: ids are stored with the answers, the head is the model's own."""
@@ -78,7 +78,7 @@ def plan(
     methods: Mapping[str, ConfidenceMethod],
     tests: Sequence[Where],
     learn_on: Mapping[str, LearnOn],
-    open_tasks: frozenset[str] = frozenset(),
+    barred: Collection[tuple[str, Where]] = (),
 ) -> list[Step]:
     """The steps of a run, in an order in which everything is there before it is needed.
 
@@ -86,16 +86,16 @@ def plan(
         methods: name -> method.
         tests: what is predicted.
         learn_on: test task -> where methods learn.
-        open_tasks: test tasks without lettered options; for methods that read option letters nothing is done there.
+        barred: method and test where it can't run; nothing is read or fitted for these.
     """
-    needed = signals_needed(methods, tests, learn_on, open_tasks)
+    needed = signals_needed(methods, tests, learn_on, barred)
     graph: TopologicalSorter[Step] = TopologicalSorter()
     for where, signals in sorted(needed.items()):
         graph.add(Read(where, signals))
     for name, method in methods.items():
         for test in tests:
             before: list[Step] = [Read(test, needed[test])]
-            if method.trains() and not needs_letters(method, test, open_tasks):
+            if method.trains() and (name, test) not in barred:
                 source = learn_on[test.task].where(method)
                 fit = Fit(name, source)
                 graph.add(fit, Read(source, needed[source]))
@@ -107,23 +107,17 @@ def plan(
     return list(graph.static_order())
 
 
-def needs_letters(method: ConfidenceMethod, test: Where, open_tasks: frozenset[str]) -> bool:
-    """Whether a method reads option letters where there are none."""
-    needs = method.reads()
-    return test.task in open_tasks and ChoiceLogits() in needs.fit | needs.predict
-
-
 def signals_needed(
     methods: Mapping[str, ConfidenceMethod],
     tests: Sequence[Where],
     learn_on: Mapping[str, LearnOn],
-    open_tasks: frozenset[str] = frozenset(),
+    barred: Collection[tuple[str, Where]] = (),
 ) -> dict[Where, frozenset[Signal]]:
     """Split -> the signals that are read from the backbone, over all methods."""
     needed: dict[Where, frozenset[Signal]] = {test: frozenset() for test in tests}
-    for method in methods.values():
+    for name, method in methods.items():
         for test in tests:
-            if needs_letters(method, test, open_tasks):
+            if (name, test) in barred:
                 continue
             needed[test] |= paid(method.reads().predict)
             if method.trains():

@@ -28,7 +28,7 @@ from bench.errors import UserError
 from bench.grading import grade
 from bench.plan import Where
 from bench.protocol import ExemplarOrder, Protocol
-from bench.records import Answer, Format, Generation, Prompt, Question
+from bench.records import Answer, Format, Generation, Message, Prompt, Question
 from bench.store import Entry, Store, key_of
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Reader:
         )
 
     def _after_prompt(self, task: Task, prompt: Prompt) -> int:
-        return self._max_new_tokens(task) + len(self.backbone.chat.query(prompt, self.protocol).ids)
+        return self._max_new_tokens(task) + len(self._query(prompt)[0])
 
     def _exemplars(self, question: Question, row: int, pools: Mapping[str, list[Question]]) -> list[Question]:
         pool = [q for q in pools.get(question.subject, []) if q.id != question.id]
@@ -192,14 +192,28 @@ class Reader:
         prompt = self._prompt(reading.questions[0], [], reading.task)
         chat = self.backbone.chat
         widest = max(len(q.choices) for q in reading.questions) if reading.task.format is Format.CHOICE else 0
-        suffix = chat.query(prompt, self.protocol)
-        return Asking(
-            self._max_new_tokens(reading.task),
-            chat.letters(prompt, self.protocol.letters[:widest]),
-            suffix.ids,
-            chat.letters(prompt, self.protocol.query_letters),
-            self.budget,
-        )
+        suffix, verdicts = self._query(prompt)
+        letters = chat.letters(prompt, self.protocol.letters[:widest])
+        return Asking(self._max_new_tokens(reading.task), letters, suffix, verdicts, self.budget)
+
+    def _query(self, prompt: Prompt) -> tuple[Ids, Ids]:
+        """Ids of the self-check turn and of (no, yes); empty where this model can't be asked (`query_hindrance`)."""
+        chat = self.backbone.chat
+        try:
+            return chat.query(prompt, self.protocol).ids, chat.letters(prompt, self.protocol.query_letters)
+        except UserError:
+            return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
+
+    def query_hindrance(self, fmt: Format) -> str | None:
+        """Why this model can't be asked whether its answer is right; None where it can."""
+        messages = (Message("system", prompting.SYSTEM[fmt]), Message("user", "?"))
+        prompt = Prompt("", "", messages, 0)
+        try:
+            self.backbone.chat.query(prompt, self.protocol)
+            self.backbone.chat.letters(prompt, self.protocol.query_letters)
+        except UserError as error:
+            return str(error)
+        return None
 
     # --- answers and signals ------------------------------------------------------------------------------------------
 

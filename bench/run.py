@@ -15,14 +15,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench import results
-from bench.api import AdapterRef, ConfidenceMethod, Context, FloatArray, Split, Task
+from bench.api import (
+    AdapterRef,
+    ChoiceLogits,
+    ConfidenceMethod,
+    Context,
+    FloatArray,
+    Of,
+    QueryLogits,
+    Split,
+    Task,
+    TokenIds,
+)
 from bench.batching import Batches
 from bench.cells import Cells, Used, checked, reason_of, records_of
 from bench.choose import Chosen, check_questions, choose, source_digest
 from bench.config import RunConfig
 from bench.cost import peak_memory_mb
 from bench.errors import UserError
-from bench.plan import Adapt, Fit, Predict, Read, Step, Where, needs_letters, plan
+from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
 from bench.reading import Reader, Reading, bundle_digest
 from bench.records import Format, Question, ResultRow
@@ -82,15 +93,15 @@ class _Run:
         self.source = open_source(config.data_dir)
         self.tasks: dict[str, Task] = {name: task(self.source) for name, task in chosen.tasks.items()}
         self.tests = [Where(name, "test") for name in chosen.tests]
-        self.open_tasks = frozenset(name for name, task in chosen.tasks.items() if task.format is Format.OPEN)
-        self.steps: list[Step] = plan(chosen.methods, self.tests, chosen.learn_on, self.open_tasks)
-        self.questions = {step.where: self._questions(step.where) for step in self.steps if isinstance(step, Read)}
         options = LoadOptions(config.device, config.dtype, config.trust_remote_code)
         self.backbone: Backbone = Backbone(chosen.model, options)
         self.store = Store(chosen.cache)
+        self.reader = Reader(self.backbone, self.store, chosen.protocol, config.token_budget, progress, config.seed)
+        self.barred = self._barred()
+        self.steps: list[Step] = plan(chosen.methods, self.tests, chosen.learn_on, self.barred)
+        self.questions = {step.where: self._questions(step.where) for step in self.steps if isinstance(step, Read)}
         if not config.dry_run:
             self.store.prepare()
-        self.reader = Reader(self.backbone, self.store, chosen.protocol, config.token_budget, progress)
         self.batches = Batches(self.reader)
         self.cells = Cells(config, chosen, self.reader, self.source)
         self.readings: dict[Where, Reading] = {}
@@ -115,6 +126,32 @@ class _Run:
         self.report.forward_tokens = self.reader.forward_tokens
         self.report.notes += [note for note in self.store.notes if note not in self.report.notes]
         return self.report
+
+    def _barred(self) -> dict[tuple[str, Where], str]:
+        """Method and test -> why it can't run there; the others go on."""
+        reasons = {}
+        for name, method in self.chosen.methods.items():
+            for test in self.tests:
+                reason = self._hindrance(method, test)
+                if reason is not None:
+                    reasons[name, test] = reason
+        return reasons
+
+    def _hindrance(self, method: ConfidenceMethod, test: Where) -> str | None:
+        task = self.tasks[test.task]
+        signals = method.reads().fit | method.reads().predict
+        if ChoiceLogits() in signals and task.format is Format.OPEN:
+            return "it reads option letters, and this task has none"
+        if any(isinstance(s, QueryLogits) or s == TokenIds(Of.QUERY) for s in signals):
+            hindrance = self.reader.query_hindrance(task.format)
+            if hindrance is not None:
+                return hindrance
+        source = self.chosen.learn_on[test.task].where(method)
+        if method.trains() and source.split == "validation":
+            splits = self.tasks[source.task].card.splits
+            if "validation" not in splits and "train" not in splits:
+                return f"it learns on a validation split, and {source.task} has neither that nor a train split"
+        return None
 
     # --- questions and plan -------------------------------------------------------------------------------------------
 
@@ -259,8 +296,7 @@ class _Run:
         records = None
         try:
             facts = self.cells.facts(used)
-            letters = needs_letters(method, step.where, self.open_tasks)
-            reason = "it reads option letters, and this task has none" if letters else method.skip(facts)
+            reason = self.barred.get((step.method, step.where)) or method.skip(facts)
             if reason is not None:
                 row = replace(row, status="skipped", reason=reason)
             else:

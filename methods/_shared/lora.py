@@ -15,14 +15,13 @@ import numpy as np
 from bench.api import (
     AdapterModel,
     AdapterRef,
-    BoolArray,
     Context,
     ContractError,
     FloatArray,
     Ragged,
     RunFacts,
-    UserError,
 )
+from methods._shared.probe import check_labels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -139,23 +138,10 @@ def train_adapter(
         UserError: all labels are equal, fewer examples than a batch, or training failed.
         ContractError: there is no backbone to adapt.
     """
-    _check_labels(who, examples["correct"], int(str(settings["batch_size"])))
+    check_labels(who, examples["correct"], int(str(settings["batch_size"])))
     if ctx.train_adapter is None:
         raise ContractError(f"{who}: expected a context with train_adapter, a backbone to adapt; got none")
     return ctx.train_adapter(loss=f"{__name__}:{loss}", examples=examples, settings={**settings, "seed": ctx.seed})
-
-
-def _check_labels(who: str, correct: BoolArray, batch_size: int) -> None:
-    if len(correct) < batch_size:
-        raise UserError(
-            f"{who}: expected at least {batch_size} training answers, a batch; got {len(correct)};"
-            " raise --limit, or lower batch_size with --set"
-        )
-    if correct.all() or not correct.any():
-        raise UserError(
-            f"{who}: expected right and wrong answers to learn from; all {len(correct)} training answers are"
-            f" {'right' if correct.all() else 'wrong'}; raise --limit or name another task with --train-on"
-        )
 
 
 def probability_of_yes(logits: FloatArray) -> FloatArray:

@@ -65,7 +65,7 @@ def train_probe(who: str, features: FloatArray, correct: BoolArray, recipe: Reci
     """
     import torch
 
-    _check_labels(who, correct, recipe.batch_size)
+    check_labels(who, correct, recipe.batch_size)
     check_finite(who, features)
     inputs = torch.tensor(features, dtype=torch.float32, device=ctx.device)
     mean, scale = _mean_and_scale(inputs) if recipe.standardise else _unchanged(inputs)
@@ -126,7 +126,12 @@ def draw_batches(n: int, steps: int, batch_size: int, generator: torch.Generator
     return torch.cat([*epochs, torch.empty(0, dtype=torch.int64)])[:needed].view(steps, batch_size)
 
 
-def _check_labels(who: str, correct: BoolArray, batch_size: int) -> None:
+def check_labels(who: str, correct: BoolArray, batch_size: int) -> None:
+    """Refuse to learn from fewer answers than a batch, or from answers that are all right or all wrong.
+
+    Raises:
+        UserError: says what was expected, what came and what to do.
+    """
     if len(correct) < batch_size:
         raise UserError(
             f"{who}: expected at least {batch_size} training answers, a batch; got {len(correct)};"

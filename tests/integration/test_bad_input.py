@@ -62,7 +62,10 @@ PTRUE = ("--method", "ptrue", "--model", "tiny")
         ((*PTRUE, "--token-budget", "0"), ["--token-budget", "at least 1", "got 0"]),
         ((*PTRUE, "--train-on", "atlas-choise"), ["Unknown task 'atlas-choise'", "Did you mean 'atlas-choice'?"]),
         ((*PTRUE, "--train-on", "atlas-choice:tain"), ["expected a split", "train, validation", "'tain'"]),
-        ((*PTRUE, "--train-on", "atlas-choice:test"), ["--train-on atlas-choice:test", "labels"]),
+        (
+            (*PTRUE, "--task", "atlas-choice", "--train-on", "atlas-choice:test"),
+            ["--train-on atlas-choice:test", "labels"],
+        ),
         ((*PTRUE, "--set", "ptrue.heat=2"), ["ptrue has no field 'heat'"]),
         ((*PTRUE, "--set", "protocol.shot=2"), ["no field 'shot'", "Did you mean 'shots'?"]),
         ((*PTRUE, "--set", "protocol.shots=two"), ["expected a value of type int", "'two'"]),
@@ -497,3 +500,34 @@ def test_a_method_that_skips_itself_is_no_failure(
     row = _row(tmp_path / "out", "plugged")
     assert (row["status"], row["reason"]) == ("skipped", "not on this model")
     assert "not on this model" in result.stdout
+
+
+def test_a_method_without_a_split_to_learn_on_is_skipped_and_the_others_go_on(
+    bench: Command, small_model: Path, tmp_path: Path
+) -> None:
+    """LTS learns on validation; MMLU's dev questions come with neither a validation nor a train split."""
+    result = bench(
+        "run", "--method", "ptrue,lts", "--model", small_model, "--task", "mmlu-choice", "--train-on",
+        "mmlu-choice:dev", "--data-dir", _mmlu(tmp_path / "data"), "--out", tmp_path / "out",
+        env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert _row(tmp_path / "out", "ptrue")["status"] == "ok"
+    row = _row(tmp_path / "out", "lts")
+    assert row["status"] == "skipped"
+    assert "validation" in row["reason"]
+    assert "validation" in result.stdout  # the table says it too
+
+
+def test_where_the_query_can_not_be_asked_only_the_methods_that_ask_it_are_skipped(
+    bench: Command, split_letters: Path, tmp_path: Path
+) -> None:
+    result = bench(
+        "run", "--method", "ptrue,self-consistency", "--model", split_letters, "--task", "atlas-oe", "--limit", 8,
+        "--set", "protocol.shots=0", "--out", tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    row = _row(tmp_path / "out", "ptrue")
+    assert row["status"] == "skipped"
+    assert "to be one token" in row["reason"]
+    assert _row(tmp_path / "out", "self-consistency")["status"] == "ok"

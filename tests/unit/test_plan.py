@@ -153,11 +153,11 @@ def test_a_method_that_learns_on_validation_keeps_to_validation() -> None:
     assert str(Where("atlas", "test")) == "atlas/test"
 
 
-def test_a_method_that_reads_letters_asks_nothing_of_an_open_task() -> None:
+def test_where_a_method_is_barred_nothing_is_read_or_fitted_for_it() -> None:
     letters: frozenset[Signal] = frozenset({ChoiceLogits()})
     lettered = make("m", Needs(fit=letters, predict=letters), "train", trains=True)
     tests = [Where("asked", "test"), Where("open", "test")]
-    steps = plan({"m": lettered}, tests, {t.task: LearnOn(t.task) for t in tests}, frozenset({"open"}))
+    steps = plan({"m": lettered}, tests, {t.task: LearnOn(t.task) for t in tests}, {("m", tests[1])})
     assert Fit("m", Where("asked", "train")) in steps
     assert [s for s in steps if isinstance(s, Read) and s.where.task == "open"] == [Read(tests[1], frozenset())]
     assert [s for s in steps if isinstance(s, Fit) and s.where.task == "open"] == []
