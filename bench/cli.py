@@ -75,7 +75,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run methods on a model over tasks, score them, write the results, print the table."""
+    """Run methods on a model over tasks, score and compare them."""
     from bench.config import RunConfig
     from bench.progress import Bars, Lines
     from bench.run import run as run_methods
@@ -143,7 +143,7 @@ def show(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show a method's constants, a task's card or a prompt, a model's origin."""
+    """Show a method's constants, a task's card or prompt."""
     from bench import describe
 
     if example is not None:
@@ -166,7 +166,7 @@ def params(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Count the parameters that each method trains, beside the paper's numbers."""
+    """Count trained parameters, beside the paper's numbers."""
     from bench.sizes import sizes
 
     records = sizes(_names(model), plugin or ())
