@@ -266,6 +266,7 @@ def _child(command: list[str], environment: Mapping[str, str]) -> Iterator[subpr
 def _environment(processes: int) -> dict[str, str]:
     """The parent's, without the network, and with the folder of this package where it is not installed."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment["PYTHONUNBUFFERED"] = "1"  # the log in the order in which things were said
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     root = str(Path(__file__).resolve().parents[2])
     if root not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:

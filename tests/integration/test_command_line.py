@@ -207,7 +207,8 @@ def test_ctrl_c_leaves_one_line_and_says_how_to_go_on(
 ) -> None:
     started = tmp_path / "started"
     program = [
-        sys.executable, "-c", "from bench.cli import main; main()", "run", "--method", "echo", "--seed", "7",
+        sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"  # may be ignored
+        "from bench.cli import main; main()", "run", "--method", "echo", "--seed", "7",
         "--model", str(small_model), "--task", "rivers", "--plugin", str(rivers), "--out", str(tmp_path / "out"),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CONFBENCH_CACHE": str(folder / "cache")}

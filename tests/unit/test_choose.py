@@ -53,7 +53,7 @@ def chosen(methods: tuple[str, ...] = ("ptrue",), **options: Any) -> Chosen:
 
 def test_what_is_not_named_comes_from_the_model() -> None:
     run = chosen()
-    assert (run.preset, run.tests, list(run.methods)) == ("demo", ("atlas-choice",), ["ptrue"])
+    assert (run.preset, run.tests, list(run.methods)) == ("demo", ("atlas-choice", "atlas-oe"), ["ptrue"])
     assert run.config_of("ptrue", "atlas-choice") == {}
 
 
@@ -155,7 +155,10 @@ def test_a_preset_sets_methods_and_protocol_together() -> None:
         ({"token_budget": 0}, "--token-budget: expected at least 1, got 0"),
         ({"train_on": "atlas"}, "Unknown task 'atlas'"),
         ({"train_on": "atlas-choice:trian"}, "expected a split of train, validation, test, dev, got 'trian'"),
-        ({"train_on": "atlas-choice:test"}, "would learn the labels that atlas-choice tests them on"),
+        (
+            {"tasks": ("atlas-choice",), "train_on": "atlas-choice:test"},
+            "would learn the labels that atlas-choice tests them on",
+        ),
         ({"train_on": "atlas-oe"}, "its format is open, that of atlas-choice is choice"),
         ({"model": "org/model"}, "has no default tasks: name one with --task"),
         ({"tasks": ("mmlu-choice",), "methods": ("ccps",)}, r"learns on 'ct-choice'.*--train-on"),
@@ -167,10 +170,10 @@ def test_what_is_unknown_or_does_not_fit_is_refused(options: dict[str, Any], com
 
 
 def test_learning_elsewhere_is_part_of_the_configuration_of_learners_only() -> None:
-    run = chosen(("ptrue", "ccps"), train_on="atlas-choice:validation")
+    run = chosen(("ptrue", "ccps"), tasks=("atlas-choice",), train_on="atlas-choice:validation")
     assert run.config_of("ccps", "atlas-choice") == {"train_on": "atlas-choice:validation"}
     assert run.config_of("ptrue", "atlas-choice") == {}
-    assert chosen(("ccps",), train_on="atlas-choice").config_of("ccps", "atlas-choice") == {}
+    assert chosen(("ccps",), tasks=("atlas-choice",), train_on="atlas-choice").config_of("ccps", "atlas-choice") == {}
 
 
 def test_another_task_may_be_learned_on_with_its_test_split() -> None:
