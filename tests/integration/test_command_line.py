@@ -206,9 +206,10 @@ def test_ctrl_c_leaves_one_line_and_says_how_to_go_on(
     small_model: Path, rivers: Path, folder: Path, tmp_path: Path
 ) -> None:
     started = tmp_path / "started"
+    # Started in the background of a shell, a process ignores SIGINT, and so do its children.
+    heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = [
-        sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"  # may be ignored
-        "from bench.cli import main; main()", "run", "--method", "echo", "--seed", "7",
+        sys.executable, "-c", f"{heeds}; from bench.cli import main; main()", "run", "--method", "echo", "--seed", "7",
         "--model", str(small_model), "--task", "rivers", "--plugin", str(rivers), "--out", str(tmp_path / "out"),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CONFBENCH_CACHE": str(folder / "cache")}
