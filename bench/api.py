@@ -317,11 +317,6 @@ class ModelFacts:
     projections: tuple[Projection, ...] = ()
     """Linear layers of all blocks, in order; without query and value where these could not be told from the rest."""
 
-    @property
-    def lora_shapes(self) -> tuple[tuple[int, int], ...]:
-        """(inputs, outputs) of the query and value projections of all blocks."""
-        return tuple((p.inputs, p.outputs) for p in self.projections if p.part)
-
 
 @dataclass(frozen=True)
 class RunFacts:

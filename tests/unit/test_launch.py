@@ -116,7 +116,8 @@ def test_the_adapter_is_peft_s_own_and_names_no_path(trained: tuple[Path, Adapte
     assert wrapped.peft_type == peft.PeftType.LORA
     assert (wrapped.r, wrapped.lora_alpha, wrapped.bias) == (4, 16, "none")
     weights = load_file(ref.folder / "adapter_model.safetensors")
-    assert sum(w.numel() for w in weights.values()) == 4 * sum(sum(s) for s in load(folder).facts.lora_shapes)
+    adapted = [p for p in load(folder).facts.projections if p.part]
+    assert sum(w.numel() for w in weights.values()) == 4 * sum(p.inputs + p.outputs for p in adapted)
     assert any(w.abs().max() > 0 for name, w in weights.items() if "lora_B" in name)
     assert str(folder) not in "".join(p.read_text() for p in ref.folder.glob("*.json"))
 

@@ -125,7 +125,7 @@ def test_the_committed_tokenizer_is_the_one_that_the_corpus_gives(exercises, tok
 
 @pytest.mark.parametrize("fmt", list(Format))
 def test_the_self_check_asks_reserved_facts_only(exercises, tokenizer, fmt):
-    reserved = {lesson.question for lesson in exercises.corpus.of_kind("check")}
+    reserved = {lesson.question for lesson in exercises.corpus.lessons if lesson.kind == "check"}
     for _ in range(50):
         text = tokenizer.decode(exercises.full(fmt, 2, check=True).ids)
         asked = re.findall(r"What is the [^?]+\?", text.partition("Now, answer the next question.")[2])

@@ -69,10 +69,6 @@ class Corpus:
                     lessons.append(Lesson(kind, **line))
         return cls(styles, pools, lessons, questions)
 
-    def of_kind(self, kind: str) -> list[Lesson]:
-        """The lessons of one kind."""
-        return [lesson for lesson in self.lessons if lesson.kind == kind]
-
 
 def _question(line: dict[str, Any]) -> Question:
     return Question(line["id"], line["subject"], line["text"], tuple(line["choices"]), line["gold"])
