@@ -23,9 +23,10 @@ from bench.api import (
     Unembedding,
 )
 from bench.grading import agrees
-from bench.reading import OPTIONS, Ids, Reader, Reading, file_name, held_in
+from bench.reading import OPTIONS, Reader, Reading, file_name, held_in
 from bench.records import Format
 from bench.store import Entry
+from bench.writing import Ids
 
 if TYPE_CHECKING:
     from bench.backbone.extract import Asking
@@ -40,7 +41,7 @@ class Batches:
     def batch(
         self, reading: Reading, signals: frozenset[Signal], *, labels: bool, adapted: Reading | None = None
     ) -> Batch:
-        """The answered questions of a split with these signals, in the split's order.
+        """The usable questions of a split with these signals, in the split's order.
 
         Args:
             reading: the split.
@@ -58,10 +59,10 @@ class Batches:
             else:
                 columns[signal] = self._column(reading, signal, asking)
         joined = Batch([question.id for question in reading.in_shards()], columns)
-        batch = joined.take(reading.order[reading.answered])
+        batch = joined.take(reading.order[reading.usable])
         if not labels:
             return batch
-        return Batch(batch.ids, {s: batch[s] for s in batch.signals}, reading.correct[reading.answered])
+        return Batch(batch.ids, {s: batch[s] for s in batch.signals}, reading.correct[reading.usable])
 
     def _column(self, reading: Reading, signal: Signal, asking: Asking) -> Any:
         """A signal of all questions, in the order of the shards."""

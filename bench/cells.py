@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench import metrics, provenance, results
+from bench import duplicates, metrics, provenance, results
 from bench.api import BoolArray, ContractError, FloatArray, RunFacts, UserError
 from bench.choose import Chosen
 from bench.config import RunConfig
 from bench.cost import costs_of
 from bench.grading import substring_rule
 from bench.launch.trainer import training_cost
+from bench.protocol import Protocol
 from bench.reading import Reader, Reading
 from bench.records import Format, LabelsSeen, ResultRow, StageCost
 from bench.sources import FolderSource, HubSource
@@ -44,7 +45,7 @@ class Used:
         """Labels that `fit` got."""
         if self.learned is None:
             return LabelsSeen()
-        seen = int(self.learned.answered.sum())
+        seen = int(self.learned.usable.sum())
         return LabelsSeen(validation=seen) if self.learned.where.split == "validation" else LabelsSeen(train=seen)
 
 
@@ -67,26 +68,31 @@ class Cells:
     def row(self, name: str, used: Used) -> ResultRow:
         """The cell of a method with everything but its numbers."""
         test = used.test
-        correct = test.correct
+        kept = np.flatnonzero(test.kept)
+        correct = test.correct[kept]
+        unlike = _without_exemplars(test, self.chosen.protocol)
         return ResultRow(
             method=name,
             model=results.model_label(self.config.model),
             task=test.where.task,
             preset=self.chosen.preset,
             seed=self.config.seed,
-            config=self.chosen.config_of(name, test.where.task),
+            config={**self.chosen.config_of(name, test.where.task), **unlike},
             protocol=self.chosen.protocol.digest(),
             task_version=test.task.card.version,
-            deviations=self.chosen.deviations_of(name),
+            deviations={**self.chosen.deviations_of(name), **unlike},
             train_on=None if used.learned is None else str(used.learned.where),
-            judge=None if test.task.format is Format.CHOICE else "match",
+            judge=self._judge(used),
+            answers_source=self.config.answers,
             labels_seen=used.labels_seen,
             status="ok",
             n=len(correct),
-            n_unparsed=sum(not answer.parsed for answer in test.answers),
-            n_empty=int((~test.answered).sum()),
+            n_unparsed=sum(not test.answers[row].parsed for row in kept),
+            n_empty=int((~test.answered[kept]).sum()),
+            n_undecided=test.n_undecided if test.task.format is Format.OPEN else None,
+            counts=self._counts(used),
             n_shots_dropped=sum(shard.dropped for reading in used.splits for shard in reading.shards),
-            llm_accuracy=float(correct.mean()),
+            llm_accuracy=float(correct.mean()) if len(kept) else None,
             letter_rule_disagreement=_letter_rule_disagreement(test, self.chosen.protocol.letters),
             cost=self._cost(used),
             limit=self.config.limit,
@@ -96,8 +102,9 @@ class Cells:
 
     def scored(self, row: ResultRow, test: Reading, confidence: FloatArray) -> ResultRow:
         """The cell with its numbers."""
-        subjects = [question.subject for question in test.questions]
-        scores = metrics.summarise(confidence, test.correct, subjects, self.chosen.protocol)
+        kept = np.flatnonzero(test.kept)
+        subjects = [test.questions[row].subject for row in kept]
+        scores = metrics.summarise(confidence[kept], test.correct[kept], subjects, self.chosen.protocol)
         return replace(row, metrics=scores.metrics, n_excluded=scores.n_excluded, per_subject=scores.per_subject)
 
     def _cost(self, used: Used) -> dict[str, StageCost]:
@@ -112,11 +119,29 @@ class Cells:
     def _revisions(self, used: Used) -> dict[str, str | None]:
         revisions: dict[str, str | None] = {results.model_label(self.config.model): self.reader.backbone.fingerprint}
         for reading in used.splits:
-            card = reading.task.card
-            if card.hub is not None:
-                described = self.source.describe(card, reading.where.split)
-                revisions[f"{card.hub} {reading.where.split}"] = ", ".join(f"{k} {v}" for k, v in described.items())
+            for card, split in reading.task.origins(reading.where.split) if not reading.released else ():
+                described = self.source.describe(card, split)
+                revisions[" ".join(filter(None, [card.hub, card.config, split]))] = ", ".join(
+                    f"{k} {v}" for k, v in described.items()
+                )
         return revisions
+
+    def _judge(self, used: Used) -> str | None:
+        """Who graded; the release itself where answers were taken from one."""
+        if used.test.task.format is Format.CHOICE:
+            return None
+        return "release" if used.test.released else self.reader.judge.name
+
+    def _counts(self, used: Used) -> dict[str, int]:
+        """What was left out or is odd in what this cell rests on."""
+        counts: dict[str, int] = {}
+        for reading in used.splits:
+            found = {**reading.task.counts, **duplicates.oddities(reading.questions)}
+            counts |= {f"{reading.where}: {what}": n for what, n in found.items()}
+        if used.learned is not None:
+            where = used.learned.where
+            counts |= {f"{where}: {what}": n for what, n in used.learned.counts.items()}
+        return counts
 
 
 def _notes(readings: Sequence[Reading]) -> list[str]:
@@ -156,15 +181,23 @@ def reason_of(error: BaseException) -> str:
 
 
 def records_of(reading: Reading, confidence: FloatArray) -> results.Records:
-    """The cell question by question."""
+    """The cell question by question; those that do not count are left out."""
+    kept = np.flatnonzero(reading.kept)
     return results.Records(
-        id=[q.id for q in reading.questions],
-        subject=[q.subject for q in reading.questions],
-        correct=reading.correct,
-        confidence=confidence,
-        answer=[answer.text for answer in reading.answers],
-        parsed=np.asarray([answer.parsed for answer in reading.answers], dtype=np.bool_),
+        id=[reading.questions[row].id for row in kept],
+        subject=[reading.questions[row].subject for row in kept],
+        correct=reading.correct[kept],
+        confidence=confidence[kept],
+        answer=[reading.answers[row].text for row in kept],
+        parsed=np.asarray([reading.answers[row].parsed for row in kept], dtype=np.bool_),
     )
+
+
+def _without_exemplars(test: Reading, protocol: Protocol) -> dict[str, object]:
+    """The deviation of a task whose exemplars are not at hand (methods.md §0.3); empty where there are some."""
+    expected = protocol.shots > 0 and "dev" in test.task.card.splits and not test.released
+    found = any(shown for shard in test.shards for shown in shard.shown)
+    return {"shots": 0} if expected and not found else {}
 
 
 def _letter_rule_disagreement(reading: Reading, letters: str) -> float | None:

@@ -21,7 +21,7 @@ from bench.errors import UserError
 from bench.models import ModelSpec
 from bench.plan import LearnOn, Where
 from bench.protocol import PRESETS, Protocol
-from bench.records import Question
+from bench.records import Format, Question
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
 
@@ -47,6 +47,8 @@ class Chosen:
     """Method or "protocol" -> overridden fields."""
     unusual: Mapping[str, object]
     """Options that differ from the defaults and can change a number."""
+    judging: Mapping[str, object]
+    """Those that can change a number of an open task only."""
     notes: Sequence[str] = field(default_factory=tuple)
 
     def fresh(self, name: str) -> ConfidenceMethod:
@@ -64,7 +66,8 @@ class Chosen:
 
     def config_of(self, name: str, task: str) -> dict[str, object]:
         """What distinguishes this cell from one with default options; empty for a default run."""
-        config = {**self.unusual, **self.deviations_of(name)}
+        judging = self.judging if self.tasks[task].format is Format.OPEN else {}
+        config = {**self.unusual, **judging, **self.deviations_of(name)}
         usual = LearnOn(self.tasks[task].train_on or task)
         if self.methods[name].trains() and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
@@ -77,14 +80,17 @@ def choose(config: RunConfig) -> Chosen:
     Raises:
         UserError: something is unknown or does not fit; says what would.
     """
-    method_registry, task_registry = registry.methods(config.plugins), registry.tasks(config.plugins)
+    method_registry = registry.methods(config.plugins)
+    task_registry = registry.tasks(config.plugins, config.task_files)
     model = models.resolve(config.model)
     preset = config.preset or model.preset
     classes = _method_classes(config.methods, method_registry)
     overrides = _parse_overrides(config.overrides, list(classes))
+    if config.exemplar_sets is not None:
+        overrides.setdefault("protocol", {})["exemplar_sets"] = str(config.exemplar_sets)
     protocol, protocol_changes = _protocol(preset, overrides.get("protocol", {}))
     methods, changes = _instances(classes, preset, overrides)
-    tests = config.tasks or model.tasks or _no_tasks(model)
+    tests = _tests(config, model, task_registry)
     learners = any(method.trains() for method in methods.values())
     learn_on = {name: _learn_on(name, config.train_on, task_registry, learners=learners) for name in tests}
     names = {*tests, *(target.task for target in learn_on.values() if learners)}
@@ -103,7 +109,8 @@ def choose(config: RunConfig) -> Chosen:
         learn_on=learn_on,
         cache=config.cache or cache_folder(),
         deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
-        unusual={"dtype": config.dtype} if config.dtype else {},
+        unusual=_unusual(config),
+        judging=judging(config),
         notes=[*method_registry.notes],
     )
 
@@ -154,6 +161,23 @@ def _method_classes(
     return {name: known.get(name) for name in wanted}
 
 
+def _unusual(config: RunConfig) -> dict[str, object]:
+    answers = {"answers": config.answers} if config.answers != RunConfig.answers else {}
+    return {**({"dtype": config.dtype} if config.dtype else {}), **answers}
+
+
+def judging(config: RunConfig) -> dict[str, object]:
+    """The judge's options as far as they differ from the defaults."""
+    fields = {"judge": config.judge, "judge_model": config.judge_model, "judge_url": config.judge_url}
+    return {name: value for name, value in fields.items() if value != getattr(RunConfig, name)}
+
+
+def _tests(config: RunConfig, model: ModelSpec, known: registry.Registry[Task]) -> tuple[str, ...]:
+    """What is tested: tasks and files as given, else the model's own."""
+    files = tuple(entry.name for entry in known.entries() if entry.origin in map(str, config.task_files))
+    return tuple(dict.fromkeys((*config.tasks, *files))) or model.tasks or _no_tasks(model)
+
+
 def _no_tasks(model: ModelSpec) -> tuple[str, ...]:
     raise UserError(f"Model {model.name!r} has no default tasks: name one with --task. See: bench list tasks.")
 
@@ -171,13 +195,19 @@ def _learn_on(test: str, asked: str | None, known: registry.Registry[Task], *, l
     name, _, split = asked.partition(":")
     if split and split not in SPLITS:
         raise UserError(f"--train-on {asked}: expected a split of {', '.join(SPLITS)}, got {split!r}.")
-    learned = known.get(name)
+    learned = known.get(_in_format(name, task.format, known))
     if learned.format is not task.format:
         raise UserError(
             f"--train-on {name}: its format is {learned.format.value}, that of {test} is {task.format.value};"
             " methods must learn on the format that they are tested on."
         )
-    return LearnOn(name, split or "train")
+    return LearnOn(learned.name, split or "train")
+
+
+def _in_format(name: str, fmt: Format, known: registry.Registry[Task]) -> str:
+    """`ct-local` stands for `ct-local-choice` or `ct-local-oe`, whichever fits."""
+    full = f"{name}-{'choice' if fmt is Format.CHOICE else 'oe'}"
+    return full if name not in known.names() and full in known.names() else name
 
 
 def _refuse_leaks(tests: Sequence[str], learn_on: Mapping[str, LearnOn]) -> None:
@@ -221,7 +251,14 @@ def _protocol(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, dict
 
 
 def _check_protocol(protocol: Protocol) -> None:
-    least = {"shots": 0, "exemplar_seed": 0, "max_new_tokens_choice": 1, "max_new_tokens_open": 1, "ece_bins": 1}
+    least = {
+        "shots": 0,
+        "exemplar_seed": 0,
+        "exemplar_sets": 0,
+        "max_new_tokens_choice": 1,
+        "max_new_tokens_open": 1,
+        "ece_bins": 1,
+    }
     for key, bound in least.items():
         if getattr(protocol, key) < bound:
             raise UserError(f"--set protocol.{key}: expected at least {bound}, got {getattr(protocol, key)}.")

@@ -62,6 +62,18 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     seed: Annotated[int, typer.Option(help="Of fits, hold-out splits and sampling.")] = 0,
     limit: Annotated[int | None, typer.Option(help="Test questions at most; such results are partial.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="METHOD.FIELD=VALUE or protocol.FIELD=VALUE.")] = None,
+    judge: Annotated[str, typer.Option(help="Who grades open answers: match, openai or hf.")] = "match",
+    judge_model: Annotated[
+        str | None, typer.Option(help="Model of the judge. Default for openai: gpt-4o-mini.")
+    ] = None,
+    judge_url: Annotated[str | None, typer.Option(help="Base URL of an OpenAI-compatible server.")] = None,
+    answers: Annotated[str, typer.Option(help="generate, or released[@REVISION] by the paper's authors.")] = "generate",
+    exemplar_sets: Annotated[
+        int | None, typer.Option(help="Exemplar sets per data set of a training corpus, instead of one per question.")
+    ] = None,
+    task_file: Annotated[
+        list[Path] | None, typer.Option(help="Questions as JSON Lines, CSV or Parquet; may be repeated.")
+    ] = None,
     data_dir: DataDir = None,
     plugin: Plugins = None,
     device: Annotated[str | None, typer.Option(help="cuda, mps or cpu. Default: the best there is.")] = None,
@@ -89,6 +101,12 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
         seed=seed,
         limit=limit,
         overrides=tuple(set_ or ()),
+        judge=judge,
+        judge_model=judge_model,
+        judge_url=judge_url,
+        answers=answers,
+        exemplar_sets=exemplar_sets,
+        task_files=tuple(task_file or ()),
         data_dir=data_dir,
         plugins=tuple(plugin or ()),
         device=device,

@@ -26,6 +26,18 @@ class RunConfig:
     """Test questions at most, spread over subjects."""
     overrides: tuple[str, ...] = ()
     """`METHOD.FIELD=VALUE`, `protocol.FIELD=VALUE`, or `FIELD=VALUE` with one method."""
+    exemplar_sets: int | None = None
+    """Fixed sets of exemplars per data set of a training corpus; None: each prompt draws its own."""
+    judge: str = "match"
+    """Who grades open answers: match, openai or hf."""
+    judge_model: str | None = None
+    """Model that the judge asks."""
+    judge_url: str | None = None
+    """Base URL of an OpenAI-compatible server; None: the one of OpenAI."""
+    answers: str = "generate"
+    """Where answers come from: `generate`, or `released@REVISION` of the paper's authors."""
+    task_files: tuple[Path, ...] = ()
+    """Files of questions, each a task of its own."""
     data_dir: Path | None = None
     """Folder of Parquet files instead of the Hub."""
     plugins: tuple[Path, ...] = ()

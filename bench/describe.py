@@ -13,7 +13,8 @@ from bench.api import ConfidenceMethod, Task
 from bench.constants import constants
 from bench.errors import UserError
 from bench.protocol import PRESETS
-from bench.records import Question
+from bench.records import Split
+from bench.shots import exemplars, places
 from bench.sources import open_source
 
 KINDS = ("methods", "models", "tasks")
@@ -138,13 +139,13 @@ def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] 
         UserError: no such task or row.
     """
     task = registry.tasks(plugins).get(name)(open_source(data_dir))
-    questions = list(task.questions("test"))
+    split: Split = "test" if "test" in task.card.splits else "train"
+    questions = list(task.questions(split))
     if not 0 <= row < len(questions):
-        raise UserError(f"--example {row}: task {name!r} has test questions 0 to {len(questions) - 1}.")
+        raise UserError(f"--example {row}: task {name!r} has {split} questions 0 to {len(questions) - 1}.")
     question = questions[row]
-    dev: list[Question] = list(task.questions("dev")) if "dev" in task.card.splits else []
     protocol = PRESETS["fixed"]
-    exemplars = [q for q in dev if q.subject == question.subject][: protocol.shots]
-    prompt = prompting.build(question, exemplars, task.style, task.format, protocol)
+    shown = exemplars(task, question, places(questions)[question.id], task.pools().get(question.subject, ()), protocol)
+    prompt = prompting.build(question, shown, task.style_of(question), task.format, protocol)
     right = prompting.target(question, task.format, protocol.letters)
     return {**{message.role: message.content for message in prompt.messages}, "right answer": right}

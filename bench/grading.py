@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import string
+import typing
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bench.protocol import LetterRule
-from bench.records import Answer, Format, Generation, Question
+from bench.records import Answer, Format, Generation, Question, Released
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
+    from bench.progress import Progress
     from bench.protocol import Protocol
 
 _AROUND = "()[].:"
@@ -47,12 +50,57 @@ def normalise_text(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", plain).split() or plain.split())
 
 
-def grade(question: Question, generation: Generation, fmt: Format, protocol: Protocol) -> Answer:
-    """Right or wrong, by the protocol's rule."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An open answer as a judge sees it."""
+
+    question: str
+    """The question as the prompt shows it, without exemplars."""
+    gold: str
+    answer: str
+
+
+class Judge(typing.Protocol):
+    """Says whether open answers mean what the gold answers mean."""
+
+    @property
+    def name(self) -> str:
+        """Who judges, with all that a verdict depends on; stands in results and captions."""
+
+    def verdicts(self, asked: Sequence[Asked], what: str, progress: Progress) -> Sequence[bool | None]:
+        """One verdict for each, in order; None where the judge came to none.
+
+        Args:
+            asked: the answers; an empty one is wrong without asking.
+            what: name of this stage, for the progress.
+            progress: told of each verdict.
+
+        Raises:
+            UserError: the judge can't be asked; verdicts that it gave are kept.
+        """
+
+
+class Match:
+    """Right where the normalised texts are equal, or are numbers of one value."""
+
+    name = "match"
+
+    def verdicts(self, asked: Sequence[Asked], what: str, progress: Progress) -> Sequence[bool | None]:
+        """True or False for each."""
+        del what, progress
+        return [bool(a.answer) and same_text(a.answer, a.gold) for a in asked]
+
+
+def same_text(one: str, other: str) -> bool:
+    """Whether two answers are one, by normalised text or as numbers."""
+    return normalise_text(one) == normalise_text(other)
+
+
+def grade(question: Question, generation: Generation, fmt: Format, protocol: Protocol, verdict: bool) -> Answer:  # noqa: FBT001
+    """An answer with its label: the judge's verdict on an open one, the protocol's rule on a letter."""
     text = generation.text
     if fmt is Format.OPEN:
-        correct = bool(text) and normalise_text(text) == normalise_text(question.answer)
-        return Answer(question.id, text, None, correct, parsed=bool(text))
+        return Answer(question.id, text, None, verdict, parsed=bool(text))
     letters = protocol.letters[: len(question.choices)]
     letter = parse_letter(text, letters)
     gold = letters[question.gold]
@@ -60,10 +108,21 @@ def grade(question: Question, generation: Generation, fmt: Format, protocol: Pro
     return Answer(question.id, text, letter, correct, parsed=letter is not None)
 
 
+def grade_released(
+    question: Question, generation: Generation, released: Released, fmt: Format, protocol: Protocol
+) -> Answer:
+    """An answer with the label that its release gives it (methods.md §0.15)."""
+    letter = None
+    if fmt is Format.CHOICE:
+        letter = parse_letter(generation.text, protocol.letters[: len(question.choices)])
+    parsed = bool(generation.text) if fmt is Format.OPEN else letter is not None
+    return Answer(question.id, generation.text, letter, released.correct, parsed)
+
+
 def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol: Protocol) -> bool:
     """Does another text say what an answer said: the same letter, or the same normalised text (methods.md §2.14)."""
     if fmt is Format.OPEN:
-        return normalise_text(text) == normalise_text(answer.text)
+        return same_text(text, answer.text)
     letter = parse_letter(text, protocol.letters[: len(question.choices)])
     return letter is not None and letter == answer.letter
 

@@ -47,7 +47,7 @@ def subject_label(subject: str) -> str:
 def context(question: Question, style: PromptStyle, letters: str) -> str:
     """The question written out, with its options in lines `  (a): text` where the style shows them."""
     options = "\n".join(f"  ({letter}): {text}" for letter, text in zip(letters, question.choices, strict=False))
-    return style.context.format(text=question.text, options=options)
+    return style.context.format(text=question.text, options=options, **dict(question.parts))
 
 
 def target(question: Question, fmt: Format, letters: str) -> str:
@@ -66,7 +66,7 @@ def user_message(
         (context(e, style, letters) + style.target_prompt + " " + target(e, fmt, letters)).strip() for e in exemplars
     ]
     header = style.header.format(label=subject_label(question.subject))
-    return "\n\n".join([header, *shots, style.footer]) + "\n\n" + own
+    return "\n\n".join([header, *shots, style.footer]) + style.gap + own
 
 
 def build(

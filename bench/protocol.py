@@ -28,6 +28,16 @@ class LetterRule(enum.Enum):
     """Gold letter occurs anywhere in the output, case-sensitively, as the official code does (methods.md §6 #44)."""
 
 
+class ValidationRule(enum.Enum):
+    """Which rows are the validation set of the training corpora."""
+
+    STRATIFIED = "stratified"
+    """Drawn from each data set in proportion to its training rows, with `split_seed`."""
+    PUBLISHED = "published"
+    """First rows of each validation split in proportion to its size, permuted, cut at 2,000: 70 % are BoolQ's
+    (methods.md §1.2)."""
+
+
 @dataclass(frozen=True)
 class Protocol:
     """What must be equal for all methods; part of every result by its digest."""
@@ -40,6 +50,9 @@ class Protocol:
     """Order of exemplars (methods.md §0.3)."""
     exemplar_seed: int = 23
     """Seed of the permuted order; the official code's global seed (methods.md §1.1)."""
+    exemplar_sets: int = 0
+    """Where prompts draw their exemplars: fixed sets per data set that take turns; 0: each prompt draws its own
+    (methods.md §1.4)."""
     letters: str = "abcdefghijklmnopqrstuvwxyz"
     """Option letters in order; each must be one token of the model's tokenizer."""
     query_letters: str = "ab"
@@ -59,6 +72,11 @@ class Protocol:
     split_seed: int = 23
     """Seed of that split; never the run's seed, so that answers are made once for all seeds."""
 
+    validation_rule: ValidationRule = ValidationRule.STRATIFIED
+    """Validation set of the training corpora (methods.md §1.2)."""
+    drop_contaminated: bool = True
+    """Whether training questions that are also in a test set are left out; counted anyway (methods.md §0.18)."""
+
     def digest(self) -> str:
         """First 16 hex digits of the SHA-256 of all fields."""
         fields = {k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(self).items()}
@@ -66,7 +84,13 @@ class Protocol:
 
 
 FIXED = Protocol()
-PAPER = replace(FIXED, preset="paper", exemplar_order=ExemplarOrder.PERMUTED)
+PAPER = replace(
+    FIXED,
+    preset="paper",
+    exemplar_order=ExemplarOrder.PERMUTED,
+    validation_rule=ValidationRule.PUBLISHED,
+    drop_contaminated=False,
+)
 REFCODE = replace(PAPER, preset="refcode", letter_rule=LetterRule.SUBSTRING)
 DEMO = replace(FIXED, preset="demo")
 

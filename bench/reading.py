@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from bench import prompting
 from bench.api import (
     Adapter,
     AdapterRef,
@@ -24,40 +23,18 @@ from bench.api import (
     Signal,
     Task,
 )
-from bench.errors import UserError
-from bench.grading import grade
+from bench.grading import Asked, Judge, Match, grade, grade_released
 from bench.plan import Where
-from bench.protocol import ExemplarOrder, Protocol
-from bench.records import Answer, Format, Generation, Message, Prompt, Question
+from bench.prompting import context
+from bench.protocol import Protocol
+from bench.records import Answer, Format, Generation, Question, Released
 from bench.store import Entry, Store, key_of
+from bench.writing import Ids, Shard, Writer
 
 if TYPE_CHECKING:
     from bench.backbone.extract import Asking, Item, Measured
     from bench.backbone.hf import Backbone
     from bench.progress import Progress
-
-SHARD = 256
-"""Questions of a shard, at least: whole subjects are joined until there are as many (architecture.md §6)."""
-
-Ids = npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class Shard:
-    """The unit that is computed whole or not at all."""
-
-    rows: npt.NDArray[np.int64]
-    """Which questions of the split."""
-    prompts: list[Ids]
-    shown: list[list[Question]]
-    """The exemplars of each prompt."""
-    dropped: int
-    """Exemplars that were left out because the context is too short."""
-
-    @property
-    def tokens(self) -> int:
-        """Prompt tokens, those that are shared counted each time."""
-        return sum(len(ids) for ids in self.prompts)
 
 
 @dataclass
@@ -76,6 +53,14 @@ class Reading:
     adapter: AdapterRef | None = None
     """Through which adapter the query was read, if any."""
     answers: list[Answer] = field(default_factory=list)
+    left_out: frozenset[str] = frozenset()
+    """Ids of questions that are neither learned from nor scored: contaminated ones, and those without a verdict."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """What else a result should say of this split, in words, e.g. how many questions are left out and why."""
+    n_undecided: int = 0
+    """Open answers on which the judge came to no verdict."""
+    released: Mapping[str, Released] = field(default_factory=dict)
+    """Question id -> the answer that was taken from a release instead of being generated."""
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -99,23 +84,19 @@ class Reading:
         return np.asarray(lengths, dtype=np.int64)[self.order] > 0
 
     @property
+    def kept(self) -> npt.NDArray[np.bool_]:
+        """`(n,)` bool: the question counts."""
+        return np.asarray([question.id not in self.left_out for question in self.questions], dtype=np.bool_)
+
+    @property
+    def usable(self) -> npt.NDArray[np.bool_]:
+        """`(n,)` bool: the question counts and was answered; what `fit` and `predict` get."""
+        return self.answered & self.kept
+
+    @property
     def correct(self) -> npt.NDArray[np.bool_]:
         """`(n,)` bool labels."""
         return np.asarray([answer.correct for answer in self.answers], dtype=np.bool_)
-
-
-def split_into_shards(subjects: Sequence[str]) -> list[npt.NDArray[np.int64]]:
-    """Row numbers of each shard: subjects in order of appearance, joined until a shard has at least SHARD questions."""
-    members: dict[str, list[int]] = {}
-    for row, subject in enumerate(subjects):
-        members.setdefault(subject, []).append(row)
-    shards: list[list[int]] = []
-    for rows in members.values():
-        if shards and len(shards[-1]) < SHARD:
-            shards[-1].extend(rows)
-        else:
-            shards.append(list(rows))
-    return [np.asarray(rows, dtype=np.int64) for rows in shards]
 
 
 @dataclass
@@ -129,91 +110,38 @@ class Reader:
     progress: Progress
     seed: int = 0
     """Of samples; answers and everything else read from the backbone don't depend on it."""
+    judge: Judge = field(default_factory=Match)
+    """Says whether open answers are right."""
     forward_tokens: int = 0
     """Token positions fed to the model by this reader itself; what the store had costs nothing."""
 
-    # --- prompts ------------------------------------------------------------------------------------------------------
+    @cached_property
+    def writer(self) -> Writer:
+        """Writes the prompts."""
+        return Writer(self.backbone, self.protocol)
 
-    def open(self, where: Where, task: Task, questions: list[Question], dev: Iterable[Question]) -> Reading:
-        """Write the prompts of a split as token ids."""
-        pools: dict[str, list[Question]] = {}
-        for question in dev:
-            pools.setdefault(question.subject, []).append(question)
-        shards = []
-        with self.progress.stage(f"prompts {where}", len(questions)) as advance:
-            for rows in split_into_shards([q.subject for q in questions]):
-                shards.append(self._shard(rows, questions, task, pools))
-                advance(len(rows))
-        return Reading(where, task, questions, shards)
+    def open(
+        self, where: Where, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None
+    ) -> Reading:
+        """Write the prompts of a split as token ids.
 
-    def _shard(
-        self, rows: npt.NDArray[np.int64], questions: list[Question], task: Task, pools: Mapping[str, list[Question]]
-    ) -> Shard:
-        chosen = [self._exemplars(questions[r], int(r), pools) for r in rows]
-        prompts = [self._prompt(questions[r], shown, task) for r, shown in zip(rows, chosen, strict=True)]
-        ids = self.backbone.chat.prompts(prompts)
-        room = self.backbone.context - self._after_prompt(task, prompts[0])
-        dropped = 0
-        for i, row in enumerate(rows):
-            while len(ids[i]) > room:
-                chosen[i] = chosen[i][1:] if chosen[i] else self._too_long(questions[row], len(ids[i]), room)
-                (ids[i],) = self.backbone.chat.prompts([self._prompt(questions[row], chosen[i], task)])
-                dropped += 1
-        return Shard(rows, ids, chosen, dropped)
-
-    def _prompt(self, question: Question, exemplars: Sequence[Question], task: Task) -> Prompt:
-        return prompting.build(question, exemplars, task.style, task.format, self.protocol)
-
-    @staticmethod
-    def _too_long(question: Question, length: int, room: int) -> list[Question]:
-        raise UserError(
-            f"Question {question.id} has {length} tokens without exemplars, and this model's context leaves room for"
-            f" {room}. Use a model with a longer context."
-        )
-
-    def _after_prompt(self, task: Task, prompt: Prompt) -> int:
-        return self._max_new_tokens(task) + len(self._query(prompt)[0])
-
-    def _exemplars(self, question: Question, row: int, pools: Mapping[str, list[Question]]) -> list[Question]:
-        pool = [q for q in pools.get(question.subject, []) if q.id != question.id]
-        if self.protocol.exemplar_order is ExemplarOrder.PERMUTED:
-            order = np.random.default_rng(self.protocol.exemplar_seed + row).permutation(len(pool))
-            pool = [pool[i] for i in order]
-        return pool[: self.protocol.shots]
-
-    def _max_new_tokens(self, task: Task) -> int:
-        choice = task.format is Format.CHOICE
-        return self.protocol.max_new_tokens_choice if choice else self.protocol.max_new_tokens_open
+        Args:
+            where: the split.
+            task: its task.
+            questions: what is asked.
+            released: question id -> prompt, answer and label from a release; None where the model answers.
+        """
+        given = released or {}
+        shards = self.writer.shards(task, questions, given, self.progress, str(where))
+        return Reading(where, task, questions, shards, released=given)
 
     def asking(self, reading: Reading) -> Asking:
         """What is the same for all questions of a split."""
-        from bench.backbone.extract import Asking
+        return self.writer.asking(reading.task, reading.questions, self.budget)
 
-        prompt = self._prompt(reading.questions[0], [], reading.task)
-        chat = self.backbone.chat
-        widest = max(len(q.choices) for q in reading.questions) if reading.task.format is Format.CHOICE else 0
-        suffix, verdicts = self._query(prompt)
-        letters = chat.letters(prompt, self.protocol.letters[:widest])
-        return Asking(self._max_new_tokens(reading.task), letters, suffix, verdicts, self.budget)
-
-    def _query(self, prompt: Prompt) -> tuple[Ids, Ids]:
-        """Ids of the self-check turn and of (no, yes); empty where this model can't be asked (`query_hindrance`)."""
-        chat = self.backbone.chat
-        try:
-            return chat.query(prompt, self.protocol).ids, chat.letters(prompt, self.protocol.query_letters)
-        except UserError:
-            return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
-
-    def query_hindrance(self, fmt: Format) -> str | None:
-        """Why this model can't be asked whether its answer is right; None where it can."""
-        messages = (Message("system", prompting.SYSTEM[fmt]), Message("user", "?"))
-        prompt = Prompt("", "", messages, 0)
-        try:
-            self.backbone.chat.query(prompt, self.protocol)
-            self.backbone.chat.letters(prompt, self.protocol.query_letters)
-        except UserError as error:
-            return str(error)
-        return None
+    def options(self, reading: Reading, question: Question) -> list[Ids]:
+        """Ids of a question's options as the model would have to say them: letters, or texts."""
+        return self.writer.options(reading.task, question)
 
     # --- answers and signals ------------------------------------------------------------------------------------------
 
@@ -225,7 +153,7 @@ class Reader:
         for shard in reading.shards:
             entries = self.store.entries(self._kind(shard, asking))
             held = {name for entry in entries for name in held_in(entry)}
-            missing += not entries or not {self.name_of(s, asking) for s in signals} <= held
+            missing += (not entries and shard.given is None) or not {self.name_of(s, asking) for s in signals} <= held
         return missing
 
     def read_through(self, reading: Reading, adapter: AdapterRef) -> Reading:
@@ -273,7 +201,7 @@ class Reader:
     ) -> tuple[list[Entry], list[Ids]]:
         kind = self._kind(shard, asking)
         entries = self.store.entries(kind)
-        ids = _load_answers(entries[0]) if entries else None
+        ids = _load_answers(entries[0]) if entries else shard.given
         names = {s: self.name_of(s, asking) for s in sorted(signals, key=repr)}
         held = {name for entry in entries for name in held_in(entry)}
         missing = {signal: name for signal, name in names.items() if name not in held}
@@ -282,7 +210,8 @@ class Reader:
             entries = [*entries, self._put(kind, measured, missing, reading)]
             ids = measured.answers
         wanted = set(names.values())
-        return [e for e in entries if "answers" in e.manifest["costs"] or wanted & set(held_in(e))], ids
+        made = [e for e in entries if shard.given is None and "answers" in e.manifest["costs"]]
+        return [e for e in entries if e in made or wanted & set(held_in(e))], ids
 
     def _measure(
         self,
@@ -310,7 +239,7 @@ class Reader:
         lettered = task.format is Format.CHOICE
         samples = next((s for s in signals if isinstance(s, SampleAgreement)), None)
         asks = any(isinstance(s, QueryLogits) for s in signals)
-        befores = self._before_answers(task, questions, shard.shown) if asks else None
+        befores = self._before_answers(reading, questions, shard.shown) if asks else None
         for i, question in enumerate(questions):
             options = () if lettered else self.options(reading, question)
             yield Item(
@@ -322,24 +251,21 @@ class Reader:
                 query_prompt=None if befores is None else befores[i],
                 uniforms=None
                 if samples is None
-                else uniforms(self.seed, question.id, samples.n, self._max_new_tokens(task)),
+                else uniforms(self.seed, question.id, samples.n, self.writer.max_new_tokens(task)),
             )
 
-    def options(self, reading: Reading, question: Question) -> list[Ids]:
-        """Ids of a question's options as the model would have to say them: letters, or texts."""
-        prompt = self._prompt(reading.questions[0], [], reading.task)
-        if reading.task.format is Format.CHOICE:
-            letters = self.backbone.chat.letters(prompt, self.protocol.letters[: len(question.choices)])
-            return [letters[k : k + 1] for k in range(len(letters))]
-        return self.backbone.chat.continuations(prompt, question.choices)
-
     def _before_answers(
-        self, task: Task, questions: Sequence[Question], shown: Sequence[Sequence[Question]]
+        self, reading: Reading, questions: Sequence[Question], shown: Sequence[Sequence[Question]]
     ) -> list[Ids] | None:
         """None where the self-check conversation continues the answering prompt, as nearly all templates do."""
-        prompts = [self._prompt(question, shots, task) for question, shots in zip(questions, shown, strict=True)]
-        if self.backbone.chat.query(prompts[0], self.protocol).continues:
+        if self.backbone.chat.query(self.writer.stand_in(reading.task), self.protocol).continues:
             return None
+        prompts = [
+            reading.released[question.id].prompt
+            if reading.released
+            else self.writer.prompt(reading.task, question, shots)
+            for question, shots in zip(questions, shown, strict=True)
+        ]
         return self.backbone.chat.before_answers(prompts, self.protocol)
 
     def _put(self, kind: str, measured: Measured, names: Mapping[Signal, str], reading: Reading) -> Entry:
@@ -366,7 +292,9 @@ class Reader:
             "dtype": str(self.backbone.dtype),
             "attention": self.backbone.attention,
             "prompts": _digest(shard.prompts),
-            "decoding": {"greedy": True, "max_new_tokens": asking.max_new_tokens},
+            "decoding": {"greedy": True, "max_new_tokens": asking.max_new_tokens}
+            if shard.given is None
+            else {"released": _digest(shard.given)},
             "extractor": VERSION,
         }
         return f"readings/{key_of(fields)}"
@@ -382,17 +310,38 @@ class Reader:
         return f"{signal!r} {_digest([asking.letter_ids])}" if isinstance(signal, ChoiceLogits) else repr(signal)
 
     def _grade(self, reading: Reading) -> None:
-        by_row = dict(
+        """Right or wrong, question by question; those that the judge can't decide are left out."""
+        said = dict(
             zip(
                 (int(r) for shard in reading.shards for r in shard.rows),
-                (ids for shard in reading.answer_ids for ids in shard),
+                (ids.tolist() for shard in reading.answer_ids for ids in shard),
                 strict=True,
             )
         )
-        for row, question in enumerate(reading.questions):
-            ids = by_row[row].tolist()
-            generation = Generation(question.id, tuple(ids), self.backbone.chat.decode(ids))
-            reading.answers.append(grade(question, generation, reading.task.format, self.protocol))
+        task, protocol = reading.task, self.protocol
+        generations = [
+            Generation(question.id, tuple(said[row]), self.backbone.chat.decode(said[row]))
+            for row, question in enumerate(reading.questions)
+        ]
+        if reading.released:
+            pairs = zip(reading.questions, generations, strict=True)
+            reading.answers += [grade_released(q, g, reading.released[q.id], task.format, protocol) for q, g in pairs]
+            return
+        verdicts: Sequence[bool | None] = [False] * len(generations)
+        if task.format is Format.OPEN:
+            letters = protocol.letters
+            asked = [
+                Asked(context(question, task.style_of(question), letters), question.answer, generation.text)
+                for question, generation in zip(reading.questions, generations, strict=True)
+            ]
+            verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.progress)
+        undecided = [q.id for q, verdict in zip(reading.questions, verdicts, strict=True) if verdict is None]
+        reading.left_out |= frozenset(undecided)
+        reading.n_undecided = len(undecided)
+        reading.answers += [
+            grade(question, generation, task.format, protocol, bool(verdict))
+            for question, generation, verdict in zip(reading.questions, generations, verdicts, strict=True)
+        ]
 
 
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})

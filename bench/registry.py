@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from bench import api
 from bench.api import ConfidenceMethod, ContractError, Declaration, Task, UserError
+from bench.taskfile import task_of_file
 
 DISTRIBUTION = "confbench"
 BUILT_IN = "built-in"
@@ -130,12 +131,13 @@ def methods(plugins: Sequence[Path] = ()) -> Registry[ConfidenceMethod]:
     return _load(METHOD, plugins)
 
 
-def tasks(plugins: Sequence[Path] = ()) -> Registry[Task]:
-    """All tasks; otherwise as `methods`."""
-    return _load(TASK, plugins)
+def tasks(plugins: Sequence[Path] = (), files: Sequence[Path] = ()) -> Registry[Task]:
+    """All tasks, those that files of questions make included; otherwise as `methods`."""
+    made = [Entry(task.name, task, task.__module__, str(path)) for path in files for task in [task_of_file(path)]]
+    return _load(TASK, plugins, made)
 
 
-def _load(kind: Kind, plugins: Sequence[Path]) -> Registry[Any]:
+def _load(kind: Kind, plugins: Sequence[Path], made: Sequence[Entry[Any]] = ()) -> Registry[Any]:
     for each in (METHOD, TASK):
         _refuse_intruders(each)
     entries: list[Entry[Any]] = []
@@ -145,7 +147,7 @@ def _load(kind: Kind, plugins: Sequence[Path]) -> Registry[Any]:
     for path in plugins:
         entries.extend(_from_file(kind, path))
         notes.append(f"--plugin {path}: the code in this file was run")
-    return Registry(kind, entries, notes)
+    return Registry(kind, [*entries, *made], notes)
 
 
 # --- entry points -----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,11 +33,14 @@ from bench.cells import Cells, Used, checked, reason_of, records_of
 from bench.choose import Chosen, check_questions, choose, source_digest
 from bench.config import RunConfig
 from bench.cost import peak_memory_mb
+from bench.duplicates import contaminated
 from bench.errors import UserError
+from bench.judges import open_judge
 from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
 from bench.reading import Reader, Reading, bundle_digest
-from bench.records import Format, Question, ResultRow
+from bench.records import Format, Question, Released, ResultRow
+from bench.release import open_release
 from bench.sources import open_source
 from bench.splits import held_out, spread
 from bench.store import Store, key_of
@@ -91,14 +95,20 @@ class _Run:
         self.chosen = chosen
         self.progress = progress
         self.source = open_source(config.data_dir)
-        self.tasks: dict[str, Task] = {name: task(self.source) for name, task in chosen.tasks.items()}
+        self.tasks: dict[str, Task] = {name: task(self.source, chosen.protocol) for name, task in chosen.tasks.items()}
         self.tests = [Where(name, "test") for name in chosen.tests]
         options = LoadOptions(config.device, config.dtype, config.trust_remote_code)
         self.backbone: Backbone = Backbone(chosen.model, options)
         self.store = Store(chosen.cache)
-        self.reader = Reader(self.backbone, self.store, chosen.protocol, config.token_budget, progress, config.seed)
+        self.judge = open_judge(config, chosen.cache)
+        self.reader = Reader(
+            self.backbone, self.store, chosen.protocol, config.token_budget, progress, config.seed, self.judge
+        )
+        self.release = open_release(config, chosen.model)
         self.barred = self._barred()
         self.steps: list[Step] = plan(chosen.methods, self.tests, chosen.learn_on, self.barred)
+        self.released: dict[Where, Mapping[str, Released]] = {}
+        self.texts: dict[Where, Sequence[Question]] = {}
         self.questions = {step.where: self._questions(step.where) for step in self.steps if isinstance(step, Read)}
         if not config.dry_run:
             self.store.prepare()
@@ -143,7 +153,7 @@ class _Run:
         if ChoiceLogits() in signals and task.format is Format.OPEN:
             return "it reads option letters, and this task has none"
         if any(isinstance(s, QueryLogits) or s == TokenIds(Of.QUERY) for s in signals):
-            hindrance = self.reader.query_hindrance(task.format)
+            hindrance = self.reader.writer.query_hindrance(task)
             if hindrance is not None:
                 return hindrance
         source = self.chosen.learn_on[test.task].where(method)
@@ -157,6 +167,8 @@ class _Run:
 
     def _questions(self, where: Where) -> list[Question]:
         questions = self._load(where)
+        if where in self.tests:
+            self.texts[where] = questions
         if self.config.limit is None:
             return questions
         cap = self.config.limit if where in self.tests else max(self.config.limit, TRAIN_LIMIT)
@@ -171,6 +183,10 @@ class _Run:
     def _whole_split(self, where: Where) -> list[Question]:
         """The questions of a split; where a task has no validation split, it is taken out of train."""
         task, protocol = self.tasks[where.task], self.chosen.protocol
+        if self.release is not None:
+            records = self.release.records(task, where.split)
+            self.released[where] = {question.id: released for question, released in records}
+            return [question for question, _ in records]
         validation = Where(where.task, "validation")
         derived = "validation" not in task.card.splits and any(
             isinstance(step, Read) and step.where == validation for step in self.steps
@@ -191,8 +207,8 @@ class _Run:
         for step in self.steps:
             if isinstance(step, Read):
                 task = self.tasks[step.where.task]
-                dev = self._load(Where(step.where.task, "dev")) if "dev" in task.card.splits else []
-                reading = self.reader.open(step.where, task, self.questions[step.where], dev)
+                reading = self.reader.open(step.where, task, self.questions[step.where], self.released.get(step.where))
+                self._mark_contaminated(reading)
                 self.readings[step.where] = reading
                 self.report.plan.append(self._line(step, reading))
         count = Counter(type(step) for step in self.steps)
@@ -201,6 +217,20 @@ class _Run:
         self.progress.say(self._title())
         for line in self.report.plan:
             self.progress.say("  " + line)
+
+    def _mark_contaminated(self, reading: Reading) -> None:
+        """Leave out what is learned from and also tested in this run (methods.md §0.18), or only count it."""
+        if reading.where in self.tests:
+            return
+        dropped = self.chosen.protocol.drop_contaminated
+        for test in self.tests:
+            if self.chosen.learn_on[test.task].task != reading.where.task:
+                continue
+            found = contaminated(reading.questions, self.texts[test])
+            if found:
+                what = f"questions that are also in {test}, {'left out' if dropped else 'kept'}"
+                reading.counts[what] = len(found)
+            reading.left_out |= found if dropped else frozenset()
 
     def _title(self) -> str:
         methods = ", ".join(self.chosen.methods)
@@ -232,6 +262,7 @@ class _Run:
             "protocol": self.chosen.protocol.digest(),
             "device": self.backbone.device,
             "learned from": bundle_digest(reading),
+            "left out": sorted(reading.left_out),
         }
         key = key_of(fields)
         stored = self._stored_fit(step, key)
@@ -325,7 +356,7 @@ class _Run:
             advance(len(batch))
         self.seconds["predict", step.method] = time.perf_counter() - start
         confidence = np.zeros(len(reading.questions))  # answers without a token keep 0.0 (methods.md §0.6)
-        confidence[reading.answered] = checked(step.method, predicted, len(batch))
+        confidence[reading.usable] = checked(step.method, predicted, len(batch))
         return confidence
 
     def _used(self, step: Predict) -> Used:

@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-from bench.api import Row, Source, Split, TaskCard, UserError
+from bench.api import DataCard, Row, Source, Split, UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,18 +37,43 @@ def open_source(data_dir: Path | None) -> FolderSource | HubSource:
     return FolderSource(Path(named), f"${ENVIRONMENT}") if named else HubSource()
 
 
-def _source_split(card: TaskCard, split: Split) -> str:
+def _source_split(card: DataCard, split: Split) -> str:
     if split not in card.splits:
         raise UserError(f"Expected one of the splits {', '.join(sorted(card.splits))}, got {split!r}")
     return card.splits[split]
 
 
-def _rows(table: pa.Table, name: str) -> Iterator[Row]:
-    index = 0
-    for batch in table.to_batches(max_chunksize=1024):
-        for values in batch.to_pylist():
-            yield Row(index, f"{name} row {index}", values)
-            index += 1
+class TableRows(Sequence[Row]):
+    """The rows of an Arrow table; each is made when it is asked for, so that a large table costs no objects."""
+
+    def __init__(self, table: pa.Table, name: str) -> None:
+        self._table = table
+        self._name = name
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        index = 0
+        for batch in self._table.to_batches(max_chunksize=1024):
+            for values in batch.to_pylist():
+                yield self._row(index, values)
+                index += 1
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
+            raise IndexError(index)
+        return self._row(position, self._table.slice(position, 1).to_pylist()[0])
+
+    def _row(self, index: int, values: dict[str, Any]) -> Row:
+        return Row(index, f"{self._name} row {index}", values)
 
 
 def _require_columns(name: str, wanted: Sequence[str], found: Sequence[str]) -> None:
@@ -72,22 +97,26 @@ class FolderSource(Source):
         self._data_dir = data_dir
         self._given_as = given_as
 
-    def rows(self, card: TaskCard, split: Split, columns: Sequence[str]) -> Iterator[Row]:
+    def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> TableRows:
         """Rows of the split's file, with exactly these columns, in the file's order.
 
         Raises:
             UserError: the file is missing, can't be read, or lacks a column.
         """
         name = self._name(card, split)
-        yield from _rows(self._table(name, columns), name)
+        return TableRows(self._table(name, columns), name)
 
-    def describe(self, card: TaskCard, split: Split) -> dict[str, str]:
+    def has(self, card: DataCard, split: Split) -> bool:
+        """Whether the split's file is there."""
+        return split in card.splits and (self._data_dir / self._name(card, split)).is_file()
+
+    def describe(self, card: DataCard, split: Split) -> dict[str, str]:
         """What a result must say about the split's origin: the file, and the SHA-256 of its bytes."""
         name = self._name(card, split)
         with self._path(name).open("rb") as file:
             return {"source": "folder", "file": name, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
-    def _name(self, card: TaskCard, split: Split) -> str:
+    def _name(self, card: DataCard, split: Split) -> str:
         return f"{card.folder}/{_source_split(card, split)}.parquet"
 
     def _path(self, name: str) -> Path:
@@ -124,7 +153,7 @@ class HubSource(Source):
     def __init__(self) -> None:
         self._loaded: dict[tuple[str, str | None, str | None, str], Any] = {}
 
-    def rows(self, card: TaskCard, split: Split, columns: Sequence[str]) -> Iterator[Row]:
+    def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> TableRows:
         """Rows of the split, with exactly these columns, in the data set's order.
 
         Raises:
@@ -134,27 +163,37 @@ class HubSource(Source):
         name = f"{card.hub}@{(card.revision or 'main')[:8]} {_source_split(card, split)}"
         dataset = self._load(card, split)
         _require_columns(name, columns, dataset.column_names)
-        yield from _rows(dataset.select_columns(list(columns)).with_format("arrow")[:], name)
+        return TableRows(dataset.select_columns(list(columns)).with_format("arrow")[:], name)
 
-    def describe(self, card: TaskCard, split: Split) -> dict[str, str]:
+    def has(self, card: DataCard, split: Split) -> bool:
+        """The Hub has every split that a card names."""
+        return split in card.splits
+
+    def describe(self, card: DataCard, split: Split) -> dict[str, str]:
         """What a result must say about the split's origin: the data set, and the revision that was in fact loaded."""
         revision = _revision(self._load(card, split)) or "unknown"
         return {"source": "hub", "hub": str(card.hub), "split": _source_split(card, split), "revision": revision}
 
-    def _load(self, card: TaskCard, split: Split) -> Any:
+    def _load(self, card: DataCard, split: Split) -> Any:
         key = (str(card.hub), card.config, card.revision, _source_split(card, split))
         if key not in self._loaded:
             self._loaded[key] = _load_dataset(card, key[-1])
         return self._loaded[key]
 
 
-def _load_dataset(card: TaskCard, source_split: str) -> Any:
+def _load_dataset(card: DataCard, source_split: str) -> Any:
     import datasets
 
     online = _hub_answers(card)
     try:
         with _offline(not online):
-            dataset = datasets.load_dataset(card.hub, card.config, split=source_split, revision=card.revision)
+            dataset = datasets.load_dataset(
+                card.hub,
+                None if card.files else card.config,
+                data_files={source_split: card.files.format(split=source_split)} if card.files else None,
+                split=source_split,
+                revision=card.revision,
+            )
     except Exception as error:  # of `datasets`, `huggingface_hub`, or the HTTP library below them
         raise _explained(card, error, online=online) from error
     revision = _revision(dataset)
@@ -167,7 +206,7 @@ def _load_dataset(card: TaskCard, source_split: str) -> Any:
     return dataset
 
 
-def _hub_answers(card: TaskCard) -> bool:
+def _hub_answers(card: DataCard) -> bool:
     """Ask once, without the retries of the loading functions.
 
     Raises:
@@ -204,7 +243,7 @@ def _offline(offline: bool) -> Iterator[None]:  # noqa: FBT001  (a condition, re
         logger.setLevel(level)
 
 
-def _explained(card: TaskCard, error: Exception, *, online: bool) -> UserError:
+def _explained(card: DataCard, error: Exception, *, online: bool) -> UserError:
     from huggingface_hub import errors
 
     instead = "name a folder of Parquet files with --data-dir"

@@ -22,12 +22,12 @@ from bench.api import (
     ChoiceLogits,
     ConfidenceMethod,
     ContractError,
+    DataCard,
     Format,
     RunFacts,
     Source,
     Split,
     Task,
-    TaskCard,
     UserError,
 )
 from bench.testing.check import SMALL, Check, MakeMethod, MakeTask
@@ -61,9 +61,8 @@ def checks_for(plugin: type[ConfidenceMethod] | type[Task], source: Source | Non
     if issubclass(plugin, ConfidenceMethod):
         yield from _method_checks(plugin)
     else:
-        generated = plugin.card.hub is None
-        bodies = TASK_CHECKS + (TASK_ROW_CHECKS if generated or source is not None else ())
         make = MakeTask(plugin, source or _NoSource())
+        bodies = TASK_CHECKS + (TASK_ROW_CHECKS if rows_at_hand(make) else ())
         yield from ((make, Check(body)) for body in bodies)
 
 
@@ -103,10 +102,20 @@ def _plugins(target: str | Path) -> list[Any]:
     return found
 
 
+def rows_at_hand(make: MakeTask) -> bool:
+    """Whether every split can be read from the source, as for tasks that make their questions themselves."""
+    origins = [origin for split in make.plugin.card.splits for origin in make().origins(split)]
+    return all(make.source.has(card, split) for card, split in origins)
+
+
 class _NoSource(Source):
     """For tasks that make their questions themselves."""
 
-    def rows(self, card: TaskCard, split: Split, columns: Sequence[str]) -> NoReturn:
+    def has(self, card: DataCard, split: Split) -> bool:
+        del card, split
+        return False
+
+    def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> NoReturn:
         raise ContractError(f"a task without a Hub id read the columns {', '.join(columns)} of {card.folder}/{split}")
 
 

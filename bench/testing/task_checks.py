@@ -11,6 +11,7 @@ from typing import Any
 from bench import prompting
 from bench.api import Format, Question, Split
 from bench.protocol import Protocol
+from bench.shots import exemplars, places
 from bench.testing.check import MakeTask, check_docstring
 
 
@@ -32,13 +33,12 @@ def check_card(make: MakeTask) -> None:
     assert card.version >= 1, f"expected a version from 1, got {card.version}"
     fewest, most = card.options
     assert 2 <= fewest <= most <= len(string.ascii_lowercase), f"options: expected 2 to 26, got {card.options}"  # noqa: PLR2004
-    assert "test" in card.splits, f"expected a test split, got {sorted(card.splits)}"
+    assert {"test", "train"} & set(card.splits), f"expected a test or a train split, got {sorted(card.splits)}"
 
 
 def check_style(make: MakeTask) -> None:
-    """The style shows the question, and the options where they are lettered."""
+    """The style shows the options where they are lettered, and only there."""
     style, lettered = make.plugin.style, make.plugin.format is Format.CHOICE
-    assert "{text}" in style.context, "style.context has no {text}"
     assert ("{options}" in style.context) == lettered, f"{{options}} in style.context: expected {lettered}"
 
 
@@ -69,28 +69,35 @@ def check_gold(make: MakeTask) -> None:
 
 
 def check_letters(make: MakeTask) -> None:
-    """Every letter is the right one somewhere in the test split."""
+    """Every letter is the right one somewhere in the questions that are asked."""
     if make.plugin.format is not Format.CHOICE:
         return
     letters = string.ascii_lowercase[: make.plugin.card.options[1]]
-    gold = {letters[question.gold] for question in _questions(make, "test")}
+    gold = {letters[question.gold] for question in _questions(make, _asked(make))}
     assert gold == set(letters), f"never right: {sorted(set(letters) - gold)}; hidden labels, or a shifted index?"
 
 
 def check_prompts(make: MakeTask) -> None:
-    """Test prompts have the protocol's exemplars from their own subject, and end with the style's target prompt."""
-    protocol, task = Protocol(), make.plugin
-    exemplars: dict[str, list[Question]] = {}
-    for question in _questions(make, "dev") if "dev" in task.card.splits else ():
-        exemplars.setdefault(question.subject, []).append(question)
-    first = {question.subject: question for question in reversed(_questions(make, "test"))}
-    for subject, question in first.items():
-        shots = exemplars.get(subject, [])[: protocol.shots]
-        expected = protocol.shots if exemplars else 0
-        assert len(shots) == expected, f"{subject}: expected {expected} exemplars, got {len(shots)}"
-        prompt = prompting.build(question, shots, task.style, task.format, protocol)
-        end = task.style.target_prompt
-        assert prompt.messages[-1].content.endswith(end), f"{question.id}: the prompt does not end with {end!r}"
+    """Prompts show the whole question, after the protocol's exemplars of its own subject, and end as the style says."""
+    protocol, task = Protocol(), make()
+    pools, questions = task.pools(), _questions(make, _asked(make))
+    numbers = places(questions)
+    for question in {question.subject: question for question in reversed(questions)}.values():
+        shown = exemplars(task, question, numbers[question.id], pools.get(question.subject, ()), protocol)
+        expected = protocol.shots if pools else 0
+        assert len(shown) == expected, f"{question.subject}: expected {expected} exemplars, got {len(shown)}"
+        style = task.style_of(question)
+        prompt = prompting.build(question, shown, style, task.format, protocol)
+        said = prompt.messages[-1].content
+        assert said.endswith(style.target_prompt), (
+            f"{question.id}: the prompt does not end with {style.target_prompt!r}"
+        )
+        for piece in (question.text, *(question.choices if task.format is Format.CHOICE else ())):
+            assert piece in said, f"{question.id}: the prompt does not show {piece[:40]!r}"
+
+
+def _asked(make: MakeTask) -> Split:
+    return "test" if "test" in make.plugin.card.splits else "train"
 
 
 TASK_CHECKS: tuple[Callable[[Any], None], ...] = (check_docstring, check_card, check_style)

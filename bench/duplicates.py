@@ -1,0 +1,41 @@
+"""Questions that occur more than once: within a split, and in a split that is learned on as well as in a test set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bench.records import Question
+
+
+def normalised(text: str) -> str:
+    r"""Casefolded, with runs of white space as one space (methods.md §0.18).
+
+    >>> normalised("  Which  BONE is\nlongest? ")
+    'which bone is longest?'
+    """
+    return " ".join(text.casefold().split())
+
+
+def contaminated(learned: Iterable[Question], tested: Iterable[Question]) -> frozenset[str]:
+    """Ids of the questions to learn from whose text and parts are also asked in a test set, whatever its options."""
+    texts = {_asked(question) for question in tested}
+    return frozenset(question.id for question in learned if _asked(question) in texts)
+
+
+def oddities(questions: Sequence[Question]) -> dict[str, int]:
+    """What is counted and kept: questions that repeat an earlier one whole, and those that give it another answer."""
+    answers: dict[tuple[str, ...], str] = {}
+    repeated = contradictory = 0
+    for question in questions:
+        key = (_asked(question), *sorted(map(normalised, question.choices)))
+        answer = normalised(question.answer)
+        first = answers.setdefault(key, answer)
+        if first is not answer:
+            repeated += first == answer
+            contradictory += first != answer
+    counts = {"repeated questions": repeated, "questions with another answer than before": contradictory}
+    return {what: n for what, n in counts.items() if n}
+
+
+def _asked(question: Question) -> str:
+    return "\n".join(normalised(text) for text in (question.text, *(value for _, value in question.parts)))

@@ -1,0 +1,49 @@
+"""Which exemplars stand before a question."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from bench.api import Task
+from bench.protocol import ExemplarOrder, Protocol
+from bench.records import Question
+
+
+def places(questions: Sequence[Question]) -> dict[str, int]:
+    """Question id -> its number within its subject, which is the row that the official code seeds exemplars with."""
+    seen: Counter[str] = Counter()
+    numbers = {}
+    for question in questions:
+        numbers[question.id] = seen[question.subject]
+        seen[question.subject] += 1
+    return numbers
+
+
+def exemplars(
+    task: Task, question: Question, place: int, pool: Sequence[Question], protocol: Protocol
+) -> list[Question]:
+    """The questions shown before this one, never the question itself (methods.md §0.3, §1.4).
+
+    Args:
+        task: says whether prompts draw their exemplars from a large pool.
+        question: the one that is asked.
+        place: its number within its subject.
+        pool: what may be shown, in the source's order.
+        protocol: how many, in which order, drawn with which seed.
+    """
+    order: Sequence[int] = range(min(protocol.shots + 1, len(pool)))
+    if task.draws_exemplars or protocol.exemplar_order is ExemplarOrder.PERMUTED:
+        sets = protocol.exemplar_sets if task.draws_exemplars else 0
+        order = _drawn(len(pool), protocol.exemplar_seed + (place % sets if sets else place), protocol.shots + 1)
+    candidates = (pool[i] for i in order)
+    return [exemplar for exemplar in candidates if exemplar.id != question.id][: protocol.shots]
+
+
+@lru_cache(maxsize=4096)
+def _drawn(n: int, seed: int, count: int) -> tuple[int, ...]:
+    """The first of a permutation of `n`, as the official code draws them (methods.md §1.4)."""
+    return tuple(np.random.default_rng(seed).permutation(n)[:count].tolist())
