@@ -7,7 +7,7 @@ import string
 import typing
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.protocol import LetterRule
 from bench.records import Answer, Format, Generation, Question, Released
@@ -96,27 +96,28 @@ def same_text(one: str, other: str) -> bool:
     return normalise_text(one) == normalise_text(other)
 
 
-def grade(question: Question, generation: Generation, fmt: Format, protocol: Protocol, verdict: bool) -> Answer:  # noqa: FBT001
-    """An answer with its label: the judge's verdict on an open one, the protocol's rule on a letter."""
-    text = generation.text
-    if fmt is Format.OPEN:
-        return Answer(question.id, text, None, verdict, parsed=bool(text))
+def grade_open(question: Question, generation: Generation, *, correct: bool) -> Answer:
+    """An open answer with the judge's verdict on it."""
+    return Answer(question.id, generation.text, None, correct, parsed=bool(generation.text))
+
+
+def grade_choice(question: Question, generation: Generation, protocol: Protocol) -> Answer:
+    """A letter, right or wrong by the protocol's rule."""
     letters = protocol.letters[: len(question.choices)]
-    letter = parse_letter(text, letters)
+    letter = parse_letter(generation.text, letters)
     gold = letters[question.gold]
-    correct = letter == gold if protocol.letter_rule is LetterRule.EXACT else substring_rule(text, gold)
-    return Answer(question.id, text, letter, correct, parsed=letter is not None)
+    exact = protocol.letter_rule is LetterRule.EXACT
+    correct = letter == gold if exact else substring_rule(generation.text, gold)
+    return Answer(question.id, generation.text, letter, correct, parsed=letter is not None)
 
 
 def grade_released(
     question: Question, generation: Generation, released: Released, fmt: Format, protocol: Protocol
 ) -> Answer:
     """An answer with the label that its release gives it (methods.md §0.15)."""
-    letter = None
-    if fmt is Format.CHOICE:
-        letter = parse_letter(generation.text, protocol.letters[: len(question.choices)])
-    parsed = bool(generation.text) if fmt is Format.OPEN else letter is not None
-    return Answer(question.id, generation.text, letter, released.correct, parsed)
+    if fmt is Format.OPEN:
+        return grade_open(question, generation, correct=released.correct)
+    return replace(grade_choice(question, generation, protocol), correct=released.correct)
 
 
 def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol: Protocol) -> bool:

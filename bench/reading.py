@@ -23,7 +23,7 @@ from bench.api import (
     Signal,
     Task,
 )
-from bench.grading import Asked, Judge, Match, grade, grade_released
+from bench.grading import Asked, Judge, Match, grade_choice, grade_open, grade_released
 from bench.plan import Where
 from bench.prompting import context
 from bench.protocol import Protocol
@@ -323,24 +323,28 @@ class Reader:
             Generation(question.id, tuple(said[row]), self.backbone.chat.decode(said[row]))
             for row, question in enumerate(reading.questions)
         ]
+        pairs = list(zip(reading.questions, generations, strict=True))
         if reading.released:
-            pairs = zip(reading.questions, generations, strict=True)
             reading.answers += [grade_released(q, g, reading.released[q.id], task.format, protocol) for q, g in pairs]
-            return
-        verdicts: Sequence[bool | None] = [False] * len(generations)
-        if task.format is Format.OPEN:
-            letters = protocol.letters
-            asked = [
-                Asked(context(question, task.style_of(question), letters), question.answer, generation.text)
-                for question, generation in zip(reading.questions, generations, strict=True)
-            ]
-            verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.progress)
-        undecided = [q.id for q, verdict in zip(reading.questions, verdicts, strict=True) if verdict is None]
-        reading.left_out |= frozenset(undecided)
+        elif task.format is Format.CHOICE:
+            reading.answers += [grade_choice(question, generation, protocol) for question, generation in pairs]
+        else:
+            self._ask_judge(reading, pairs)
+
+    def _ask_judge(self, reading: Reading, pairs: Sequence[tuple[Question, Generation]]) -> None:
+        """Open answers with their verdicts; those without one are left out and counted."""
+        task, letters = reading.task, self.protocol.letters
+        asked = [
+            Asked(context(question, task.style_of(question), letters), question.answer, generation.text)
+            for question, generation in pairs
+        ]
+        verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.progress)
+        undecided = {q.id for (q, _), verdict in zip(pairs, verdicts, strict=True) if verdict is None}
+        reading.left_out |= undecided
         reading.n_undecided = len(undecided)
         reading.answers += [
-            grade(question, generation, task.format, protocol, bool(verdict))
-            for question, generation, verdict in zip(reading.questions, generations, verdicts, strict=True)
+            grade_open(question, generation, correct=bool(verdict))
+            for (question, generation), verdict in zip(pairs, verdicts, strict=True)
         ]
 
 

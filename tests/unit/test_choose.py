@@ -57,6 +57,26 @@ def test_what_is_not_named_comes_from_the_model() -> None:
     assert run.config_of("ptrue", "atlas-choice") == {}
 
 
+def test_a_corpus_may_be_named_without_its_format() -> None:
+    learn_on = chosen(("ccps",), train_on="atlas", tasks=("atlas-choice", "atlas-oe")).learn_on
+    assert {test: str(target) for test, target in learn_on.items()} == {
+        "atlas-choice": "atlas-choice:train",
+        "atlas-oe": "atlas-oe:train",
+    }
+
+
+def test_the_judge_is_part_of_open_cells_only() -> None:
+    run = chosen(judge="openai", judge_model="m", answers="released@main", exemplar_sets=3)
+    assert run.config_of("ptrue", "atlas-choice") == {"answers": "released@main", "protocol.exemplar_sets": 3}
+    assert run.config_of("ptrue", "atlas-oe") == {
+        "answers": "released@main",
+        "judge": "openai",
+        "judge_model": "m",
+        "protocol.exemplar_sets": 3,
+    }
+    assert run.deviations_of("ptrue") == {"protocol.exemplar_sets": 3}
+
+
 def test_all_means_every_method_once_and_names_keep_their_order() -> None:
     everything = chosen(("all",)).methods
     assert {"ptrue", "ccps"} <= set(everything)
@@ -153,7 +173,7 @@ def test_a_preset_sets_methods_and_protocol_together() -> None:
         ({"limit": 0}, "--limit: expected at least 1, got 0"),
         ({"limit": -5}, "--limit: expected at least 1, got -5"),
         ({"token_budget": 0}, "--token-budget: expected at least 1, got 0"),
-        ({"train_on": "atlas"}, "Unknown task 'atlas'"),
+        ({"train_on": "atlass"}, "Unknown task 'atlass'"),
         ({"train_on": "atlas-choice:trian"}, "expected a split of train, validation, test, dev, got 'trian'"),
         (
             {"tasks": ("atlas-choice",), "train_on": "atlas-choice:test"},

@@ -76,7 +76,7 @@ def read(folder: Path, cache: Path, task: type[Task], signals: set[Signal]) -> t
     store.prepare()
     reader = Reader(backbone, store, replace(FIXED, max_new_tokens_open=4), 96, Silent())
     made = task(None)  # type: ignore[arg-type]
-    reading = reader.open(Where(task.name, "test"), made, list(made.questions("test")), list(made.questions("dev")))
+    reading = reader.open(Where(task.name, "test"), made, list(made.questions("test")))
     reader.read(reading, frozenset(signals))
     return reader, reading
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bench.grading import grade, normalise_text, parse_letter, substring_rule
+from bench.grading import Asked, Match, grade_choice, grade_open, normalise_text, parse_letter, substring_rule
+from bench.progress import Silent
 from bench.protocol import FIXED, REFCODE, LetterRule
-from bench.records import Answer, Format, Generation, Question
+from bench.records import Answer, Generation, Question
 
 LETTERS = string.ascii_lowercase
 RENDERINGS = ["{}", " {}", "({})", "{}.", "{})", "[{}]", "{}:", " ({}). ", "\n{}\n", ".{}"]
@@ -20,7 +21,7 @@ RENDERINGS = ["{}", " {}", "({})", "{}.", "{})", "[{}]", "{}:", " ({}). ", "\n{}
 def choice(text: str, gold: int = 0, n: int = 4, rule: LetterRule = LetterRule.EXACT, letters: str = LETTERS) -> Answer:
     question = Question("q", "s", "Which?", tuple(f"option {i}" for i in range(n)), gold)
     protocol = replace(FIXED, letter_rule=rule, letters=letters)
-    return grade(question, Generation("q", (1,) if text else (), text), Format.CHOICE, protocol)
+    return grade_choice(question, Generation("q", (1,) if text else (), text), protocol)
 
 
 @given(st.sampled_from(LETTERS), st.sampled_from(RENDERINGS), st.booleans())
@@ -103,7 +104,8 @@ def test_no_answer_is_wrong_under_either_rule(rule: LetterRule) -> None:
 
 def open_answer(text: str, gold: str = "The Blue Delta") -> Answer:
     question = Question("q", "s", "Where?", (gold, "Elsewhere"), 0)
-    return grade(question, Generation("q", (1,) if text else (), text), Format.OPEN, FIXED)
+    (correct,) = Match().verdicts([Asked(question.text, gold, text)], "judge", Silent())
+    return grade_open(question, Generation("q", (1,) if text else (), text), correct=bool(correct))
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ from bench.models import ModelSpec
 from bench.plan import Where
 from bench.progress import Silent
 from bench.protocol import FIXED, PAPER, Protocol
-from bench.reading import SHARD, Reader, Reading, split_into_shards
+from bench.reading import Reader, Reading
 from bench.records import Question, Split
 from bench.store import Store
+from bench.writing import SHARD, split_into_shards
 
 TOKENIZER = Path(__file__).parents[2] / "bench" / "backbone" / "tiny"
 
@@ -107,7 +108,7 @@ def read(folder: Path, tmp_path: Path, context: int, protocol: Protocol = FIXED)
     backbone.context = context
     reader = Reader(backbone, Store(tmp_path / "cache"), protocol, 1024, Silent())
     task = Rivers(None)  # type: ignore[arg-type]
-    return reader, reader.open(Where("rivers", "test"), task, list(task.questions("test")), DEV)
+    return reader, reader.open(Where("rivers", "test"), task, list(task.questions("test")))
 
 
 def texts(reader: Reader, reading: Reading) -> list[str]:
@@ -162,7 +163,7 @@ def test_permuted_exemplars_follow_the_row_and_not_the_run(folder: Path, tmp_pat
 
 def test_an_exemplar_never_answers_its_own_question(folder: Path, tmp_path: Path) -> None:
     reader, _ = read(folder, tmp_path, 4096)
-    reading = reader.open(Where("rivers", "dev"), Rivers(None), DEV, DEV)  # type: ignore[arg-type]
+    reading = reader.open(Where("rivers", "dev"), Rivers(None), DEV)  # type: ignore[arg-type]
     for prompt, own in zip(reading.shards[0].prompts, DEV, strict=True):
         text = reader.backbone.chat.tokenizer.decode(prompt)
         assert text.count(f"{own.id}:") == 1
