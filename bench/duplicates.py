@@ -29,10 +29,10 @@ def oddities(questions: Sequence[Question]) -> dict[str, int]:
     for question in questions:
         key = (_asked(question), *sorted(map(normalised, question.choices)))
         answer = normalised(question.answer)
-        first = answers.setdefault(key, answer)
-        if first is not answer:
-            repeated += first == answer
-            contradictory += first != answer
+        if key in answers:
+            repeated += answers[key] == answer
+            contradictory += answers[key] != answer
+        answers.setdefault(key, answer)
     counts = {"repeated questions": repeated, "questions with another answer than before": contradictory}
     return {what: n for what, n in counts.items() if n}
 
