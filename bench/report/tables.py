@@ -249,7 +249,7 @@ def _facts(rows: Sequence[ResultRow], common: Mapping[str, str], hidden: Sequenc
     first = rows[0]
     yield f"{first.model} on {first.task}"
     yield f"preset {first.preset}"
-    said = {"train_on", "judge", *first.deviations}
+    said = {"train_on", "judge", "judge_model", "judge_url", "answers", *first.deviations}
     yield from (f"{name} {value}" for name, value in sorted(common.items()) if name not in said)
     if first.limit is not None:
         yield f"partial: --limit {first.limit}"
@@ -278,11 +278,17 @@ def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
     if any(row.n_unparsed is not None for row in rows):
         unparsed = _span([row.n_unparsed for row in rows], _count)
         yield f"{unparsed} unparsed and {_span([row.n_empty for row in rows], _count)} empty answers"
+    if any(row.n_undecided for row in rows):
+        yield f"{_span([row.n_undecided for row in rows], _count)} answers without a verdict left out"
     if any(row.n_shots_dropped for row in rows):
         yield f"{_span([row.n_shots_dropped for row in rows], _count)} exemplars dropped"
     sources = {row.answers_source for row in rows} - {"generate"}
     if sources:
         yield f"answers {_listed(sources)}"
+    counts: dict[str, set[int]] = defaultdict(set)
+    for what, n in ((what, n) for row in rows for what, n in row.counts.items()):
+        counts[what].add(n)
+    yield from (f"{what}: {_span(found, _count)}" for what, found in sorted(counts.items()))
 
 
 def _span(values: Iterable[float | None], text: Callable[[float], str]) -> str:

@@ -210,12 +210,21 @@ def test_notes_of_a_run_become_footnotes():
 
 def test_caption_says_what_the_numbers_rest_on():
     (table,) = build(
-        [cell(judge="openai", n_shots_dropped=12, answers_source="released"), cell("ptrue", train_on=None)]
+        [
+            cell(
+                judge="openai",
+                n_shots_dropped=12,
+                answers_source="released",
+                n_undecided=4,
+                counts={"a/train: odd rows": 7},
+            ),
+            cell("ptrue", train_on=None),
+        ]
     )
     caption = "; ".join(table.facts)
     for fact in (
         "tiny on atlas-choice", "preset demo", "n 1,200 in 8 subjects", "LLM accuracy 67.2 %",
-        "3 unparsed and 1 empty answers", "0\u201312 exemplars dropped", "calibrated confidences 5.1 %", "judge openai",
+        "3 unparsed and 1 empty answers", "0\u201312 exemplars dropped", "4 answers without a verdict left out", "a/train: odd rows: 7", "calibrated confidences 5.1 %", "judge openai",
         "trained on atlas-choice:train", "answers released",
     ):  # fmt: skip
         assert fact in caption
