@@ -121,7 +121,7 @@ class Cells:
         for reading in used.splits:
             for card, split in reading.task.origins(reading.where.split) if not reading.released else ():
                 described = self.source.describe(card, split)
-                revisions[" ".join(filter(None, [card.hub, card.config, split]))] = ", ".join(
+                revisions[" ".join(filter(None, [card.hub, card.config, card.splits[split]]))] = ", ".join(
                     f"{k} {v}" for k, v in described.items()
                 )
         return revisions

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from bench import models, prompting, registry
-from bench.api import ConfidenceMethod, Task
+from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Task
 from bench.constants import constants
 from bench.errors import UserError
 from bench.protocol import PRESETS
@@ -56,10 +56,34 @@ def _task_line(entry: registry.Entry[Task]) -> dict[str, Any]:
         "format": entry.plugin.format.value,
         "questions": ", ".join(f"{split} {size:,}" for split, size in card.sizes.items()),
         "licence": card.license,
-        "rows from": f"{card.hub}@{(card.revision or 'unpinned')[:8]}" if card.hub else "generated",
+        "rows from": _rows_from(_origins(entry.plugin)),
         "what": first_sentence(entry.plugin),
         "origin": entry.origin,
     }
+
+
+def _origins(cls: type[Task]) -> list[DataCard]:
+    """The data sets that a task's rows come from, each once."""
+    task = cls(_Nowhere())
+    cards = [card for split in cls.card.splits for card, _ in task.origins(split)]
+    return list({(card.hub, card.config, *card.splits.values()): card for card in cards}.values())
+
+
+def _rows_from(origins: Sequence[DataCard]) -> str:
+    if len(origins) > 1:
+        return f"{len(origins)} data sets of the Hub"
+    return next((f"{card.hub}@{(card.revision or 'unpinned')[:8]}" for card in origins), "generated")
+
+
+class _Nowhere(Source):
+    """For asking a task where its rows would come from."""
+
+    def has(self, card: DataCard, split: Split) -> bool:
+        del card, split
+        return True
+
+    def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> NoReturn:
+        raise ContractError(f"{card.hub}: the columns {', '.join(columns)} of {split} were read to list tasks")
 
 
 def _model_line(spec: models.ModelSpec) -> dict[str, Any]:
@@ -124,6 +148,11 @@ def _task(cls: type[Task]) -> dict[str, Any]:
         "format": cls.format.value,
         "learns on": cls.train_on or cls.name,
         **{key: dict(value) if hasattr(value, "items") else value for key, value in vars(cls.card).items()},
+        "rows from": [
+            " ".join(filter(None, [card.hub, card.config, f"@{card.revision or card.unpinned_reason}", card.license]))
+            for card in _origins(cls)
+        ]
+        or "generated",
         "style": asdict(cls.style),
     }
 

@@ -32,6 +32,8 @@ class ModelSpec:
     """Tasks of a run that names none."""
     note: str = ""
     """What a user should know before downloading."""
+    released: str = ""
+    """Folder of this model among the answers that the paper's authors released; empty: there are none."""
 
 
 @cache

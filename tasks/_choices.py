@@ -1,14 +1,29 @@
-"""What multiple-choice tasks share: a row is checked once, here, before it becomes a `Question`."""
+"""What multiple-choice tasks share: the words of their prompts, and the checks that make a row a `Question`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import difflib
+import string
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.api import Question, Row, UserError
+from bench.api import PromptStyle, Question, Row, UserError
 
 FEWEST, MOST = 2, 26
 """Options a question may have; there are 26 letters to name them."""
+
+LETTERED = PromptStyle(
+    header="The following are multiple-choice questions (with answers) about {label}.",
+    footer="Now, answer the next question.",
+    context="Question:\n{text}\n\nChoices:\n{options}",
+)
+"""MMLU's words with options (methods.md §1.4)."""
+OPEN = PromptStyle(
+    header="The following are questions (with answers) about {label}.",
+    footer="Now, answer the next question.",
+    context="Question: {text}",
+)
+"""MMLU's words without options (methods.md §1.4)."""
 
 
 @dataclass(frozen=True)
@@ -17,28 +32,35 @@ class Fields:
 
     subject: str
     text: str
-    choices: str
+    choices: str | tuple[str, ...]
+    """One column with a list, or one column for each option."""
     gold: str
+    subjects: Sequence[str] = ()
+    """Names that may stand in the subject's column; empty: any."""
+    hidden: str = ""
+    """The source's own split whose labels are hidden, i.e. -1."""
 
     @property
-    def columns(self) -> tuple[str, str, str, str]:
+    def columns(self) -> tuple[str, ...]:
         """All of them, to ask the source for."""
-        return (self.subject, self.text, self.choices, self.gold)
+        choices = (self.choices,) if isinstance(self.choices, str) else self.choices
+        return (self.subject, self.text, *choices, self.gold)
 
 
 def question(row: Row, fields: Fields, question_id: str) -> Question:
     """The question in a row.
 
     Raises:
-        UserError: a field is null, empty, of another type or out of range; names the file, the row and the column.
+        UserError: a field is null, empty, of another type or out of range, or the subject is unknown; names the file,
+            the row and the column.
     """
     choices = _choices(row, fields.choices)
     return Question(
         id=question_id,
-        subject=_text(row, fields.subject),
+        subject=one_of(row, fields.subject, fields.subjects) if fields.subjects else _text(row, fields.subject),
         text=_text(row, fields.text),
         choices=choices,
-        gold=_gold(row, fields.gold, len(choices)),
+        gold=_gold(row, fields, len(choices)),
     )
 
 
@@ -59,6 +81,48 @@ def unique(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
         yield read
 
 
+def key(row: Row, column: str) -> str:
+    """The source's own name of a row: a text, or a number as text.
+
+    Raises:
+        UserError: it is neither.
+    """
+    value = row.values[column]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise _wrong(row, column, "an id, a whole number or a text", value)
+    return value
+
+
+def one_of(row: Row, column: str, known: Sequence[str]) -> str:
+    """A text that is one of a few.
+
+    Raises:
+        UserError: it is none of them; names the nearest.
+    """
+    value = _text(row, column)
+    if value not in known:
+        (nearest,) = difflib.get_close_matches(value, known, n=1, cutoff=0.0)
+        raise UserError(
+            f"{row.where}: expected one of {len(known)} names in column {column!r}, got {value!r:.60}, which is none of"
+            f" them (the nearest is {nearest!r}); correct the row"
+        )
+    return value
+
+
+def letter(row: Row, column: str, n_options: int) -> int:
+    """The place that a capital letter names.
+
+    Raises:
+        UserError: it is no letter of an option.
+    """
+    value, letters = row.values[column], string.ascii_uppercase[:n_options]
+    if not isinstance(value, str) or len(value) != 1 or value not in letters:
+        raise _wrong(row, column, f"an answer letter from A to {letters[-1]}", value)
+    return letters.index(value)
+
+
 def _text(row: Row, column: str) -> str:
     value = row.values[column]
     if not isinstance(value, str) or not value.strip():
@@ -66,24 +130,32 @@ def _text(row: Row, column: str) -> str:
     return value
 
 
-def _choices(row: Row, column: str) -> tuple[str, ...]:
-    value = row.values[column]
+def _choices(row: Row, columns: str | tuple[str, ...]) -> tuple[str, ...]:
+    if not isinstance(columns, str):
+        return tuple(_text(row, column) for column in columns)
+    value = row.values[columns]
     if not isinstance(value, list | tuple):
-        raise _wrong(row, column, "a list of options", value)
+        raise _wrong(row, columns, "a list of options", value)
     if not FEWEST <= len(value) <= MOST:
         raise UserError(
-            f"{row.where}: expected {FEWEST} to {MOST} options in column {column!r}, got {len(value)}; correct the row"
+            f"{row.where}: expected {FEWEST} to {MOST} options in column {columns!r}, got {len(value)}; correct the row"
         )
     for i, option in enumerate(value):
         if not isinstance(option, str):
-            raise _wrong(row, column, f"a text as option {i}", option)
+            raise _wrong(row, columns, f"a text as option {i}", option)
     return tuple(value)
 
 
-def _gold(row: Row, column: str, n_options: int) -> int:
-    value = row.values[column]
+def _gold(row: Row, fields: Fields, n_options: int) -> int:
+    value = row.values[fields.gold]
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < n_options:
-        raise _wrong(row, column, f"an answer index from 0 to {n_options - 1}", value)
+        expected = f"an answer index from 0 to {n_options - 1}"
+        if value == -1 and fields.hidden:
+            raise UserError(
+                f"{row.where}: expected {expected} in column {fields.gold!r}, got int -1: the label is hidden, as"
+                f" all are in the Hub's split {fields.hidden!r}; take the file of a split with labels"
+            )
+        raise _wrong(row, fields.gold, expected, value)
     return value
 
 

@@ -8,17 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, task
+from bench.api import Format, Question, Split, Task, TaskCard, task
 from tasks import _choices
 
-FIELDS = _choices.Fields(subject="subject", text="question", choices="choices", gold="answer")
+SUBJECTS = (
+    "abstract_algebra", "anatomy", "astronomy", "business_ethics", "clinical_knowledge", "college_biology",
+    "college_chemistry", "college_computer_science", "college_mathematics", "college_medicine", "college_physics",
+    "computer_security", "conceptual_physics", "econometrics", "electrical_engineering", "elementary_mathematics",
+    "formal_logic", "global_facts", "high_school_biology", "high_school_chemistry", "high_school_computer_science",
+    "high_school_european_history", "high_school_geography", "high_school_government_and_politics",
+    "high_school_macroeconomics", "high_school_mathematics", "high_school_microeconomics", "high_school_physics",
+    "high_school_psychology", "high_school_statistics", "high_school_us_history", "high_school_world_history",
+    "human_aging", "human_sexuality", "international_law", "jurisprudence", "logical_fallacies", "machine_learning",
+    "management", "marketing", "medical_genetics", "miscellaneous", "moral_disputes", "moral_scenarios", "nutrition",
+    "philosophy", "prehistory", "professional_accounting", "professional_law", "professional_medicine",
+    "professional_psychology", "public_relations", "security_studies", "sociology", "us_foreign_policy", "virology",
+    "world_religions",
+)  # fmt: skip
+
+FIELDS = _choices.Fields(subject="subject", text="question", choices="choices", gold="answer", subjects=SUBJECTS)
 
 
-@task("mmlu-choice")
-class MMLUChoice(Task):
-    """MMLU with lettered options; each prompt shows its subject's five dev rows (methods.md §1.4)."""
+class MMLU(Task):
+    """The questions of both formats; each prompt shows its subject's five dev rows (methods.md §1.4)."""
 
-    format = Format.CHOICE
     card = TaskCard(
         hub="cais/mmlu",
         config="all",
@@ -31,12 +44,6 @@ class MMLUChoice(Task):
         options=(4, 4),
         why="27 test rows are exact duplicates and 9 repeat an option; they stay, as in every published number.",
     )
-    style = PromptStyle(
-        header="The following are multiple-choice questions (with answers) about {label}.",
-        footer="Now, answer the next question.",
-        context="Question:\n{text}\n\nChoices:\n{options}",
-    )
-    train_on = "ct-choice"
 
     def questions(self, split: Split) -> Iterator[Question]:
         """The questions of `test` or `dev`, with ids `mmlu/<split>/<row>`, shared by every format of MMLU."""
@@ -44,3 +51,23 @@ class MMLUChoice(Task):
         return _choices.unique(
             (row, _choices.question(row, FIELDS, f"{self.card.folder}/{split}/{row.index}")) for row in rows
         )
+
+
+@task("mmlu-choice")
+class MMLUChoice(MMLU):
+    """MMLU with lettered options."""
+
+    format = Format.CHOICE
+    style = _choices.LETTERED
+    train_on = "ct-choice"
+    released = "MMLU-CHOICE"
+
+
+@task("mmlu-oe")
+class MMLUOpen(MMLU):
+    """MMLU without its options, as the paper asks it: every question, also those that point at options."""
+
+    format = Format.OPEN
+    style = _choices.OPEN
+    train_on = "ct-oe"
+    released = "MMLU-OE"

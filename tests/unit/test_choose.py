@@ -149,6 +149,28 @@ def test_protocol_overrides_reach_the_protocol_and_every_result() -> None:
     assert run.config_of("ptrue", "atlas-choice") == told
 
 
+LOST = """
+from bench.api import Format, PromptStyle, Task, TaskCard, task
+
+@task("lost")
+class Lost(Task):
+    "Learns on a corpus that nobody registered."
+    format = Format.CHOICE
+    card = TaskCard(license="MIT", version=1, why="none", options=(2, 2), splits={"test": "t"}, sizes={"test": 1})
+    style = PromptStyle(header="", footer="", context="{text}{options}")
+    train_on = "nowhere-choice"
+
+    def questions(self, split):
+        return iter(())
+"""
+
+
+def test_a_task_whose_corpus_is_not_registered_says_how_to_name_another(tmp_path: Path) -> None:
+    (tmp_path / "lost.py").write_text(LOST, encoding="utf-8")
+    with pytest.raises(UserError, match=r"learns on 'nowhere-choice'.*--train-on"):
+        chosen(("ccps",), tasks=("lost",), plugins=(tmp_path / "lost.py",))
+
+
 def test_the_later_of_two_overrides_holds() -> None:
     assert chosen(overrides=("protocol.shots=2", "protocol.shots=3")).protocol.shots == 3
 
@@ -181,7 +203,6 @@ def test_a_preset_sets_methods_and_protocol_together() -> None:
         ),
         ({"train_on": "atlas-oe"}, "its format is open, that of atlas-choice is choice"),
         ({"model": "org/model"}, "has no default tasks: name one with --task"),
-        ({"tasks": ("mmlu-choice",), "methods": ("ccps",)}, r"learns on 'ct-choice'.*--train-on"),
     ],
 )
 def test_what_is_unknown_or_does_not_fit_is_refused(options: dict[str, Any], complaint: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import models
+from bench import models, registry
 from bench.errors import UserError
 from bench.protocol import PRESETS
 
@@ -30,6 +30,15 @@ def test_every_alias_is_pinned_and_complete(name: str) -> None:
 def test_the_models_of_the_paper_and_the_embedded_one_are_there() -> None:
     assert list(models.aliases()) == ["tiny", "llama8b", "qwen14b", "mistral24b", "qwen32b"]
     assert models.resolve("tiny").local
+
+
+def test_models_of_the_paper_run_its_three_benchmarks_unless_told_otherwise() -> None:
+    for name in ("llama8b", "qwen14b", "mistral24b", "qwen32b"):
+        assert models.resolve(name).tasks == ("mmlu-choice", "mmlu-pro-choice", "mmlu-oe")
+
+
+def test_tasks_of_every_alias_are_registered() -> None:
+    assert {task for name in models.aliases() for task in models.resolve(name).tasks} <= set(registry.tasks().names())
 
 
 def test_asking_twice_gives_the_same() -> None:

@@ -33,13 +33,13 @@ def _row(question: str, subject: str, choices: list[str], answer: int) -> dict[s
 
 DEV = [
     *(_row(f"What is {i} plus {i}?", "us_foreign_policy", [str(2 * i + j) for j in range(4)], 0) for i in range(5)),
-    *(_row(f"Which comes after {c}?", "letters", ["B", "C", "D", "E"], i) for i, c in enumerate("ABCD")),
-    _row("Which word has a space before it?", "letters", [" this", "that", "those", "these"], 0),
+    *(_row(f"Which comes after {c}?", "miscellaneous", ["B", "C", "D", "E"], i) for i, c in enumerate("ABCD")),
+    _row("Which word has a space before it?", "miscellaneous", [" this", "that", "those", "these"], 0),
 ]
 TEST = [
     _row("What is 9 plus 9?", "us_foreign_policy", ["16", "17", "18", "19"], 2),
-    _row("Fill in {text}:\n  1. one\n  2. {options}\n", "letters", ["{text}", "100 %", " b ", "(a): a"], 3),
-    _row("Ist das „schön“?", "letters", ["ja", "nein", "ja", "∅"], 1),
+    _row("Fill in {text}:\n  1. one\n  2. {options}\n", "miscellaneous", ["{text}", "100 %", " b ", "(a): a"], 3),
+    _row("Ist das „schön“?", "miscellaneous", ["ja", "nein", "ja", "∅"], 1),
 ]
 SHOTS = [5, 2, 0]
 """Exemplars in the three prompts: all, some (they are dropped from the left), none."""
@@ -103,7 +103,7 @@ def test_exemplars_are_stripped_and_the_question_is_not() -> None:
 
 def test_prompts_of_a_subject_share_everything_up_to_the_question(fixture: MMLUChoice) -> None:
     _, second, third = fixture.questions("test")
-    pool = [q for q in fixture.questions("dev") if q.subject == "letters"]
+    pool = [q for q in fixture.questions("dev") if q.subject == "miscellaneous"]
     a, b = (
         prompting.build(q, pool, fixture.style, fixture.format, PROTOCOL).messages[1].content for q in (second, third)
     )

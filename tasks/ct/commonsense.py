@@ -1,0 +1,211 @@
+"""What everybody knows: CommonsenseQA, COPA, HellaSwag, PIQA and WinoGrande.
+
+A row of WinoGrande: {"sentence": "Ann thanked Eve, for _ had helped.", "option1": "Ann", "option2": "Eve", "answer":
+"2"}. COPA and WinoGrande write both options out in the open format, which asks for "1" or "2". HellaSwag's label is a
+text.
+"""
+
+from __future__ import annotations
+
+from bench.api import DataCard, Format, PromptStyle, Row
+from tasks.ct.data_set import (
+    FOLLOWING,
+    KEPT,
+    LETTERED,
+    NEXT,
+    UNLABELLED,
+    DataSet,
+    Filter,
+    How,
+    Item,
+    Verdict,
+    differing,
+    keyed,
+    label,
+    labelled,
+    piece,
+    pieces,
+    text,
+    texts,
+)
+
+
+def _commonsense(row: Row, how: How) -> Item:
+    del how
+    return Item(text(row, "question"), *keyed(row, 5, 5))
+
+
+def _options_differ(row: Row) -> Verdict:
+    choices = row.values["choices"]
+    return differing(choices.get("text")) if isinstance(choices, dict) else KEPT
+
+
+COMMONSENSE_QA = DataSet(
+    name="commonsense_qa",
+    card=DataCard(
+        hub="tau/commonsense_qa",
+        config="default",
+        revision="94630fe30dad47192a8546eb75f094926d47e155",
+        folder="ct/commonsense_qa/default",
+        license="MIT",
+        splits={"train": "train", "validation": "validation"},
+    ),
+    columns=("question", "choices", "answerKey"),
+    read=_commonsense,
+    choice=PromptStyle(
+        header="The following are questions (with multiple-choice answers).", footer=FOLLOWING, context=LETTERED
+    ),
+    open=PromptStyle(
+        header="The following are questions (with answers).", footer=FOLLOWING, context="Question: {text}"
+    ),
+    filter=Filter(("choices",), _options_differ),
+)
+
+
+def _of_two(asked: str, written: tuple[str, str], options: tuple[str, ...], gold: int, how: How) -> Item:
+    """Two options by letters, or written out with the numbers 1 and 2 as what may be answered."""
+    if how.format is Format.CHOICE:
+        return Item(asked, options, gold)
+    return Item(asked, ("1", "2"), gold, (("first", written[0]), ("second", written[1])))
+
+
+def _copa(row: Row, how: How) -> Item:
+    first, second = piece(row, "choice1"), piece(row, "choice2")
+    return _of_two(text(row, "premise"), (first, second), (first, second), label(row, "label", "01"), how)
+
+
+COPA = DataSet(
+    name="copa",
+    card=DataCard(
+        hub="aps/super_glue",
+        config="copa",
+        revision="3de24cf8022e94f4ee4b9d55a6f539891524d646",
+        folder="ct/super_glue/copa",
+        license="research use",
+        splits={"train": "train", "validation": "validation"},
+    ),
+    columns=(
+        "premise",
+        "choice1",
+        "choice2",
+        "label",
+    ),  # not `question`: the official prompt doesn't say cause or effect
+    read=_copa,
+    choice=PromptStyle(
+        header="The following are questions (with multiple-choice answers).",
+        footer=FOLLOWING,
+        context="Premise:\n{text}\n\nChoices:\n{options}",
+    ),
+    open=PromptStyle(
+        header="The following are questions (with answers).",
+        footer=FOLLOWING,
+        context=(
+            'Read the following premise and pick the correct choice. Respond only with "1" or "2" and no additional'
+            " text.\nPremise: {text}\n  Choice 1: {first}\n  Choice 2: {second}"
+        ),
+    ),
+)
+
+
+def _hellaswag(row: Row, how: How) -> Item:
+    del how
+    # `ctx` holds the other two already; the official prompt says them twice
+    context = " ".join([text(row, "ctx"), piece(row, "ctx_a"), piece(row, "ctx_b")])
+    return Item(context, texts(row, "endings", row.values["endings"], 4, 4), label(row, "label", "0123"))
+
+
+HELLASWAG = DataSet(
+    name="hellaswag",
+    card=DataCard(
+        hub="Rowan/hellaswag",
+        config="default",
+        revision="218ec52e09a7e7462a5400043bb9a69a41d06b76",
+        folder="ct/hellaswag/default",
+        license="MIT",
+        splits={"train": "train", "validation": "validation"},
+    ),
+    columns=("ctx", "ctx_a", "ctx_b", "endings", "label"),
+    read=_hellaswag,
+    choice=PromptStyle(
+        header="The following are some context completions (with multiple-choice answers).",
+        footer=FOLLOWING,
+        context="Context:\n{text}\n\nChoices:\n{options}",
+    ),
+)
+
+
+def _piqa(row: Row, how: How) -> Item:
+    del how
+    return Item(text(row, "goal"), pieces(row, "sol1", "sol2"), label(row, "label", "01"))
+
+
+PIQA = DataSet(
+    name="piqa",
+    card=DataCard(
+        hub="ybisk/piqa",
+        config="plain_text",
+        revision="142c51238b3ca2bc61e9a075913871b8b600e8e1",
+        files="plain_text/{split}/0000.parquet",
+        folder="ct/piqa/plain_text",
+        license="not stated",
+        splits={"train": "train", "validation": "validation"},
+    ),
+    columns=("goal", "sol1", "sol2", "label"),
+    read=_piqa,
+    choice=PromptStyle(
+        header="The following are questions with multiple-choice answers.",
+        footer=NEXT,
+        context="Goal:\n{text}\n\nChoices:\n{options}",
+    ),
+    open=PromptStyle(
+        header="The following are questions with answers.",
+        footer=NEXT,
+        context="Provide advice on how to accomplish the following goal.\nGoal: {text}",
+    ),
+    filter=labelled("label", (0, 1)),
+)
+
+BLANK = "_"
+NOT_ONE_BLANK = Verdict(kept=False, why="sentences without exactly one blank, left out")
+
+
+def _resolvable(row: Row) -> Verdict:
+    sentence = row.values["sentence"]
+    if row.values["answer"] not in {"1", "2"}:
+        return UNLABELLED
+    return NOT_ONE_BLANK if isinstance(sentence, str) and sentence.count(BLANK) != 1 else KEPT
+
+
+def _winogrande(row: Row, how: How) -> Item:
+    sentence, options = text(row, "sentence"), pieces(row, "option1", "option2")
+    filled = (sentence.replace(BLANK, options[0]), sentence.replace(BLANK, options[1]))
+    return _of_two(sentence, filled, options, label(row, "answer", "12"), how)
+
+
+WINOGRANDE = DataSet(
+    name="winogrande",
+    card=DataCard(
+        hub="allenai/winogrande",
+        config="winogrande_xl",
+        revision="01e74176c63542e6b0bcb004dcdea22d94fb67b5",
+        folder="ct/winogrande/winogrande_xl",
+        license="not stated",
+        splits={"train": "train", "validation": "validation"},
+    ),
+    columns=("sentence", "option1", "option2", "answer"),
+    read=_winogrande,
+    choice=PromptStyle(
+        header="The following are ambiguous sentences (with answer choices).",
+        footer="Now, resolve the next ambiguity.",
+        context="Sentence:\n{text}\n\nChoices:\n{options}",
+    ),
+    open=PromptStyle(
+        header="The following are ambiguous sentences (with answers).",
+        footer="Now, resolve the next ambiguity.",
+        context=(
+            'Fill in the blank "_" in the following sentence from the following choices. Respond with only "1" or "2"'
+            " and no additional text.\nSentence: {text}\n  Choice 1: {first}\n  Choice 2: {second}"
+        ),
+    ),
+    filter=Filter(("sentence", "answer"), _resolvable),
+)

@@ -1,0 +1,224 @@
+"""The training corpora CT-CHOICE and CT-OE (collection of Kapoor et al., arXiv:2406.08391), and a small part of them.
+
+Which data sets they hold, and how many rows of each, follows from the paper's row counts: 18 · 1,000 + 250 + 400 and
+17 · 1,052 + 250 + 400 (methods.md §1.2). A data set gives the first rows of its train split that its filter keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain, islice
+from typing import ClassVar
+
+import numpy as np
+
+from bench.api import DataCard, Format, PromptStyle, Question, Split, Task, TaskCard, UserError, ValidationRule, task
+from tasks.ct import commonsense, entailment, knowledge, reading
+from tasks.ct.data_set import DataSet, How, Kept
+
+ROWS = 20_000
+"""Rows that the data sets share equally; what a small one can't give is not given by another."""
+VALIDATION = 2_000
+PUBLISHED_BEHIND = 817 + 1_571
+"""Validation rows of TruthfulQA and StoryCloze: they count in the published proportions, but no row is reached."""
+
+CHOICE_SETS = (
+    entailment.ANLI_R1, entailment.ANLI_R2, entailment.ANLI_R3, knowledge.ARC, knowledge.ARC_CHALLENGE, reading.BOOLQ,
+    entailment.CB, commonsense.COMMONSENSE_QA, commonsense.COPA, reading.COSMOS_QA, commonsense.HELLASWAG,
+    knowledge.MATH_QA, reading.MULTIRC, knowledge.OBQA, commonsense.PIQA, knowledge.SCIQ, reading.SIQA,
+    entailment.SNLI, knowledge.TREC, commonsense.WINOGRANDE,
+)  # fmt: skip
+"""By name, which is the published order."""
+OPEN_SETS = tuple(data_set for data_set in CHOICE_SETS if data_set.open is not None)
+LOCAL_SETS = (knowledge.ARC, knowledge.ARC_CHALLENGE, entailment.CB, knowledge.OBQA, knowledge.TREC)
+
+
+class Corpus(Task):
+    """Some data sets, joined: what all four tasks share."""
+
+    sets: ClassVar[tuple[DataSet, ...]]
+    quota: ClassVar[int]
+    """Train rows that each data set gives, or all that it has."""
+    style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.CHOICE)
+    """Of one of the data sets; `style_of` knows each."""
+    draws_exemplars: ClassVar[bool] = True
+    prompt_tokens: ClassVar[int | None] = 1600
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        """The questions of `train` or `validation`, with ids `ct/<data set>/<split>/<row>`, data set after data set.
+
+        Raises:
+            UserError: another split, a file that is not there, or a row that is not as it must be.
+        """
+        if split not in self.card.splits:
+            raise UserError(f"Expected one of the splits {', '.join(self.card.splits)} of {self.name}, got {split!r}")
+        if split == "train":
+            return chain.from_iterable(islice(self._kept(each, "train"), self.quota) for each in self._sets)
+        return iter(self._published_validation() if self._as_published else self._stratified_validation())
+
+    def pools(self) -> Mapping[str, Sequence[Question]]:
+        """Data set -> all its train questions, of ANLI the dev questions of the round (methods.md §1.4)."""
+        return {each.name: self._kept(each, each.pool) for each in self._sets}
+
+    def style_of(self, question: Question) -> PromptStyle:
+        """The words of the question's data set."""
+        return next(each for each in self._sets if each.name == question.subject).style(self.format)
+
+    def origins(self, split: Split) -> Sequence[tuple[DataCard, Split]]:
+        """The data sets with the split that questions come from, and the one that exemplars come from."""
+        return [
+            (each.card, origin) for each, asked in self._parts(split) for origin in dict.fromkeys((asked, each.pool))
+        ]
+
+    def _parts(self, split: Split) -> list[tuple[DataSet, Split]]:
+        """The data sets that a split is made of, with where its questions come from.
+
+        Validation comes from train where a data set has no such split, or it is not at hand.
+        """
+        if split == "train":
+            return [(each, "train") for each in self._sets]
+        if self._as_published:
+            return [(each, "validation") for each in self._sets if "validation" in each.card.splits]
+        return [(each, "validation" if self.source.has(each.card, "validation") else "train") for each in self._sets]
+
+    @property
+    def _as_published(self) -> bool:
+        """Whether everything is as in the published corpus; a part of it was never published."""
+        return bool(self.released) and self.protocol.validation_rule is ValidationRule.PUBLISHED
+
+    @cached_property
+    def _sets(self) -> tuple[DataSet, ...]:
+        # the protocol has no field of its own for how MathQA's options are read
+        return tuple((self._as_published and each.published) or each for each in self.sets)
+
+    @cached_property
+    def _read(self) -> dict[tuple[str, Split], Kept]:
+        return {}
+
+    def _kept(self, data_set: DataSet, split: Split) -> Kept:
+        """The questions of a data set's split; made once, so that what is left out is counted once."""
+        key = data_set.name, split
+        if key not in self._read:
+            how = How(self.format, self.protocol.exemplar_seed)
+            self._read[key] = Kept(self.source, data_set, split, how, self.counts)
+        return self._read[key]
+
+    # --- validation ---------------------------------------------------------------------------------------------------
+
+    def _stratified_validation(self) -> Iterator[Question]:
+        """As many questions of each data set as its share of train, drawn with `split_seed`, in the order of rows."""
+        trained = [self._kept(each, "train").counted(self.quota) for each in self._sets]
+        shares = proportional(self.card.sizes["validation"], trained)
+        for (each, origin), n_trained, share in zip(self._parts("validation"), trained, shares, strict=True):
+            kept, first = self._kept(each, origin), n_trained if origin == "train" else 0
+            n = min(share, len(kept) - first)
+            if origin == "train":
+                self.counts[f"{each.name}: validation questions from train rows that are not trained on"] = n
+            if n < share:
+                self.counts[f"{each.name}: validation questions that its rows don't suffice for"] = share - n
+            rng = np.random.default_rng(self.protocol.split_seed)  # anew, so that data sets don't depend on each other
+            yield from (kept[first + i] for i in np.sort(rng.choice(len(kept) - first, n, replace=False)).tolist())
+
+    def _published_validation(self) -> list[Question]:
+        """The first 2,000 of the first rows of each validation split in proportion to its size, permuted.
+
+        About 70 % are BoolQ's, and most data sets have none (methods.md §1.2).
+        """
+        splits = [self._kept(each, origin) for each, origin in self._parts("validation")]
+        sizes = [len(kept) for kept in splits]
+        total = sum(sizes) + PUBLISHED_BEHIND
+        firsts = (islice(kept, size * min(ROWS, total) // total) for kept, size in zip(splits, sizes, strict=True))
+        found = list(islice(chain.from_iterable(firsts), VALIDATION))
+        order = np.random.default_rng(self.protocol.split_seed).permutation(len(found))
+        return [found[i] for i in order.tolist()]
+
+
+def proportional(total: int, sizes: Sequence[int]) -> list[int]:
+    """`total` shared in proportion to sizes, by largest remainder; of equal remainders the first comes first.
+
+    >>> proportional(10, [100, 100, 25])
+    [5, 4, 1]
+    """
+    whole = sum(sizes)
+    shares = [total * size // whole for size in sizes]
+    by_remainder = sorted(range(len(sizes)), key=lambda i: -(total * sizes[i] % whole))
+    for i in by_remainder[: total - sum(shares)]:
+        shares[i] += 1
+    return shares
+
+
+def _card(train: int, validation: int, options: tuple[int, int], why: str) -> TaskCard:
+    return TaskCard(
+        license="each data set's own; of some, research or non-commercial use",
+        version=1,
+        splits={"train": "train", "validation": "validation"},
+        sizes={"train": train, "validation": validation},
+        options=options,
+        why=why,
+    )
+
+
+VALIDATION_WHY = (
+    "Validation is stratified like train; TREC and ANLI have no split for it and give train rows beyond the quota."
+)
+
+
+@task("ct-choice")
+class CTChoice(Corpus):
+    """20 data sets with lettered options, to learn from: 1,000 rows of each, of CB 250, of COPA 400."""
+
+    format: ClassVar[Format] = Format.CHOICE
+    sets: ClassVar[tuple[DataSet, ...]] = CHOICE_SETS
+    quota: ClassVar[int] = ROWS // len(CHOICE_SETS)
+    card: ClassVar[TaskCard] = _card(18_650, VALIDATION, (2, 6), VALIDATION_WHY)
+    released: ClassVar[str] = "CT-CHOICE"
+
+
+@task("ct-oe")
+class CTOpen(Corpus):
+    """19 data sets without options, to learn from: 1,052 rows of each, of CB 250, of COPA 400; HellaSwag is left out.
+
+    Under the validation rule `published` the data sets are taken by name. The order in which the published validation
+    set took them came from a hash table that differs from run to run, so that its rows can't be told.
+    """
+
+    format: ClassVar[Format] = Format.OPEN
+    sets: ClassVar[tuple[DataSet, ...]] = OPEN_SETS
+    quota: ClassVar[int] = ROWS // len(OPEN_SETS)
+    card: ClassVar[TaskCard] = _card(
+        18_534,
+        VALIDATION,
+        (2, 6),
+        f"{VALIDATION_WHY} Which rows the published set held can't be told (order of a hash table); preset `paper`"
+        " takes data sets by name.",
+    )
+    style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.OPEN)
+    released: ClassVar[str] = "CT-OE"
+
+
+LOCAL_WHY = (
+    "A part of the corpora whose rows are small enough to lie beside a checkout; where there is no validation file,"
+    " validation takes train rows beyond the quota."
+)
+
+
+@task("ct-local-choice")
+class CTLocalChoice(Corpus):
+    """ARC, CB, OpenBookQA and TREC out of ct-choice: 1,000 rows of each, of CB 250."""
+
+    format: ClassVar[Format] = Format.CHOICE
+    sets: ClassVar[tuple[DataSet, ...]] = LOCAL_SETS
+    quota: ClassVar[int] = 1_000
+    card: ClassVar[TaskCard] = _card(4_250, 456, (3, 6), LOCAL_WHY)
+
+
+@task("ct-local-oe")
+class CTLocalOpen(Corpus):
+    """The same rows without options."""
+
+    format: ClassVar[Format] = Format.OPEN
+    sets: ClassVar[tuple[DataSet, ...]] = LOCAL_SETS
+    quota: ClassVar[int] = 1_000
+    card: ClassVar[TaskCard] = _card(4_250, 456, (3, 6), LOCAL_WHY)
+    style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.OPEN)

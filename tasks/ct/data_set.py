@@ -1,0 +1,279 @@
+"""What a data set of the training corpora is made of: its card, its words, and how a row of it becomes a question.
+
+The modules beside this one hold one `DataSet` for each; `composer` joins them.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, overload
+
+from bench.api import ContractError, DataCard, Format, PromptStyle, Question, Row, Source, Split, UserError
+
+FOLLOWING = "Now, answer the following."
+NEXT = "Now, answer the next question."
+LETTERED = "Question:\n{text}\n\nChoices:\n{options}"
+
+
+class How(NamedTuple):
+    """What a reader may ask for besides the row."""
+
+    format: Format
+    seed: int
+    """Of what is drawn for this row."""
+
+
+class Item(NamedTuple):
+    """What a row asks."""
+
+    text: str
+    choices: tuple[str, ...]
+    gold: int
+    parts: tuple[tuple[str, str], ...] = ()
+
+
+class Verdict(NamedTuple):
+    """What a filter says of a row."""
+
+    kept: bool
+    why: str = ""
+    """What is counted, in words; empty for nothing."""
+
+
+KEPT = Verdict(kept=True)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which rows of every split take part (methods.md §1.2).
+
+    A filter doesn't raise: a row that it can't make sense of is kept, and the reader says what is wrong with it.
+    """
+
+    columns: tuple[str, ...]
+    judge: Callable[[Row], Verdict]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """One data set in both formats (methods.md §1.4)."""
+
+    name: str
+    """Subject of its questions."""
+    card: DataCard
+    columns: tuple[str, ...]
+    read: Callable[[Row, How], Item]
+    """A row as a question; raises a UserError that names the row where it isn't as it must be."""
+    choice: PromptStyle
+    open: PromptStyle | None = None
+    """None where it is no part of the open corpus."""
+    filter: Filter | None = None
+    pool: Split = "train"
+    """Where exemplars come from."""
+    published: DataSet | None = None
+    """How the published corpus reads it, where that differs."""
+
+    def style(self, fmt: Format) -> PromptStyle:
+        """The words around its questions.
+
+        Raises:
+            ContractError: it is no part of the open corpus.
+        """
+        style = self.choice if fmt is Format.CHOICE else self.open
+        if style is None:
+            raise ContractError(f"{self.name} has no open format")
+        return style
+
+
+class Kept(Sequence[Question]):
+    """The questions of one split of a data set, in the order of its rows, without what its filter leaves out.
+
+    A question is made when it is asked for, and rows are looked through no further than that needs: SNLI has 550,000.
+
+    Args:
+        source: gives the rows.
+        data_set: what they are of.
+        split: of its card.
+        how: the format, and the seed that the place of a question is added to.
+        counts: what is left out or odd is added up here, in words.
+    """
+
+    def __init__(
+        self, source: Source, data_set: DataSet, split: Split, how: How, counts: MutableMapping[str, int]
+    ) -> None:
+        self._source = source
+        self._data_set = data_set
+        self._split: Split = split
+        self._how = how
+        self._counts = counts
+        self._places = array("q")  # row numbers, as far as they were looked for
+
+    @cached_property
+    def _rows(self) -> Sequence[Row]:
+        return self._source.rows(self._data_set.card, self._split, self._data_set.columns)
+
+    @cached_property
+    def _unseen(self) -> Iterator[tuple[int, Row]]:
+        judged = self._data_set.filter
+        return enumerate(self._source.rows(self._data_set.card, self._split, judged.columns) if judged else ())
+
+    def __len__(self) -> int:
+        return self.counted(sys.maxsize)
+
+    @overload
+    def __getitem__(self, index: int) -> Question: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Question]: ...
+    def __getitem__(self, index: int | slice) -> Question | Sequence[Question]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        position = index + len(self) if index < 0 else index
+        if position < 0 or self.counted(position + 1) <= position:
+            raise IndexError(index)
+        return self._question(position)
+
+    def counted(self, most: int) -> int:
+        """How many questions there are, `most` if there are more.
+
+        Raises:
+            UserError: none of the rows is kept.
+        """
+        judged = self._data_set.filter
+        if judged is None:
+            return min(most, len(self._rows))
+        while len(self._places) < most:
+            place, row = next(self._unseen, (-1, None))
+            if row is None:
+                self._refuse_nothing()
+                break
+            kept, why = judged.judge(row)
+            if kept:
+                self._places.append(place)
+            if why:
+                what = f"{self._data_set.name} {self._split}: {why}"
+                self._counts[what] = self._counts.get(what, 0) + 1
+        return min(most, len(self._places))
+
+    def _refuse_nothing(self) -> None:
+        if not self._places:
+            prefix = f"{self._data_set.name} {self._split}: "
+            reasons = ", ".join(what.removeprefix(prefix) for what in self._counts if what.startswith(prefix))
+            raise UserError(
+                f"Expected questions in the {self._split} split of {self._data_set.name}, but every row is left out"
+                f" ({reasons or 'it has none'}); use a split with labels, in the columns of the Hub"
+            )
+
+    def _question(self, position: int) -> Question:
+        name = self._data_set.name
+        row = self._rows[position if self._data_set.filter is None else self._places[position]]
+        # the official code seeds with the place among the kept rows, not with the row of the file
+        how = How(self._how.format, self._how.seed + position)
+        item = self._data_set.read(Row(row.index, f"{row.where} ({name})", row.values), how)
+        return Question(f"ct/{name}/{self._split}/{row.index}", name, item.text, item.choices, item.gold, item.parts)
+
+
+# --- reading columns --------------------------------------------------------------------------------------------------
+
+HIDDEN = ("", "-1", "None")
+"""What stands for the labels of a split that are not public."""
+
+
+def text(row: Row, column: str) -> str:
+    """What is asked: a text that is not blank.
+
+    Raises:
+        UserError: it is something else; names the row and the column. So do the readers below.
+    """
+    value = piece(row, column)
+    if not value.strip():
+        raise _wrong(row, column, "a text that is not empty", value)
+    return value
+
+
+def piece(row: Row, column: str) -> str:
+    """A text that may be empty."""
+    value = row.values[column]
+    if not isinstance(value, str):
+        raise _wrong(row, column, "a text", value)
+    return value
+
+
+def pieces(row: Row, *columns: str) -> tuple[str, ...]:
+    """Options, each in a column of its own."""
+    return tuple(piece(row, column) for column in columns)
+
+
+def label(row: Row, column: str, known: str) -> int:
+    """Index of the right option, from its label: one of these characters, as text or as number."""
+    value = row.values[column]
+    said = str(value).strip()
+    if said in HIDDEN:
+        raise _hidden(row, column, value)
+    if said not in list(known):
+        raise _wrong(row, column, f"a label from {known[0]} to {known[-1]}", value)
+    return known.index(said)
+
+
+def texts(row: Row, column: str, value: object, least: int, most: int) -> tuple[str, ...]:
+    """A list of `least` to `most` options."""
+    if not isinstance(value, list) or not all(isinstance(option, str) for option in value):
+        raise _wrong(row, column, "a list of texts", value)
+    if not least <= len(value) <= most:
+        raise UserError(
+            f"{row.where}: expected {least if least == most else f'{least} to {most}'} options in column {column!r},"
+            f" got {len(value)}; correct the row"
+        )
+    return tuple(value)
+
+
+def keyed(row: Row, least: int, most: int) -> tuple[tuple[str, ...], int]:
+    """Options and the right one's index from `choices` (texts with labels) and `answerKey` (a letter or a digit)."""
+    choices, key = row.values["choices"], piece(row, "answerKey").strip()
+    if not isinstance(choices, dict) or not {"text", "label"} <= set(choices):
+        raise _wrong(row, "choices", "texts with labels", choices)
+    options = texts(row, "choices", choices["text"], least, most)
+    labels = texts(row, "choices", choices["label"], len(options), len(options))
+    if not key:
+        raise _hidden(row, "answerKey", key)
+    if key not in labels:  # "1" may be the label of the first option: its place in the alphabet says nothing
+        raise _wrong(row, "answerKey", f"one of the labels {', '.join(labels)}", key)
+    return options, labels.index(key)
+
+
+def _wrong(row: Row, column: str, expected: str, value: object) -> UserError:
+    shown = "null" if value is None else f"{type(value).__name__} {value!r:.60}"
+    return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")
+
+
+def _hidden(row: Row, column: str, value: object) -> UserError:
+    return UserError(
+        f"{row.where}: expected a label in column {column!r}, got {value!r}: the labels of this split are hidden;"
+        " use a split with labels"
+    )
+
+
+# --- filters ----------------------------------------------------------------------------------------------------------
+
+UNLABELLED = Verdict(kept=False, why="rows without a label, left out")
+REPEATED = Verdict(kept=False, why="rows with two equal options, left out")
+
+
+def labelled(column: str, labels: Sequence[int]) -> Filter:
+    """Rows with one of these labels."""
+    return Filter((column,), lambda row: KEPT if row.values[column] in labels else UNLABELLED)
+
+
+def distinct(*columns: str) -> Filter:
+    """Rows whose options, each in a column of its own, differ."""
+    return Filter(columns, lambda row: differing([row.values[column] for column in columns]))
+
+
+def differing(options: object) -> Verdict:
+    """Whether options differ; what is no list of texts is kept for the reader to refuse."""
+    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
+        return KEPT
+    return KEPT if len(set(options)) == len(options) else REPEATED

@@ -1,0 +1,269 @@
+"""Science and mathematics, and kinds of questions: ARC, OpenBookQA, SciQ, MathQA and TREC.
+
+A row of ARC: {"question": "Which of these melts?", "choices": {"text": [...], "label": ["A", "B", "C", "D"]},
+"answerKey": "B"}; some rows have 3 or 5 options, some the labels 1 to 4. SciQ has no order of options, MathQA has them
+all in one text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from bench.api import DataCard, Format, PromptStyle, Row
+from tasks.ct.data_set import (
+    FOLLOWING,
+    KEPT,
+    LETTERED,
+    NEXT,
+    DataSet,
+    Filter,
+    How,
+    Item,
+    Verdict,
+    differing,
+    distinct,
+    keyed,
+    label,
+    piece,
+    pieces,
+    text,
+)
+
+# --- ARC and OpenBookQA -----------------------------------------------------------------------------------------------
+
+
+def _arc(row: Row, how: How) -> Item:
+    del how
+    return Item(text(row, "question"), *keyed(row, 3, 5))
+
+
+ARC = DataSet(
+    name="arc",
+    card=DataCard(
+        hub="allenai/ai2_arc",
+        config="ARC-Easy",
+        revision="210d026faf9955653af8916fad021475a3f00453",
+        folder="ct/ai2_arc/ARC-Easy",
+        license="CC-BY-SA-4.0",
+        splits={"train": "train", "validation": "validation"},
+    ),
+    columns=("question", "choices", "answerKey"),
+    read=_arc,
+    choice=PromptStyle(
+        header="The following are questions (with multiple-choice answers).", footer=FOLLOWING, context=LETTERED
+    ),
+    open=PromptStyle(
+        header="The following are questions (with answers).", footer=FOLLOWING, context="The question is: {text}"
+    ),
+)
+
+ARC_CHALLENGE = replace(
+    ARC,
+    name="arc_challenge",
+    card=replace(ARC.card, config="ARC-Challenge", folder="ct/ai2_arc/ARC-Challenge"),
+)
+
+
+def _obqa(row: Row, how: How) -> Item:
+    del how
+    return Item(text(row, "question_stem"), *keyed(row, 4, 4))
+
+
+OBQA = DataSet(
+    name="obqa",
+    card=DataCard(
+        hub="allenai/openbookqa",
+        config="main",
+        revision="388097ea7776314e93a529163e0fea805b8a6454",
+        folder="ct/openbookqa/main",
+        license="Apache-2.0",
+        splits={"train": "train", "validation": "validation"},
+    ),
+    columns=("question_stem", "choices", "answerKey"),
+    read=_obqa,
+    choice=PromptStyle(
+        header="The following are questions with multiple-choice answers.", footer=NEXT, context=LETTERED
+    ),
+    open=PromptStyle(
+        header="The following are questions with answers.",
+        footer=NEXT,
+        context="Provide your best answer for the following question.\nQuestion: {text}",
+    ),
+)
+
+# --- SciQ -------------------------------------------------------------------------------------------------------------
+
+SCIQ_OPTIONS = ("distractor1", "distractor2", "distractor3", "correct_answer")
+"""In this order they are permuted; in the file `distractor3` comes first."""
+
+
+def _sciq(row: Row, how: How) -> Item:
+    options, order = pieces(row, *SCIQ_OPTIONS), np.random.default_rng(how.seed).permutation(4).tolist()
+    support = piece(row, "support")
+    if support:  # an empty one leaves nothing behind, but for a blank line above the lettered question
+        support = f"Support:\n{support}\n" if how.format is Format.CHOICE else f"{support}\n"
+    return Item(text(row, "question"), tuple(options[i] for i in order), order.index(3), (("support", support),))
+
+
+SCIQ = DataSet(
+    name="sciq",
+    card=DataCard(
+        hub="allenai/sciq",
+        config="default",
+        revision="2c94ad3e1aafab77146f384e23536f97a4849815",
+        folder="ct/sciq/default",
+        license="CC-BY-NC-3.0",
+        splits={"train": "train", "validation": "validation"},
+    ),
+    columns=("question", *SCIQ_OPTIONS, "support"),
+    read=_sciq,
+    choice=PromptStyle(
+        header="The following are science exam questions with multiple-choice answers.",
+        footer=NEXT,
+        context="{support}\nQuestion:\n{text}\n\nChoices:\n{options}",
+    ),
+    open=PromptStyle(
+        header="The following are science exam questions with answers.",
+        footer=NEXT,
+        context="Read the following and answer the question.\n{support}Question: {text}",
+    ),
+    filter=distinct(*SCIQ_OPTIONS),
+)
+
+# --- MathQA -----------------------------------------------------------------------------------------------------------
+
+MATH_OPTIONS = 5
+ENTRIES = re.compile(",".join(rf"\s*['\"]?\s*{letter}\s*\)(.*?)" for letter in "abcde"), re.DOTALL)
+"""The options as in `a ) 1,200 , b ) 38 ...`, each up to where the next letter stands; some are quoted, in a list."""
+
+UNREADABLE = Verdict(kept=False, why="rows whose options can't be read as five, left out")
+READ_OTHERWISE = Verdict(kept=True, why="rows whose options the official code reads otherwise")
+READ_AS_PUBLISHED = Verdict(kept=True, why="rows whose options are not what their letters say")
+
+
+def by_letters(options: str) -> list[str]:
+    """What stands behind each letter up to the next one; empty where a letter from a to e is not found.
+
+    >>> by_letters("a ) 1,200 , b ) ( 3 ) x , c ) 7 , d ) 0.5 , e ) none of these")
+    ['1,200', '( 3 ) x', '7', '0.5', 'none of these']
+    """
+    body, trimmed = options.strip(), " "
+    if body.startswith("[") and body.endswith("]"):
+        body, trimmed = body[1:-1], " '\""
+    found = ENTRIES.fullmatch(body)
+    return [entry.strip().strip(trimmed) for entry in found.groups()] if found else []
+
+
+def by_commas(options: str) -> list[str]:
+    """As the official code reads them: what follows the last bracket of whatever stands between commas.
+
+    >>> by_commas("a ) 1,200 , b ) ( 3 ) x")
+    ['1', '200', 'x']
+    """
+    return [entry.rsplit(")", 1)[-1].strip() for entry in options.split(",")]
+
+
+def _math(row: Row, how: How) -> Item:
+    del how
+    return _math_item(row, by_letters(piece(row, "options")))
+
+
+def _math_published(row: Row, how: How) -> Item:
+    del how
+    return _math_item(row, by_commas(piece(row, "options")))
+
+
+def _math_item(row: Row, options: list[str]) -> Item:
+    return Item(text(row, "Problem"), tuple(options), label(row, "correct", "abcde"))
+
+
+def _math_verdict(row: Row) -> Verdict:
+    options = row.values["options"]
+    return _judged(by_letters(options), by_commas(options), READ_OTHERWISE) if isinstance(options, str) else KEPT
+
+
+def _math_verdict_published(row: Row) -> Verdict:
+    options = row.values["options"]
+    return _judged(by_commas(options), by_letters(options), READ_AS_PUBLISHED) if isinstance(options, str) else KEPT
+
+
+def _judged(options: list[str], otherwise: list[str], odd: Verdict) -> Verdict:
+    if len(options) != MATH_OPTIONS:
+        return UNREADABLE
+    verdict = differing(options)
+    return odd if verdict.kept and options != otherwise else verdict
+
+
+_MATH_QA = DataSet(
+    name="math_qa",
+    card=DataCard(
+        hub="allenai/math_qa",
+        config="default",
+        revision="fafb9f7ee5b9ec4da9499f9c4177a4c91389f2d6",
+        files="default/{split}/0000.parquet",
+        folder="ct/math_qa/default",
+        license="Apache-2.0",
+        splits={"train": "train", "validation": "validation"},
+    ),
+    columns=("Problem", "options", "correct"),
+    read=_math,
+    choice=PromptStyle(
+        header="The following are math questions (with multiple-choice answers).",
+        footer=NEXT,
+        context="Problem:\n{text}\n\nChoices:\n{options}",
+    ),
+    open=PromptStyle(
+        header="The following are math questions (with answers).",
+        footer=NEXT,
+        context="Provide your best answer for the following math problem.\nProblem: {text}",
+    ),
+    filter=Filter(("options",), _math_verdict),
+)
+MATH_QA = replace(
+    _MATH_QA,
+    published=replace(_MATH_QA, read=_math_published, filter=Filter(("options",), _math_verdict_published)),
+)
+
+# --- TREC -------------------------------------------------------------------------------------------------------------
+
+KINDS = (
+    "Abbreviation", "Entity", "Description and abstract concept", "Human being", "Location", "Numeric value",
+)  # fmt: skip
+"""By `coarse_label`: ABBR, ENTY, DESC, HUM, LOC, NUM. The column `label-coarse` of old builds has another order."""
+
+
+def _trec(row: Row, how: How) -> Item:
+    del how
+    return Item(text(row, "text"), KINDS, label(row, "coarse_label", "012345"))
+
+
+TREC = DataSet(
+    name="trec",
+    card=DataCard(
+        hub="CogComp/trec",
+        config="default",
+        revision="65752bf53af25bc935a0dce92fb5b6c930728450",
+        files="default/{split}/0000.parquet",
+        folder="ct/trec/default",
+        license="not stated",
+        splits={"train": "train"},
+    ),
+    columns=("text", "coarse_label"),
+    read=_trec,
+    choice=PromptStyle(
+        header="The following are questions with multiple-choice answers.", footer=NEXT, context=LETTERED
+    ),
+    open=PromptStyle(
+        header="The following are questions with answers.",
+        footer=NEXT,
+        context=(
+            "Read the following question and then pick a category that describes the question.\nQuestion: {text}\n"
+            f"What category is the question in? Choose one from {', '.join(KINDS)}. Respond with only the category and"
+            " no additional text."
+        ),
+        gap="",  # methods.md §1.4: no line of its own after this footer
+    ),
+)
