@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import At, Hidden, QueryLogits
+from bench.api import At, ChoiceLogits, Hidden, QueryLogits
 from bench.batching import Batches
 from bench.reading import OPTIONS
 from bench.records import StageCost
@@ -60,7 +60,13 @@ def floor_of(readings: Sequence[Reading], reader: Reader) -> dict[str, int]:
 
 
 def _generated(reading: Reading, reader: Reader) -> Iterator[Ids]:
-    """What generating reads: an answer's last token is chosen, not read, where the length limit ended it."""
+    """What generating reads: an answer's last token is chosen, not read, where the length limit ended it.
+
+    Answers from a release are not generated: prompts are read for the first signal that needs them, in its stage, and
+    nothing is needed of a question that has no answer.
+    """
+    if reading.released:
+        return
     limit = reader.asking(reading).max_new_tokens
     for prompt, answer in reading.pairs():
         yield np.concatenate([prompt, answer if len(answer) < limit else answer[:-1]])
@@ -71,18 +77,23 @@ def _queried(reading: Reading, reader: Reader) -> Iterator[Ids]:
     hidden = {s.at for s in reading.signals if isinstance(s, Hidden)}
     to_query = any(isinstance(s, QueryLogits) for s in reading.signals)
     to_end = to_query or At.ANSWER_END in hidden
-    if not to_end and At.ANSWER_PREDICTING not in hidden:
+    to_answer = to_end or At.ANSWER_PREDICTING in hidden
+    if not to_answer and not (reading.released and At.PROMPT_END in hidden):
         return
     suffix = reader.asking(reading).suffix if to_query else np.zeros(0, dtype=np.int32)
     for prompt, answer in reading.pairs():
         if len(answer):
-            yield np.concatenate([prompt, answer if to_end else answer[:-1], suffix])
+            read_back = answer if to_end else answer[:-1] if to_answer else answer[:0]
+            yield np.concatenate([prompt, read_back, suffix])
 
 
 def _continued(reading: Reading, reader: Reader) -> Iterator[Ids]:
     """The options, each up to the state that predicts its last token."""
     hidden = {s.at for s in reading.signals if isinstance(s, Hidden)}
-    for (prompt, _), question in zip(reading.pairs(), reading.in_shards(), strict=True):
+    lettered = any(isinstance(s, ChoiceLogits) for s in reading.signals)
+    for (prompt, answer), question in zip(reading.pairs(), reading.in_shards(), strict=True):
+        if reading.released and lettered and len(answer):
+            yield prompt
         for k, ids in enumerate(reader.options(reading, question) if hidden & OPTIONS else []):
             if (At.GOLD_PREDICTING if k == question.gold else At.WRONG_PREDICTING) in hidden:
                 yield np.concatenate([prompt, ids[:-1]])

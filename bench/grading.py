@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import string
 import typing
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from bench.protocol import LetterRule
 from bench.records import Answer, Format, Generation, Question, Released
@@ -18,6 +18,26 @@ if typing.TYPE_CHECKING:
 
 _AROUND = "()[].:"
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+_SIGNS = str.maketrans({**dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"), "\u2044": "/"})
+"""Dashes and the minus sign; the slash of one half."""
+_RAISED = re.compile(r"(?<=\d)(?=[\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u208e\u2150-\u215e\u2189])")
+"""Between a digit and a small one: 10\u00b2 is not 102, and 1\u00bd is not 11/2."""
+_NUMBER_OR_PUNCTUATION = re.compile(
+    r"""
+    (?: (?<![^\W_]) (?<![)\]}%+-]) (?P<sign>[+-]) (?P<currency>[$\u20ac\u00a3\u00a5])?  # no hyphen, as in covid-19
+      | (?<![^\W_]) (?<![0-9][.,/]) )
+    (?P<number>
+        [0-9]++ / 0*+ [1-9][0-9]*+
+      | (?: (?: [0-9]{1,3} (?:,[0-9]{3})++ (?![0-9]) | [0-9]++ ) (?:\.[0-9]++)?+ | \.[0-9]++ )
+        (?: e[+-]?[0-9]{1,3} (?![^\W_]) )?+ )
+    (?![.,/e][0-9])  # dates and versions are no numbers; their parts are
+    (?P<percent>\s*%)?
+    | (?<![^\W_]) (?P<part> [0-9]++ (?: e[0-9]{1,3} (?![^\W_]) )?+ )
+    | [!-/:-@[-`{-~]  # string.punctuation
+    """,
+    re.VERBOSE,
+)
 
 
 def parse_letter(text: str, letters: str) -> str | None:
@@ -40,14 +60,34 @@ def parse_letter(text: str, letters: str) -> str | None:
 def normalise_text(text: str) -> str:
     """Case, accents' encoding, punctuation, articles and runs of white space taken out, for comparing open answers.
 
-    Articles stay where nothing else is there: the blood group A is an answer.
+    What belongs to a number stays, and the number becomes its value: sign, decimals, thousands, fraction, exponent,
+    percent, digits of any script. Other units are words, and `$` is punctuation: 5 is the same answer as $5, not as 5%.
+    A decimal comma is no part of a number, and words like `five` are no numbers.
+
+    Articles and punctuation stay where nothing else is there: the blood group A and the operator + are answers.
 
     >>> normalise_text("  The Blue-Green  Delta. "), normalise_text("A")
     ('blue green delta', 'a')
+    >>> normalise_text("-$1,000.50"), normalise_text("1/2 cup"), normalise_text("50 %"), normalise_text("COVID-19")
+    ('-2001/2', '1/2 cup', '50%', 'covid 19')
     """
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    plain = plain.translate(str.maketrans(string.punctuation, " " * len(string.punctuation)))
-    return " ".join(_ARTICLES.sub(" ", plain).split() or plain.split())
+    digits = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in _RAISED.sub(" ", text))
+    bare = unicodedata.normalize("NFKC", digits).casefold().translate(_SIGNS)
+    plain = _NUMBER_OR_PUNCTUATION.sub(_value, bare)
+    return " ".join(_ARTICLES.sub(" ", plain).split() or plain.split() or bare.split())
+
+
+def _value(found: re.Match[str]) -> str:
+    """A number as its value, other punctuation as a blank."""
+    number = found["number"] or found["part"]
+    if number is None:
+        return " "
+    try:
+        value = str(Fraction((found["sign"] or "") + number.replace(",", "")))
+    except ValueError:  # more digits than Python converts
+        return found[0]
+    currency = (found["currency"] or "").replace("$", "")
+    return currency + value + ("%" if found["percent"] else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +132,11 @@ class Match:
 
 
 def same_text(one: str, other: str) -> bool:
-    """Whether two answers are one, by normalised text or as numbers."""
+    """Whether two answers are one, by normalised text; numbers, alone or within text, are compared by value.
+
+    >>> same_text("1,000", "1000.0"), same_text("0.5", "1/2"), same_text("-3", "3"), same_text("1.5", "1 5")
+    (True, True, False, False)
+    """
     return normalise_text(one) == normalise_text(other)
 
 

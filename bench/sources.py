@@ -1,28 +1,36 @@
 """Where a task's rows come from: the Hub at the card's revision, or a folder of Parquet files with the Hub's columns.
 
-The folder of `--data-dir` holds `<card.folder>/<source split>.parquet`, e.g. `mmlu/test.parquet`.
+The folder of `--data-dir` holds `<card.folder>/<source split>.parquet`, e.g. `mmlu/test.parquet`, or the Hub's own
+files, e.g. `mmlu/test-00000-of-00001.parquet`.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-from bench.api import DataCard, Row, Source, Split, UserError
+from bench.api import DataCard, Source, Split, UserError
+from bench.rows import TableRows, first_line, parquet_table, require_columns, require_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from huggingface_hub.hf_api import DatasetInfo
 
 ENVIRONMENT = "CONFBENCH_DATA"
 """Names a data folder where `--data-dir` is not given."""
 
 PROBE_SECONDS = 10.0
 """How long one question to the Hub may take; the libraries' own retries would make an offline user wait for longer."""
+
+INSTEAD = "name a folder of Parquet files with --data-dir"
+"""What a user can always do."""
 
 
 def open_source(data_dir: Path | None) -> FolderSource | HubSource:
@@ -43,48 +51,6 @@ def _source_split(card: DataCard, split: Split) -> str:
     return card.splits[split]
 
 
-class TableRows(Sequence[Row]):
-    """The rows of an Arrow table; each is made when it is asked for, so that a large table costs no objects."""
-
-    def __init__(self, table: pa.Table, name: str) -> None:
-        self._table = table
-        self._name = name
-
-    def __len__(self) -> int:
-        return int(self._table.num_rows)
-
-    def __iter__(self) -> Iterator[Row]:
-        index = 0
-        for batch in self._table.to_batches(max_chunksize=1024):
-            for values in batch.to_pylist():
-                yield self._row(index, values)
-                index += 1
-
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        position = index + len(self) if index < 0 else index
-        if not 0 <= position < len(self):
-            raise IndexError(index)
-        return self._row(position, self._table.slice(position, 1).to_pylist()[0])
-
-    def _row(self, index: int, values: dict[str, Any]) -> Row:
-        return Row(index, f"{self._name} row {index}", values)
-
-
-def _require_columns(name: str, wanted: Sequence[str], found: Sequence[str]) -> None:
-    missing = [column for column in wanted if column not in found]
-    if missing:
-        raise UserError(
-            f"{name}: expected the column {', '.join(missing)}, found only {', '.join(found) or 'none'};"
-            " use a file with the columns of the Hub"
-        )
-
-
 # --- folder -----------------------------------------------------------------------------------------------------------
 
 
@@ -98,72 +64,96 @@ class FolderSource(Source):
         self._given_as = given_as
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> TableRows:
-        """Rows of the split's file, with exactly these columns, in the file's order.
+        """Rows of the split's files, with exactly these columns, in the files' order.
 
         Raises:
-            UserError: the file is missing, can't be read, or lacks a column.
+            UserError: a file is missing, can't be read, has no row, or lacks a column.
         """
-        name = self._name(card, split)
-        return TableRows(self._table(name, columns), name)
+        paths = self._paths(card, split)
+        return TableRows({name: parquet_table(path, name, columns) for name, path in paths.items()})
 
     def has(self, card: DataCard, split: Split) -> bool:
-        """Whether the split's file is there."""
-        return split in card.splits and (self._data_dir / self._name(card, split)).is_file()
+        """Whether the split's files are there."""
+        return split in card.splits and bool(self._found(card, split))
 
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
-        """What a result must say about the split's origin: the file, and the SHA-256 of its bytes."""
-        name = self._name(card, split)
-        with self._path(name).open("rb") as file:
-            return {"source": "folder", "file": name, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        """What a result must say about the split's origin: the files, and the SHA-256 of their bytes."""
+        digests = {}
+        for name, path in self._paths(card, split).items():
+            with path.open("rb") as file:
+                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"source": "folder", "file": ", ".join(digests), "sha256": ", ".join(digests.values())}
 
-    def _name(self, card: DataCard, split: Split) -> str:
-        return f"{card.folder}/{_source_split(card, split)}.parquet"
+    def _found(self, card: DataCard, split: Split) -> list[str]:
+        """Names of the files that are there: one with the split's name, or else parts as the Hub names them."""
+        stem = _source_split(card, split)
+        folder = self._data_dir / card.folder
+        if (folder / f"{stem}.parquet").is_file():
+            return [f"{card.folder}/{stem}.parquet"]
+        parts = re.compile(rf"{re.escape(stem)}-\d{{5}}-of-\d{{5}}\.parquet")
+        return sorted(f"{card.folder}/{path.name}" for path in folder.glob("*.parquet") if parts.fullmatch(path.name))
 
-    def _path(self, name: str) -> Path:
-        path = self._data_dir / name
-        if not path.is_file():
+    def _paths(self, card: DataCard, split: Split) -> dict[str, Path]:
+        names = self._found(card, split)
+        if not names:
             raise UserError(
-                f"Expected the file {name} in the folder given by {self._given_as}, but it is not there;"
-                f" put it there, or leave {self._given_as} out to load from the Hub"
+                f"Expected the file {card.folder}/{_source_split(card, split)}.parquet in the folder given by"
+                f" {self._given_as}, but it is not there; put it there, or leave {self._given_as} out to load from"
+                " the Hub"
             )
-        return path
+        _require_parts(names)
+        return {name: self._data_dir / name for name in names}
 
-    def _table(self, name: str, columns: Sequence[str]) -> pa.Table:
-        import pyarrow as pa
-        from pyarrow import parquet
 
-        path = self._path(name)
-        try:
-            with parquet.ParquetFile(path) as file:
-                _require_columns(name, columns, file.schema_arrow.names)
-                return file.read(columns=list(columns))
-        except (pa.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0].replace(str(self._data_dir), "").strip()
-            raise UserError(
-                f"{name}: expected a whole Parquet file, but it can't be read ({reason}); copy it again"
-            ) from error
+def _require_parts(names: Sequence[str]) -> None:
+    """Of `train-00000-of-00002.parquet` and so on, every one must be there, and once."""
+    if "-of-" not in names[0]:
+        return
+    last = names[-1].removesuffix(".parquet").rpartition("-of-")[2]
+    stem = names[0].removesuffix(".parquet")[: -len("-00000-of-00000")]
+    expected = [f"{stem}-{part:05d}-of-{last}.parquet" for part in range(int(last))]
+    if names != expected:
+        odd = sorted(set(expected) ^ set(names))
+        raise UserError(
+            f"{stem}: expected the {int(last)} parts that {names[-1]} is one of, found {len(names)};"
+            f" see {', '.join(odd[:3])} and copy the folder again"
+        )
 
 
 # --- Hub --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A split that is on this machine."""
+
+    revision: str | None
+    """The commit that it came from."""
+    dataset: Any = None
+    """As `datasets` made it; None where the split is one file."""
+    file: Path = Path()
 
 
 class HubSource(Source):
     """Data sets of the Hugging Face Hub at the revision of the task's card; what was loaded once needs no network."""
 
     def __init__(self) -> None:
-        self._loaded: dict[tuple[str, str | None, str | None, str], Any] = {}
+        self._loaded: dict[tuple[str, str | None, str, str | None, str], _Loaded] = {}
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> TableRows:
         """Rows of the split, with exactly these columns, in the data set's order.
 
         Raises:
-            UserError: the Hub can't be reached and nothing is cached, access is refused, the cached copy is of another
-                revision, or a column is missing.
+            UserError: the Hub can't be reached and nothing is cached, access is refused, the disk is full, the cached
+                copy is of another revision, a file can't be read or has no row, or a column is missing.
         """
         name = f"{card.hub}@{(card.revision or 'main')[:8]} {_source_split(card, split)}"
-        dataset = self._load(card, split)
-        _require_columns(name, columns, dataset.column_names)
-        return TableRows(dataset.select_columns(list(columns)).with_format("arrow")[:], name)
+        loaded = self._load(card, split)
+        if loaded.dataset is None:
+            return TableRows({name: parquet_table(loaded.file, name, columns, _anew(str(card.hub)))})
+        require_columns(name, columns, loaded.dataset.column_names)
+        require_rows(name, len(loaded.dataset))
+        return TableRows({name: loaded.dataset.select_columns(list(columns)).with_format("arrow")[:]})
 
     def has(self, card: DataCard, split: Split) -> bool:
         """The Hub has every split that a card names."""
@@ -171,43 +161,84 @@ class HubSource(Source):
 
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
         """What a result must say about the split's origin: the data set, and the revision that was in fact loaded."""
-        revision = _revision(self._load(card, split)) or "unknown"
-        return {"source": "hub", "hub": str(card.hub), "split": _source_split(card, split), "revision": revision}
+        revision = self._load(card, split).revision or "unknown"
+        asked = {} if card.revision == revision else {"asked for": card.revision or "main"}
+        file = {"file": _file_of(card, split)} if card.files else {}
+        split_name = _source_split(card, split)
+        return {"source": "hub", "hub": str(card.hub), "split": split_name, **file, **asked, "revision": revision}
 
-    def _load(self, card: DataCard, split: Split) -> Any:
-        key = (str(card.hub), card.config, card.revision, _source_split(card, split))
+    def _load(self, card: DataCard, split: Split) -> _Loaded:
+        key = (str(card.hub), card.config, card.files, card.revision, _source_split(card, split))
         if key not in self._loaded:
-            self._loaded[key] = _load_dataset(card, key[-1])
+            self._loaded[key] = _load_file(card, split) if card.files else _load_dataset(card, key[-1])
         return self._loaded[key]
 
 
-def _load_dataset(card: DataCard, source_split: str) -> Any:
+def _load_dataset(card: DataCard, source_split: str) -> _Loaded:
     import datasets
 
-    online = _hub_answers(card)
+    online = probe(str(card.hub), card.revision) is not None
     try:
         with _offline(not online):
-            dataset = datasets.load_dataset(
-                card.hub,
-                None if card.files else card.config,
-                data_files={source_split: card.files.format(split=source_split)} if card.files else None,
-                split=source_split,
-                revision=card.revision,
-            )
+            dataset = datasets.load_dataset(card.hub, card.config, split=source_split, revision=card.revision)
     except Exception as error:  # of `datasets`, `huggingface_hub`, or the HTTP library below them
-        raise _explained(card, error, online=online) from error
+        raise explained(str(card.hub), error, online=online, asked=_asked(card)) from error
     revision = _revision(dataset)
     if card.revision is not None and revision not in {None, card.revision}:
         # offline, `datasets` gives the latest copy that it has, whatever revision was asked for
         raise UserError(
             f"Expected {card.hub} at revision {card.revision}, but the Hub can't be reached and the cached copy is"
-            f" {revision}; connect once, or name a folder of Parquet files with --data-dir"
+            f" {revision}; connect once, or {INSTEAD}"
         )
-    return dataset
+    return _Loaded(revision, dataset)
 
 
-def _hub_answers(card: DataCard) -> bool:
-    """Ask once, without the retries of the loading functions.
+def _load_file(card: DataCard, split: Split) -> _Loaded:
+    """A split that the card names by its file, read as it is.
+
+    `datasets.load_dataset(data_files=...)` would load it too, but not find it again without a network: what it looks
+    for in its cache is a hash of other arguments than the one that it wrote.
+    """
+    file = _file_of(card, split)
+    online = probe(str(card.hub), card.revision) is not None
+    path = hub_file(str(card.hub), file, card.revision, online=online)
+    return _Loaded(revision_of(path), file=path)
+
+
+def _file_of(card: DataCard, split: Split) -> str:
+    return card.files.format(split=_source_split(card, split))
+
+
+def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead: str = "") -> Path:
+    """Where a file of a data set lies on this machine, downloaded if need be.
+
+    Args:
+        hub: the data set.
+        file: its path in the repository.
+        revision: commit or branch; None: main.
+        online: whether the Hub can be reached, as `probe` found.
+        instead: what else a user could do; the default is to name a folder.
+
+    Raises:
+        UserError: it can't be had.
+    """
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(hub, file, repo_type="dataset", revision=revision, local_files_only=not online))
+    except Exception as error:  # of `huggingface_hub`, the HTTP library below it, or the disk
+        raise explained(
+            hub, error, online=online, asked=f"{file}, revision {revision or 'main'}", instead=instead
+        ) from error
+
+
+def revision_of(path: Path) -> str:
+    """The commit of a file in the Hub's cache: the folder below `snapshots`."""
+    return path.parts[len(path.parts) - 1 - path.parts[::-1].index("snapshots") + 1]
+
+
+def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | None:
+    """Ask the Hub for a data set once, without the retries of the loading functions; None where it can't be reached.
 
     Raises:
         UserError: the Hub answers that the data set is gated, or that there is none.
@@ -216,15 +247,14 @@ def _hub_answers(card: DataCard) -> bool:
     from huggingface_hub import HfApi, errors
 
     if datasets.config.HF_HUB_OFFLINE:
-        return False
+        return None
     api = HfApi(endpoint=datasets.config.HF_ENDPOINT)
     try:
-        api.dataset_info(str(card.hub), revision=card.revision, timeout=PROBE_SECONDS)
+        return api.dataset_info(hub, revision=revision, timeout=PROBE_SECONDS)
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:  # gated ones are among the first
-        raise _explained(card, error, online=True) from error
+        raise explained(hub, error, online=True, asked=f"revision {revision or 'main'}", instead=instead) from error
     except Exception:  # noqa: BLE001  (the HTTP library below huggingface_hub changes: requests, httpx, httpx2)
-        return False
-    return True
+        return None
 
 
 @contextmanager
@@ -243,22 +273,75 @@ def _offline(offline: bool) -> Iterator[None]:  # noqa: FBT001  (a condition, re
         logger.setLevel(level)
 
 
-def _explained(card: DataCard, error: Exception, *, online: bool) -> UserError:
+def _asked(card: DataCard) -> str:
+    return f"config {card.config}, revision {card.revision or 'main'}"
+
+
+def explained(hub: str, error: Exception, *, online: bool, asked: str, instead: str = "") -> UserError:
+    """Why a data set of the Hub can't be had, for the user.
+
+    Args:
+        hub: the data set.
+        error: what was raised.
+        online: whether the Hub could be reached.
+        asked: what was asked for, in words.
+        instead: what else a user could do; the default is to name a folder.
+    """
+    import pyarrow as pa
     from huggingface_hub import errors
 
-    instead = "name a folder of Parquet files with --data-dir"
-    if isinstance(error, errors.GatedRepoError) or "is a gated dataset" in str(error):
+    instead = instead or INSTEAD
+    causes = list(_causes(error))
+    damage = next((cause for cause in causes if isinstance(cause, pa.ArrowException)), None)
+    if any(isinstance(cause, errors.GatedRepoError) or "is a gated dataset" in str(cause) for cause in causes):
         # `datasets` turns the Hub's GatedRepoError into one that also stands for data sets that do not exist
-        return UserError(
-            f"{card.hub} is gated: expected a token with access, found none that the Hub accepts;"
-            f" accept its terms on the Hub and run: hf auth login; or {instead}"
+        why = (
+            f"{hub} is gated: expected a token with access, found none that the Hub accepts; accept its terms on the"
+            " Hub and run: hf auth login"
         )
-    if not online:
-        return UserError(
-            f"Can't load {card.hub}: the Hub can't be reached and nothing fitting is cached; connect once, or {instead}"
+    elif any(_full(cause) for cause in causes):
+        why = (
+            f"No space is left on the disk for {hub}, which goes to {_cache()}; free some, or name another folder with"
+            " the environment variable HF_HOME"
         )
-    said = next(iter(str(error).splitlines()), type(error).__name__)
-    return UserError(f"Can't load {card.hub} (config {card.config}, revision {card.revision}): {said}; {instead}")
+    elif damage is not None and "BatchSize must be greater than 0" in str(damage):
+        why = f"{hub} ({asked}): expected at least one row, but a file has none"  # how `datasets` fails there
+    elif damage is not None:
+        why = (
+            f"{hub} ({asked}): expected whole Parquet files, but one can't be read ({first_line(damage)}); {_anew(hub)}"
+        )
+    elif not online:
+        why = f"Can't load {hub} ({asked}): the Hub can't be reached and nothing fitting is cached; connect once"
+    else:
+        why = f"Can't load {hub} ({asked}): {first_line(error)[:200]}"
+    return UserError(f"{why}; or {instead}")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what led to it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _full(error: BaseException) -> bool:
+    """Whether the disk, or the user's share of it, is full; `datasets` says so in words before it begins."""
+    full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return full or "Not enough disk space" in str(error)
+
+
+def _cache() -> Path:
+    """Where the Hub's files lie on this machine."""
+    import datasets
+
+    return Path(datasets.config.HF_CACHE_HOME).expanduser()
+
+
+def _anew(hub: str) -> str:
+    """What to do about a damaged file."""
+    return f"remove {_cache() / 'hub' / ('datasets--' + hub.replace('/', '--'))} and run again to load it anew"
 
 
 def _revision(dataset: Any) -> str | None:

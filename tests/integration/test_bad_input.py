@@ -284,7 +284,7 @@ def test_data_that_is_not_as_expected(
 def test_data_without_rows(refused: Callable[..., str], tmp_path: Path) -> None:
     data = _mmlu(tmp_path / "data")
     emptied(data / "mmlu" / "test.parquet")
-    assert "at least one question" in refused(*PTRUE, "--task", "mmlu-choice", "--data-dir", data)
+    assert "at least one row" in refused(*PTRUE, "--task", "mmlu-choice", "--data-dir", data)
 
 
 def plugin(folder: Path, source: str, name: str = "plugged") -> Path:

@@ -11,7 +11,18 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from bench.api import At, ChoiceLogits, Format, Hidden, PromptStyle, QueryLogits, Signal, Task, TaskCard
+from bench.api import (
+    At,
+    ChoiceLogits,
+    Format,
+    Hidden,
+    PromptStyle,
+    QueryLogits,
+    SampleAgreement,
+    Signal,
+    Task,
+    TaskCard,
+)
 from bench.backbone.hf import Backbone, LoadOptions
 from bench.cost import costs_of, floor_of, peak_memory_mb
 from bench.models import ModelSpec
@@ -19,7 +30,7 @@ from bench.plan import Where
 from bench.progress import Silent
 from bench.protocol import FIXED
 from bench.reading import Reader, Reading
-from bench.records import Question, Split
+from bench.records import Message, Prompt, Question, Released, Split
 from bench.store import Store
 
 TOKENIZER = Path(__file__).parents[2] / "bench" / "backbone" / "tiny"
@@ -70,15 +81,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def read(folder: Path, cache: Path, task: type[Task], signals: set[Signal]) -> tuple[Reader, Reading]:
+def read(
+    folder: Path, cache: Path, task: type[Task], signals: set[Signal], said: tuple[str, ...] = ()
+) -> tuple[Reader, Reading]:
+    """Read the test questions; `said` are the answers of a release, in turn, where the model doesn't answer."""
     backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
     store = Store(cache)
     store.prepare()
     reader = Reader(backbone, store, replace(FIXED, max_new_tokens_open=4), 96, Silent())
     made = task(None)  # type: ignore[arg-type]
-    reading = reader.open(Where(task.name, "test"), made, list(made.questions("test")))
+    questions = list(made.questions("test"))
+    released = {
+        question.id: Released(_prompt(question), said[i % len(said)], correct=i % 3 == 0)
+        for i, question in enumerate(questions if said else [])
+    }
+    reading = reader.open(Where(task.name, "test"), made, questions, released)
     reader.read(reading, frozenset(signals))
     return reader, reading
+
+
+def _prompt(question: Question) -> Prompt:
+    messages = (Message("system", "Be brief."), Message("user", f"Of {question.subject}: {question.text}?\nAnswer:"))
+    return Prompt(question.id, "released/1", messages, 0)
 
 
 def prefixes(sequences: list[list[int]]) -> set[tuple[int, ...]]:
@@ -143,3 +167,56 @@ def test_peak_memory_is_this_process(tmp_path: Path) -> None:
     ballast = np.ones(60 * 2**20, dtype=np.uint8)
     assert 20 < before <= peak_memory_mb("cpu") < 1e5
     assert ballast.nbytes / 2**20 < peak_memory_mb("cpu")
+
+
+# --- answers from a release -------------------------------------------------------------------------------------------
+
+SAID = ("The answer is b", "b", "", "a river")
+GIVEN: dict[str, tuple[str, set[Signal]]] = {
+    **{name: ("query", signals) for name, signals in CASES.items()},
+    "letters alone": ("continuations", {ChoiceLogits()}),
+    "right answer": ("continuations", {Hidden(1.0, At.GOLD_PREDICTING)}),
+    "samples": ("samples", {SampleAgreement(3)}),
+}
+"""Name -> the stage in which prompts are read, and signals."""
+
+
+@pytest.mark.parametrize("task", [Rivers, OpenRivers], ids=lambda t: t.name)
+@pytest.mark.parametrize("case", GIVEN)
+def test_given_answers_are_read_and_not_generated(folder: Path, tmp_path: Path, task: type[Task], case: str) -> None:
+    stage, signals = GIVEN[case]
+    if task is OpenRivers:
+        signals = signals - {ChoiceLogits()}
+    elif case in {"samples", "right answer"}:
+        stage = "query"  # a letter is read off the state at the prompt's end
+    reader, reading = read(folder, tmp_path, task, signals, SAID)
+    costs = costs_of([reading], reader)
+    assert set(costs) == ({stage} if signals else set())
+    for cost in costs.values():
+        assert cost.forward_tokens >= cost.forward_tokens_floor > 0
+    assert sum(cost.forward_tokens for cost in costs.values()) == reader.forward_tokens
+
+
+@pytest.mark.parametrize("task", [Rivers, OpenRivers], ids=lambda t: t.name)
+def test_the_floor_of_given_answers_is_the_number_of_distinct_prefixes(
+    folder: Path, tmp_path: Path, task: type[Task]
+) -> None:
+    """Without an empty answer, of which nothing is needed, the floor is met."""
+    reader, reading = read(folder, tmp_path, task, CASES["query"], ("The answer is b", "b", "a river"))
+    suffix = reader.asking(reading).suffix.tolist()
+    whole = prefixes([[*prompt.tolist(), *answer.tolist(), *suffix] for prompt, answer in reading.pairs()])
+    (cost,) = costs_of([reading], reader).values()
+    assert cost.forward_tokens == cost.forward_tokens_floor == len(whole)
+
+
+def test_given_answers_keep_their_labels_and_are_stored(folder: Path, tmp_path: Path) -> None:
+    reader, reading = read(folder, tmp_path, Rivers, CASES["query"], SAID)
+    assert reading.correct.tolist() == [i % 3 == 0 for i in range(14)]
+    assert [answer.text for answer in reading.answers] == [SAID[i % 4] for i in range(14)]
+    assert [answer.letter for answer in reading.answers[:4]] == [None, "b", None, None]
+    assert reading.answered.tolist() == [i % 4 != 2 for i in range(14)]
+    again, stored = read(folder, tmp_path, Rivers, CASES["query"], SAID)
+    assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
+    assert costs_of([stored], again) == costs_of([reading], reader)
+    other, _ = read(folder, tmp_path, Rivers, CASES["query"], (*SAID[:3], "a lake"))
+    assert other.forward_tokens > 0  # other answers are read anew

@@ -58,6 +58,13 @@ class Half(ConfidenceMethod):
         return np.full(len(batch), 0.5)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def loaded() -> None:
+    """Built-ins declare themselves once a process, when they are imported: before a test puts the list back."""
+    registry.methods()
+    registry.tasks()
+
+
 def _registry(*entries: Entry[ConfidenceMethod]) -> Registry[ConfidenceMethod]:
     return Registry(METHOD, entries)
 
