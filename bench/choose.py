@@ -18,6 +18,7 @@ from bench import models, registry
 from bench.api import ConfidenceMethod, Split, Task
 from bench.config import RunConfig
 from bench.errors import UserError
+from bench.judges import public_options
 from bench.models import ModelSpec
 from bench.plan import LearnOn, Where
 from bench.protocol import PRESETS, Protocol
@@ -168,7 +169,7 @@ def _unusual(config: RunConfig) -> dict[str, object]:
 
 def judging(config: RunConfig) -> dict[str, object]:
     """The judge's options as far as they differ from the defaults."""
-    fields = {"judge": config.judge, "judge_model": config.judge_model, "judge_url": config.judge_url}
+    fields = {"judge": config.judge, **public_options(config)}
     return {name: value for name, value in fields.items() if value != getattr(RunConfig, name)}
 
 
