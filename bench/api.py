@@ -642,6 +642,11 @@ class Task(ABC):
         """The data sets that a split is made of, each with its own split, for the result's provenance."""
         return [(self.card, split)] if self.card.hub is not None else []
 
+    def provenance(self, split: Split) -> Mapping[str, str]:
+        """What else the result must say of where rows come from, e.g. a file's digest; by default nothing."""
+        del split
+        return {}
+
 
 # --- registration -----------------------------------------------------------------------------------------------------
 

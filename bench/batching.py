@@ -22,6 +22,7 @@ from bench.api import (
     TokenIds,
     Unembedding,
 )
+from bench.errors import UserError
 from bench.grading import agrees
 from bench.reading import OPTIONS, Reader, Reading, file_name, held_in
 from bench.records import Format
@@ -113,6 +114,8 @@ class Batches:
         for question in reading.in_shards():
             options = list(enumerate(self.reader.options(reading, question)))
             kept = [(k, ids) for k, ids in options if (k == question.gold) == (of is Of.GOLD)]
+            if not kept:
+                raise UserError(f"it reads wrong answers, and question {question.id!r} of {reading.where} has none")
             rows.append(np.concatenate([ids for _, ids in kept]).astype(np.int64))
             owners.append(np.repeat([k for k, _ in kept], [len(ids) for _, ids in kept]))
         return replace(Ragged.of(rows), owner=np.concatenate(owners))

@@ -17,6 +17,7 @@ from bench.launch.trainer import training_cost
 from bench.protocol import Protocol
 from bench.reading import Reader, Reading
 from bench.records import Format, LabelsSeen, ResultRow, StageCost
+from bench.release import Release
 from bench.sources import FolderSource, HubSource
 
 
@@ -57,6 +58,7 @@ class Cells:
     chosen: Chosen
     reader: Reader
     source: FolderSource | HubSource
+    release: Release | None = None
     _costs: dict[tuple[int, ...], dict[str, StageCost]] = field(default_factory=dict)
 
     def facts(self, used: Used) -> RunFacts:
@@ -70,7 +72,7 @@ class Cells:
         test = used.test
         kept = np.flatnonzero(test.kept)
         correct = test.correct[kept]
-        unlike = _without_exemplars(test, self.chosen.protocol)
+        unlike = _unlike(test, self.chosen.protocol)
         return ResultRow(
             method=name,
             model=results.model_label(self.config.model),
@@ -119,7 +121,13 @@ class Cells:
     def _revisions(self, used: Used) -> dict[str, str | None]:
         revisions: dict[str, str | None] = {results.model_label(self.config.model): self.reader.backbone.fingerprint}
         for reading in used.splits:
-            for card, split in reading.task.origins(reading.where.split) if not reading.released else ():
+            task, where = reading.task, reading.where
+            if self.release is not None:
+                about = self.release.describe(task, where.split)
+                revisions[f"released {task.released} {where.split}"] = ", ".join(f"{k} {v}" for k, v in about.items())
+                continue
+            revisions |= task.provenance(where.split)
+            for card, split in task.origins(where.split):
                 described = self.source.describe(card, split)
                 revisions[" ".join(filter(None, [card.hub, card.config, card.splits[split]]))] = ", ".join(
                     f"{k} {v}" for k, v in described.items()
@@ -193,9 +201,11 @@ def records_of(reading: Reading, confidence: FloatArray) -> results.Records:
     )
 
 
-def _without_exemplars(test: Reading, protocol: Protocol) -> dict[str, object]:
-    """The deviation of a task whose exemplars are not at hand (methods.md §0.3); empty where there are some."""
-    expected = protocol.shots > 0 and "dev" in test.task.card.splits and not test.released
+def _unlike(test: Reading, protocol: Protocol) -> dict[str, object]:
+    """Deviations that the data bring: released answers are text (methods.md §0.15), exemplars not at hand (§0.3)."""
+    if test.released:
+        return {"answer_ids": "retokenised"}
+    expected = protocol.shots > 0 and "dev" in test.task.card.splits
     found = any(shown for shard in test.shards for shown in shard.shown)
     return {"shots": 0} if expected and not found else {}
 

@@ -113,7 +113,7 @@ class _Run:
         if not config.dry_run:
             self.store.prepare()
         self.batches = Batches(self.reader)
-        self.cells = Cells(config, chosen, self.reader, self.source)
+        self.cells = Cells(config, chosen, self.reader, self.source, self.release)
         self.readings: dict[Where, Reading] = {}
         self.fits: dict[Fit, ConfidenceMethod | BaseException] = {}
         self.adapted: dict[tuple[str, Where], Reading | BaseException] = {}

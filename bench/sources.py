@@ -234,7 +234,7 @@ def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead
 
 def revision_of(path: Path) -> str:
     """The commit of a file in the Hub's cache: the folder below `snapshots`."""
-    return path.parts[len(path.parts) - 1 - path.parts[::-1].index("snapshots") + 1]
+    return path.parts[-path.parts[::-1].index("snapshots")]
 
 
 def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | None:
@@ -341,7 +341,10 @@ def _cache() -> Path:
 
 def _anew(hub: str) -> str:
     """What to do about a damaged file."""
-    return f"remove {_cache() / 'hub' / ('datasets--' + hub.replace('/', '--'))} and run again to load it anew"
+    from huggingface_hub import constants
+
+    folder = Path(constants.HF_HUB_CACHE) / f"datasets--{hub.replace('/', '--')}"
+    return f"remove {folder} and run again to load it anew"
 
 
 def _revision(dataset: Any) -> str | None:

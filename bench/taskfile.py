@@ -35,6 +35,7 @@ COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
 """For a file with one column for each option."""
 FLAT = frozenset(COLUMNS)
 READ = frozenset({"question", "choices", "answer", "subject", "id", "split", *COLUMNS})
+"""The columns that mean something."""
 LOOKALIKES = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
 """Columns in which options are, under names that are not read; without a word their questions would be asked openly."""
 SPLITS: tuple[Split, ...] = get_args(Split)

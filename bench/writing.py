@@ -116,13 +116,14 @@ class Writer:
         """The release's own prompts, word by word, and its answers' texts as the tokenizer splits them."""
         records = [released[question.id] for question in asked]
         ids = self.backbone.chat.prompts([record.prompt for record in records])
-        room = self._room(task)
-        for question, prompt in zip(asked, ids, strict=True):
-            if len(prompt) > room:
-                _too_long(question, len(prompt), room)
         texts = [record.text for record in records]
         answers = self.backbone.chat.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
         given = [np.asarray(answer, dtype=np.int32) for answer in answers]
+        room = self._room(task) + self.max_new_tokens(task)
+        for question, prompt, answer in zip(asked, ids, given, strict=True):
+            left = room - max(len(answer), self.max_new_tokens(task))
+            if len(prompt) > left:
+                _too_long(question, len(prompt), left)
         return Shard(rows, ids, [[] for _ in asked], 0, given)
 
     def _room(self, task: Task) -> int:

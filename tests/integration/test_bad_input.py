@@ -22,7 +22,8 @@ Command = Callable[..., Completed]
 def sentence(result: Completed) -> str:
     """The one sentence on stderr, after the lines of the plan."""
     assert "Traceback" not in result.stderr + result.stdout
-    lines = [line for line in result.stderr.splitlines() if line and not line.startswith(("Plan: ", "  "))]
+    working = ("Plan: ", "  ", "prompts ", "read ")  # stages that take long are said, on a busy machine also short ones
+    lines = [line for line in result.stderr.splitlines() if line and not line.startswith(working)]
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("bench: ")
     return lines[0].removeprefix("bench: ")

@@ -1,0 +1,226 @@
+"""Files -> rows that name themselves in errors: Parquet tables, JSON Lines and CSV."""
+
+from __future__ import annotations
+
+import bisect
+import csv
+import io
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, overload
+
+from bench.api import Row, UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BOM = b"\xef\xbb\xbf"
+"""The mark with which some programs begin a UTF-8 file."""
+
+
+class TableRows(Sequence[Row]):
+    """The rows of Arrow tables, one after the other; each is made when it is asked for, so that many cost no objects.
+
+    Rows are numbered through; an error names the table and the row in it.
+    """
+
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        self._tables = list(tables.items())
+        self._starts = list(itertools.accumulate((len(table) for table in tables.values()), initial=0))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __iter__(self) -> Iterator[Row]:
+        for start, (name, table) in zip(self._starts, self._tables, strict=False):
+            row = 0
+            for batch in table.to_batches(max_chunksize=1024):
+                for values in batch.to_pylist():
+                    yield _row(start, name, row, values)
+                    row += 1
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
+            raise IndexError(index)
+        part = bisect.bisect_right(self._starts, position) - 1
+        name, table = self._tables[part]
+        start = self._starts[part]
+        return _row(start, name, position - start, table.slice(position - start, 1).to_pylist()[0])
+
+
+def _row(start: int, name: str, row: int, values: dict[str, Any]) -> Row:
+    return Row(start + row, f"{name} row {row}", values)
+
+
+# --- Parquet ----------------------------------------------------------------------------------------------------------
+
+
+def parquet_table(
+    file: Path | BinaryIO, name: str, columns: Sequence[str] | None = None, remedy: str = "copy it again"
+) -> pa.Table:
+    """A Parquet file, or these columns of it.
+
+    Args:
+        file: where it is.
+        name: what messages call it.
+        columns: all of them if None.
+        remedy: what to do about a damaged one.
+
+    Raises:
+        UserError: it can't be read, it has no row, or a column is missing.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(file) as opened:
+            require_columns(name, columns or (), opened.schema_arrow.names)
+            table = opened.read(columns=None if columns is None else list(columns))
+    except (pa.ArrowException, OSError) as error:
+        reason = first_line(error).replace(f"{file}", "").strip()
+        raise UserError(f"{name}: expected a whole Parquet file, but it can't be read ({reason}); {remedy}") from error
+    require_rows(name, len(table))
+    return table
+
+
+def require_columns(name: str, wanted: Sequence[str], found: Sequence[str]) -> None:
+    """Check that a table has these columns.
+
+    Raises:
+        UserError: it lacks one.
+    """
+    missing = [column for column in wanted if column not in found]
+    if missing:
+        raise UserError(
+            f"{name}: expected the column {', '.join(missing)}, found only {', '.join(found) or 'none'};"
+            " use a file with the columns of the Hub"
+        )
+
+
+def require_rows(name: str, n: int) -> None:
+    """Check that there are rows at all.
+
+    Raises:
+        UserError: there is none.
+    """
+    if n == 0:
+        raise UserError(f"{name}: expected at least one row, found none; the file is empty")
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def json_lines(file: BinaryIO, name: str) -> Iterator[Row]:
+    """The objects of a JSON Lines file, lines counted from 1; blank lines are passed over.
+
+    Raises:
+        UserError: a line is not UTF-8, no JSON, or no object.
+    """
+    index = 0
+    # bytes are cut at line feeds only; `str.splitlines` would also cut inside a JSON text, e.g. at U+2028
+    for number, raw in enumerate(file, start=1):
+        where = f"{name} line {number}"
+        text = decoded(raw.removeprefix(BOM) if number == 1 else raw, name, number)
+        if text.strip():
+            yield Row(index, where, _object(text, where))
+            index += 1
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        said = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
+        raise UserError(
+            f"{where}: expected a JSON object, got {text.strip()[:40]!r} ({said}); correct the line"
+        ) from error
+    if not isinstance(value, dict):
+        raise UserError(
+            f"{where}: expected a JSON object with named values, got a {type(value).__name__}; write one object a line"
+        )
+    return value
+
+
+def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
+    """The rows of a CSV file by the names in its first line; every value stays the text that it is.
+
+    Raises:
+        UserError: it is not UTF-8 or no CSV, a name stands there twice, or a row has more or fewer cells than there
+            are names.
+    """
+    text = decoded(file.read().removeprefix(BOM), name)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] = []
+    index, start = 0, 1
+    while True:
+        where = f"{name} line {start}"
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise UserError(
+                f"{where}: expected comma-separated values, but they can't be read ({error}); correct the quotes, or"
+                " write JSON Lines"
+            ) from error
+        if cells is None:
+            return
+        start = reader.line_num + 1
+        if cells and not header:
+            header = _header(cells, where)
+        elif cells:
+            yield Row(index, where, _cells(header, cells, where))
+            index += 1
+
+
+def _header(cells: Sequence[str], where: str) -> list[str]:
+    names = [cell.strip() for cell in cells]
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise UserError(f"{where}: expected each column once, found {twice[0]!r} twice; rename one")
+    return names
+
+
+def _cells(header: Sequence[str], cells: Sequence[str], where: str) -> dict[str, str]:
+    if len(cells) != len(header):
+        raise UserError(
+            f"{where}: expected {len(header)} cells as in the first line, got {len(cells)}; put a cell with"
+            " a comma into double quotes"
+        )
+    return dict(zip(header, cells, strict=True))
+
+
+def decoded(raw: bytes, name: str, line: int = 1) -> str:
+    """Bytes that begin at this line of a file as text.
+
+    Raises:
+        UserError: they are not UTF-8; names the first byte that is not.
+    """
+    bad = [at for at in [raw.find(b"\0")] if at >= 0]  # UTF-16 without a mark decodes where all letters are English
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        text = ""
+        bad.append(error.start)
+    if not bad:
+        return text
+    at = min(bad)
+    line += raw.count(b"\n", 0, at)
+    place = at - raw.rfind(b"\n", 0, at)
+    guess = " (is it UTF-16?)" if raw[at] in {0x00, 0xFE, 0xFF} else ""
+    raise UserError(
+        f"{name} line {line}: expected text in UTF-8, got the byte 0x{raw[at]:02x} at place {place} of the line{guess};"
+        " save the file as UTF-8"
+    )
