@@ -89,6 +89,7 @@ def test_released_answers_are_judged_as_they_are_and_nothing_is_generated(
         assert row["answers_source"] == "released"
         assert (row["n"], row["n_empty"], row["n_unparsed"]) == (20, 1, 1 + 5)  # the sentences are no letters
         assert row["llm_accuracy"] == 7 / 20
+        assert row["deviations"]["answer_ids"] == "retokenised"
         stages = {stage for stage, cost in row["cost"].items() if cost["forward_tokens"]}
         assert stages == {"query"}
         assert row["cost"]["query"]["forward_tokens"] >= row["cost"]["query"]["forward_tokens_floor"] > 0

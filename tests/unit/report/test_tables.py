@@ -224,7 +224,8 @@ def test_caption_says_what_the_numbers_rest_on():
     caption = "; ".join(table.facts)
     for fact in (
         "tiny on atlas-choice", "preset demo", "n 1,200 in 8 subjects", "LLM accuracy 67.2 %",
-        "3 unparsed and 1 empty answers", "0\u201312 exemplars dropped", "4 answers without a verdict left out", "a/train: odd rows: 7", "calibrated confidences 5.1 %", "judge openai",
+        "3 unparsed and 1 empty answers", "0\u201312 exemplars dropped",
+        "4 answers without a verdict left out", "a/train: odd rows: 7", "calibrated confidences 5.1 %", "judge openai",
         "trained on atlas-choice:train", "answers released",
     ):  # fmt: skip
         assert fact in caption
