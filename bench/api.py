@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import ContractError, UserError
+from bench.errors import ContractError, UntrainableError, UserError
 from bench.protocol import Protocol as SharedProtocol
 from bench.protocol import ValidationRule
 from bench.records import Format, PromptStyle, Question, Split
@@ -32,7 +32,7 @@ __all__ = [
     "ContractError", "DataCard", "FloatArray", "Format", "Hidden", "IntArray", "ModelFacts", "Needs", "Of",
     "OutputHead", "Preset", "Projection", "PromptStyle", "QueryLogits", "Question", "Ragged", "Row", "RunFacts",
     "SampleAgreement", "Signal", "Source", "Split", "Task", "TaskCard", "TokenIds", "TrainAdapter", "Unembedding",
-    "UserError", "ValidationRule", "method", "task",
+    "UntrainableError", "UserError", "ValidationRule", "method", "task",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -426,7 +426,11 @@ class ConfidenceMethod(ABC):
     """Contract check -> reason why this method may break it; an entry that is no longer needed fails."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Learn from labelled answers; the default learns nothing. Returns self."""
+        """Learn from labelled answers; the default learns nothing. Returns self.
+
+        Raises:
+            UntrainableError: these answers can't teach it anything; its cell is skipped with this reason.
+        """
         del train, ctx
         return self
 

@@ -1,4 +1,4 @@
-"""The two kinds of mistake the harness tells apart; everything else is a bug and keeps its traceback."""
+"""The kinds of mistake the harness tells apart; everything else is a bug and keeps its traceback."""
 
 
 class UserError(Exception):
@@ -6,6 +6,10 @@ class UserError(Exception):
 
     The message says what was expected, what came, and what to do.
     """
+
+
+class UntrainableError(UserError):
+    """Raised by `fit`: these answers can't teach the method anything, e.g. all are wrong; its cell is skipped."""
 
 
 class ContractError(Exception):

@@ -34,7 +34,7 @@ from bench.choose import Chosen, check_questions, choose, source_digest
 from bench.config import RunConfig
 from bench.cost import peak_memory_mb
 from bench.duplicates import contaminated
-from bench.errors import UserError
+from bench.errors import UntrainableError, UserError
 from bench.judges import open_judge
 from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
@@ -335,6 +335,8 @@ class _Run:
                 row = replace(row, n_parameters=method.n_parameters(facts))
                 row = self.cells.scored(row, used.test, confidence)
                 records = records_of(used.test, confidence)
+        except UntrainableError as error:
+            row = replace(row, status="skipped", reason=reason_of(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _fit
             row = replace(row, status="failed", reason=reason_of(error))
         row = replace(row, timings=self._timings(step), peak_memory_mb=peak_memory_mb(self.backbone.device))

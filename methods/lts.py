@@ -28,6 +28,7 @@ from bench.api import (
     QueryLogits,
     RunFacts,
     Split,
+    UntrainableError,
     UserError,
     method,
 )
@@ -141,7 +142,7 @@ def _best_temperature(
 
 def _check_labels(correct: BoolArray) -> None:
     if correct.all() or not correct.any():
-        raise UserError(
+        raise UntrainableError(
             "lts: expected right and wrong answers to fit the temperature to; all"
             f" {len(correct)} validation answers are {'right' if correct.all() else 'wrong'};"
             " raise --limit or name another task with --train-on"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import BoolArray, Context, FloatArray, UserError
+from bench.api import BoolArray, Context, FloatArray, UntrainableError, UserError
 
 if TYPE_CHECKING:
     import torch
@@ -138,7 +138,7 @@ def check_labels(who: str, correct: BoolArray, batch_size: int) -> None:
             " raise --limit, or lower batch_size with --set"
         )
     if correct.all() or not correct.any():
-        raise UserError(
+        raise UntrainableError(
             f"{who}: expected right and wrong answers to learn from; all {len(correct)} training answers are"
             f" {'right' if correct.all() else 'wrong'}; raise --limit or name another task with --train-on"
         )

@@ -29,6 +29,7 @@ from bench.api import (
     RunFacts,
     TokenIds,
     Unembedding,
+    UntrainableError,
     UserError,
     method,
 )
@@ -259,7 +260,7 @@ def _stratified_split(
 
 def _check_labels(correct: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_], batch_size: int) -> None:
     if len(np.unique(correct)) < _CLASSES:
-        raise UserError(
+        raise UntrainableError(
             f"ccps: expected right and wrong answers to learn from; all {len(correct)} training answers are"
             f" {'right' if correct.all() else 'wrong'}; raise --limit or name another task with --train-on"
         )

@@ -1,4 +1,4 @@
-"""What is left out is counted: training questions that are also tested, and answers that the judge can't decide."""
+"""What is left out is counted: contaminated questions, undecided answers, and methods that can learn nothing."""
 
 from __future__ import annotations
 
@@ -138,3 +138,18 @@ def test_answers_without_a_verdict_are_neither_learned_from_nor_scored(
     records = read_records(path.with_suffix(".parquet"))
     assert len(records.id) == len(records.confidence) == len(records.answer) == 20
     assert records.correct.sum() == 10
+
+
+def test_a_method_that_can_learn_nothing_is_skipped_with_the_reason(
+    bench: Command, small_model: Path, plugin: Path, tmp_path: Path
+) -> None:
+    """The random model names no letter: all its training answers are wrong."""
+    result = bench(
+        "run", "--method", "pik,share", "--model", small_model, "--plugin", plugin, "--task", "clean", "--out",
+        tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    (path,) = (tmp_path / "out").rglob("pik*.json")
+    row = json.loads(path.read_text())
+    assert row["status"] == "skipped"
+    assert "all 48 training answers are wrong" in row["reason"]
