@@ -219,12 +219,40 @@ def table(
 
 @app.command()
 def check(
-    target: Annotated[str, typer.Argument(help="A .py file with methods or tasks, or a registered name.")],
+    target: Annotated[
+        str | None, typer.Argument(help="A .py file with methods or tasks, or a registered name.")
+    ] = None,
+    results: Annotated[Path | None, typer.Option(help="Check this folder of result files instead.")] = None,
     data_dir: DataDir = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Check that a method or a task keeps the rules of the contract."""
+    """Check that a method or a task keeps the rules of the contract, or that results may be submitted."""
+    if (target is None) == (results is None):
+        raise UserError("bench check: expected a file, a name, or --results DIR, and one of them only")
+    if results is not None:
+        _check_results(results, as_json=as_json)
+        return
+    _check_plugin(str(target), data_dir, as_json=as_json)
+
+
+def _check_results(folder: Path, *, as_json: bool) -> None:
+    from bench.submissions import check_results
+
+    found = check_results(folder)
+    if as_json:
+        _print_json([{"file": verdict.file, "problems": verdict.problems} for verdict in found])
+    else:
+        for verdict in found:
+            mark = Text("FAILED", style="red") if verdict.problems else Text("ok    ", style="green")
+            _console().print(mark, Text(verdict.file), soft_wrap=True)
+            for problem in verdict.problems:
+                _console().print(Text(f"         {problem}"), soft_wrap=True)
+        _console().print(f"{sum(not v.problems for v in found)} of {len(found)} results may be submitted")
+    raise typer.Exit(1 if any(verdict.problems for verdict in found) else 0)
+
+
+def _check_plugin(target: str, data_dir: Path | None, *, as_json: bool) -> None:
     from bench.sources import open_source
     from bench.testing import check_plugin
 
