@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from bench import prompting
 from bench.backbone.tiny.corpus import Corpus
+from bench.records import PromptStyle
 
 BEGIN, END, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
@@ -68,7 +69,7 @@ def _texts(corpus: Corpus) -> Iterator[str]:
     wording = [
         *prompting.SYSTEM.values(),
         prompting.query_text("ab"),
-        *(str(style) for style in corpus.styles.values()),
+        *map(_wording, corpus.styles.values()),
     ]
     subjects = sorted({prompting.subject_label(lesson.subject) for lesson in corpus.lessons})
     for text in (
@@ -90,6 +91,12 @@ def _texts(corpus: Corpus) -> Iterator[str]:
     yield from _english(WORDS.read_text(encoding="utf-8").split())
     for number in range(100):
         yield from itertools.repeat(f"{number} {number}.", 40)
+
+
+def _wording(style: PromptStyle) -> str:
+    """The words around a question; spelled out, so that a new field of `PromptStyle` makes no other tokenizer."""
+    names = ("header", "footer", "context", "target_prompt")
+    return f"PromptStyle({', '.join(f'{name}={getattr(style, name)!r}' for name in names)})"
 
 
 def _english(words: Iterable[str]) -> Iterator[str]:
