@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CHECKED := bench methods tasks tests
 
-.PHONY: demo test install format lint types contracts tests slow check-readme tiny clean
+.PHONY: demo test install format lint types contracts tests slow check-readme bench bench-gpu tiny clean
 
 demo: install  ## the comparison on the embedded model
 	$(BIN)/bench run --method all --model tiny
@@ -40,6 +40,12 @@ slow: install  ## the tests that take longer than ten seconds each
 
 check-readme: install  ## every command of the README, whole
 	$(BIN)/python -m pytest -m readme
+
+bench: install  ## ratios of speed beside their targets, about a quarter of an hour on two cores
+	$(BIN)/python -m tests.performance $(BENCH)
+
+bench-gpu: install  ## the same on a CUDA device; says so where there is none
+	$(BIN)/python -m tests.performance.gpu $(BENCH)
 
 tiny: install  ## train the embedded model from nothing, about half an hour on two cores
 	mkdir -p build

@@ -13,9 +13,8 @@ import json
 import os
 import re
 import tempfile
-import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bench.api import BoolArray, FloatArray
+from bench.decoding import decoder
 from bench.errors import UserError
 from bench.records import SCHEMA_VERSION, ResultRow
 
@@ -310,74 +310,6 @@ def _row_from(values: Any) -> ResultRow:
     version = values.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
-    row = _decode(ResultRow, values, "")
+    row = decoder(ResultRow)(values)
     assert isinstance(row, ResultRow)  # noqa: S101 - for the type checker
     return row
-
-
-def _decode(hint: Any, value: Any, where: str) -> Any:
-    """The value as the type that `hint` names, or a ValueError naming the field."""
-    if hint is Any:
-        return value
-    if dataclasses.is_dataclass(hint):
-        return _decode_record(hint, value, where)
-    decode = _DECODERS.get(typing.get_origin(hint))
-    if decode is not None:
-        return decode(hint, value, where)
-    plain = isinstance(value, int | float if hint is float else hint)
-    if not plain or (isinstance(value, bool) and hint is not bool):
-        raise _unexpected(where, hint.__name__, value)
-    return value
-
-
-def _decode_record(hint: Any, value: Any, where: str) -> Any:
-    hints = typing.get_type_hints(hint)
-    if not isinstance(value, dict):
-        raise _unexpected(where, "an object", value)
-    for problem, names in (("missing", hints.keys() - value.keys()), ("unknown", value.keys() - hints.keys())):
-        if names:
-            raise ValueError(f"{problem} {where or 'key'} {', '.join(map(repr, sorted(names)))}")
-    return hint(**{name: _decode(hints[name], value[name], f"{where}.{name}".lstrip(".")) for name in hints})
-
-
-def _decode_optional(hint: Any, value: Any, where: str) -> Any:
-    (some,) = (part for part in typing.get_args(hint) if part is not type(None))
-    return None if value is None else _decode(some, value, where)
-
-
-def _decode_mapping(hint: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, dict):
-        raise _unexpected(where, "an object", value)
-    _, item_hint = typing.get_args(hint)
-    return {key: _decode(item_hint, item, f"{where}.{key}") for key, item in value.items()}
-
-
-def _decode_tuple(hint: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, list):
-        raise _unexpected(where, "a list", value)
-    hints = typing.get_args(hint)
-    if Ellipsis in hints:
-        hints = (hints[0],) * len(value)
-    if len(hints) != len(value):
-        raise _unexpected(where, f"{len(hints)} values", value)
-    return tuple(_decode(part, item, where) for part, item in zip(hints, value, strict=True))
-
-
-def _decode_literal(hint: Any, value: Any, where: str) -> Any:
-    if value not in typing.get_args(hint):
-        raise _unexpected(where, " or ".join(typing.get_args(hint)), value)
-    return value
-
-
-_DECODERS: Mapping[Any, Callable[[Any, Any, str], Any]] = types.MappingProxyType(
-    {
-        types.UnionType: _decode_optional,
-        Mapping: _decode_mapping,
-        tuple: _decode_tuple,
-        typing.Literal: _decode_literal,
-    }
-)
-
-
-def _unexpected(where: str, expected: str, value: Any) -> ValueError:
-    return ValueError(f"{where}: expected {expected}, got {str(value)[:60]!r}")

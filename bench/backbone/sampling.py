@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,8 +41,20 @@ def draw(
         beyond = ordered.cumsum(dim=-1) - ordered >= top_p
         probabilities = torch.zeros_like(probabilities).scatter(-1, index, ordered.masked_fill(beyond, 0.0))
     cumulated = probabilities.cumsum(dim=-1)
-    at = torch.as_tensor(rows, dtype=torch.long, device=logits.device)
+    at, place = np.asarray(rows, dtype=np.int64), _place_among_equals(rows)
+    asked = np.zeros((len(logits), int(place.max(initial=0)) + 1))  # all numbers of a row beside it: no row is copied
+    asked[at, place] = numbers
     # Scaled by the total, which rounding leaves a little off 1; the last token that has any probability is the ceiling.
-    targets = torch.as_tensor(numbers, dtype=torch.float64, device=logits.device) * cumulated[at, -1]
-    tokens = torch.searchsorted(cumulated[at], targets[:, None], right=True)[:, 0]
+    targets = torch.as_tensor(asked, device=logits.device) * cumulated[:, -1:]
+    tokens = torch.searchsorted(cumulated, targets, right=True).cpu()[torch.as_tensor(at), torch.as_tensor(place)]
     return [int(token) for token in tokens.clamp(max=logits.shape[-1] - 1)]
+
+
+def _place_among_equals(rows: Sequence[int]) -> npt.NDArray[np.int64]:
+    """How often each row came before."""
+    seen: Counter[int] = Counter()
+    places = []
+    for row in rows:
+        places.append(seen[row])
+        seen[row] += 1
+    return np.asarray(places, dtype=np.int64)

@@ -72,13 +72,13 @@ def train_probe(who: str, features: FloatArray, correct: BoolArray, recipe: Reci
     inputs.sub_(mean).div_(scale)
     generator = torch.Generator().manual_seed(ctx.seed)
     widths = (inputs.shape[1], *recipe.hidden_layers, _CLASSES)
-    parameters = [p.to(ctx.device).requires_grad_() for p in _initial(widths, recipe.initialisation, generator)]
+    initial = [p.to(ctx.device) for p in _initial(widths, recipe.initialisation, generator)]
     batches = draw_batches(len(inputs), recipe.steps, recipe.batch_size, generator)
     labels = torch.tensor(correct, dtype=torch.int64)
-    _minimise(parameters, inputs, batches.to(ctx.device), labels[batches].to(ctx.device), recipe)
+    parameters = _minimise(initial, inputs, batches.to(ctx.device), labels[batches].to(ctx.device), recipe)
     named = {f"{i // 2}.{('weight', 'bias')[i % 2]}": parameter for i, parameter in enumerate(parameters)}
     # Copies, because numpy() shares memory with the live tensor (methods.md §6 #17).
-    return {name: t.detach().cpu().numpy().copy() for name, t in {"mean": mean, "scale": scale, **named}.items()}
+    return {name: t.cpu().numpy().copy() for name, t in {"mean": mean, "scale": scale, **named}.items()}
 
 
 def predict_probe(who: str, weights: Mapping[str, npt.NDArray[np.float32]], features: FloatArray) -> FloatArray:
@@ -180,29 +180,24 @@ def _initial(widths: Sequence[int], initialisation: str, generator: torch.Genera
     return parameters
 
 
-def _minimise(parameters: list[Tensor], inputs: Tensor, batches: Tensor, labels: Tensor, recipe: Recipe) -> None:
-    """Train in place; batches `(steps, batch)` are rows of inputs, labels `(steps, batch)` belong to them."""
+def _minimise(initial: list[Tensor], inputs: Tensor, batches: Tensor, labels: Tensor, recipe: Recipe) -> list[Tensor]:
+    """The trained parameters; batches `(steps, batch)` are rows of inputs, labels `(steps, batch)` belong to them."""
     import torch
-    from torch.nn import functional
 
-    optimiser = torch.optim.AdamW(
-        parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, betas=(0.9, 0.999), fused=True
-    )
-    for step, (rows, wanted) in enumerate(zip(batches.unbind(), labels.unbind(), strict=True)):
-        if recipe.schedule == "cosine":
-            progress = math.pi * step / recipe.steps
-            optimiser.param_groups[0]["lr"] = recipe.learning_rate * (1 + math.cos(progress)) / 2
-        loss = functional.cross_entropy(_logits(inputs.index_select(0, rows), parameters), wanted)
-        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-            parameter.grad = gradient
-        optimiser.step()
+    from methods._shared.networks import Dense, Parameters, indicators, layers_of, logistic_gradient, threads_for
+
+    parameters = Parameters(initial)
+    network = Dense(layers_of(parameters), "relu")
+    targets = indicators(labels)
+    with torch.inference_mode(), threads_for((inputs.shape[1], *recipe.hidden_layers, _CLASSES)):
+        for step, (rows, wanted) in enumerate(zip(batches.unbind(), targets.unbind(), strict=True)):
+            logits = network.forward(inputs.index_select(0, rows))
+            network.backward(logistic_gradient(logits, wanted))
+            parameters.step(_rate(recipe, step), recipe.weight_decay)
+    return parameters.values
 
 
-def _logits(x: Tensor, parameters: list[Tensor]) -> Tensor:
-    """`(batch, d)` -> `(batch, 2)`."""
-    from torch.nn import functional
-
-    layers = list(zip(parameters[::2], parameters[1::2], strict=True))
-    for weight, bias in layers[:-1]:
-        x = functional.relu(functional.linear(x, weight, bias))
-    return functional.linear(x, *layers[-1])
+def _rate(recipe: Recipe, step: int) -> float:
+    if recipe.schedule == "constant":
+        return recipe.learning_rate
+    return recipe.learning_rate * (1 + math.cos(math.pi * step / recipe.steps)) / 2

@@ -233,22 +233,28 @@ class _Shape(NamedTuple):
     argmax: Tensor
 
 
-def _read_shape(ids: Tensor, variant: Variant, block: _Block) -> _Shape:
-    """Read the logits in `block.shifted`; leaves their softmax in `block.probabilities` and `shifted` used up."""
+def _read_shape(ids: Tensor, variant: Variant, block: _Block) -> tuple[_Shape, Tensor]:
+    """Read the logits in `block.shifted`, which is used up.
+
+    Leaves exp(Z - max Z) in `block.probabilities`; returns also what makes it a softmax, `(r, 1)`, as a pass over the
+    vocabulary costs more than to multiply sums.
+    """
     shifted, probabilities = block.shifted[: len(ids)], block.probabilities[: len(ids)]
     top, margin, argmax = _top_two(block.padded[: len(ids)], block.width)
     shifted.sub_(top)
     torch.exp(shifted, out=probabilities)
     probabilities.scatter_(1, argmax, 0.0)  # the largest term is exactly 1 and would swallow the small ones
     rest = probabilities.sum(1, keepdim=True)
-    probabilities.scatter_(1, argmax, 1.0).mul_(1 / (1 + rest))
+    probabilities.scatter_(1, argmax, 1.0)
+    share = 1 / (1 + rest)
     log_total = rest.log1p()
-    entropy = log_total - _dot(probabilities, shifted)
+    entropy = log_total - _dot(probabilities, shifted) * share
     actual = shifted.gather(1, ids)
     reported = entropy
     if variant.entropy_epsilon:
-        reported = -_dot(probabilities, torch.add(probabilities, variant.entropy_epsilon, out=shifted).log_())
-    return _Shape(top, margin, log_total, actual, entropy, reported, argmax)
+        logs = torch.mul(probabilities, share, out=shifted).add_(variant.entropy_epsilon).log_()
+        reported = -_dot(probabilities, logs) * share
+    return _Shape(top, margin, log_total, actual, entropy, reported, argmax), share
 
 
 def _top_two(padded: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -288,8 +294,8 @@ def _read_original(uncapped: Tensor, ids: Tensor, softcap: float | None, variant
     squared_norm = _dot(logits, logits)
     torch.sub(logits, logits.mean(1, keepdim=True), out=spread)
     std = torch.sqrt(_dot(spread, spread) / (vocabulary - 1))
-    shape = _read_shape(ids, variant, block)
-    block.probabilities.clamp_(min=_TINY_PROBABILITY)
+    shape, share = _read_shape(ids, variant, block)
+    block.probabilities.mul_(share).clamp_(min=_TINY_PROBABILITY)
     none = torch.zeros_like(std)
     moments = _Moments(shape.top, squared_norm, squared_norm, none)
     return _Original(_pack(shape._replace(top=none), moments, shape.entropy, none), std, shape.argmax)
@@ -338,7 +344,7 @@ class _StraightLine:
         )
 
     def backward(self, probabilities: Tensor) -> Tensor:
-        """`State.backward` of a state with these probabilities `(r, v)`."""
+        """`State.backward` of a state with these probabilities `(r, v)`, or multiples of them."""
         return _dot(probabilities, self.base)
 
 
@@ -380,10 +386,11 @@ def _read_perturbed(
     probabilities, scratch = block.probabilities[: len(ids)], block.shifted[: len(ids)]
     for epsilon in torch.split(epsilons, 1, dim=1):
         moments = line.write(epsilon, out=scratch)
-        shape = _read_shape(ids, variant, block)
-        backward = line.backward(probabilities) if variant.js == "ref" else torch.zeros_like(epsilon)
-        mixture = probabilities.add_(line.probabilities)  # 2 m, so that H(m) = ln 2 - sum 2m log 2m / 2
-        entropy = torch.log(mixture, out=scratch).mul_(mixture).sum(1, keepdim=True).mul_(-0.5).add_(math.log(2))
+        shape, share = _read_shape(ids, variant, block)
+        backward = line.backward(probabilities) * share if variant.js == "ref" else torch.zeros_like(epsilon)
+        # 2 m, so that H(m) = ln 2 - sum 2m log 2m / 2
+        mixture = torch.addcmul(line.probabilities, probabilities, share, out=probabilities)
+        entropy = _dot(torch.log(mixture, out=scratch), mixture).mul_(-0.5).add_(math.log(2))
         states.append(_pack(shape, moments, entropy, backward))
     return torch.cat(states, dim=1)
 

@@ -94,6 +94,41 @@ def test_training_is_that_of_torchs_own_modules(changes: dict[str, Any]) -> None
     assert predict_probe("probe", train(states, correct, recipe), states) == pytest.approx(expected, abs=1e-4)
 
 
+def plainly(start: Weights, recipe: Recipe, states: np.ndarray, correct: np.ndarray, seed: int) -> list[torch.Tensor]:
+    """Parameters after training torch's own modules by autograd on the same batches, from these weights."""
+    modules: list[nn.Module] = []
+    for i in range(len(recipe.hidden_layers) + 1):
+        weight, bias = (torch.tensor(start[f"{i}.{part}"]) for part in ("weight", "bias"))
+        linear = nn.Linear(weight.shape[1], weight.shape[0])
+        linear.load_state_dict({"weight": weight, "bias": bias})
+        modules += [linear, nn.ReLU()]
+    network = nn.Sequential(*modules[:-1])
+    adamw = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    x, y = torch.tensor((states - start["mean"]) / start["scale"]), torch.tensor(correct, dtype=torch.int64)
+    generator = torch.Generator().manual_seed(seed)
+    for layer in (m for m in modules if isinstance(m, nn.Linear)):  # as the initial weights are drawn
+        torch.rand(layer.weight.shape, generator=generator)
+        torch.rand(layer.bias.shape, generator=generator)
+    for batch in draw_batches(len(x), recipe.steps, recipe.batch_size, generator):
+        adamw.zero_grad()
+        nn.functional.cross_entropy(network(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
+        adamw.step()
+    return [p.detach() for p in network.parameters()]
+
+
+@pytest.mark.parametrize(("hidden_layers", "d"), [((), 128), ((256, 128, 64), 128), ((256, 128, 64), 1100)])
+def test_three_hundred_steps_are_those_by_autograd(hidden_layers: tuple[int, ...], d: int) -> None:
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(200, d)).astype(np.float32)
+    correct = states[:, :4].sum(axis=1) > 0
+    recipe = RECIPE._replace(hidden_layers=hidden_layers, learning_rate=1e-4, standardise=True)
+    expected = plainly(train(states, correct, recipe._replace(steps=0)), recipe, states, correct, seed=3)
+    quick = train(states, correct, recipe)
+    for i, theirs in enumerate(expected):
+        mine = torch.tensor(quick[f"{i // 2}.{('weight', 'bias')[i % 2]}"])
+        assert (mine - theirs).norm() <= 1e-4 * theirs.norm(), i
+
+
 def test_inputs_are_scaled_by_the_training_rows() -> None:
     states, correct = rows()
     states[:, 2] = np.sqrt(np.float32(32))  # constant, though its computed deviation need not be 0

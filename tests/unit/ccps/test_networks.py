@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
+import copy
+from typing import Any
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.api import Format
+from methods._shared import networks as by_hand
+from methods._shared.probe import draw_batches
+from methods.ccps import networks
 from methods.ccps.networks import (
     Data,
     Mlp,
     Network,
     Stage,
     build,
-    draw_batches,
     n_parameters,
     train_classifier,
     train_contrastive,
@@ -80,13 +84,6 @@ def test_padding_takes_part_in_the_pool_unless_masked() -> None:
     assert not torch.allclose(masked(long), network(Format.OPEN)(long))
 
 
-def test_batches_visit_every_row_once_before_any_twice() -> None:
-    drawn = draw_batches(10, STAGE._replace(steps=5, batch_size=4), torch.Generator().manual_seed(0))
-    assert drawn.shape == (5, 4)
-    assert drawn.flatten().bincount(minlength=10).tolist() == [2] * 10
-    assert drawn.flatten()[:10].sort()[0].tolist() == list(range(10))
-
-
 def hadsell(a: Tensor, b: Tensor, differ: Tensor, margin: float) -> Tensor:
     distance = ((a - b + 1e-6) ** 2).sum(1).sqrt()
     y = differ.float()
@@ -149,10 +146,127 @@ def test_weight_decay_is_decoupled_only_for_adamw(optimiser: str, *, shrinks: bo
         torch.testing.assert_close(first.detach(), before - 0.01 * before.sign(), rtol=0, atol=1e-4)
 
 
-def test_dropout_acts_in_training_only() -> None:
-    net, rows = network(), data()
-    train_classifier(net, rows, STAGE._replace(steps=2, dropout=0.5), torch.Generator().manual_seed(0))
-    assert torch.equal(net(rows.features), net(rows.features))
-    net.train()
-    assert not torch.equal(net(rows.features), net(rows.features))
-    assert np.isfinite(net(rows.features).detach().numpy()).all()
+# --- gradients by hand against autograd -------------------------------------------------------------------------------
+
+
+def answers(n: int = 90, tokens: int = 12) -> Data:
+    """Open answers of 1 to 12 tokens, some as long as the padding."""
+    generator = torch.Generator().manual_seed(4)
+    lengths = torch.randint(1, tokens + 1, (n, 1), generator=generator)
+    labels = (torch.arange(n) % 3 == 0).long()
+    features = torch.randn(n, tokens, 75, generator=generator) + labels[:, None, None]
+    return Data(features * (torch.arange(tokens) < lengths)[:, :, None], labels)
+
+
+def some_are_dropped(x: Tensor, share: float) -> Tensor:
+    """In place of chance, so that autograd drops the same."""
+    return ((x < 0.1) | (x > 0.3)).float() / (1 - share)
+
+
+def embed(net: Network, x: Tensor, dropout: float) -> Tensor:
+    """The encoder with dropout after each activation but the last layer's."""
+    encoder = net.encoder
+    if isinstance(encoder, Mlp):
+        for layer in list(encoder.layers)[:-1]:
+            x = nn.functional.elu(layer(x))
+            x = x * some_are_dropped(x, dropout) if dropout else x
+        return encoder.layers[-1](x)
+    y = x.transpose(1, 2)
+    for convolution in encoder.convolutions:
+        y = convolution(y).relu()
+        y = y * some_are_dropped(y, dropout) if dropout else y
+    if encoder.pool_mask:
+        y = y.masked_fill((x == 0).all(dim=2)[:, None], -torch.inf)
+    return encoder.projection(y.amax(dim=2))
+
+
+def slowly(net: Network, rows: Data, stage: Stage, *, margin: float | None) -> None:
+    """Both stages by autograd and torch's optimisers, on the draws of generator 5."""
+    generator, n = torch.Generator().manual_seed(5), len(rows.labels)
+    drawn = draw_batches(n, stage.steps, stage.batch_size, generator)
+    partners = torch.randint(n - 1, drawn.shape, generator=generator)
+    partners += partners >= drawn
+    module: nn.Module = net if margin is None else net.encoder
+    kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[stage.optimiser]
+    optimiser = kind(module.parameters(), lr=stage.learning_rate, weight_decay=stage.weight_decay)
+    for i, j in zip(drawn, partners, strict=True):
+        if margin is None:
+            logits = net.classifier(embed(net, rows.features[i], stage.dropout))
+            loss = nn.functional.cross_entropy(logits, rows.labels[i])
+        else:
+            a, b = embed(net, torch.cat([rows.features[i], rows.features[j]]), stage.dropout).chunk(2)
+            loss = hadsell(a, b, rows.labels[i] != rows.labels[j], margin)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if margin is not None:
+            list(module.parameters())[-1].grad.zero_()  # it is rounding, see above
+        optimiser.step()
+
+
+def compare(start: Network, rows: Data, stage: Stage, margin: float | None, tolerance: float) -> None:
+    """Train copies of a network by autograd and by hand; outputs and weights must agree."""
+    quick, slow = copy.deepcopy(start), copy.deepcopy(start)
+    slowly(slow, rows, stage, margin=margin)
+    generator = torch.Generator().manual_seed(5)
+    if margin is None:
+        train_classifier(quick, rows, stage, generator)
+    else:
+        train_contrastive(quick, rows, stage, margin, generator)
+    with torch.no_grad():
+        torch.testing.assert_close(quick(rows.features), slow(rows.features), rtol=tolerance, atol=tolerance)
+        for (name, mine), theirs in zip(quick.named_parameters(), slow.parameters(), strict=True):
+            assert (mine - theirs).norm() <= tolerance * theirs.norm(), name
+
+
+@pytest.mark.parametrize("margin", [None, 1.0])
+@pytest.mark.parametrize(
+    ("fmt", "pool_mask", "channels", "changes"),
+    [
+        (Format.CHOICE, False, (64, 32), {}),
+        (Format.CHOICE, False, (64, 32), {"dropout": 0.3, "optimiser": "adam", "weight_decay": 0.01}),
+        (Format.OPEN, False, (64, 32), {}),
+        (Format.OPEN, True, (64, 32), {}),
+        (Format.OPEN, False, (24, 16, 8), {"dropout": 0.3, "optimiser": "adam", "weight_decay": 0.01}),
+        (Format.OPEN, True, (24, 16), {"dropout": 0.3}),
+    ],
+)
+def test_training_by_hand_is_that_by_autograd(
+    fmt: Format,
+    channels: tuple[int, ...],
+    changes: dict[str, Any],
+    margin: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    pool_mask: bool,
+) -> None:
+    """In float64, where nothing hides; two gradients that cancel are rounding in float32, which Adam scales up."""
+    for module in (by_hand, networks):
+        monkeypatch.setattr(module, "dropout_mask", some_are_dropped)
+    rows = data(90) if fmt is Format.CHOICE else answers()
+    torch.manual_seed(0)
+    start = build(fmt, 75, channels, pool_mask=pool_mask).double()
+    stage = STAGE._replace(steps=60, **changes)
+    compare(start, rows._replace(features=rows.features.double()), stage, margin, 1e-9)
+
+
+@pytest.mark.parametrize(("fmt", "margin"), [(Format.CHOICE, None), (Format.CHOICE, 1.0), (Format.OPEN, None)])
+def test_training_by_hand_in_single_precision(fmt: Format, margin: float | None) -> None:
+    stage = STAGE._replace(steps=300, learning_rate=1e-4, batch_size=32)
+    compare(network(fmt), data(90) if fmt is Format.CHOICE else answers(), stage, margin, 1e-4)
+
+
+def test_dropout_follows_torchs_global_seed() -> None:
+    trained = []
+    for seed in (1, 1, 2):
+        net = network()
+        torch.manual_seed(seed)
+        train_classifier(net, data(), STAGE._replace(steps=3, dropout=0.5), torch.Generator().manual_seed(0))
+        trained.append(next(iter(net.parameters())))
+    assert torch.equal(trained[0], trained[1])
+    assert not torch.equal(trained[0], trained[2])
+
+
+def test_dropout_keeps_the_mean() -> None:
+    mask = by_hand.dropout_mask(torch.zeros(200, 200), 0.2)
+    assert set(mask.unique().tolist()) == {0, 1.25}
+    assert float(mask.mean()) == pytest.approx(1, abs=0.02)

@@ -1,0 +1,208 @@
+"""`make bench-gpu`: speed on a CUDA device, for a randomly initialised model of Llama-3.1-8B's shape in bf16.
+
+Prefill: model-FLOPs utilisation of our passes over five-shot prompts, against a large bf16 product measured on the same
+machine. CCPS features ÷ the forward pass. LitCab: training steps a second, and peak memory. Without a GPU it says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.performance.measure import Line, NotMeasured
+
+DEVICE = "cuda"
+WIDTH, INNER, LAYERS, HEADS, KEY_HEADS, VOCABULARY = 4096, 14_336, 32, 32, 8, 128_256
+"""Llama-3.1-8B's config.json."""
+SHOTS_TOKENS, QUESTION_TOKENS, QUESTIONS = 650, 120, 64
+"""About the lengths of five MMLU exemplars and of a question, where no prompts are at hand."""
+BUDGET = 8192
+SQUARE = 8192
+LITCAB_TOKENS = 32 * 4
+REPEATS = 5
+
+
+def main() -> None:
+    """Measure and print, or say that there is no GPU."""
+    parser = argparse.ArgumentParser(prog="python -m tests.performance.gpu", description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
+    options = parser.parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        sys.stdout.write("no CUDA device here: nothing was measured\n")
+        return
+    name = torch.cuda.get_device_name()
+    sys.stdout.write(f"{name}, torch {version('torch')}, transformers {version('transformers')}\n")
+    lines = []
+    for line in _lines():
+        lines.append(line.record())
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    if options.json is not None:
+        report = {"device": name, "torch": version("torch"), "lines": lines}
+        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def _lines() -> Iterator[Line]:
+    import torch
+
+    peak = _peak_flops()
+    yield Line("bf16 product, TFLOP/s", peak / 1e12, "", f"{SQUARE:,} x {SQUARE:,}")
+    model = _model()
+    yield from _prefill(model, peak)
+    yield from _features(model)
+    del model
+    torch.cuda.empty_cache()
+    yield from _litcab()
+
+
+def _seconds(call: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Median seconds of a call, after one for warming up, the device waited for."""
+    times = []
+    for _ in range(repeats + 1):
+        _wait()
+        start = time.perf_counter()
+        call()
+        _wait()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def _wait() -> None:
+    import torch
+
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def _peak_flops() -> float:
+    import torch
+
+    a, b = (torch.randn(SQUARE, SQUARE, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    return 2 * SQUARE**3 / _seconds(lambda: a @ b, 20)
+
+
+def _model() -> Any:
+    """Random weights; their values change no time."""
+    import torch
+    import transformers
+
+    config = transformers.LlamaConfig(
+        hidden_size=WIDTH, intermediate_size=INNER, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        num_key_value_heads=KEY_HEADS, vocab_size=VOCABULARY, max_position_embeddings=131_072, rope_theta=500_000.0,
+        attn_implementation="sdpa", dtype="bfloat16",
+    )  # fmt: skip
+    with torch.device(DEVICE):
+        return transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval().requires_grad_(requires_grad=False)
+
+
+def _prompts() -> tuple[list[np.ndarray], str]:
+    """Ids of prompts that share their subject's exemplars: MMLU's own lengths where they are at hand."""
+    rng = np.random.default_rng(0)
+    try:
+        lengths, kind = _lengths(), "lengths of five-shot MMLU prompts in the tokens of tiny"
+    except NotMeasured:
+        lengths, kind = [(SHOTS_TOKENS, QUESTION_TOKENS)] * QUESTIONS, "synthetic prompts of about MMLU's lengths"
+    shots = rng.integers(0, VOCABULARY, max(shared for shared, _ in lengths)).astype(np.int32)
+    return [
+        np.concatenate([shots[:shared], rng.integers(0, VOCABULARY, own).astype(np.int32)]) for shared, own in lengths
+    ], kind
+
+
+def _lengths() -> list[tuple[int, int]]:
+    """Shared and own tokens of each prompt of the first subject."""
+    from bench.api import Format
+    from bench.backbone.prefix import common_prefix
+    from tests.performance import sample
+
+    with sample.temporary() as folder:
+        _, reading = sample.opened(Format.CHOICE, sample.questions(1, QUESTIONS), folder)
+    prompts = reading.shards[0].prompts
+    shared = min(common_prefix(prompts[0], other) for other in prompts[1:])
+    return [(shared, len(ids) - shared) for ids in prompts]
+
+
+def _prefill(model: Any, peak: float) -> Iterator[Line]:
+    from bench.backbone.prefix import plan_packs
+    from bench.backbone.session import Session, read_pack
+
+    prompts, kind = _prompts()
+    session = Session(model)
+
+    def ours() -> None:
+        session.reset()
+        for pack in plan_packs(prompts, BUDGET):
+            read_pack(session, pack, BUDGET, [LAYERS])
+
+    ours()
+    tokens = session.tokens.forward
+    seconds = _seconds(ours)
+    weights = LAYERS * (2 * WIDTH * WIDTH + 2 * WIDTH * WIDTH * KEY_HEADS // HEADS + 3 * WIDTH * INNER)
+    attention = 2 * LAYERS * WIDTH * sum(len(ids) for ids in prompts) / len(prompts)  # over half the positions before
+    flops = tokens * (2 * weights + attention)
+    note = f"{tokens:,} tokens in {seconds:.2f} s, {tokens / seconds:,.0f} a second, budget {BUDGET:,}; {kind}"
+    yield Line("prefill, model-FLOPs utilisation", flops / seconds / peak, ">= 0.5", note)
+    given = sum(map(len, prompts))
+    yield Line("prompt tokens ÷ tokens read", given / tokens, "", f"{given:,} ÷ {tokens:,}")
+
+
+def _features(model: Any) -> Iterator[Line]:
+    import torch
+
+    from bench.api import OutputHead
+    from methods.ccps.features import perturbation_features
+
+    questions = 32
+    prompt = torch.randint(0, VOCABULARY, (1, SHOTS_TOKENS + QUESTION_TOKENS), device=DEVICE)
+    head = OutputHead(model.get_output_embeddings().weight.detach())
+    hidden = torch.randn(questions, WIDTH, device=DEVICE) * 2
+    ids = torch.randint(0, VOCABULARY, (questions,), device=DEVICE)
+
+    def forward() -> None:
+        with torch.inference_mode():
+            model.base_model(input_ids=prompt, use_cache=False)
+
+    ours, bare = _seconds(lambda: perturbation_features(hidden, ids, head)) / questions, _seconds(forward)
+    times = f"{ours * 1e3:.2f} ms a letter ÷ {bare * 1e3:.1f} ms for {prompt.shape[1]} tokens"
+    note = f"{times}; {questions} letters at a time"
+    yield Line("CCPS features ÷ forward pass", ours / bare, "<= 0.01", note)
+
+
+def _litcab() -> Iterator[Line]:
+    import torch
+
+    from bench.api import OutputHead
+    from methods.litcab.networks import Objective, Optimiser, Tokens, train_layer
+    from methods.litcab.paper import PAPER
+
+    rng = np.random.default_rng(0)
+    head = OutputHead(torch.randn(VOCABULARY, WIDTH, device=DEVICE, dtype=torch.bfloat16) * 0.02)
+    states = rng.normal(size=(LITCAB_TOKENS, WIDTH)).astype(np.float32)
+    ids = rng.integers(0, VOCABULARY, LITCAB_TOKENS)
+    tokens, wrong = Tokens(states, np.arange(LITCAB_TOKENS), ids), np.arange(LITCAB_TOKENS) % 4 > 0
+    objective = Objective(PAPER.cap, PAPER.penalty, PAPER.relu_input)
+    optimiser = Optimiser(PAPER.learning_rate, PAPER.weight_decay)
+    if DEVICE == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    few, many = (
+        _seconds(lambda n=n: train_layer(head, [(tokens, wrong)] * n, objective, optimiser), 3)  # type: ignore[misc]
+        for n in (2, 12)
+    )
+    shape = f"d = {WIDTH:,}, V = {VOCABULARY:,}, {LITCAB_TOKENS} tokens a step"
+    yield Line("LitCab, training steps a second", 10 / (many - few), "", shape)
+    if DEVICE == "cuda":
+        yield Line("LitCab, peak memory in GB", torch.cuda.max_memory_allocated() / 1e9, "", shape)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Metrics, intervals and paired tests of a whole comparison: 11 methods, MMLU's 57 subjects, 1,000 replicates."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from tests.performance.measure import Line, NotMeasured, Options
+
+METHODS, SUBJECTS, QUESTIONS = 11, 57, 14_042
+
+
+def lines(_options: Options) -> Iterator[Line]:
+    """Seconds of all of it together; the second call, as the first one imports."""
+    if importlib.util.find_spec("bench.stats") is None:
+        raise NotMeasured("there is no bench.stats, which makes intervals and paired tests")
+    summary = importlib.import_module("bench.stats").summary
+    rng = np.random.default_rng(0)
+    # Subjects from 100 questions to some 1,500, as in MMLU.
+    shares = rng.dirichlet(np.full(SUBJECTS, 1.0))
+    subjects = [f"subject_{k}" for k in np.repeat(np.arange(SUBJECTS), _sizes(shares))]
+    strength = rng.normal(0.5, 1.2, QUESTIONS)
+    correct = rng.random(QUESTIONS) < 1 / (1 + np.exp(-strength))
+    confidence = {
+        f"method-{k}": 1 / (1 + np.exp(-(strength * (1 - 0.05 * k) + rng.normal(0, 0.1 + 0.1 * k, QUESTIONS))))
+        for k in range(METHODS)
+    }
+    few = {name: values[:500] for name, values in confidence.items()}
+    summary(few, correct[:500], [f"subject_{i % 5}" for i in range(500)])
+    start = time.perf_counter()
+    summary(confidence, correct, subjects)
+    seconds = time.perf_counter() - start
+    note = f"{METHODS} methods, {SUBJECTS} subjects, {QUESTIONS:,} questions, bench.stats.summary with its defaults"
+    yield Line("metrics, intervals, paired tests, seconds", seconds, "<= 15", note)
+
+
+def _sizes(shares: np.ndarray) -> np.ndarray:
+    """Whole numbers, at least 100, that add up."""
+    sizes = 100 + np.floor(shares * (QUESTIONS - 100 * SUBJECTS)).astype(np.int64)
+    sizes[0] += QUESTIONS - sizes.sum()
+    return sizes

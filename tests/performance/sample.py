@@ -1,0 +1,107 @@
+"""The model `tiny` and a sample of MMLU on it, for the benchmarks that read prompts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench import models, registry
+from bench.api import Adapter, ChoiceLogits, Format, Hidden, PromptStyle, QueryLogits, Question, SampleAgreement, Task
+from bench.plan import Where
+from bench.progress import Silent
+from bench.protocol import PRESETS, Protocol
+from bench.reading import Reader, Reading
+from bench.sources import open_source
+from bench.store import Store
+from tests.performance.measure import NotMeasured
+
+if TYPE_CHECKING:
+    from bench.api import Signal
+    from bench.backbone.hf import Backbone
+
+ROOT = Path(__file__).parents[2]
+PROTOCOL: Protocol = PRESETS["fixed"]
+
+
+def data_folder() -> Path:
+    """Where MMLU lies as Parquet files.
+
+    Raises:
+        NotMeasured: nowhere.
+    """
+    folder = Path(os.environ.get("CONFBENCH_DATA") or ROOT.parent / "shared" / "data")
+    if not (folder / "mmlu" / "test.parquet").is_file():
+        raise NotMeasured("no folder with mmlu/test.parquet; set CONFBENCH_DATA to one")
+    return folder
+
+
+@cache
+def tiny() -> Backbone:
+    """The embedded model on the CPU in float32."""
+    from bench.backbone.hf import Backbone, LoadOptions
+
+    return Backbone(models.aliases()["tiny"], LoadOptions("cpu", "float32"))
+
+
+@cache
+def mmlu(fmt: Format) -> Task:
+    """MMLU with lettered options, or asked openly in the words of the embedded open-ended task."""
+    choice = registry.tasks().get("mmlu-choice")
+    if fmt is Format.CHOICE:
+        return choice(open_source(data_folder()))
+    style: PromptStyle = registry.tasks().get("atlas-oe").style
+
+    class Open(choice):  # type: ignore[misc,valid-type]
+        format = Format.OPEN
+
+    Open.style = style
+    return Open(open_source(data_folder()))
+
+
+def questions(subjects: int, each: int) -> list[Question]:
+    """So many test questions of the first subjects."""
+    by_subject: dict[str, list[Question]] = {}
+    for question in mmlu(Format.CHOICE).questions("test"):
+        by_subject.setdefault(question.subject, []).append(question)
+    return [question for group in islice(by_subject.values(), subjects) for question in group[:each]]
+
+
+def opened(fmt: Format, chosen: list[Question], folder: Path) -> tuple[Reader, Reading]:
+    """A reader with an empty store, and the prompts of these questions."""
+    store = Store(folder)
+    store.prepare()
+    reader = Reader(tiny(), store, PROTOCOL, 1024, Silent())
+    task = mmlu(fmt)
+    return reader, reader.open(Where("mmlu", "test"), task, chosen, list(task.questions("dev")))
+
+
+def read(fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> Reading:
+    """Prompts, answers and signals of these questions, from nothing."""
+    with temporary() as folder:
+        tiny().session.reset()
+        reader, reading = opened(fmt, chosen, folder)
+        reader.read(reading, signals)
+        return reading
+
+
+@contextmanager
+def temporary() -> Iterator[Path]:
+    """A folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="confbench-performance-") as name:
+        yield Path(name)
+
+
+def frozen_signals(fmt: Format) -> frozenset[Signal]:
+    """What the methods read from the unchanged model at test time, token ids and the head aside."""
+    needs = [entry.plugin.needs.predict for entry in registry.methods().entries() if entry.plugin is not None]
+    wanted = {
+        s for signals in needs for s in signals if isinstance(s, Hidden | ChoiceLogits | QueryLogits | SampleAgreement)
+    }
+    absent = {QueryLogits(Adapter.OWN), *([] if fmt is Format.CHOICE else [ChoiceLogits()])}
+    return frozenset(wanted - absent)
