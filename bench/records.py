@@ -35,6 +35,8 @@ class Question:
     """Option texts in data-set order; for an open question the gold answer and the wrong ones, never shown."""
     gold: int
     """Index of the right one in `choices`."""
+    parts: tuple[tuple[str, str], ...] = ()
+    """Named pieces besides the text that the style writes out, e.g. `(("passage", "..."),)`."""
 
     @property
     def answer(self) -> str:
@@ -44,16 +46,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
-    """The words around a task's questions (methods.md §1.4); `{label}`, `{text}`, `{options}` are filled in."""
+    """The words around a task's questions (methods.md §1.4); `{label}`, `{text}`, `{options}`, parts are filled in."""
 
     header: str
     """Line above the exemplars; `{label}` is the subject in words."""
     footer: str
     """Line between the exemplars and the question."""
     context: str
-    """How a question is written out: `{text}` and, for choice tasks, `{options}`."""
+    """How a question is written out: `{text}`, its parts by their names and, for choice tasks, `{options}`."""
     target_prompt: str = "\nAnswer:"
     """What the user message ends with."""
+    gap: str = "\n\n"
+    """What stands between the footer and the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,15 @@ class Prompt:
     messages: tuple[Message, ...]
     shots: int
     """Exemplars that are in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A question's prompt, answer and label as somebody released them."""
+
+    prompt: Prompt
+    text: str
+    correct: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +116,7 @@ class Answer:
         return not self.text
 
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
 
 Status = Literal["ok", "skipped", "failed"]
@@ -193,6 +206,8 @@ class ResultRow:
     """Answers that could not be read."""
     n_empty: int | None = None
     """Answers without a token."""
+    n_undecided: int | None = None
+    """Open answers on which the judge came to no verdict; left out of `n` and of every number."""
     n_shots_dropped: int | None = None
     """Exemplars left out, over all prompts, because the context was too short."""
     llm_accuracy: float | None = None
@@ -215,6 +230,8 @@ class ResultRow:
     """Stage -> token positions."""
     limit: int | None = None
     """Questions asked for with `--limit`; None for the whole task. Partial rows enter no default table."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What was left out of the data or is odd in it, in words, e.g. training questions that are also test questions."""
     notes: tuple[str, ...] = ()
     """What a reader of the numbers should know, e.g. a batch that was halved after running out of memory."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
