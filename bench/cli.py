@@ -39,6 +39,19 @@ class TableFormat(StrEnum):
     JSON = "json"
 
 
+class TableLayout(StrEnum):
+    """What stands side by side in `bench table`."""
+
+    METHODS = "methods"
+    MODELS = "models"
+
+
+class Against(StrEnum):
+    """What `bench table` compares with."""
+
+    PAPER = "paper"
+
+
 INTERRUPTED = 130
 """Exit code of a command that was stopped with Ctrl-C."""
 
@@ -198,23 +211,42 @@ def params(
 
 
 @app.command()
-def table(
+def table(  # noqa: PLR0913 - one parameter for each option
     results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
     format_: Annotated[TableFormat, typer.Option("--format", help="How to print.")] = TableFormat.TERMINAL,
     preset: Annotated[str | None, typer.Option(help="Show this preset only.")] = None,
+    against: Annotated[Against | None, typer.Option(help="Put the published numbers beside ours.")] = None,
+    compare: Annotated[
+        list[str] | None, typer.Option(help="Methods, separated by commas: paired differences, tests, a verdict.")
+    ] = None,
+    layout: Annotated[
+        TableLayout, typer.Option(help="A table for each model and task, or two models side by side.")
+    ] = TableLayout.METHODS,
     *,
+    stats: Annotated[bool, typer.Option("--stats", help="Also intervals and the metrics beyond the paper's.")] = False,
     partial: Annotated[bool, typer.Option("--partial", help="Also show runs with --limit.")] = False,
     deviations: Annotated[bool, typer.Option("--deviations", help="Also show runs with --set.")] = False,
 ) -> None:
     """Print the comparison from result files."""
-    from bench.report import tables
-    from bench.results import read_all
+    from bench.choose import cache_folder
+    from bench.report import formats
+    from bench.report.views import View, shown
 
-    built = tables.build(read_all(results, partial=partial), preset=preset, partial=partial, deviations=deviations)
+    view = View(
+        results=results,
+        preset=preset,
+        partial=partial,
+        deviations=deviations,
+        against=against is not None,
+        compare=None if compare is None else _names(compare),
+        stats=stats,
+        layout=layout.value,
+    )
+    sheet = shown(view, cache_folder(), _said if sys.stderr.isatty() else lambda _: None)
     if format_ is TableFormat.TERMINAL:
-        tables.print_terminal(built, _console())
+        formats.print_terminal(sheet.grids, _console())
     else:
-        sys.stdout.write(tables.render(built, format_.value))
+        sys.stdout.write(formats.render(sheet, format_.value))
 
 
 @app.command()
@@ -273,6 +305,10 @@ def _names(options: Sequence[str]) -> tuple[str, ...]:
 
 def _console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False)
+
+
+def _said(text: str) -> None:
+    _console(stderr=True).print(Text(f"{text} ..."))
 
 
 def _print_json(value: Any) -> None:

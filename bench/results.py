@@ -31,7 +31,7 @@ NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za
 """Names that are safe as a part of a path: no separator, no `--`, no leading dot, at most 80 characters."""
 SEPARATOR = "--"
 PARTIAL = "partial"
-RESERVED = frozenset({PARTIAL, "paper"})
+RESERVED = frozenset({PARTIAL, "paper", "questions"})
 """Folders of `results/` that are no model's."""
 
 
@@ -73,7 +73,7 @@ def model_label(model: str) -> str:
 
 
 def model_folder(model: str) -> str:
-    """Folder name of a model: its label with `/` as `--`; `_` is appended to the reserved `partial` and `paper`.
+    """Folder name of a model: its label with `/` as `--`; `_` is appended where that is RESERVED.
 
     >>> model_folder("Qwen/Qwen2.5-14B-Instruct"), model_folder("partial")
     ('Qwen--Qwen2.5-14B-Instruct', 'partial_')

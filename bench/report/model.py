@@ -1,11 +1,17 @@
-"""What a comparison table holds, before it is written in any format."""
+"""What a comparison table holds, and the grid of cells that it becomes before it is written in any format."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from bench.records import Status
+from bench.records import LabelsSeen, Status
+from bench.report.groups import Key
+from bench.report.published import Published
+from bench.report.standings import LineStanding, Standing, Standings
+
+# --- what is known ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -17,15 +23,18 @@ class Estimate:
     std: float | None
     """Over subjects; mean over seeds."""
     best: bool = False
-    """No other method's mean is better at the precision shown; never set where there is nothing to compare."""
-    notes: tuple[int, ...] = ()
-    """Numbers of footnotes."""
+    """Better than the runner-up beyond chance; never set where no standings were computed."""
+    standing: Standing | None = None
+    """Intervals and the spread between seeds, where standings were computed."""
+    notes: tuple[str, ...] = ()
+    """Footnotes."""
 
 
 @dataclass(frozen=True)
 class Line:
     """One method of a table."""
 
+    key: Key
     method: str
     variant: str
     """Settings in which this line differs from others of the table, e.g. `ccps.steps=10`; usually empty."""
@@ -37,14 +46,16 @@ class Line:
     """All seeds, those not ok included."""
     n: int | None
     """Questions."""
-    ece_floor: float | None
-    """Macro ECE that these confidences would have if they were perfectly calibrated."""
+    labels: tuple[LabelsSeen, ...]
+    """What it learned from; several where seeds differ, empty where the status isn't ok."""
     estimates: Mapping[str, Estimate]
     """By metric; empty where the status isn't ok."""
-    reasons: tuple[int, ...]
-    """Numbers of footnotes that say why it, or one of its seeds, isn't ok."""
-    notes: tuple[int, ...]
-    """Numbers of footnotes on what else a reader should know."""
+    reasons: tuple[str, ...] = ()
+    """Why it, or one of its seeds, isn't ok."""
+    notes: tuple[str, ...] = ()
+    """What else a reader should know."""
+    standing: LineStanding | None = None
+    """Ranks and the test of calibration, where they were computed."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +65,96 @@ class Table:
     model: str
     task: str
     preset: str
+    task_version: int
     facts: tuple[str, ...]
     """What the caption says, piece by piece."""
-    columns: tuple[str, ...]
-    """Names of metrics."""
     lines: tuple[Line, ...]
-    footnotes: tuple[str, ...]
-    """Number k is at k - 1."""
+    standings: Standings | None = None
+    """None where none were asked for."""
+    published: Mapping[tuple[str, str], Published] | None = None
+    """The paper's cells of this model and task by method and metric; None where they weren't asked for."""
 
     @property
     def several_seeds(self) -> bool:
         """Whether any method ran with more than one seed."""
         return any(line.runs > 1 for line in self.lines)
+
+    def cell(self, method: str, metric: str) -> Published | None:
+        """The paper's cell, if it was asked for and there is one."""
+        return (self.published or {}).get((method, metric))
+
+    def difference(self, line: Line, metric: str) -> float | None:
+        """Ours minus the published mean; None where one of them is missing."""
+        estimate, cell = line.estimates.get(metric), self.cell(line.method, metric)
+        return None if estimate is None or estimate.mean is None or cell is None else estimate.mean - cell.mean
+
+
+# --- how it is laid out -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading and what it stands over."""
+
+    label: str
+    span: str = ""
+    """Heading over several neighbouring columns, e.g. a model; empty for none."""
+    is_left: bool = False
+    """Set flush left, as words are."""
+    droppable: int = 0
+    """0 never; of the others, the largest is left out first where a terminal is too narrow."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one field, before it is escaped."""
+
+    text: str
+    bold: bool = False
+    mark: str = ""
+    """A sign after the text that the legend explains."""
+    notes: tuple[str, ...] = ()
+    """Footnotes, which are numbered in the order in which they appear."""
+
+
+class Row(NamedTuple):
+    """One row of cells."""
+
+    cells: Sequence[Cell]
+    is_under: bool = False
+    """Belongs to the row above, e.g. the published numbers of a method."""
+    is_apart: bool = False
+    """Begins a new block."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table that is ready to be written."""
+
+    facts: tuple[str, ...]
+    """Caption, piece by piece; the first is the title."""
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    legend: tuple[str, ...] = ()
+    """What the marks and columns mean."""
+    remarks: tuple[str, ...] = ()
+    """Footnotes without a mark."""
+    is_folded: bool = False
+    """Where a terminal is too narrow, text is folded; else columns go below one another."""
+
+    @property
+    def footnotes(self) -> tuple[str, ...]:
+        """Number k is at k - 1."""
+        return tuple(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.notes))
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What one command shows, for every format."""
+
+    grids: Sequence[Grid]
+    """For people."""
+    records: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    """As CSV: fractions with all digits, None where there is no number."""
+    data: Any = None
+    """As JSON."""

@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn or a second, naive implementation, and the properties that they must have."""
+"""The paper's metrics against scikit-learn or a naive implementation, and what all metrics must have in common."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
@@ -22,6 +22,7 @@ from bench.metrics import (
     ece_floor,
     ece_ref,
     ece_ref_closed,
+    n_clipped,
     n_excluded,
     summarise,
 )
@@ -92,6 +93,7 @@ def test_rank_metrics_and_brier_equal_scikit_learn_ties_included(answers):
 
 
 @given(ANSWERS, st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
 def test_order_of_answers_does_not_matter(answers, random):
     p, o = answers
     rows = list(range(p.size))
@@ -102,6 +104,7 @@ def test_order_of_answers_does_not_matter(answers, random):
 
 
 @given(ANSWERS)
+@settings(max_examples=50, deadline=None)
 def test_values_lie_within_the_declared_bounds(answers):
     for metric in METRICS.values():
         value = metric.compute(*answers)
@@ -184,11 +187,11 @@ def test_floor_depends_on_seed_and_neither_on_labels_nor_on_memory(monkeypatch):
     value = ece_floor(p, o, seed=1)
     assert value == ece_floor(p, ~o, seed=1)
     assert value != ece_floor(p, o, seed=2)
-    monkeypatch.setattr("bench.metrics.FLOOR_VALUES_AT_ONCE", 700)
+    monkeypatch.setattr("bench.metrics.paper.FLOOR_VALUES_AT_ONCE", 700)
     assert ece_floor(p, o, seed=1) == pytest.approx(value, abs=1e-12)
 
 
-@pytest.mark.parametrize("metric", [*(m.compute for m in METRICS.values()), n_excluded])
+@pytest.mark.parametrize("metric", [*(m.compute for m in METRICS.values()), n_excluded, n_clipped])
 @pytest.mark.parametrize(
     ("confidence", "correct", "message"),
     [
@@ -228,6 +231,7 @@ def test_summary_is_the_unweighted_mean_over_subjects():
     assert {s: v["n"] for s, v in scores.per_subject.items()} == {s: sum(subjects == s) for s in scores.per_subject}
     assert set(scores.metrics) == set(METRICS)
     assert scores.n_excluded == n_excluded(p, o)
+    assert scores.n_clipped == n_clipped(p, o)
     assert all(summary.ci is None for summary in scores.metrics.values())
 
 
@@ -266,6 +270,7 @@ def test_subjects_do_not_share_the_chance_in_their_floors():
 
 
 @given(ANSWERS, st.integers(1, 5))
+@settings(max_examples=50, deadline=None)
 def test_macro_ece_is_at_most_the_root_of_macro_brier(answers, n_subjects):
     subjects = [f"s{i % n_subjects}" for i in range(answers[0].size)]
     metrics = summarise(*answers, subjects, Protocol()).metrics
@@ -284,4 +289,4 @@ def test_summary_of_mmlu_takes_a_moment():
     subjects = [f"subject {i}" for i in rng.integers(0, 57, p.size)]
     start = time.process_time()
     summarise(p, rng.random(p.size) < p, subjects, Protocol())
-    assert time.process_time() - start < 2.0  # 0.1 s measured
+    assert time.process_time() - start < 1.5  # 0.6 s measured

@@ -10,7 +10,6 @@ import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,8 +21,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from bench.errors import UserError
-from bench.records import MetricSummary, ResultRow
-from bench.report.tables import COLUMNS, REASON_LENGTH, build, plain, print_terminal, render
+from bench.records import LabelsSeen, MetricSummary, ResultRow
+from bench.report.standings import LineStanding, Range, Standing, Standings
+from bench.report.tables import COLUMNS, REASON_LENGTH, build, plain, print_terminal, render, sheet
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden"
@@ -123,7 +123,7 @@ def check_golden(name, text):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_comparison_looks_as_in_the_golden_file(kind):
-    tables = build([*comparison(), *several_seeds()])
+    tables = build([*comparison(), *several_seeds()], judge=judged)
     check_golden(f"table_comparison.{kind}.txt", render(tables, kind, width=80))
 
 
@@ -135,25 +135,72 @@ def test_hostile_names_look_as_in_the_golden_file(kind):
 # --- what stands in a table -------------------------------------------------------------------------------------------
 
 
-def test_best_is_the_better_end_of_each_column_and_equal_numbers_are_equally_good():
+def judged(lines, *, leaders=("ece",), p=0.5):
+    """The first line that is ok is the best in these metrics; all ECEs have this p value of calibration."""
+    done = [key for key, rows in lines.items() if rows[0].status == "ok"]
+    span = Range("fixed-subjects", 0.1, 0.2, 0.95, "t")
+    none = Range("clustered", reason="20 subjects are needed")
+    standing = Standing(0.15, span, none, (0.1, 0.2), 0.0123, 0, 0)
+    line = LineStanding(0, dict.fromkeys(COLUMNS, standing), 0.01, span, p, {"brier": 1, "nll": 2})
+    return Standings(0.95, dict.fromkeys(done, line), (), dict.fromkeys(leaders, (done[0],)), {})
+
+
+def footnotes(table):
+    return sheet([table]).grids[0].footnotes
+
+
+def test_without_standings_no_number_is_marked_and_the_legend_says_so():
     (table,) = build(comparison())
-    best = {
-        line.method: [name for name in COLUMNS if line.estimates[name].best]
+    assert not any(estimate.best for line in table.lines for estimate in line.estimates.values())
+    assert "**" not in render([table], "md")
+    assert "no marks for the best: differences were not tested here" in render([table], "md")
+
+
+def test_only_leaders_are_bold_and_a_dagger_stands_where_an_ece_may_be_chance():
+    (table,) = build(comparison(), judge=judged)
+    assert [
+        (line.method, name)
         for line in table.lines
-        if line.n and line.estimates
-    }
-    assert best == {"ccps": ["ece", "brier", "acc", "auroc"], "ptrue": ["brier", "aucpr"]}
+        for name in COLUMNS
+        if line.status == "ok" and line.estimates[name].best
+    ] == [("ptrue", "ece")]
+    text = render([table], "md")
+    assert "**21.0 ± 2.0**†" in text
+    assert "8.0 ± 1.0†" in text
+    assert "| rank |" in text
+    (table,) = build(comparison(), judge=lambda lines: judged(lines, leaders=(), p=0.0499))
+    assert "†" not in render([table], "md")
 
 
-def test_a_single_method_is_not_best():
-    (table,) = build([cell()])
-    assert not any(estimate.best for estimate in table.lines[0].estimates.values())
+def test_labels_learned_from_are_a_column():
+    rows = [
+        cell(labels_seen=LabelsSeen(4096, 512)),
+        cell("ptrue"),
+        cell("lts", status="failed", reason="x", metrics={}),
+    ]
+    rows += [cell("pik", seed=seed, labels_seen=LabelsSeen(n, 0)) for seed, n in enumerate((90, 100))]
+    (grid,) = sheet(build(rows)).grids
+    place = [column.label for column in grid.columns].index("labels")
+    shown = {row.cells[0].text: row.cells[place].text for row in grid.rows}
+    assert shown == {"ptrue": "none", "lts": "\u2013", "pik": "90\u2013100/0", "ccps": "4,096/512"}
 
 
-def test_methods_are_in_alphabetical_or_given_order():
-    assert [line.method for line in build(comparison())[0].lines] == ["ccps", "it", "litcab", "lts", "ptrue"]
-    (table,) = build(comparison(), order=["ptrue", "absent", "lts"])
-    assert [line.method for line in table.lines] == ["ptrue", "lts", "ccps", "it", "litcab"]
+def test_methods_are_in_the_order_of_figures_or_as_given():
+    rows = [*comparison(), cell("zeta"), cell("ccps+isotonic"), cell("alpha")]
+    assert [line.method for line in build(rows)[0].lines] == [
+        "ptrue", "lts", "it", "litcab", "ccps", "alpha", "zeta", "ccps+isotonic",
+    ]  # fmt: skip
+    (table,) = build(comparison(), order=["ccps", "absent", "lts"])
+    assert [line.method for line in table.lines] == ["ccps", "lts", "ptrue", "it", "litcab"]
+
+
+def test_recalibrated_methods_are_a_block_of_their_own():
+    (grid,) = sheet(build([cell(), cell("ccps+isotonic"), cell("ptrue+isotonic"), cell("ptrue")])).grids
+    assert [(row.cells[0].text, row.is_apart) for row in grid.rows] == [
+        ("ptrue", False), ("ccps", False), ("ptrue+isotonic", True), ("ccps+isotonic", False),
+    ]  # fmt: skip
+    tex = render(build([cell(), cell("ccps+isotonic")]), "tex")
+    assert tex.index("ccps ") < tex.rindex(r"\midrule") < tex.index("ccps+isotonic")
 
 
 def test_order_of_the_rows_does_not_matter():
@@ -165,7 +212,8 @@ def test_every_cell_that_is_not_ok_says_so_and_equal_reasons_share_a_footnote():
     (table,) = build(comparison())
     lines = {line.method: line for line in table.lines}
     assert lines["it"].reasons == lines["litcab"].reasons != lines["lts"].reasons
-    assert table.footnotes[lines["lts"].reasons[0] - 1] == "skipped: atlas-choice has no validation split"
+    assert lines["lts"].reasons == ("skipped: atlas-choice has no validation split",)
+    assert len(footnotes(table)) == 4
     (row,) = [row for row in csv.DictReader(io.StringIO(render([table], "csv"))) if row["method"] == "lts"]
     assert (row["status"], row["ece_mean"], row["notes"]) == (
         "skipped",
@@ -179,12 +227,12 @@ def test_undefined_metrics_are_counted_or_named():
     (table,) = build(
         [cell(metrics=summaries(everywhere)), cell("ptrue", metrics=summaries(PTRUE_VALUES, n_undefined=2))]
     )
-    assert table.footnotes == (
-        "AUROC is undefined in every subject",
+    assert footnotes(table) == (
         "AUCPR leaves out 2 of 8 subjects, where it is undefined",
         "AUROC leaves out 2 of 8 subjects, where it is undefined",
+        "AUROC is undefined in every subject",
     )
-    assert "undefined¹" in render([table], "terminal", width=100)
+    assert "undefined³" in render([table], "terminal", width=100)
 
 
 def test_seeds_are_averaged_and_counted():
@@ -198,13 +246,20 @@ def test_seeds_are_averaged_and_counted():
 def test_a_seed_that_failed_is_counted_and_explained():
     (table,) = build([cell(), cell(seed=1, status="failed", reason="out of memory", metrics={})])
     assert (table.lines[0].status, table.lines[0].seeds, table.lines[0].runs) == ("ok", (0,), 2)
-    assert table.footnotes == ("failed (seed 1): out of memory",)
+    assert footnotes(table) == ("failed (seed 1): out of memory",)
     assert "1 of 2" in render([table], "md")
+
+
+def test_the_spread_between_seeds_is_a_column():
+    (table,) = build([cell(), cell(seed=1)], judge=judged)
+    assert "| 2 ± 1.2 |" in render([table], "md")
+    (record,) = csv.DictReader(io.StringIO(render([table], "csv")))
+    assert (record["seeds"], record["brier_seed_std"]) == ("2", "0.0123")
 
 
 def test_notes_of_a_run_become_footnotes():
     (table,) = build([cell(notes=("batch halved after running out of memory",))])
-    assert table.footnotes == ("batch halved after running out of memory",)
+    assert footnotes(table) == ("batch halved after running out of memory",)
     assert "ccps¹" in render([table], "terminal", width=100)
 
 
@@ -276,9 +331,9 @@ def test_deviating_rows_stand_beside_the_others_with_a_footnote_when_asked_for()
     ]
     (table,) = build(rows, deviations=True)
     assert [(line.method, line.variant, line.runs) for line in table.lines] == [
-        ("ccps", "", 1), ("ccps", "ccps.steps=10", 2), ("ptrue", "", 1),
+        ("ptrue", "", 1), ("ccps", "", 1), ("ccps", "ccps.steps=10", 2),
     ]  # fmt: skip
-    assert table.footnotes == ("with ccps.steps=10",)
+    assert footnotes(table) == ("with ccps.steps=10",)
     assert "ccps¹" in render([table], "terminal", width=100)
 
 
@@ -287,7 +342,7 @@ def test_what_all_rows_deviate_in_is_said_in_the_caption():
     rows = [cell(method, config={**changed, "dtype": "float32"}, deviations=changed) for method in ("ccps", "ptrue")]
     (table,) = build(rows, deviations=True)
     assert {"deviations protocol.shots=0", "dtype float32"} <= set(table.facts)
-    assert table.footnotes == ()
+    assert footnotes(table) == ()
 
 
 def test_another_protocol_is_another_table():
@@ -301,7 +356,7 @@ def test_methods_that_learned_elsewhere_and_methods_that_do_not_learn_share_a_ta
     rows = [cell("ptrue", train_on=None), cell(config={"train_on": "ct-choice"}, train_on="ct-choice:train")]
     (table,) = build(rows)
     assert "trained on ct-choice:train" in table.facts
-    assert table.footnotes == ()
+    assert footnotes(table) == ()
 
 
 def test_one_method_that_learned_in_two_places_has_two_lines():
@@ -361,11 +416,10 @@ def test_terminal_shows_names_as_they_are():
 
 def test_a_real_terminal_gets_bold_and_no_sequence_from_outside():
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=100)
-    print_terminal(
-        build([*comparison(), cell("x\x1b[31m", status="failed", reason="\x1b]0;title\x07", metrics={})]), console
-    )
+    hostile_row = cell("x\x1b[31m", status="failed", reason="\x1b]0;title\x07", metrics={})
+    print_terminal(build([*comparison(), hostile_row], judge=judged), console)
     text = console.file.getvalue()
-    assert "\x1b[1m8.0±1.0\x1b[0m" in text
+    assert "\x1b[1m21.0±2.0\x1b[0m" in text
     assert "\x1b[31m" not in text
     assert "\x1b]0" not in text
 
@@ -417,14 +471,16 @@ def test_a_narrow_terminal_loses_no_number(width):
     text = render(build(comparison()), "terminal", width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
+    for number in ("21.0±2.0", "15.0±1.0", "70.5±3.0", "93.1±0.2", "81.0±5.0", "88.0±4.0"):
+        assert number in text
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(tmp_path):
-    body = render(build([*comparison(), *several_seeds()]), "tex") + render(build(hostile()), "tex")
-    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}"
-    (tmp_path / "t.tex").write_text(document, encoding="utf-8")
-    subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, check=True, capture_output=True)
+def test_the_longest_name_is_in_one_piece_at_80_columns_and_what_is_left_out_is_named():
+    rows = [cell("self-consistency", seed=seed, labels_seen=LabelsSeen(10_000, 1_000)) for seed in range(3)]
+    text = render(build([*rows, cell("ptrue", n=1199)], judge=judged), "terminal", width=80)
+    assert re.search(r"^ self-consistency +8.0±1.0† +15.0±2.0 +77.0±3.0 +88.0±4.0 +85.0±5.0 +1$", text, re.MULTILINE)
+    assert "no room for: seeds, n, labels" in text
+    assert "10,000/1,000" in render(build(rows), "terminal", width=100)
 
 
 def test_tables_need_neither_torch_nor_transformers():

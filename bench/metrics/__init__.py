@@ -1,0 +1,45 @@
+"""How good confidences are: pure numpy functions of `confidence (n,)` and `correct (n,)`, and their mean over subjects.
+
+Definitions are those of methods.md §4 and §0.16-0.17, or of the papers that each function names. A value that is not
+defined is None, never 0 and never NaN; input that is no confidence is an error, never squashed into range. Example:
+`brier([0.8, 0.4], [True, False])` is 0.1.
+"""
+
+from bench.metrics.answers import THRESHOLD
+from bench.metrics.calibration import (
+    NLL_CLIP,
+    NLL_WORST,
+    Decomposition,
+    brier_dsc,
+    brier_mcb,
+    brier_unc,
+    corp,
+    ece_mass,
+    isotonic,
+    n_clipped,
+    nll,
+    smece,
+)
+from bench.metrics.paper import (
+    FLOOR_DRAWS,
+    FLOOR_VALUES_AT_ONCE,
+    accuracy,
+    aucpr,
+    auroc,
+    brier,
+    ece,
+    ece_debiased,
+    ece_floor,
+    ece_ref,
+    ece_ref_closed,
+    n_excluded,
+)
+from bench.metrics.selection import aurc, coverage95, eaurc
+from bench.metrics.summary import HIGHER, LOWER, METRICS, Metric, Scores, summarise
+
+__all__ = [
+    "FLOOR_DRAWS", "FLOOR_VALUES_AT_ONCE", "HIGHER", "LOWER", "METRICS", "NLL_CLIP", "NLL_WORST", "THRESHOLD",
+    "Decomposition", "Metric", "Scores", "accuracy", "aucpr", "aurc", "auroc", "brier", "brier_dsc", "brier_mcb",
+    "brier_unc", "corp", "coverage95", "eaurc", "ece", "ece_debiased", "ece_floor", "ece_mass", "ece_ref",
+    "ece_ref_closed", "isotonic", "n_clipped", "n_excluded", "nll", "smece", "summarise",
+]  # fmt: skip

@@ -1,0 +1,60 @@
+"""What all metrics do first with `confidence (n,)` and `correct (n,)`: check them, and sort them into bins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import BoolArray, FloatArray, IntArray
+
+THRESHOLD = 0.5
+"""A confidence above it predicts that the answer is right."""
+
+
+def checked(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
+    """Both as arrays (n,), float64 and bool, or a ValueError that says what is wrong with them."""
+    p = np.asarray(confidence, dtype=np.float64)
+    o = np.asarray(correct)
+    if p.ndim != 1 or p.shape != o.shape:
+        raise ValueError(f"expected confidence and correct of one shape (n,), got {p.shape} and {o.shape}")
+    if not p.size:
+        raise ValueError("expected at least one answer, got none; a metric of nothing is not 0")
+    if o.dtype != np.bool_:
+        raise ValueError(f"expected correct as bool, got {o.dtype}")
+    bad = np.flatnonzero(~((p >= 0.0) & (p <= 1.0)))  # NaN is neither
+    if bad.size:
+        raise ValueError(f"expected confidences in [0, 1], got {p[bad[0]]} at row {bad[0]} ({bad.size} such rows)")
+    return p, o
+
+
+def top_label(p: FloatArray, o: BoolArray) -> tuple[FloatArray, BoolArray]:
+    """Confidence in the predicted side, (n,), and whether that prediction holds, (n,)."""
+    return np.maximum(p, 1.0 - p), (p > THRESHOLD) == o
+
+
+def bin_of(p: FloatArray, bins: int) -> IntArray:
+    """Number of the equal-width bin of each value, (n,), the last bin closed.
+
+    Edges are j/bins, each rounded once: `floor(p * bins)` and `linspace` put decimals such as 0.3 or 0.7, which
+    sampling-based methods produce all the time, on the wrong side.
+    """
+    return np.searchsorted(np.arange(1, bins) / bins, p, side="right")
+
+
+def gap(p: FloatArray, target: BoolArray, group: IntArray) -> float:
+    """Sum over groups of n_j/n * |mean target - mean p|, which is the sum of |sum of (p - target)| over n."""
+    return float(np.abs(np.bincount(group, weights=p - target)).sum() / p.size)
+
+
+def distinct(p: FloatArray, o: BoolArray) -> tuple[FloatArray, IntArray, IntArray]:
+    """Distinct confidences, ascending, with the numbers of answers and of right answers that have each; all (d,)."""
+    values, group, size = np.unique(p, return_inverse=True, return_counts=True)
+    return values, size, np.bincount(group[o], minlength=values.size)
+
+
+def portions(total: int, largest: int) -> Iterator[int]:
+    """Split a count into parts of at most `largest`."""
+    for start in range(0, total, largest):
+        yield min(largest, total - start)

@@ -1,0 +1,241 @@
+"""Calibration and likelihood beyond the paper's tables: smooth and equal-mass ECE, NLL, and what Brier consists of.
+
+Pure functions of `confidence (n,)` and `correct (n,)`. Example: the three `brier_*` terms of [0.8, 0.4] and
+[True, False] are 0.1 (miscalibration), 0.25 (discrimination) and 0.25 (uncertainty), and 0.1 - 0.25 + 0.25 is `brier`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import BoolArray, FloatArray, IntArray
+from bench.metrics.answers import checked, distinct, gap
+
+NLL_CLIP = 2.0**-24
+"""Smallest probability that `nll` believes: the distance from 1 of the largest float32 below it.
+
+A float32 softmax can't say anything between 1 - 2^-24 and 1, so a method in float64 must not be punished for it either.
+"""
+NLL_WORST = -float(np.log(NLL_CLIP))
+"""What one sure mistake costs, in nats: 16.64."""
+GRID = 2048
+"""Intervals of [0, 1] on which `smece` smooths."""
+PRECISION = 1e-6
+"""To which `smece` finds its bandwidth."""
+
+
+def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
+    """Smooth ECE: the kernel-smoothed calibration gap at the one bandwidth that equals it (Błasiok and Nakkiran, 2023).
+
+    With K_s the Gaussian kernel of standard deviation s, reflected at 0 and 1 (arXiv:2309.12236, section 3):
+    smece_s = integral over t in [0, 1] of |1/n sum_i K_s(t, p_i) (p_i - o_i)|. It falls as s grows, so smece_s = s has
+    one solution, which is the value. No bins, hence no edges on which it could jump.
+
+    Residuals are spread on a grid of 2,048 intervals and smoothed in its cosine basis, where the reflected kernel is
+    exp(-(s pi m)^2 / 2); against the sum above, the value is off by less than 1e-4.
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+
+    Raises:
+        ValueError: as `accuracy`.
+
+    All residuals have one sign, which no smoothing can cancel: (0.5 + 0.1) / 2.
+
+    >>> round(smece([0.5, 0.9], [True, True]), 6)
+    0.3
+    """
+    p, o = checked(confidence, correct)
+    order = np.lexsort((o, p))  # sums don't depend on the order of the answers, not even in their last bit
+    p, o = p[order], o[order]
+    left = np.minimum(np.floor(p * GRID).astype(np.int64), GRID - 1)
+    right_share = p * GRID - left
+    residual = (p - o) / p.size
+    nodes = np.bincount(left, weights=residual * (1 - right_share), minlength=GRID + 1)
+    nodes += np.bincount(left + 1, weights=residual * right_share, minlength=GRID + 1)  # (GRID + 1,)
+    low, high = abs(float(nodes.sum())), float(np.abs(nodes).sum())  # the values at infinite and at no bandwidth
+    spectrum = np.fft.rfft(np.concatenate([2 * nodes[:1], nodes[1:-1], 2 * nodes[-1:], nodes[-2:0:-1]]))
+    frequency = np.pi * np.arange(GRID + 1)
+    while high - low > PRECISION:
+        bandwidth = (low + high) / 2
+        smoothed = np.fft.irfft(spectrum * np.exp(-np.square(bandwidth * frequency) / 2))  # [0, 1] and its mirror image
+        if np.abs(smoothed).sum() / 2 > bandwidth:
+            low = bandwidth
+        else:
+            high = bandwidth
+    return (low + high) / 2
+
+
+def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) -> float:
+    """ECE over bins that hold equally many answers: sum over bins of n_j/n * |mean p - mean o|.
+
+    Sorted by confidence, an answer of rank r (from 0) goes to bin floor((r + 1/2) * bins / n) (Nguyen and O'Connor,
+    2015). Equal confidences stay together, in the bin of their mean rank, so bins differ in size where there are ties.
+    Never larger than the square root of `brier`.
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+        bins: number of bins.
+
+    Raises:
+        ValueError: as `accuracy`.
+
+    Two bins of two: gaps |0.15 - 0.5| and |0.85 - 1|, each with weight one half.
+
+    >>> round(ece_mass([0.1, 0.2, 0.8, 0.9], [False, True, True, True], bins=2), 6)
+    0.25
+    """
+    p, o = checked(confidence, correct)
+    _, group, size = np.unique(p, return_inverse=True, return_counts=True)
+    twice_middle = 2 * np.cumsum(size) - size  # (d,): twice (mean rank + 1/2), whole
+    return gap(p, o, (twice_middle * bins // (2 * p.size))[group])
+
+
+def nll(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
+    """Mean negative log-likelihood in nats (Good, 1952): -ln p for right answers, -ln(1 - p) for wrong ones.
+
+    A probability below 2^-24 counts as 2^-24, so a sure mistake costs 16.64 and not infinity; `n_clipped` counts these.
+    Certainty that holds costs nothing.
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+
+    Raises:
+        ValueError: as `accuracy`.
+
+    (ln 2 + 0) / 2, and 24 ln 2:
+
+    >>> round(nll([0.5, 1.0], [True, True]), 6)
+    0.346574
+    >>> round(nll([1.0], [False]), 6)
+    16.635532
+    """
+    p, o = checked(confidence, correct)
+    return float(np.mean(log_losses(p, o)))
+
+
+def log_losses(confidence: FloatArray, correct: BoolArray) -> FloatArray:
+    """Loss of each answer behind `nll`, in nats, shape (n,), from 0 to `NLL_WORST`; arrays as `checked` gives them."""
+    losses: FloatArray = -np.log(np.maximum(np.where(correct, confidence, 1.0 - confidence), NLL_CLIP))
+    return losses
+
+
+def n_clipped(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
+    """Number of answers whose loss in `nll` is held at that of 2^-24: mistakes that were all but sure.
+
+    Arguments and errors as in `accuracy`.
+
+    >>> n_clipped([1.0, 1.0, 0.0, 0.5], [True, False, True, False])
+    2
+    """
+    p, o = checked(confidence, correct)
+    return int(np.count_nonzero(np.where(o, p, 1.0 - p) < NLL_CLIP))
+
+
+# --- what Brier consists of -------------------------------------------------------------------------------------------
+
+
+class Decomposition(NamedTuple):
+    """The terms of `brier = mcb - dsc + unc`."""
+
+    mcb: float
+    """Miscalibration, at least 0: what recalibration could take off."""
+    dsc: float
+    """Discrimination, at least 0: what recalibrated confidences gain over the base rate."""
+    unc: float
+    """Uncertainty of the outcome: the Brier score of the base rate."""
+
+
+def corp(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Decomposition:
+    """Decomposition of `brier` by isotonic recalibration (CORP: Dimitriadis, Gneiting and Jordan, 2021).
+
+    With q the isotonic regression of correctness on confidence (equal confidences have one value) and r the base rate:
+    mcb = brier(p) - brier(q), dsc = brier(r) - brier(q), unc = brier(r) = r (1 - r). No bins; brier = mcb - dsc + unc.
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+
+    Raises:
+        ValueError: as `accuracy`.
+
+    The order is right, so q is perfect: brier(q) = 0, and brier(p) = (0.2^2 + 0.4^2) / 2.
+
+    >>> [round(term, 6) for term in corp([0.8, 0.4], [True, False])]
+    [0.1, 0.25, 0.25]
+    """
+    p, o = checked(confidence, correct)
+    _, size, hits = distinct(p, o)
+    rate = float(np.mean(o))
+    recalibrated = isotonic(hits, size)
+    best = float(np.sum(hits * (1 - recalibrated))) / p.size  # each block's q is its own base rate
+    unc = rate * (1 - rate)
+    return Decomposition(max(0.0, float(np.mean(np.square(p - o))) - best), max(0.0, unc - best), unc)
+
+
+def brier_mcb(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
+    """Miscalibration part of `brier`; see `corp`.
+
+    A constant 0.9 for a base rate of one half is (0.9 - 0.5)^2 off.
+
+    >>> round(brier_mcb([0.9, 0.9], [True, False]), 6)
+    0.16
+    """
+    return corp(confidence, correct).mcb
+
+
+def brier_dsc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
+    """Discrimination part of `brier`; see `corp`.
+
+    A constant tells nothing apart, a right order everything.
+
+    >>> brier_dsc([0.9, 0.9], [True, False]), brier_dsc([0.9, 0.8], [True, False])
+    (0.0, 0.25)
+    """
+    return corp(confidence, correct).dsc
+
+
+def brier_unc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
+    """Uncertainty part of `brier`, which no method can change; see `corp`.
+
+    One of four is right: 1/4 * 3/4.
+
+    >>> brier_unc([0.1, 0.2, 0.3, 0.4], [True, False, False, False])
+    0.1875
+    """
+    _, o = checked(confidence, correct)
+    rate = float(np.mean(o))
+    return rate * (1 - rate)
+
+
+def isotonic(hits: IntArray, size: IntArray) -> FloatArray:
+    """Non-decreasing least-squares fit to the rates hits/size, by pooling adjacent violators (Ayer et al., 1955).
+
+    Args:
+        hits: shape (d,), int, right answers at each of d ascending confidences.
+        size: shape (d,), int, answers at each of them, at least 1.
+
+    Returns:
+        Shape (d,), float in [0, 1].
+
+    The first two rates, 1 and 0, are in the wrong order; together they are one half.
+
+    >>> isotonic(np.array([1, 0, 3]), np.array([1, 1, 4])).tolist()
+    [0.5, 0.5, 0.75]
+    """
+    blocks: list[tuple[int, int, int]] = []  # (hits, answers, confidences) of each, rates increasing
+    for block_hits, block_size in zip(hits.tolist(), size.tolist(), strict=True):
+        block = (block_hits, block_size, 1)
+        # Whole numbers compare exactly; rates that are equal but for rounding would stay apart.
+        while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
+            before = blocks.pop()
+            block = (before[0] + block[0], before[1] + block[1], before[2] + block[2])
+        blocks.append(block)
+    pooled = np.array(blocks, dtype=np.int64)  # (blocks, 3)
+    return np.repeat(pooled[:, 0] / pooled[:, 1], pooled[:, 2])

@@ -1,0 +1,248 @@
+"""The metrics of the paper's tables, and the ECE variants of methods.md §4 and §0.16-0.17.
+
+Pure functions of `confidence (n,)` and `correct (n,)`. Example: `brier([0.8, 0.4], [True, False])` is 0.1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.metrics.answers import THRESHOLD, bin_of, checked, gap, portions, top_label
+
+FLOOR_DRAWS = 200
+"""Label draws behind `ece_floor`; its error for one subject is then about 0.2 points, for 57 about 0.03."""
+FLOOR_VALUES_AT_ONCE = 4_000_000
+"""Uniforms held in memory at a time; the draws don't depend on it."""
+
+
+def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
+    """Share of answers where `confidence > 0.5` says what is true; not the model's own accuracy (methods.md §4).
+
+    A confidence of exactly 0.5 says "wrong", as an argmax tie does in the official code.
+
+    Args:
+        confidence: shape (n,), float in [0, 1], P(answer is correct).
+        correct: shape (n,), bool.
+
+    Raises:
+        ValueError: empty, not one-dimensional, unequal lengths, NaN or values outside [0, 1].
+
+    Three of four are right here: 0.9, 0.2 and the tie; 0.6 is not.
+
+    >>> accuracy([0.9, 0.6, 0.5, 0.2], [True, False, False, False])
+    0.75
+    """
+    p, o = checked(confidence, correct)
+    return float(np.mean((p > THRESHOLD) == o))
+
+
+def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) -> float:
+    """Expected calibration error of P(correct) against correctness: sum over bins of n_j/n * |mean p - mean o|.
+
+    Equal-width bins [j/bins, (j+1)/bins), the last one closed, so that 1.0 counts (`ece_paper` of methods.md §4;
+    Naeini et al., 2015). Never larger than the square root of `brier`.
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+        bins: number of bins.
+
+    Raises:
+        ValueError: as `accuracy`.
+
+    Bin [0.2, 0.3) holds 0.25 and 0.25 with one hit: gap 0.25, weight 2/3; bin [0.9, 1] holds a sure hit: gap 0.
+
+    >>> round(ece([0.25, 0.25, 1.0], [True, False, True]), 6)
+    0.166667
+    """
+    p, o = checked(confidence, correct)
+    return gap(p, o, bin_of(p, bins))
+
+
+def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) -> float | None:
+    """Top-label ECE as the official code computes it: a confidence of exactly 1 falls into no bin (methods.md §4).
+
+    Confidence is max(p, 1-p), the target is whether `p > 0.5` predicts correctness, bins are half-open, weights are
+    renormalised over the binned answers. Kept for comparison; `ECE <= sqrt(Brier)` does not hold for it.
+
+    Arguments and errors as in `ece`; None where no answer is binned.
+
+    The sure mistake (1.0) is in no bin; what stays is 0.25, that is 0.75 sure of "wrong", and right about it.
+
+    >>> ece_ref([0.25, 1.0], [False, False])
+    0.25
+    >>> ece_ref([0.0, 1.0], [False, False]) is None
+    True
+    """
+    top, hit = top_label(*checked(confidence, correct))
+    binned = top < 1.0
+    return gap(top[binned], hit[binned], bin_of(top[binned], bins)) if binned.any() else None
+
+
+def ece_ref_closed(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) -> float:
+    """Top-label ECE like `ece_ref`, but with the last bin closed, so that every answer counts (methods.md §4).
+
+    Arguments and errors as in `ece`.
+
+    Gaps 0.25 (0.75 sure and right) and 1 (sure and wrong), each with weight one half.
+
+    >>> ece_ref_closed([0.25, 1.0], [False, False])
+    0.625
+    """
+    top, hit = top_label(*checked(confidence, correct))
+    return gap(top, hit, bin_of(top, bins))
+
+
+def n_excluded(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
+    """Number of answers that `ece_ref` leaves out: those whose max(p, 1-p) is exactly 1 in float64.
+
+    float32 softmax saturates to 1.0 at logit gaps of about 17, so this is no corner case (methods.md §4).
+
+    Arguments and errors as in `accuracy`.
+
+    >>> n_excluded([0.0, 0.5, 1.0], [True, True, True])
+    2
+    """
+    top, _ = top_label(*checked(confidence, correct))
+    return int(np.count_nonzero(top >= 1.0))
+
+
+def ece_floor(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10, seed: int = 0, draws: int = FLOOR_DRAWS
+) -> float:
+    """Mean `ece` of these confidences if they were perfectly calibrated: labels redrawn as Bernoulli(p), seeded.
+
+    What an ECE of this many answers can't be told from; large for small subjects (methods.md §0.17). `correct` is only
+    checked. The value does not depend on the order of the answers.
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+        bins: number of bins.
+        seed: of the label draws.
+        draws: number of label draws.
+
+    Raises:
+        ValueError: as `accuracy`.
+
+    Certain forecasts leave nothing to chance; one answer at 0.5 is always half off.
+
+    >>> ece_floor([0.0, 1.0, 1.0], [False, True, True])
+    0.0
+    >>> ece_floor([0.5], [True])
+    0.5
+    """
+    p, _ = checked(confidence, correct)
+    p = np.sort(p)  # makes each bin one contiguous run, and the value independent of the order
+    starts = np.flatnonzero(np.diff(bin_of(p, bins), prepend=-1))  # (occupied bins,)
+    expected = np.add.reduceat(p, starts)
+    rng = np.random.default_rng(seed)
+    total = 0.0
+    for count in portions(draws, max(1, FLOOR_VALUES_AT_ONCE // p.size)):
+        labels = rng.random((count, p.size)) < p  # (count, n)
+        hits = np.add.reduceat(labels, starts, axis=1, dtype=np.int64)  # (count, occupied bins)
+        total += float(np.abs(hits - expected).sum())
+    return total / (draws * p.size)
+
+
+def ece_debiased(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10, seed: int = 0, draws: int = FLOOR_DRAWS
+) -> float:
+    """`ece` minus `ece_floor`: what is left of an ECE after what perfectly calibrated confidences would show.
+
+    Zero in expectation where the confidences are calibrated, whatever the number of answers, which no `ece` is
+    (methods.md §0.17). Hence it may be negative, and must stay so: a mean over subjects of values cut off at 0 would be
+    biased again. It is a lower estimate of the calibration error of infinitely many answers: in a bin that is far off,
+    chance adds nothing to the gap, and yet its share of the floor is taken off.
+
+    Arguments and errors as in `ece_floor`.
+
+    One answer at 0.5 is as far off as it would be if it were calibrated; a sure mistake can't be chance.
+
+    >>> ece_debiased([0.5], [True])
+    0.0
+    >>> ece_debiased([1.0], [False])
+    1.0
+    """
+    return ece(confidence, correct, bins=bins) - ece_floor(confidence, correct, bins=bins, seed=seed, draws=draws)
+
+
+def brier(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
+    """Mean squared difference between confidence and correctness (Brier, 1950; methods.md §4).
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+
+    Raises:
+        ValueError: as `accuracy`.
+
+    (0.5² + 1²) / 2:
+
+    >>> brier([0.5, 1.0], [True, False])
+    0.625
+    """
+    p, o = checked(confidence, correct)
+    return float(np.mean(np.square(p - o)))
+
+
+def auroc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
+    """P(a right answer has more confidence than a wrong one), ties counting half (Hanley and McNeil, 1982).
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+
+    Returns:
+        None where all answers are right or all are wrong.
+
+    Raises:
+        ValueError: as `accuracy`.
+
+    Of four pairs, 0.9 wins two, 0.4 wins one and ties one:
+
+    >>> auroc([0.9, 0.4, 0.4, 0.1], [True, True, False, False])
+    0.875
+    """
+    p, o = checked(confidence, correct)
+    positives = int(np.count_nonzero(o))
+    negatives = o.size - positives
+    if not positives or not negatives:
+        return None
+    _, group, size = np.unique(p, return_inverse=True, return_counts=True)
+    rank = np.cumsum(size) - (size - 1) / 2  # (distinct values,): average rank of each, from 1
+    wins = float(rank[group][o].sum()) - positives * (positives + 1) / 2
+    return wins / (positives * negatives)
+
+
+def aucpr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
+    """Average precision with right answers as positives: sum over thresholds of (R_k - R_{k-1}) * P_k.
+
+    Not the trapezoidal area, which interpolates too kindly (Davis and Goadrich, 2006; methods.md §4). Equal confidences
+    are one threshold.
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+
+    Returns:
+        None where all answers are right or all are wrong, so that it is averaged over the same subjects as `auroc`.
+
+    Raises:
+        ValueError: as `accuracy`.
+
+    Hits at ranks 1 and 3: (1/1 + 2/3) / 2.
+
+    >>> round(aucpr([0.9, 0.8, 0.7], [True, False, True]), 6)
+    0.833333
+    """
+    p, o = checked(confidence, correct)
+    positives = int(np.count_nonzero(o))
+    if positives in {0, o.size}:
+        return None
+    order = np.argsort(-p, kind="stable")
+    last_of_tie = np.append(np.flatnonzero(np.diff(p[order])), o.size - 1)
+    hits = np.cumsum(o[order])[last_of_tie]  # (thresholds,): right answers at or above each threshold
+    gained = np.diff(hits, prepend=0)
+    return float(np.sum(gained * hits / (last_of_tie + 1)) / positives)

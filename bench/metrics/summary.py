@@ -1,0 +1,177 @@
+"""The registry of metrics, and all of them over the subjects of a task.
+
+A value that is not defined is None, never 0 and never NaN; it is left out of the mean and counted. Example:
+`summarise(confidence, correct, subjects, protocol).metrics["brier"].mean`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import BoolArray, FloatArray, IntArray
+from bench.metrics.answers import checked
+from bench.metrics.calibration import NLL_WORST, brier_dsc, brier_mcb, brier_unc, ece_mass, n_clipped, nll, smece
+from bench.metrics.paper import (
+    accuracy,
+    aucpr,
+    auroc,
+    brier,
+    ece,
+    ece_debiased,
+    ece_floor,
+    ece_ref,
+    ece_ref_closed,
+    n_excluded,
+)
+from bench.metrics.selection import aurc, coverage95, eaurc
+from bench.protocol import Protocol
+from bench.records import MetricSummary
+
+HIGHER = True
+LOWER = False
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric with what a table or a figure must know about it."""
+
+    name: str
+    """Key in results."""
+    label: str
+    """Column heading."""
+    compute: Callable[..., float | None]
+    """(confidence, correct[, bins=][, seed=]) -> value."""
+    reference: str
+    """Where the definition comes from."""
+    higher_is_better: bool | None
+    """None for a yardstick, which is neither good nor bad."""
+    binned: bool = False
+    """Takes `bins`."""
+    drawn: bool = False
+    """Takes `seed`."""
+    bounds: tuple[float, float] = (0.0, 1.0)
+    """Smallest and largest possible value."""
+    is_fraction: bool = True
+    """Can be shown in percent; False for nats."""
+
+
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        metric.name: metric
+        for metric in (
+            Metric("ece", "ECE", ece, "doi:10.1609/aaai.v29i1.9602; methods.md §4", LOWER, binned=True),
+            Metric("ece_ref", "ECE (ref)", ece_ref, "methods.md §4", LOWER, binned=True),
+            Metric("ece_ref_closed", "ECE (ref, closed)", ece_ref_closed, "methods.md §4", LOWER, binned=True),
+            Metric("ece_floor", "ECE floor", ece_floor, "methods.md §0.17", None, binned=True, drawn=True),
+            Metric("brier", "Brier", brier, "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2", LOWER),
+            Metric("acc", "ACC", accuracy, "methods.md §4", HIGHER),
+            Metric("aucpr", "AUCPR", aucpr, "doi:10.1145/1143844.1143874", HIGHER),
+            Metric("auroc", "AUROC", auroc, "doi:10.1148/radiology.143.1.7063747", HIGHER),
+            Metric(
+                "ece_debiased", "ECE - floor", ece_debiased, "methods.md §0.17", LOWER,
+                binned=True, drawn=True, bounds=(-1.0, 1.0),
+            ),
+            Metric("ece_mass", "ECE (equal mass)", ece_mass, "doi:10.18653/v1/D15-1182", LOWER, binned=True),
+            Metric("smece", "smECE", smece, "arXiv:2309.12236", LOWER),
+            Metric(
+                "nll", "NLL", nll, "doi:10.1111/j.2517-6161.1952.tb00104.x", LOWER,
+                bounds=(0.0, NLL_WORST), is_fraction=False,
+            ),
+            Metric("brier_mcb", "Brier MCB", brier_mcb, "doi:10.1073/pnas.2016191118", LOWER),
+            Metric("brier_dsc", "Brier DSC", brier_dsc, "doi:10.1073/pnas.2016191118", HIGHER, bounds=(0.0, 0.25)),
+            Metric("brier_unc", "Brier UNC", brier_unc, "doi:10.1073/pnas.2016191118", None, bounds=(0.0, 0.25)),
+            Metric("aurc", "AURC", aurc, "arXiv:1805.08206", LOWER),
+            Metric("eaurc", "E-AURC", eaurc, "arXiv:1805.08206", LOWER),
+            Metric("coverage95", "Coverage at 95 %", coverage95, "jmlr:v11/el-yaniv10a", HIGHER),
+        )
+    }
+)  # fmt: skip
+
+
+# --- over subjects ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """All metrics of one method on one task."""
+
+    metrics: Mapping[str, MetricSummary]
+    """By name, in the order of METRICS."""
+    per_subject: Mapping[str, Mapping[str, float | None]]
+    """Subject (sorted) -> `n` and each metric."""
+    n_excluded: int
+    """Answers that `ece_ref` leaves out."""
+    n_clipped: int
+    """Answers whose loss in `nll` is held at its largest."""
+
+
+def summarise(confidence: npt.ArrayLike, correct: npt.ArrayLike, subjects: Sequence[str], protocol: Protocol) -> Scores:
+    """All metrics per subject, their unweighted mean and standard deviation over subjects, and the pooled value.
+
+    Subjects where a metric is undefined are left out of its mean and counted (methods.md §4).
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+        subjects: n names.
+        protocol: gives the number of bins and the standard deviation's ddof.
+
+    Raises:
+        ValueError: as `accuracy`, or n differs between confidences and subjects.
+
+    >>> scores = summarise([1.0, 0.0, 0.5], [True, False, True], ["art", "art", "biology"], Protocol())
+    >>> scores.metrics["brier"].mean, scores.metrics["auroc"].n_undefined
+    (0.125, 1)
+    """
+    p, o = checked(confidence, correct)
+    if len(subjects) != p.size:
+        raise ValueError(f"expected one subject for each of {p.size} answers, got {len(subjects)}")
+    rows = dict(rows_of_subjects(subjects))
+    per_subject = {
+        subject: {"n": index.size, **_all_metrics(p[index], o[index], protocol, seed_of(subject))}
+        for subject, index in rows.items()
+    }
+    pooled = _all_metrics(p, o, protocol, 0)
+    metrics = {
+        name: _over_subjects([values[name] for values in per_subject.values()], pooled[name], protocol.std_ddof)
+        for name in METRICS
+    }
+    return Scores(metrics, per_subject, n_excluded(p, o), n_clipped(p, o))
+
+
+def _all_metrics(p: FloatArray, o: BoolArray, protocol: Protocol, seed: int) -> dict[str, float | None]:
+    """Each metric; `seed` differs between subjects, or their floors would share their chance errors."""
+    return {
+        name: metric.compute(
+            p, o, **({"bins": protocol.ece_bins} if metric.binned else {}), **({"seed": seed} if metric.drawn else {})
+        )
+        for name, metric in METRICS.items()
+    }
+
+
+def _over_subjects(values: Sequence[float | None], pooled: float | None, ddof: int) -> MetricSummary:
+    defined = np.array([value for value in values if value is not None])
+    return MetricSummary(
+        mean=float(defined.mean()) if defined.size else None,
+        std=float(defined.std(ddof=ddof)) if defined.size > ddof else None,
+        pooled=pooled,
+        n_undefined=len(values) - defined.size,
+    )
+
+
+def seed_of(subject: str) -> int:
+    """Seed of a subject's label draws; depends on its name alone, so that other subjects don't change its floor."""
+    return zlib.crc32(subject.encode())
+
+
+def rows_of_subjects(subjects: Sequence[str]) -> Iterator[tuple[str, IntArray]]:
+    """Each subject, in sorted order, and the rows that are its own, ascending, (n_s,)."""
+    names, group, size = np.unique(np.asarray(subjects, dtype=object), return_inverse=True, return_counts=True)
+    order = np.argsort(group, kind="stable")
+    yield from zip(map(str, names), np.split(order, np.cumsum(size)[:-1]), strict=True)

@@ -1,0 +1,343 @@
+"""Recalibrators: monotone maps of a confidence to a better calibrated one, fitted on labelled answers.
+
+None ever turns an order round, so discrimination and calibration can be judged apart; what ties each one makes is said
+at its class. Example: `recalibrator("platt").fit(confidence, correct).apply(confidence_on_test)`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import FloatArray, IntArray
+from bench.errors import UserError
+from bench.metrics import NLL_CLIP, isotonic
+from bench.metrics.answers import checked, distinct
+
+TEMPERATURES = (0.05, 100.0)
+"""Smallest and largest temperature (methods.md §0.10)."""
+NEWTON_STEPS = 100
+"""Largest number of steps of a logistic fit; it takes about ten."""
+CONVERGED = 1e-9
+"""Largest gradient component, per answer, of a finished logistic fit."""
+
+
+class Recalibrator(ABC):
+    """A map from confidence to confidence; `fit` learns it, `apply` uses it."""
+
+    @abstractmethod
+    def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
+        """Learn the map from n labelled answers.
+
+        Args:
+            confidence: shape (n,), float in [0, 1].
+            correct: shape (n,), bool; one class only will do.
+
+        Raises:
+            ValueError: as `bench.metrics.accuracy`.
+        """
+
+    @abstractmethod
+    def apply(self, confidence: npt.ArrayLike) -> FloatArray:
+        """Recalibrated confidences, shape (n,), float64 in [0, 1].
+
+        Raises:
+            ValueError: values outside [0, 1], NaN, not one-dimensional; not fitted yet.
+        """
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Mapping[str, float]:
+        """What was learned, by name; a step function tells the number of its steps."""
+
+
+class Isotonic(Recalibrator):
+    """Non-decreasing step function that fits the labels best (Zadrozny and Elkan, 2002), linear between its steps.
+
+    Below and above the fitted confidences it is constant. Never turns an order round; within a step all become equal,
+    so AUROC and AUCPR may change. Where all confidences are equal, it is their rate of right answers.
+    """
+
+    def __init__(self) -> None:
+        self.at_: FloatArray = np.empty(0)
+        self.value_: FloatArray = np.empty(0)
+
+    def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
+        """See `Recalibrator.fit`."""
+        self.at_, size, hits = distinct(*checked(confidence, correct))
+        self.value_ = isotonic(hits, size)
+        return self
+
+    def apply(self, confidence: npt.ArrayLike) -> FloatArray:
+        """See `Recalibrator.apply`."""
+        if not self.at_.size:
+            raise _unfitted(self)
+        return _rising(confidence, lambda p: np.interp(p, self.at_, self.value_))
+
+    @property
+    def parameters(self) -> Mapping[str, float]:
+        """The number of steps."""
+        return {"steps": float(np.unique(self.value_).size)}
+
+
+class _Logistic(Recalibrator):
+    """Logistic regression on features that rise with the confidence, with slopes that can't be negative.
+
+    Labels are smoothed as by Platt (1999): (N+ + 1) / (N+ + 2) for right answers and 1 / (N- + 2) for wrong ones, so
+    that the fit is finite where the classes can be separated, or where there is one only. Slopes below 0, which would
+    turn the order round, are held at 0; if all are, the map is constant. Where all confidences are equal, slopes can't
+    be told and are 1: the level alone is corrected.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self) -> None:
+        self.weights_: FloatArray = np.empty(0)
+
+    @staticmethod
+    @abstractmethod
+    def features(p: FloatArray) -> FloatArray:
+        """Features (n, k) of confidences (n,) inside (0, 1), each rising with them; their sum is the logit."""
+
+    def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
+        """See `Recalibrator.fit`."""
+        p, o = checked(confidence, correct)
+        right = int(np.count_nonzero(o))
+        target = np.where(o, (right + 1) / (right + 2), 1 / (p.size - right + 2))
+        p = _inside(p)
+        features = self.features(p)
+        if np.ptp(p) == 0.0:
+            rate = float(target.mean())
+            level = np.log(rate / (1 - rate)) - features[0].sum()
+            self.weights_ = np.append(np.ones(features.shape[1]), level)
+        else:
+            self.weights_ = _fit_logistic(features, target)
+        return self
+
+    def apply(self, confidence: npt.ArrayLike) -> FloatArray:
+        """See `Recalibrator.apply`."""
+        if not self.weights_.size:
+            raise _unfitted(self)
+        return _rising(
+            confidence, lambda p: _sigmoid(self.features(_inside(p)) @ self.weights_[:-1] + self.weights_[-1])
+        )
+
+    @property
+    def parameters(self) -> Mapping[str, float]:
+        """Slopes and level."""
+        return dict(zip(self.names, map(float, self.weights_), strict=False))
+
+
+class Platt(_Logistic):
+    """q = sigmoid(a * logit(p) + b) with a >= 0 (Platt, 1999).
+
+    Strictly rising unless a is 0; confidences nearer than 2^-24 to 0 or 1 are taken as that far, and become equal.
+    """
+
+    names = ("a", "b")
+
+    @staticmethod
+    def features(p: FloatArray) -> FloatArray:
+        """The logit: (n, 1)."""
+        return (np.log(p) - np.log1p(-p))[:, None]
+
+
+class Beta(_Logistic):
+    """q = sigmoid(a * ln p - b * ln(1 - p) + c) with a, b >= 0 (Kull, Silva Filho and Flach, 2017).
+
+    The three-parameter map of the paper, but with Platt's smoothed labels. Strictly rising unless a and b are 0;
+    confidences nearer than 2^-24 to 0 or 1 are taken as that far, and become equal.
+    """
+
+    names = ("a", "b", "c")
+
+    @staticmethod
+    def features(p: FloatArray) -> FloatArray:
+        """The terms ln p and -ln(1 - p): (n, 2)."""
+        return np.stack([np.log(p), -np.log1p(-p)], axis=1)
+
+
+class Temperature(Recalibrator):
+    """q = sigmoid(logit(p) / t) with the t of least negative log-likelihood (Guo et al., 2017).
+
+    t stays within [0.05, 100] (methods.md §0.10): where confidences say the opposite of what is true, the best t is
+    infinite, and where they are separated at 0.5, it is 0. Rising; confidences nearer than 2^-24 to 0 or 1 are taken as
+    that far, and become equal, and with a small t large ones round to 1. Where all are 0.5, t can't be told and is 1.
+    """
+
+    def __init__(self) -> None:
+        self.temperature_ = np.nan
+
+    def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
+        """See `Recalibrator.fit`."""
+        p, o = checked(confidence, correct)
+        logit = Platt.features(_inside(p))[:, 0]
+        if not logit.any():
+            self.temperature_ = 1.0
+            return self
+        low, high = (1 / bound for bound in reversed(TEMPERATURES))
+        for _ in range(60):  # the gradient in 1/t rises, so its zero is bracketed
+            middle = (low + high) / 2
+            if float(logit @ (_sigmoid(middle * logit) - o)) < 0:
+                low = middle
+            else:
+                high = middle
+        self.temperature_ = float(np.clip(2 / (low + high), *TEMPERATURES))
+        return self
+
+    def apply(self, confidence: npt.ArrayLike) -> FloatArray:
+        """See `Recalibrator.apply`."""
+        if np.isnan(self.temperature_):
+            raise _unfitted(self)
+        return _rising(confidence, lambda p: _sigmoid(Platt.features(_inside(p))[:, 0] / self.temperature_))
+
+    @property
+    def parameters(self) -> Mapping[str, float]:
+        """The temperature."""
+        return {"temperature": self.temperature_}
+
+
+RECALIBRATORS: Mapping[str, type[Recalibrator]] = MappingProxyType(
+    {"isotonic": Isotonic, "platt": Platt, "beta": Beta, "temperature": Temperature}
+)
+
+
+def recalibrator(kind: str) -> Recalibrator:
+    """A new, unfitted one of RECALIBRATORS.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    if kind not in RECALIBRATORS:
+        raise UserError(f"unknown recalibration {kind!r}; expected one of {', '.join(RECALIBRATORS)}")
+    return RECALIBRATORS[kind]()
+
+
+# --- cross-fitting ----------------------------------------------------------------------------------------------------
+
+
+def folds_of(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -> IntArray:
+    """Fold of each answer, shape (n,), int from 0: shuffled, sizes and rates of right answers as equal as can be.
+
+    A method that was itself fitted on these answers is fitted again without each fold in turn, to tell that fold's
+    confidences; otherwise a recalibrator learns how sure a method is of answers that it has seen.
+
+    Args:
+        correct: shape (n,), bool.
+        folds: at most; n where there are fewer answers.
+        seed: of the shuffle.
+
+    Raises:
+        ValueError: fewer than two answers or folds.
+    """
+    o = np.asarray(correct, dtype=bool)
+    folds = min(folds, o.size)
+    if folds < 2:  # noqa: PLR2004 - one to fit on, one to hold out
+        raise ValueError(f"expected at least two answers in at least two folds, got {o.size} in {folds}")
+    order = np.lexsort((np.random.default_rng(seed).random(o.size), o))  # shuffled within each class
+    fold = np.empty(o.size, dtype=np.int64)
+    fold[order] = np.arange(o.size) % folds
+    return fold
+
+
+def cross_fitted(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, kind: str, *, folds: int = 5, seed: int = 0
+) -> FloatArray:
+    """Every answer's recalibrated confidence, from a recalibrator that did not see its label: shape (n,).
+
+    For judging a recalibrated method on the very answers that there are for recalibrating it.
+
+    Args:
+        confidence: shape (n,), float in [0, 1]; of a method that was fitted on these answers too, as `folds_of` says.
+        correct: shape (n,), bool.
+        kind: one of RECALIBRATORS.
+        folds: as in `folds_of`.
+        seed: as in `folds_of`.
+
+    Raises:
+        ValueError: as `folds_of`, or as `bench.metrics.accuracy`.
+        UserError: unknown kind.
+    """
+    p, o = checked(confidence, correct)
+    fold = folds_of(o, folds=folds, seed=seed)
+    held_out = np.empty(p.size)
+    for k in range(int(fold.max()) + 1):
+        out = fold == k
+        held_out[out] = recalibrator(kind).fit(p[~out], o[~out]).apply(p[out])
+    return held_out
+
+
+# --- fitting ----------------------------------------------------------------------------------------------------------
+
+
+def _fit_logistic(features: FloatArray, target: FloatArray) -> FloatArray:
+    """Slopes, none negative, and level (k + 1,) of least cross-entropy with targets in (0, 1).
+
+    The loss is convex, so the solution is the free optimum of the slopes that aren't 0 there. Of the free optima of all
+    sets of slopes, it is the best one without a negative slope.
+    """
+    k = features.shape[1]
+    candidates = []
+    for chosen in range(1 << k):
+        columns = [j for j in range(k) if chosen >> j & 1]
+        weights = np.zeros(k + 1)
+        weights[[*columns, k]] = _newton(features[:, columns], target)
+        if (weights[:k] >= 0).all():
+            candidates.append((_cross_entropy(features @ weights[:k] + weights[k], target), chosen, weights))
+    return min(candidates, key=lambda candidate: candidate[:2])[2]
+
+
+def _newton(features: FloatArray, target: FloatArray) -> FloatArray:
+    """Logistic regression (k + 1,) by damped Newton steps; the level comes last."""
+    design = np.column_stack([features, np.ones(len(target))])
+    weights = np.zeros(design.shape[1])
+    loss = _cross_entropy(design @ weights, target)
+    for _ in range(NEWTON_STEPS):
+        q = _sigmoid(design @ weights)
+        gradient = design.T @ (q - target) / len(target)
+        if np.abs(gradient).max() < CONVERGED:
+            break
+        hessian = (design * (q * (1 - q))[:, None]).T @ design / len(target)
+        step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]  # features may be collinear: two distinct values
+        for halving in range(40):
+            tried = weights - step / 2**halving
+            new_loss = _cross_entropy(design @ tried, target)
+            if new_loss < loss:
+                break
+        else:
+            break
+        weights, loss = tried, new_loss
+    return weights
+
+
+def _cross_entropy(logit: FloatArray, target: FloatArray) -> float:
+    return float(np.mean(np.logaddexp(0.0, logit) - target * logit))
+
+
+def _sigmoid(x: FloatArray) -> FloatArray:
+    small = np.exp(-np.abs(x))  # of a number that isn't positive: can't overflow
+    return np.where(x >= 0, 1.0, small) / (1.0 + small)
+
+
+def _inside(p: FloatArray) -> FloatArray:
+    """Confidences moved off 0 and 1, where a logit is infinite."""
+    moved: FloatArray = np.clip(p, NLL_CLIP, 1.0 - NLL_CLIP)
+    return moved
+
+
+def _rising(confidence: npt.ArrayLike, transform: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """Checked confidences (n,) through a rising function; rounding neither parts equal ones nor turns others round."""
+    p = np.asarray(confidence, dtype=np.float64)
+    if not p.size:
+        return np.empty(0)
+    values, place = np.unique(checked(p, np.zeros(p.shape, dtype=bool))[0], return_inverse=True)
+    return np.maximum.accumulate(transform(values))[place]
+
+
+def _unfitted(unfitted: Recalibrator) -> ValueError:
+    return ValueError(f"{type(unfitted).__name__} was not fitted; call fit first")

@@ -1,0 +1,151 @@
+"""Which of some methods is better, and how sure that is: paired differences on the same questions, in words.
+
+Example: `build(tables, ["ccps", "litcab"])` has, for each model and task, the differences in Brier and NLL.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bench.errors import UserError
+from bench.metrics import METRICS
+from bench.report.data import pair_record
+from bench.report.groups import Key
+from bench.report.model import Cell, Column, Grid, Row, Sheet, Table
+from bench.report.standings import Pair
+from bench.report.text import EN_DASH, listed, plain, probability, signed
+
+COLUMNS = (
+    Column("first", is_left=True), Column("second", is_left=True), Column("loss", is_left=True), Column("difference"),
+    Column("95 % interval"), Column("p"), Column("p (Holm)"), Column("verdict", is_left=True),
+)  # fmt: skip
+LEGEND = (
+    "difference: first minus second on the same questions, macro mean over subjects, mean over seeds",
+    "Brier in percentage points, NLL in nats; below 0 the first is better",
+    "interval: other questions of these subjects",
+)
+ALL_PAIRS = "p: of this pair alone, for a question asked beforehand; p (Holm): corrected for all {} pairs of the table, the verdict's"  # noqa: E501
+UNDECIDED = "can't be told apart"
+TWO = 2
+
+
+def build(tables: Sequence[Table], names: Sequence[str]) -> Sheet:
+    """Paired differences between all pairs of the named methods, for each table.
+
+    Args:
+        tables: from `bench.report.tables.build`, with standings.
+        names: of methods, at least two, in the order in which differences are taken.
+
+    Raises:
+        UserError: fewer than two names, one that comes twice, or one that no table has.
+    """
+    known = sorted({line.key.method for table in tables for line in table.lines})
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"--compare: no result of method {name!r}; there are {listed(known)}.{hint}")
+    if len(set(names)) < TWO or len(set(names)) < len(names):
+        raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")
+    chosen = [(table, list(_chosen(table, names))) for table in tables]
+    return Sheet(
+        [_grid(table, pairs, names) for table, pairs in chosen],
+        [_record(table, pair) for table, pairs in chosen for pair in pairs],
+        [_data(table, pairs, names) for table, pairs in chosen],
+    )
+
+
+def verdict(pair: Pair, alpha: float = 0.05) -> str:
+    """What the corrected p value says, in words."""
+    if pair.p_holm is None:
+        return "no test"
+    if pair.p_holm >= alpha or not pair.difference:
+        return UNDECIDED
+    return f"{_named(pair.first if pair.difference < 0 else pair.second)} is better"
+
+
+def _chosen(table: Table, names: Sequence[str]) -> Iterator[Pair]:
+    """Pairs of different named methods, the one named first as the first."""
+    pairs = table.standings.pairs if table.standings else ()
+    found = [_turned(pair, names) for pair in pairs if {pair.first.method, pair.second.method} <= set(names)]
+    yield from sorted(
+        found,
+        key=lambda pair: (
+            names.index(pair.first.method), names.index(pair.second.method), pair.first.variant, pair.second.variant,
+        ),
+    )  # fmt: skip
+
+
+def _turned(pair: Pair, names: Sequence[str]) -> Pair:
+    return pair if names.index(pair.first.method) <= names.index(pair.second.method) else pair.reversed()
+
+
+def _named(key: Key) -> str:
+    return plain(f"{key.method} ({key.variant})" if key.variant else key.method)
+
+
+def _missing(table: Table, names: Sequence[str]) -> list[str]:
+    """Why a pair isn't there."""
+    told = {key for pair in (table.standings.pairs if table.standings else ()) for key in (pair.first, pair.second)}
+    found = []
+    for name in names:
+        lines = [line for line in table.lines if line.key.method == name]
+        done = [line for line in lines if line.status == "ok"]
+        if not lines:
+            found.append(f"{plain(name)} was not run with {table.model} on {table.task}")
+        elif not done:
+            found += [f"{plain(name)} {reason}" for reason in lines[0].reasons]
+        elif not any(line.key in told for line in done):
+            found.append(f"{plain(name)} shares its answers and labels with no other method here")
+    return found
+
+
+def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
+    rows: list[Row] = []
+    before = None
+    for pair in pairs:
+        ends = pair.first, pair.second
+        rows.append(Row(_cells(pair), is_apart=before not in {None, ends}))
+        before = ends
+    tests = len(table.standings.pairs) // TWO if table.standings else 0  # for each of the two losses
+    title, *facts = table.facts
+    return Grid(
+        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), (*LEGEND, ALL_PAIRS.format(tests)),
+        tuple(_missing(table, names)), is_folded=True,
+    )  # fmt: skip
+
+
+def _cells(pair: Pair) -> list[Cell]:
+    metric, interval = METRICS[pair.loss], pair.fixed
+    if interval.low is None or interval.high is None:
+        ends = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
+    else:
+        ends = Cell(f"{signed(metric, interval.low)} to {signed(metric, interval.high)}")
+    p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_holm)]
+    return [
+        Cell(_named(pair.first)), Cell(_named(pair.second)), Cell(metric.label),
+        Cell(signed(metric, pair.difference)), ends, *p, Cell(verdict(pair)),
+    ]  # fmt: skip
+
+
+def _record(table: Table, pair: Pair) -> dict[str, Any]:
+    return {
+        "model": table.model, "task": table.task, "preset": table.preset, "loss": pair.loss,
+        "first": _named(pair.first), "second": _named(pair.second), "difference": pair.difference,
+        "low": pair.fixed.low, "high": pair.fixed.high, "clustered_low": pair.clustered.low,
+        "clustered_high": pair.clustered.high, "p": pair.p, "p_holm": pair.p_holm, "verdict": verdict(pair),
+        "caption": "; ".join(table.facts),
+    }  # fmt: skip
+
+
+def _data(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "model": table.model,
+        "task": table.task,
+        "preset": table.preset,
+        "facts": list(table.facts),
+        "comparisons": [{**pair_record(pair), "verdict": verdict(pair)} for pair in pairs],
+        "missing": _missing(table, names),
+    }

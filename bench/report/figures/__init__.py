@@ -1,0 +1,21 @@
+"""The figures of a comparison, as files and one by one; pure functions of result rows and of their questions.
+
+Every function takes rows of one table for each model and task and gives a matplotlib figure at the size at which it is
+printed; `save` writes it, the same bytes each time. What is left out stands in the note below. Example:
+`write_figures(rows, lambda row: read_records(path_of(row, results)), Path("figures"))`.
+"""
+
+from bench.report.figures.bars import metric_bars
+from bench.report.figures.confidence import confidence_histograms
+from bench.report.figures.cost import cost_quality
+from bench.report.figures.overview import reliability_overview
+from bench.report.figures.reliability import reliability
+from bench.report.figures.risk import risk_coverage
+from bench.report.figures.sheet import save
+from bench.report.figures.subjects import subject_dots
+from bench.report.figures.write import FORMATS, write_figures
+
+__all__ = [
+    "FORMATS", "confidence_histograms", "cost_quality", "metric_bars", "reliability", "reliability_overview",
+    "risk_coverage", "save", "subject_dots", "write_figures",
+]  # fmt: skip

@@ -1,0 +1,162 @@
+"""Bars of a model's macro means: metrics across, tasks down, one bar for each method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bench.metrics import METRICS
+from bench.records import ResultRow
+from bench.report.figures.board import Board, Series, board_of, mean_of, only
+from bench.report.figures.notes import note_of
+from bench.report.figures.panel import LABELS_X, Panel
+from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, sheet, short, styled, text_width
+from bench.report.figures.whiskers import StandingsOf, Whiskers, whiskers_of
+from bench.report.grids import COLUMNS
+from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH
+from bench.report.text import plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BAR = 0.112
+"""Inches from one bar to the next."""
+THICK = 0.74
+"""Of a bar, as a share of that."""
+GAP = 0.13
+NAME_WIDTH = 1.2
+STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
+FLOOR = "ece_floor"
+
+
+def metric_bars(
+    rows: Sequence[ResultRow],
+    *,
+    metrics: Sequence[str] = COLUMNS,
+    standings_of: StandingsOf | None = None,
+    remark: str = "",
+) -> Figure:
+    """One panel for each metric and task of a model, one bar for each method.
+
+    Args:
+        rows: of one model, one or more tasks.
+        metrics: names in `bench.metrics.METRICS`.
+        standings_of: gives intervals; without it, those stored with the results, or standard deviations over subjects.
+        remark: a sentence for the note.
+
+    Raises:
+        UserError: as `board_of`.
+    """
+    with styled():
+        board = board_of(rows)
+        model = only(board.models, "model")
+        whiskers = whiskers_of(board, metrics, standings_of)
+        floor = "ece" in metrics and any(FLOOR in row.metrics for row in board.rows)
+        note = note_of(
+            board,
+            f"Means over subjects{' and seeds; dots: each seed' if board.n_seeds > 1 else ''}."
+            f" {whiskers.said(board, metrics)}",
+            "Line across an ECE bar: what perfectly calibrated confidences like these would have." if floor else "",
+            metrics=metrics,
+            remark=remark,
+        )
+        names = board.labels
+        left = min(max(map(text_width, names)), NAME_WIDTH) + EDGE + 0.06
+        width = (TEXT_WIDTH - left - 0.1 - GAP * (len(metrics) - 1)) / len(metrics)
+        height, heading = BAR * len(names), LINE * 1.3
+        task_heading = LINE * 1.2 if len(board.tasks) > 1 else 0.0
+        step = task_heading + height + LABELS_X + 0.04
+        where = f"{model} on {board.tasks[0]}" if len(board.tasks) == 1 else model
+        page = sheet(TEXT_WIDTH, heading + len(board.tasks) * step, title=f"{where}: means of all methods", note=note)
+        for j, metric in enumerate(metrics):
+            unit = " (%)" if METRICS[metric].is_fraction else ""
+            name = f"{METRICS[metric].label}{arrow(metric)}{unit}"
+            x = left + j * (width + GAP)
+            page.text(x, 0, fitted(name, width + GAP, NORMAL), fontsize=NORMAL)
+            ends = _ends(board, model, metric, whiskers)
+            for k, task in enumerate(board.tasks):
+                y = heading + k * step + task_heading
+                if j == 0:
+                    _names(page, (left, y), names, plain(task) if task_heading else "")
+                panel = Panel(page, f"{task}/{metric}", (x, y, width, height), ends, (float(len(names)), 0.0))
+                _panel(panel, board.column(model, task), metric, (model, task, whiskers))
+        return page.figure
+
+
+def ticks_up_to(highest: float, most: int = 4) -> list[float]:
+    """Round values from 0, with at most so many steps.
+
+    >>> ticks_up_to(0.43)
+    [0.0, 0.2, 0.4]
+    """
+    step = next((step for step in STEPS if highest / step < most + 1e-9), STEPS[-1])
+    return [round(k * step, 2) for k in range(int(highest / step + 1e-9) + 1)]
+
+
+def ticks_between(low: float, high: float, most: int = 2) -> list[float]:
+    """Round values within two ends, with at most so many steps.
+
+    >>> ticks_between(0.43, 1.02), ticks_between(0.61, 0.88)
+    ([0.5, 1.0], [0.6, 0.8])
+    """
+    step = next((step for step in STEPS if (high - low) / step < most + 1e-9), STEPS[-1])
+    return [round(k * step, 2) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def tick_names(ticks: Sequence[float], metric: str) -> list[str]:
+    """In percent where the metric is a fraction."""
+    return [short(round(100 * tick, 6) if METRICS[metric].is_fraction else tick) for tick in ticks]
+
+
+def _ends(board: Board, model: str, metric: str, whiskers: Whiskers) -> tuple[float, float]:
+    """The axis of a metric, the same for all tasks: from 0, or from the smallest end where there are values below."""
+    values = [0.0]
+    for task in board.tasks:
+        for series in board.column(model, task):
+            ends = whiskers.around(model, task, series, metric) or ()
+            values += [*series.value(metric).by_seed, *ends]
+    low, high = METRICS[metric].bounds
+    lowest, highest = max(low, min(values)), min(high, 1.03 * max(values))
+    return lowest, max(highest, lowest + 0.01)
+
+
+def _names(page: Sheet, corner: tuple[float, float], names: Sequence[str], task: str) -> None:
+    left, y = corner
+    if task:
+        page.text(EDGE, y - LINE * 1.15, fitted(task, TEXT_WIDTH / 2), color=MUTED)
+    for i, name in enumerate(names):
+        page.text(left - 0.06, y + (i + 0.5) * BAR, fitted(name, left - 0.06), ha="right", va="center_baseline")
+
+
+def _panel(panel: Panel, column: Sequence[Series], metric: str, where: tuple[str, str, Whiskers]) -> None:
+    ticks = ticks_up_to(panel.x[1])
+    panel.x_axis(ticks, tick_names(ticks, metric))
+    panel.y_axis(())
+    for i, series in enumerate(column):
+        value = series.value(metric)
+        if value.mean is None:
+            words = "undefined" if series.runs else series.state
+            panel.words(0.03, 1 - (i + 0.5) / len(column), words, va="center_baseline", color=MUTED)
+            continue
+        box = (0.0, i + 0.5 - THICK / 2, value.mean, i + 0.5 + THICK / 2)
+        hollow = series.style.fill != "full"
+        panel.bars([box], f"{series.label}/mean", facecolors=series.style.colour, alpha=0.55 if hollow else 1.0)
+        model, task, whiskers = where
+        ends = whiskers.around(model, task, series, metric)
+        if ends is not None:
+            low, high = max(panel.x[0], ends[0]), min(panel.x[1], ends[1])
+            _cased(panel, [(low, i + 0.5), (high, i + 0.5)], f"{series.label}/whisker")
+        if len(value.by_seed) > 1:
+            dots = {"marker": "o", "markersize": 1.8, "color": INK, "markeredgewidth": 0.3, "markeredgecolor": "white"}
+            places = [i + 0.5] * len(value.by_seed)
+            panel.line(value.by_seed, places, f"{series.label}/seeds", linestyle="none", zorder=3, **dots)
+        floor = mean_of([series.value(FLOOR).mean]) if metric == "ece" else None
+        if floor is not None:
+            _cased(panel, [(floor, box[1]), (floor, box[3])], f"{series.label}/floor")
+
+
+def _cased(panel: Panel, ends: Sequence[tuple[float, float]], label: str) -> None:
+    """A dark line with a light edge, so that it can be seen on a bar of any colour."""
+    panel.segments([ends], f"{label}/edge", colors="white", linewidths=1.7, zorder=2)
+    panel.segments([ends], label, colors=INK, linewidths=0.7, zorder=2.1)

@@ -1,0 +1,143 @@
+"""A grid of small panels, one for each method on each task of a model, as in reliability and confidence figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.report.figures.board import Board, Series, only
+from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel, percent
+from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, sheet, text_width
+from bench.report.style import COLUMN_WIDTH, MAX_HEIGHT, NORMAL, TEXT_WIDTH
+from bench.report.text import plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NARROW, WIDE = 3, 6
+"""Panels beside each other in a column, and across the text."""
+GAP = 0.09
+"""Inches between panels."""
+MARGIN = 0.08
+"""Inches at the right."""
+RESERVE = 1.0
+"""Inches kept for title, headings and note where a figure is as high as a page."""
+NAME_WIDTH = 1.1
+"""Inches at most for names at the left."""
+TICKS = (0.0, 0.5, 1.0)
+HIGHEST = 2.2
+"""Inches of a panel."""
+SPAN = (-0.03, 1.03)
+"""Ends of an axis of fractions, so that markers at 0 and 1 are whole."""
+
+Draw = Callable[[Panel, Series], None]
+
+
+class Look(NamedTuple):
+    """What a grid of panels shows."""
+
+    kind: str
+    """For the title."""
+    x_label: str
+    y_label: str
+    draw: Draw
+    """Fills a panel, its y axis included."""
+    strip: float = 0.0
+    """Inches of a lower part below each panel."""
+    draw_strip: Draw | None = None
+    """Fills that part."""
+
+
+class Plan(NamedTuple):
+    """Where panels lie, in inches."""
+
+    width: float
+    """Of the figure."""
+    per_task: int
+    """Panels beside each other for one task."""
+    rows: int
+    names_left: bool
+    """Methods are named at the left, and not above each panel."""
+    left: float
+    side: float
+    """Width of a panel."""
+    height: float
+    """Of a panel, without its lower part."""
+    heading: float
+    """Above each panel, for its name."""
+
+    @property
+    def block(self) -> float:
+        """From one task to the next."""
+        return self.per_task * (self.side + GAP) + GAP
+
+
+def plan_of(names: Sequence[str], n_tasks: int, strip: float) -> Plan:
+    """Panels as large and as square as the paper allows."""
+    width, columns = (COLUMN_WIDTH, NARROW) if n_tasks == 1 else (TEXT_WIDTH, max(WIDE, n_tasks))
+    names_left = columns // n_tasks == 1
+    per_task = min(columns // n_tasks, len(names))
+    left = AXIS_Y + (min(max(map(text_width, names)), NAME_WIDTH) + 0.06 if names_left else 0.0)
+    across = per_task * n_tasks
+    side = (width - left - MARGIN - GAP * (across + n_tasks - 2)) / across
+    heading = 0.0 if names_left else LINE * 1.1
+    rows = -(-len(names) // per_task)
+    highest = (MAX_HEIGHT - RESERVE - AXIS_X) / rows - heading - strip - GAP
+    return Plan(width, per_task, rows, names_left, left, side, min(side, highest, HIGHEST), heading)
+
+
+def method_grid(board: Board, look: Look, note: str) -> Figure:
+    """One panel for each method and task of a model; tasks stand side by side.
+
+    Raises:
+        ValueError: rows of several models.
+    """
+    model = only(board.models, "model")
+    plan = plan_of(board.labels, len(board.tasks), look.strip)
+    tasks_height = LINE * 1.3 if len(board.tasks) > 1 else 0.0
+    step = plan.heading + plan.height + look.strip + GAP
+    body = tasks_height + plan.rows * step - GAP + AXIS_X
+    where = f"{model} on {board.tasks[0]}" if len(board.tasks) == 1 else model
+    page = sheet(plan.width, body, title=f"{where}: {look.kind}", note=note)
+    for k, task in enumerate(board.tasks):
+        x = plan.left + k * plan.block
+        inner = plan.block - 2 * GAP
+        if tasks_height:
+            page.text(x + inner / 2, 0, fitted(plain(task), inner + GAP, NORMAL), ha="center", fontsize=NORMAL)
+        page.text(x + inner / 2, body - LINE, fitted(look.x_label, inner + GAP), ha="center")
+        for i, series in enumerate(board.column(model, task)):
+            row, column = divmod(i, plan.per_task)
+            place = (x + column * (plan.side + GAP), tasks_height + row * step + plan.heading)
+            last = i + plan.per_task >= len(board.keys)
+            _panel(page, plan, look, place, (task, series), (k == 0 and column == 0, last))
+    middle = tasks_height + (plan.rows * step - GAP) / 2
+    page.text(plan.left - AXIS_Y + EDGE, middle, look.y_label, rotation=90, va="center")
+    return page.figure
+
+
+def _panel(
+    page: Sheet,
+    plan: Plan,
+    look: Look,
+    place: tuple[float, float],
+    what: tuple[str, Series],
+    ends: tuple[bool, bool],
+) -> None:
+    """One panel with its name and its lower part; `ends` says if it is at the left and if at the foot of its column."""
+    (x, y), (task, series), (first, last) = place, what, ends
+    name = f"{task}/{series.label}"
+    if plan.names_left and first:
+        right = plan.left - AXIS_Y - 0.05
+        page.text(right, y + plan.height / 2, fitted(series.label, right), ha="right", va="center_baseline")
+    elif not plan.names_left:
+        page.text(x + plan.side / 2, y - plan.heading, fitted(series.label, plan.side + GAP), ha="center")
+    panel = Panel(page, name, (x, y, plan.side, plan.height), SPAN, SPAN, labelled=first)
+    strip = Panel(page, f"{name}/strip", (x, y + plan.height, plan.side, look.strip), SPAN)
+    if series.runs:
+        look.draw(panel, series)
+        if look.draw_strip is not None:
+            look.draw_strip(strip, series)
+    else:
+        panel.absent(series.state)
+    if series.runs or last:
+        (strip if look.strip else panel).x_axis(TICKS, percent(TICKS) if last else ())

@@ -1,0 +1,90 @@
+"""The note below a figure: what is drawn, on how much it rests, and what is left out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from bench.metrics import METRICS
+from bench.records import ResultRow
+from bench.report.figures.board import Board
+from bench.report.text import count, setting, span
+
+PLACES_NAMED = 2
+"""Cells that a note names one by one; of more it gives the number."""
+
+
+def note_of(board: Board, *what: str, metrics: Sequence[str] = (), remark: str = "") -> str:
+    """A figure's note.
+
+    Args:
+        board: what the figure shows.
+        what: sentences about how to read it; empty ones are passed over.
+        metrics: that are shown as means over subjects, so that undefined ones must be counted.
+        remark: a sentence of the caller's.
+    """
+    sentences = [*what, f"{_basis(board)}.", *_undefined(board, metrics), _left_out(board), remark]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _basis(board: Board) -> str:
+    """How many questions, subjects and seeds, and by which rules."""
+    rows = board.rows
+    pieces = [f"n {span((row.n for row in rows if row.n is not None), count)}"]
+    subjects = [len(row.per_subject) for row in rows if row.per_subject]
+    if subjects:
+        pieces[0] += f" in {span(subjects, count)} subject{'s' * (max(subjects) > 1)}"
+    presets = sorted({row.preset for row in rows})
+    pieces.append(f"preset{'s' * (len(presets) > 1)} {', '.join(presets)}")
+    limits = sorted({row.limit for row in rows if row.limit is not None})
+    if limits:
+        pieces.append(f"partial: --limit {', '.join(map(str, limits))}")
+    seeds = {len(series.runs) for _, _, series in board.everything() if series.runs}
+    if max(seeds) > 1:
+        pieces.append(f"{span(seeds, count)} seeds")
+    deviations = sorted({f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items()})
+    if deviations:
+        pieces.append(f"deviations {', '.join(deviations)}")
+    return "; ".join(pieces)
+
+
+def _undefined(board: Board, metrics: Sequence[str]) -> Iterable[str]:
+    """Subjects that are in no mean."""
+    for metric in metrics:
+        counts = [series.value(metric).n_undefined for _, _, series in board.everything() if series.runs]
+        if any(counts):
+            subjects = "subject" if max(counts) == 1 else "subjects"
+            yield f"{METRICS[metric].label} leaves out {span(counts, count)} {subjects}, where it is undefined."
+
+
+def _left_out(board: Board) -> str:
+    """Cells and seeds that are not shown, and how they ended: methods with the same gaps are named together."""
+    gaps: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for model, task, series in board.everything():
+        place = " and ".join([model] * (len(board.models) > 1) + [task] * (len(board.tasks) > 1))
+        for state in _missing(series.runs, series.others):
+            gaps[series.label, state].append(place)
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for (label, state), places in gaps.items():
+        alike[state, tuple(places)].append(label)
+    total = len(board.models) * len(board.tasks)
+    said = [
+        f"{'all methods' if len(labels) == len(board.keys) else ', '.join(labels)}: {state}{_where(places, total)}"
+        for (state, places), labels in alike.items()
+    ]
+    return f"Left out: {'; '.join(said)} (reasons: tables)." if said else ""
+
+
+def _missing(runs: Sequence[ResultRow], others: Sequence[ResultRow]) -> Iterable[str]:
+    if not runs and not others:
+        yield "not run"
+    for row in others:
+        yield f"{row.status} with seed {row.seed}" if runs or len(others) > 1 else row.status
+
+
+def _where(places: Sequence[str], total: int) -> str:
+    if total == 1:
+        return ""
+    if len(places) > PLACES_NAMED:
+        return " everywhere" if len(places) == total else f" in {len(places)} of {total} cells"
+    return f" on {', '.join(places)}"

@@ -1,0 +1,108 @@
+"""Risk-coverage curves: how many mistakes are left when only the answers with most confidence are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.records import ResultRow
+from bench.report.figures.board import RecordsOf, Series, board_of, only
+from bench.report.figures.grid import GAP, MARGIN, TICKS
+from bench.report.figures.notes import note_of
+from bench.report.figures.numbers import Curve, curve_of
+from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel, percent
+from bench.report.figures.sheet import EDGE, LINE, fitted, line_settings, sheet, styled
+from bench.report.style import COLUMN_WIDTH, INK, MUTED, NORMAL, TEXT_WIDTH
+from bench.report.text import plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ACROSS = 3
+"""Panels beside each other."""
+MARKS = 5
+"""Markers on each curve."""
+STEPS = (0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
+"""Between ticks of the risk."""
+
+
+def risk_coverage(rows: Sequence[ResultRow], records_of: RecordsOf, *, remark: str = "") -> Figure:
+    """One panel for each task of a model: the share of mistakes among the most confident answers, for all methods.
+
+    Args:
+        rows: of one model, one or more tasks.
+        records_of: gives the questions of a row.
+        remark: a sentence for the note.
+
+    Raises:
+        UserError: as `board_of`.
+    """
+    with styled():
+        board = board_of(rows)
+        model = only(board.models, "model")
+        n_tasks = len(board.tasks)
+        width = COLUMN_WIDTH if n_tasks == 1 else TEXT_WIDTH
+        across = min(ACROSS, n_tasks)
+        side = (width - across * (AXIS_Y + EDGE) - MARGIN) / across
+        height = min(side, 2.3)
+        heading = LINE * 1.3 if n_tasks > 1 else 0.0
+        step = heading + height + AXIS_X + GAP
+        body = -(-n_tasks // across) * step - GAP
+        note = note_of(
+            board,
+            "Share of mistakes among the most confident answers, all subjects together; within equal confidences the"
+            " expected share."
+            f"{' Means over seeds; shaded: smallest to largest seed.' if board.n_seeds > 1 else ''}"
+            " Grey line: the best order possible; dotted: all answers kept. The area below a curve is AURC.",
+            remark=remark,
+        )
+        where = f"{model} on {board.tasks[0]}" if n_tasks == 1 else model
+        page = sheet(width, body, title=f"{where}: risk and coverage", note=note, key=board.legend)
+        for k, task in enumerate(board.tasks):
+            row, column = divmod(k, across)
+            x = AXIS_Y + EDGE + column * (side + AXIS_Y + EDGE)
+            y = row * step + heading
+            if heading:
+                page.text(x + side / 2, y - heading, fitted(plain(task), side, NORMAL), ha="center", fontsize=NORMAL)
+            if column == 0:
+                page.text(EDGE, y + height / 2, "mistakes (%)", rotation=90, va="center")
+            page.text(x + side / 2, y + height + AXIS_X - LINE, "coverage: answers kept (%)", ha="center")
+            series = board.column(model, task)
+            curves = [curve_of([records_of(row) for row in one.runs]) if one.runs else None for one in series]
+            drawn = [(one, curve) for one, curve in zip(series, curves, strict=True) if curve is not None]
+            _panel(Panel(page, task, (x, y, side, height)), drawn)
+        return page.figure
+
+
+def _panel(panel: Panel, drawn: Sequence[tuple[Series, Curve]]) -> None:
+    if not drawn:
+        panel.absent("no result")
+        return
+    highest = max(float(curve.risk.mean(axis=0).max()) for _, curve in drawn)
+    ticks = _ticks(highest)
+    fitting = Panel(panel.page, panel.name, panel.place, (0.0, 1.0), (0.0, max(1.04 * highest, ticks[-1])))
+    fitting.x_axis(TICKS, percent(TICKS))
+    fitting.y_axis(ticks, percent(ticks))
+    some = drawn[0][1]
+    total = float(some.risk[0, -1])
+    fitting.line([0, 1], [total, total], "all kept", color=INK, linewidth=0.5, dashes=(1, 2), zorder=0.5)
+    fitting.line(some.coverage, some.best, "best order", color=MUTED, linewidth=0.6, zorder=0.5)
+    for i, (series, curve) in enumerate(drawn):
+        low, high = curve.risk.min(axis=0), curve.risk.max(axis=0)
+        if len(curve.risk) > 1:
+            label = f"{series.label}/seeds"
+            fitting.area(curve.coverage, low, high, label, facecolors=series.style.colour, alpha=0.12, zorder=1)
+        points = curve.coverage.size
+        first = round(points * (0.15 + 0.1 * i / len(drawn)))  # not all at the same place
+        at = [k for k in np.linspace(first, points - 1, MARKS, endpoint=False).round().astype(int) if k < points]
+        fitting.line(
+            curve.coverage, curve.risk.mean(axis=0), f"{series.label}/risk", markevery=sorted(set(map(int, at))),
+            **line_settings(series.style, 3.0),
+        )  # fmt: skip
+
+
+def _ticks(highest: float) -> list[float]:
+    step = next((step for step in STEPS if highest / step <= 5), STEPS[-1])  # noqa: PLR2004 - labels that fit
+    return [round(k * step, 2) for k in range(int(highest / step + 1e-9) + 1)]

@@ -1,0 +1,69 @@
+// What the page was written with, and how its numbers are read.
+
+const DATA = JSON.parse(byId("data").textContent);
+const METRICS = DATA.metrics;
+const PARTS = 10000;
+const DASH = "–";
+const ARROWS = { 1: " ↑", "-1": " ↓", 0: "" };
+
+const LABELS = new Set(DATA.blocks.map(({ label }) => label));
+
+for (const [b, block] of DATA.blocks.entries()) {
+  block.index = b;
+  block.aside = LABELS.size > 1 ? block.label : ""; // what all share is said once, at the top
+  block.name = [block.model, block.task, ...(block.aside ? [block.aside] : [])].join(" · ");
+  for (const line of block.lines) {
+    line.block = block;
+    line.name = DATA.methods[line.method].name + (line.variant ? ` (${line.variant})` : "");
+    line.colour = DATA.methods[line.method].colour;
+    line.ok = line.status === "ok";
+  }
+  const wraps = block.lines.map((line) => DATA.methods[line.method].name.split("+")[1]);
+  block.lines.forEach((line, i) => { line.class = i && wraps[i] !== wraps[i - 1] ? "apart" : null; }); // recalibrated
+}
+
+const LINES = DATA.blocks.flatMap((block) => block.lines);
+const SEEDED = LINES.some((line) => line.runs > 1);
+const RATED = LINES.some((line) => line.ci);
+
+const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
+const count = (n) => n.toLocaleString("en-US", { maximumFractionDigits: 1 });
+
+const tenths = (n) => n.toLocaleString("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+
+/** 27438 -> "27.4 k". */
+function compact(n) {
+  for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
+    if (n >= size) return `${(n / (unit === "k" ? 1e3 : size)).toFixed(1)} ${unit}`;
+  }
+  return count(n);
+}
+
+/** A metric's value as text, percent with one decimal or nats with three, with a real minus. */
+function valued(metric, value) {
+  if (value === null) return DASH;
+  const text = metric.percent ? (100 * value).toFixed(1) : value.toFixed(3);
+  return (Number(text) ? text : text.replace("-", "")).replace("-", "−");
+}
+
+const percent = (value) => `${(100 * value).toFixed(1)} %`;
+
+/** The line's swatch, which has its colour everywhere. */
+const swatch = (line) => el("span", { class: "swatch", vars: { "--c": line.colour }, "aria-hidden": "true" });
+
+/** Links to footnotes, raised. */
+function marks(numbers) {
+  const links = [...new Set(numbers)].filter(Boolean).sort((a, b) => a - b);
+  return links.map((number) =>
+    el("sup", {}, el("a", { href: `#fn-${number}`, "aria-label": `footnote ${number}` }, String(number))),
+  );
+}
+
+/** 95 % interval of a share (Wilson, 1927). */
+function wilson(hits, n) {
+  const z = 1.959964;
+  const share = hits / n;
+  const middle = (share + (z * z) / (2 * n)) / (1 + (z * z) / n);
+  const half = (z / (1 + (z * z) / n)) * Math.sqrt((share * (1 - share)) / n + (z * z) / (4 * n * n));
+  return [Math.max(0, middle - half), Math.min(1, middle + half)];
+}

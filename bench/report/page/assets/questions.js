@@ -1,0 +1,109 @@
+// Single questions of a model and benchmark: text, options, answer, and how confident each method was.
+
+const GROUPS = [
+  ["mistakes", "Most confident mistakes", -1],
+  ["hits", "Least confident hits", 1],
+  ["random", "At random", 0],
+];
+
+/** Rows of a group, ordered by the line's confidence, of one subject or of all (-1). */
+function rowsOf(line, group, subject) {
+  const questions = line.block.questions;
+  const [, , way] = GROUPS.find(([name]) => name === group);
+  const own = questions.confidence[line.column];
+  const rows = questions.groups[group].filter((row) => subject < 0 || questions.subject[row] === subject);
+  return way ? rows.sort((a, b) => way * ((own[a] ?? 0) - (own[b] ?? 0))) : rows;
+}
+
+/** The part of the panel that shows questions. `show(subject)` limits it to one. */
+function questionsOf(line) {
+  const questions = line.block.questions;
+  const present = [...new Set(questions.subject)].sort((a, b) => a - b);
+  const select = el("select", { id: "question-subject" });
+  fill(select, [["-1", "All subjects"], ...present.map((s) => [String(s), line.block.subjects[s]])]);
+  const place = el("ol", { class: "questions" });
+  const status = el("p", { class: "muted", role: "status" });
+  let group = "mistakes";
+  const buttons = GROUPS.map(([name, label]) => {
+    const total = count(questions.of[name] ?? questions.of.all);
+    return el("button", { type: "button", class: "chip", "data-group": name, on: { click: () => choose(name) } },
+      label, el("small", {}, `${count(questions.groups[name].length)} of ${total}`));
+  });
+  const draw = () => {
+    const subject = Number(select.value);
+    const rows = rowsOf(line, group, subject);
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.group === group));
+    place.replaceChildren(...rows.map((row) => question(line, row)));
+    status.textContent = rows.length ? `${count(rows.length)} shown` : "None of these is of this subject.";
+  };
+  const choose = (name) => { group = name; draw(); };
+  select.addEventListener("input", draw);
+  draw();
+  const node = el("section", { class: "asked", "aria-labelledby": "asked-title" },
+    el("h4", { id: "asked-title", tabindex: "-1" }, "Questions"), el("p", { class: "muted legend" }, explained(line)),
+    el("div", { class: "controls" },
+      el("div", { class: "chips", role: "group", "aria-label": "Which questions" }, ...buttons),
+      el("label", {}, "Subject ", select)),
+    status, place);
+  const show = (subject) => {
+    if (present.includes(subject)) select.value = String(subject);
+    draw();
+    node.querySelector("h4").focus();
+  };
+  return { node, show };
+}
+
+function explained(line) {
+  const parts = ["Mistakes and hits are chosen by the mean confidence over methods, and ordered by that of ",
+    apart(line.name), "."];
+  if (line.block.textless) parts.push(" Texts of questions are not at hand; runs write them beside their results.");
+  if (DATA.asked_limit) parts.push(` Texts are cut to ${count(DATA.asked_limit)} characters.`);
+  const differing = line.block.questions.differing;
+  if (differing) parts.push(` To ${count(differing)} questions methods judged different answers; the first one’s are shown.`);
+  return parts;
+}
+
+function question(line, row) {
+  const questions = line.block.questions;
+  const right = Boolean(questions.correct[row]);
+  const [text, options, gold] = DATA.asked[questions.asked[row]] ?? ["", [], null];
+  const verdict = right ? "right" : "wrong";
+  const head = el("p", { class: "head" }, el("span", { class: `verdict ${verdict}` }, verdict),
+    " ", apart(line.block.subjects[questions.subject[row]]), " ", el("code", { dir: "auto" }, questions.id[row]));
+  const body = el("div", { class: "body" }, head,
+    text ? clipped(text, { class: "text" }) : null,
+    options.length ? offered(options, questions.letter[row], gold) : null,
+    el("dl", { class: "answer" }, ...answered(questions, row),
+      ...(gold === null ? [] : [el("dt", {}, "Gold"), el("dd", {}, clipped(gold))])));
+  return el("li", { class: "question" }, body, confidences(line, row));
+}
+
+const letterOf = (i) => String.fromCharCode(97 + i);
+
+/** The options, with the gold one and the one that the model said. */
+function offered(options, said, gold) {
+  return el("ol", { class: "options" }, ...options.map((option, i) => {
+    const tags = [...(gold === letterOf(i) ? ["gold"] : []), ...(said === i ? ["answer"] : [])];
+    return el("li", { class: tags.join(" ") }, el("b", {}, letterOf(i)), clipped(option.trim()),
+      ...tags.map((tag) => el("small", { class: "tag" }, tag)));
+  }));
+}
+
+function answered(questions, row) {
+  const answer = questions.answer[row];
+  const said = answer ? clipped(answer, { class: "said" }) : el("span", { class: "muted" }, "no answer");
+  const unread = answer && !questions.parsed[row] ? el("small", { class: "tag" }, "could not be read") : null;
+  return [el("dt", {}, "Answer"), el("dd", {}, said, unread)];
+}
+
+/** How confident each method was, as bars. */
+function confidences(line, row) {
+  const bars = line.block.lines.filter(({ ok }) => ok).map((other) => {
+    const value = line.block.questions.confidence[other.column][row];
+    const share = value === null ? 0 : value / PARTS;
+    return el("li", { class: other === line ? "own" : null, vars: { "--c": other.colour, "--x": String(share) } },
+      apart(other.name, { class: "who" }), el("span", { class: "bar", "aria-hidden": "true" }),
+      el("span", { class: "num" }, value === null ? DASH : share.toFixed(3)));
+  });
+  return el("ul", { class: "bars", "aria-label": "Confidence of each method" }, ...bars);
+}

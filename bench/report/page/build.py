@@ -1,0 +1,220 @@
+"""Result rows -> what the page shows, as one JSON-ready dict; pure.
+
+    {
+      "preset": "demo",
+      "count": {"results": 22, "ok": 21, "dirty": 0},
+      "metrics": [{"name", "label", "better": 1 | -1 | 0, "percent", "about", "source"}, ...],
+      "sets": [{"label": "Paper", "metrics": [index, ...]}, ...],
+      "methods": [{"name", "colour"}, ...],
+      "blocks": [{"model", "task", "label", "facts": [...], "n", "subjects": [...], "sizes": [...],
+                  "lines": [...],                           see `lines.line_of`
+                  "questions": {...} | None,                see `questions.chosen`
+                  "textless": bool}, ...],
+      "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
+      "asked_limit": None | characters per text,
+      "footnotes": [...],                                   number k is at k - 1
+      "provenance": [[name, [[value, results that have it], ...]], ...],
+    }
+
+Fractions of subjects, bins and questions are integers in ten-thousandths, so that eleven methods on four models and
+five benchmarks stay below 5 MB; means and standard deviations have six decimals, and beside them the text to show.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bench.asked import Asked
+from bench.errors import UserError
+from bench.metrics import METRICS
+from bench.records import ResultRow
+from bench.report.caption import facts_of
+from bench.report.groups import Group, grouped, lines_of
+from bench.report.page import questions
+from bench.report.page.lines import Footnotes, Line, line_of, mark_best, missing_line
+from bench.report.style import colour_of, place_of
+from bench.report.tables import Judge
+from bench.report.text import plain
+from bench.results import Records
+
+if TYPE_CHECKING:
+    from bench.report.standings import Standings
+
+SETS: Mapping[str, Sequence[str]] = {
+    "Paper": ("ece", "brier", "acc", "aucpr", "auroc"),
+    "Calibration": ("ece", "ece_floor", "ece_debiased", "ece_mass", "smece", "brier", "brier_mcb", "nll"),
+    "Discrimination": ("auroc", "aucpr", "brier_dsc", "aurc", "eaurc", "coverage95"),
+}
+"""Columns that are shown together; one more set holds all metrics."""
+
+
+def payload(
+    rows: Sequence[ResultRow],
+    records_of: Callable[[ResultRow], Records],
+    asked: Callable[[str, int], Mapping[str, Asked]],
+    standings: Judge | None = None,
+) -> dict[str, Any]:
+    """Everything the page shows.
+
+    Args:
+        rows: of one preset; those to show, partial and deviating ones only where these are wanted.
+        records_of: the questions of a row that is ok, in the task's order.
+        asked: task and version -> its questions by id; empty where their texts aren't at hand.
+        standings: the lines of a model and task -> intervals, tests and ranks, e.g. `bench.report.kept.Reader`.
+
+    Raises:
+        UserError: no rows, several presets, two results of one method and seed, or rows of a model and task that were
+            made by different rules.
+    """
+    presets = sorted({row.preset for row in rows})
+    if len(presets) > 1:
+        raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
+    groups = grouped(rows, preset=None, deviations=True, partial=True)
+    methods = sorted({row.method for row in rows}, key=place_of)
+    page = _Page(methods, records_of, functools.cache(asked), standings)
+    blocks = [page.block(group) for group in groups]
+    _tell_apart(blocks, groups)
+    return {
+        "preset": plain(presets[0]),
+        "count": {
+            "results": len(rows),
+            "ok": sum(row.status == "ok" for row in rows),
+            "dirty": sum(bool(row.provenance.get("code", {}).get("dirty")) for row in rows),
+        },
+        "metrics": list(map(_metric, METRICS)),
+        "sets": _sets(),
+        "methods": [{"name": plain(name), "colour": colour_of(name)} for name in methods],
+        "blocks": blocks,
+        "asked": page.texts.shortened(blocks),
+        "asked_limit": page.texts.limit,
+        "footnotes": page.footnotes.texts,
+        "provenance": list(_provenance(rows)),
+    }
+
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Page:
+    """What the blocks of one page share."""
+
+    methods: Sequence[str]
+    records_of: Callable[[ResultRow], Records]
+    asked: Callable[[str, int], Mapping[str, Asked]]
+    judge: Judge | None
+    footnotes: Footnotes = field(default_factory=Footnotes)
+    texts: questions.Texts = field(default_factory=questions.Texts)
+
+    def block(self, group: Group) -> dict[str, Any]:
+        """One model and task, with a line for each method of the page."""
+        first = group.rows[0]
+        runs = lines_of(group.rows)
+        lines = [
+            Line(key, rows, [self.records_of(row) for row in rows if row.status == "ok"]) for key, rows in runs.items()
+        ]
+        subjects = sorted({s for row in group.rows for s in row.per_subject} | _subjects_of(lines))
+        chosen = questions.chosen(lines, subjects, self.asked(first.task, first.task_version), self.texts)
+        return {
+            "model": plain(first.model),
+            "task": plain(first.task),
+            "label": "",
+            "facts": [fact for fact in facts_of(group) if fact not in _titles(first)],
+            "subjects": list(map(plain, subjects)),
+            "sizes": [_size_of(group.rows, subject) for subject in subjects],
+            "lines": self._lines(lines, subjects, self.judge(runs) if self.judge else None),
+            "questions": chosen,
+            "textless": chosen is not None and -1 in chosen["asked"],
+        }
+
+    def _lines(
+        self, lines: Sequence[Line], subjects: Sequence[str], standings: Standings | None
+    ) -> list[dict[str, Any]]:
+        """Lines that were run, and those that were not, in the order of methods."""
+        built = []
+        recalibrated = {_recalibration_of(line.key.method) for line in lines}
+        for i, method in enumerate(self.methods):
+            own = [(k, line) for k, line in enumerate(lines) if line.key.method == method]
+            for k, line in own:
+                built.append({"method": i, "column": k, **line_of(line, subjects, self.footnotes, standings)})
+            if not own and _recalibration_of(method) in recalibrated:
+                built.append({"method": i, "column": None, **missing_line(self.footnotes)})
+        mark_best(built)
+        return built
+
+
+def _recalibration_of(method: str) -> str:
+    return method.partition("+")[2]
+
+
+def _titles(row: ResultRow) -> tuple[str, ...]:
+    """Facts of a caption that the page says elsewhere."""
+    return tuple(map(plain, (f"{row.model} on {row.task}", f"preset {row.preset}", f"partial: --limit {row.limit}")))
+
+
+def _tell_apart(blocks: Sequence[dict[str, Any]], groups: Sequence[Group]) -> None:
+    """Give blocks of one model and task a label that says how they differ."""
+    keys = [(g.rows[0].model, g.rows[0].task, g.rows[0].limit) for g in groups]
+    for block, group, key in zip(blocks, groups, keys, strict=True):
+        said = [] if key[-1] is None else [f"partial, --limit {key[-1]}"]
+        if keys.count(key) > 1:
+            said.append(f"protocol {group.rows[0].protocol[:8]}")
+        block["label"] = plain(", ".join(said))
+
+
+def _subjects_of(lines: Sequence[Line]) -> set[str]:
+    return {subject for line in lines for records in line.records for subject in records.subject}
+
+
+def _size_of(rows: Sequence[ResultRow], subject: str) -> int | None:
+    sizes = (row.per_subject[subject].get("n") for row in rows if subject in row.per_subject)
+    return next((int(size) for size in sizes if size is not None), None)
+
+
+# --- columns and provenance -------------------------------------------------------------------------------------------
+
+
+def _metric(name: str) -> dict[str, Any]:
+    metric = METRICS[name]
+    about = (inspect.getdoc(metric.compute) or "").partition("\n\n")[0]
+    better = {True: 1, False: -1, None: 0}[metric.higher_is_better]
+    return {
+        "name": name,
+        "label": metric.label,
+        "better": better,
+        "percent": metric.is_fraction,
+        "bounds": list(metric.bounds),
+        "about": " ".join(about.replace("`", "").split()),
+        "source": metric.reference,
+    }
+
+
+def _sets() -> list[dict[str, Any]]:
+    names = list(METRICS)
+    known = {label: [names.index(name) for name in members if name in METRICS] for label, members in SETS.items()}
+    return [{"label": label, "metrics": members} for label, members in {**known, "All": [*range(len(names))]}.items()]
+
+
+def _provenance(rows: Sequence[ResultRow]) -> Iterator[list[Any]]:
+    """Each fact with its values, and in how many results they are; what is unknown everywhere is left out."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        versions = {"schema version": row.schema_version, "task version": {row.task: row.task_version}}
+        for name, value in _flat({**versions, "protocol": row.protocol, **row.provenance}):
+            found[name][value] += 1
+    for name, values in found.items():
+        yield [plain(name), [[plain(value), count] for value, count in sorted(values.items())]]
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}: ")
+        elif value is not None:
+            yield f"{above}{name}", value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,203 @@
+"""Which questions the page shows of a model and task, and their texts within a budget.
+
+The most confident mistakes, the least confident hits (both by the mean confidence over methods), and some at random,
+the same for all models; whole result files would make the page too large to open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bench import prompting
+from bench.api import BoolArray, FloatArray, IntArray
+from bench.asked import Asked
+from bench.grading import parse_letter
+from bench.protocol import Protocol
+from bench.records import PromptStyle, Question
+from bench.report.page.lines import PARTS, Line
+from bench.results import Records
+
+EACH = 50
+"""Questions in each of the three groups."""
+BUDGET = 2_500_000
+"""Bytes of question texts and answers on one page."""
+LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
+"""Characters that a text may have; the first with which all fit into the budget."""
+
+
+@dataclass
+class Texts:
+    """The texts of questions, each once, however many models were asked."""
+
+    limit: int | None = None
+    """Characters to which texts were cut; None where all are whole."""
+    _asked: list[list[Any]] = field(default_factory=list)
+    _index: dict[tuple[str, int, str], int] = field(default_factory=dict)
+
+    def add(self, task: str, version: int, asked: Asked | None) -> int:
+        """Index of a question's text; -1 where it is not at hand."""
+        if asked is None:
+            return -1
+        key = task, version, asked.id
+        if key not in self._index:
+            self._index[key] = len(self._asked)
+            text, options = _apart(asked)
+            self._asked.append([text, options, asked.gold])
+        return self._index[key]
+
+    def shortened(self, blocks: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+        """All texts, cut in the middle where all together are too long; answers in the blocks are cut with them."""
+        answers = [block["questions"]["answer"] for block in blocks if block["questions"]]
+        lengths = [len(text.encode("utf-8", "replace")) for column in answers for text in column]
+        asked = [part for text, options, gold in self._asked for part in (text, gold, *options)]
+        lengths += [len(part.encode("utf-8", "replace")) for part in asked]
+        limit = next((limit for limit in LIMITS if sum(min(length, limit) for length in lengths) <= BUDGET), LIMITS[-1])
+        if any(length > limit for length in lengths):
+            self.limit = limit
+        for column in answers:
+            column[:] = [cut(text, limit) for text in column]
+        return [
+            [cut(text, limit), [cut(option, limit) for option in options], cut(gold, limit)]
+            for text, options, gold in self._asked
+        ]
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, or its two ends with a word on how much is missing between them.
+
+    >>> cut("abcdefgh", 4)
+    'ab [4 characters left out] gh'
+    """
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]} [{len(text) - 2 * half:,} characters left out] {text[-half:]}"
+
+
+def _apart(asked: Asked) -> tuple[str, list[str]]:
+    """Text and options, which are taken out of the text where they are written the usual way."""
+    if not asked.choices:
+        return asked.text, []
+    only_options = PromptStyle(header="", footer="", context="{options}")
+    question = Question(asked.id, asked.subject, "", asked.choices, 0)
+    written = prompting.context(question, only_options, Protocol().letters)
+    text = asked.text.removesuffix(written)
+    return text.rstrip(), list(asked.choices) if text != asked.text else []
+
+
+# --- which ones -------------------------------------------------------------------------------------------------------
+
+
+def chosen(
+    lines: Sequence[Line], subjects: Sequence[str], asked: Mapping[str, Asked], texts: Texts
+) -> dict[str, Any] | None:
+    """The questions to show of a block; None where no line is ok.
+
+    Returns:
+        {"id", "subject", "answer", "letter", "correct", "parsed", "asked": columns over the k questions; `letter` is
+        the index of the option that was said, or null,
+        "confidence": [[k values in ten-thousandths, or null] of each line],
+        "groups": {"mistakes", "hits", "random": [row, ...]}, "of": {"all", "mistakes", "hits": how many there are},
+        "differing": questions on which lines have other answers than those shown}
+
+    Args:
+        lines: of the block.
+        subjects: its subjects, which the column `subject` points to.
+        asked: its questions by id.
+        texts: gets the texts of those that are chosen.
+    """
+    base = next((line.records[0] for line in lines if line.records), None)
+    if base is None:
+        return None
+    row = lines[0].rows[0]
+    correct = np.asarray(base.correct, dtype=np.bool_)
+    confidence = np.stack([_aligned(line, base) for line in lines])  # (lines, n)
+    seed = hashlib.sha256(f"{row.task}\0{row.task_version}".encode()).digest()
+    groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"))
+    kept = np.unique(np.concatenate([*groups.values()]))  # (k,)
+    place = {name: i for i, name in enumerate(subjects)}
+    rows = kept.tolist()
+    return {
+        "id": [base.id[i] for i in rows],
+        "subject": [place[base.subject[i]] for i in rows],
+        "answer": [base.answer[i] for i in rows],
+        "correct": correct[kept].astype(int).tolist(),
+        "letter": [_letter(base.answer[i], asked.get(base.id[i])) for i in rows],
+        "parsed": np.asarray(base.parsed)[kept].astype(int).tolist(),
+        "asked": [texts.add(row.task, row.task_version, asked.get(base.id[i])) for i in rows],
+        "confidence": [_in_parts(values[kept]) for values in confidence],
+        "groups": {name: np.searchsorted(kept, group).tolist() for name, group in groups.items()},
+        "of": {"all": correct.size, "mistakes": int((~correct).sum()), "hits": int(correct.sum())},
+        "differing": _differing(lines, base),
+    }
+
+
+def _letter(answer: str, asked: Asked | None) -> int | None:
+    letters = Protocol().letters[: len(asked.choices) if asked else 0]
+    letter = parse_letter(answer, letters)
+    return None if letter is None else letters.index(letter)
+
+
+def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = EACH) -> dict[str, IntArray]:
+    """Rows of the most confident mistakes, the least confident hits, and of as many at random.
+
+    Args:
+        confidence: shape (n,), in [0, 1].
+        correct: shape (n,), bool.
+        seed: of those at random.
+        each: at most so many of each.
+
+    Returns:
+        Row numbers (<= each,): the first two ordered by confidence, equal ones as they come; the last ascending.
+
+    >>> {k: v.tolist() for k, v in pick(np.array([0.9, 0.2, 0.7]), np.array([False, True, False]), 0, 1).items()}
+    {'mistakes': [0], 'hits': [1], 'random': [2]}
+    """
+    wrong, right = np.flatnonzero(~correct), np.flatnonzero(correct)
+    rng = np.random.default_rng(seed)
+    return {
+        "mistakes": wrong[np.argsort(-confidence[wrong], kind="stable")][:each],
+        "hits": right[np.argsort(confidence[right], kind="stable")][:each],
+        "random": np.sort(rng.choice(correct.size, min(each, correct.size), replace=False)),
+    }
+
+
+def _aligned(line: Line, base: Records) -> FloatArray:
+    """Mean over seeds of each base question's confidence, (n,); NaN where the line doesn't have the question."""
+    if not line.records:
+        return np.full(len(base.id), np.nan)
+    mean: FloatArray = np.mean([_by_id(records, base) for records in line.records], axis=0)
+    return mean
+
+
+def _by_id(records: Records, base: Records) -> FloatArray:
+    values = np.asarray(records.confidence, dtype=np.float64)
+    if list(records.id) == list(base.id):
+        return values
+    found = dict(zip(records.id, values.tolist(), strict=True))
+    return np.array([found.get(key, np.nan) for key in base.id])
+
+
+def _mean_known(confidence: FloatArray) -> FloatArray:
+    """Mean over lines, (n,), of a matrix (lines, n) in which NaN is unknown; 0 where all are."""
+    known = ~np.isnan(confidence)
+    mean: FloatArray = np.where(known, confidence, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return mean
+
+
+def _in_parts(values: FloatArray) -> list[int | None]:
+    return [None if np.isnan(value) else round(value * PARTS) for value in values.tolist()]
+
+
+def _differing(lines: Sequence[Line], base: Records) -> int:
+    """Questions of the base to which some run has another answer."""
+    answers = dict(zip(base.id, base.answer, strict=True))
+    same = list(base.id), list(base.answer)
+    others = (r for line in lines for r in line.records if (list(r.id), list(r.answer)) != same)
+    pairs = (pair for records in others for pair in zip(records.id, records.answer, strict=True))
+    return len({key for key, answer in pairs if answers.get(key, answer) != answer})

@@ -1,0 +1,95 @@
+"""The payload as one HTML file: markup, style, script and data in it, nothing from anywhere else.
+
+The file's Content-Security-Policy allows this style and this script by their hashes and nothing else: no request, no
+other script, and with Trusted Types no text that becomes markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from bench.errors import UserError
+
+SCRIPTS = (
+    "dom.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js", "questions.js",
+    "details.js", "notes.js", "main.js",
+)  # fmt: skip
+"""In this order they are one module."""
+UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+"""What could end the data's element or be no UTF-8; inside JSON strings all of it can be escaped."""
+SLOT = re.compile(r"\{\{(policy|style|data|script)\}\}")
+
+
+def write(path: Path, payload: Mapping[str, Any]) -> Path:
+    """Write the page; it appears whole or not at all. Returns its path.
+
+    Args:
+        path: of the HTML file; missing folders are made.
+        payload: from `payload`.
+
+    Raises:
+        UserError: it can't be written there.
+    """
+    page = html(payload)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(page, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"the page can't be written to {str(path)!r} ({error.strerror or error}); name a file with --out"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def html(payload: Mapping[str, Any]) -> str:
+    """The whole file as text."""
+    style = _asset("page.css")
+    script = "\n".join(map(_asset, SCRIPTS))
+    parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(payload)}
+    return SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
+
+
+def embedded(payload: Mapping[str, Any]) -> str:
+    r"""JSON that can stand in a script element.
+
+    >>> print(embedded({"a": "</script>"}))
+    {"a":"\u003c/script\u003e"}
+    """
+    text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def policy(style: str, script: str) -> str:
+    """The Content-Security-Policy of a file with this style and this script."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",
+            f"style-src '{_hash(style)}'",
+            "img-src data:",  # the empty icon, without which a browser would ask the server for one
+            "base-uri 'none'",
+            "form-action 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _asset(name: str) -> str:
+    return (resources.files(__package__) / "assets" / name).read_text(encoding="utf-8")

@@ -1,0 +1,95 @@
+"""Shows one file on loopback; nothing else of this machine can be asked for, and nobody else can ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from bench.errors import UserError
+
+LOOPBACK = "127.0.0.1"
+HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+
+
+def serve(path: Path, port: int, ready: Callable[[str], None] | None = None) -> None:
+    """Show the page until Ctrl-C; it is read anew for each visit.
+
+    Args:
+        path: of the HTML file.
+        port: on 127.0.0.1; 0 takes a free one.
+        ready: told the address once the page can be visited.
+
+    Raises:
+        UserError: there is no such file, or the port can't be had.
+    """
+    with server(path, port) as listening:
+        if ready is not None:
+            ready(f"http://{LOOPBACK}:{listening.server_port}/")
+        try:
+            listening.serve_forever()
+        except KeyboardInterrupt:
+            return
+
+
+def server(path: Path, port: int) -> ThreadingHTTPServer:
+    """A server of this one file, bound and not yet serving.
+
+    Raises:
+        UserError: as `serve`.
+    """
+    if not path.is_file():
+        raise UserError(f"there is no page {str(path)!r} to show; write it first: bench report")
+
+    class Handler(_Handler):
+        page = path
+
+    try:
+        return ThreadingHTTPServer((LOOPBACK, port), Handler)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"port {port} of {LOOPBACK} can't be used ({reason}); name another one") from error
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD of `/`."""
+
+    page: Path
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
+        """Say nothing."""
+
+    def _answer(self) -> None:
+        host = (self.headers.get("Host") or "").rpartition(":")[0]
+        if host not in {LOOPBACK, "localhost"}:  # another site's name that was made to point here
+            self.send_error(HTTPStatus.FORBIDDEN)
+            return
+        if self.path != "/":
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        try:
+            body = self.page.read_bytes()
+        except OSError:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        self.send_response(HTTPStatus.OK)
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)

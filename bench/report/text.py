@@ -1,0 +1,79 @@
+"""Names, reasons and numbers as words on one line: the same in every table, figure and page."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bench.metrics import Metric
+
+REASON_LENGTH = 300
+"""Characters of a reason or a note that are shown."""
+EN_DASH = "\u2013"
+MINUS = "\u2212"
+ARROWS = {True: " ↑", False: " ↓", None: ""}
+"""After the label of a metric: where it is better."""
+
+
+def plain(text: str) -> str:
+    """One line of printable text: control and direction-changing characters become spaces, long text is cut."""
+    printable = "".join(" " if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else c for c in text)
+    words = " ".join(printable.split())
+    return words if len(words) <= REASON_LENGTH else words[: REASON_LENGTH - 1] + "…"
+
+
+def percent(fraction: float) -> str:
+    """In percent with one decimal, without the sign."""
+    return f"{100 * fraction:.1f}"
+
+
+def shown(metric: Metric, value: float) -> str:
+    """A value as tables print it: percent with one decimal, nats with three, a real minus.
+
+    >>> from bench.metrics import METRICS
+    >>> shown(METRICS["ece"], 0.0812), shown(METRICS["nll"], 0.45)
+    ('8.1', '0.450')
+    """
+    text = percent(value) if metric.is_fraction else f"{value:.3f}"
+    return (text if float(text) else text.lstrip("-")).replace("-", MINUS)
+
+
+def signed(metric: Metric, value: float) -> str:
+    """A difference, with its sign unless it is 0 at the precision shown."""
+    text = shown(metric, value)
+    return f"+{text}" if value > 0 and text.strip("0.") else text
+
+
+def probability(p: float) -> str:
+    """A p value with three decimals.
+
+    >>> probability(0.0312), probability(1e-9)
+    ('0.031', '<0.001')
+    """
+    return "<0.001" if p < 0.0005 else f"{p:.3f}"  # noqa: PLR2004 - would be printed as 0.000
+
+
+def count(value: float) -> str:
+    """A whole number with commas between thousands."""
+    return f"{value:,.0f}"
+
+
+def span(values: Iterable[float | None], text: Callable[[float], str]) -> str:
+    """One value, or the smallest and the largest; unknown ones are passed over."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "unknown"
+    ends = dict.fromkeys((text(min(known)), text(max(known))))
+    return EN_DASH.join(ends)
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Different values, sorted, with commas between."""
+    return ", ".join(sorted({plain(str(value)) for value in values}))
+
+
+def setting(value: Any) -> str:
+    """The value of a setting."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)

@@ -1,0 +1,23 @@
+"""The numbers by which statistics are made, in one frozen dataclass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The same settings and answers give the same numbers."""
+
+    replicates: int = 1000
+    """Bootstrap resamples."""
+    null_draws: int = 999
+    """Label draws behind a p value of calibration, whose smallest value is then 0.001."""
+    model_draws: int = 200
+    """Label draws for each size of true gaps that is tried for the debiased calibration error."""
+    level: float = 0.95
+    """Of confidence, of all intervals; 1 - level is the level of significance of ranks."""
+    bins: int = 10
+    """Equal-width bins of the ECEs."""
+    seed: int = 0
+    """Of resamples and label draws."""

@@ -1,0 +1,66 @@
+"""The answers of several runs, question by question and subject by subject, as every statistic here reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import BoolArray, FloatArray, IntArray
+from bench.metrics.answers import checked
+from bench.metrics.summary import rows_of_subjects
+
+
+class Strata(NamedTuple):
+    """Which question belongs to which of S subjects."""
+
+    names: tuple[str, ...]
+    """Subjects, sorted; S of them."""
+    rows: tuple[IntArray, ...]
+    """Rows of each subject, ascending, shape (n_s,)."""
+    group: IntArray
+    """Number of each question's subject, shape (n,)."""
+    sizes: IntArray
+    """Questions of each subject, shape (S,)."""
+
+    @property
+    def alone(self) -> str | None:
+        """A subject with one question only, from which no spread can be told; None where there is none."""
+        return next((name for name, size in zip(self.names, self.sizes, strict=True) if size == 1), None)
+
+    def by_name(self) -> Iterator[tuple[str, IntArray]]:
+        """Each subject with its rows."""
+        return zip(self.names, self.rows, strict=True)
+
+    def means(self, values: FloatArray) -> FloatArray:
+        """Mean over the questions of each subject: (n,) -> (S,)."""
+        return np.bincount(self.group, weights=values, minlength=self.sizes.size) / self.sizes
+
+
+def strata_of(subjects: Sequence[str]) -> Strata:
+    """The subjects of n questions, given one name for each."""
+    names, rows = zip(*rows_of_subjects(subjects), strict=True)
+    sizes = np.array([row.size for row in rows])
+    group = np.empty(len(subjects), dtype=np.int64)
+    group[np.concatenate(rows)] = np.repeat(np.arange(len(rows)), sizes)
+    return Strata(names, rows, group, sizes)
+
+
+def checked_runs(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, subjects: Sequence[str]
+) -> tuple[FloatArray, BoolArray]:
+    """Confidences of one run (n,) or of k seeds (k, n) as (k, n) float64, and correctness (n,), checked.
+
+    Raises:
+        ValueError: as `bench.metrics.accuracy`, no run at all, or n differs between answers and subjects.
+    """
+    runs = np.atleast_2d(np.asarray(confidence, dtype=np.float64))
+    if runs.ndim != 2 or not len(runs):  # noqa: PLR2004 - seeds and questions
+        raise ValueError(f"expected confidences of shape (n,) or (seeds, n), got {np.shape(confidence)}")
+    for run in runs:
+        checked(run, correct)
+    if len(subjects) != runs.shape[1]:
+        raise ValueError(f"expected one subject for each of {runs.shape[1]} answers, got {len(subjects)}")
+    return runs, np.asarray(correct)

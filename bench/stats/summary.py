@@ -1,0 +1,201 @@
+"""All statistics of a comparison in one call: each method's metrics with intervals, and every pair of methods.
+
+Example: `summary({"ccps": p, "litcab": q}, correct, subjects).methods["ccps"].estimates["auroc"].fixed.low`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import BoolArray, FloatArray
+from bench.metrics import METRICS, ece_floor
+from bench.metrics.summary import seed_of
+from bench.stats.calibration import CalibrationError, calibrated_p, calibration_error
+from bench.stats.comparison import LOSSES, Comparison, compare, ranks
+from bench.stats.intervals import (
+    Interval,
+    NoInterval,
+    basic_interval,
+    clustered_interval,
+    mean_interval,
+    no_spread_of_ranks,
+)
+from bench.stats.resampling import RANKED, RESAMPLED, Resampled, losses, resample
+from bench.stats.settings import Settings
+from bench.stats.strata import Strata, checked_runs, strata_of
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One metric of one method: a mean over subjects, and over seeds where there are several."""
+
+    value: float | None
+    """None where it is undefined in every subject."""
+    fixed: Interval | NoInterval
+    """For these subjects and other questions."""
+    clustered: Interval | NoInterval
+    """For other subjects like these."""
+    by_seed: tuple[float | None, ...]
+    """The mean over subjects for each seed."""
+    spread: float | None
+    """Standard deviation (ddof 1) of `by_seed`; None with one seed. In no interval."""
+    n_undefined: int
+    """Subjects left out because the metric is undefined there."""
+    n_redrawn: int
+    """Resamples of a subject, over all seeds, that were replaced because the metric is undefined in them."""
+
+
+@dataclass(frozen=True)
+class MethodSummary:
+    """All metrics of one method."""
+
+    estimates: Mapping[str, Estimate]
+    """By metric: those of `RESAMPLED`, and `ece_debiased`."""
+    calibration: CalibrationError
+    """Macro ECE without what chance adds to it."""
+    calibrated_p: float
+    """P value of calibration; where it is large, the ECE can't be told from a perfectly calibrated method's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What `summary` returns."""
+
+    methods: Mapping[str, MethodSummary]
+    """In the order given."""
+    comparisons: Mapping[str, tuple[Comparison, ...]]
+    """By loss (`LOSSES`), all pairs; each loss is one family of Holm's correction."""
+    ranks: Mapping[str, Mapping[str, int]]
+    """By loss; empty where the pairs could not be tested."""
+    replicates: Mapping[str, FloatArray]
+    """By metric of `RESAMPLED`, shape (methods, replicates): macro means, paired between methods."""
+    strata: Strata
+    """Subjects of the questions."""
+    settings: Settings
+
+    def difference(self, metric: str, first: str, second: str) -> tuple[float, Interval | NoInterval] | None:
+        """Macro mean of the first method minus the second's for any of `RESAMPLED`, paired; None where undefined.
+
+        No p value belongs to it: conclusions are drawn from `comparisons`.
+        """
+        a, b = (self.methods[name].estimates[metric].value for name in (first, second))
+        if a is None or b is None:
+            return None
+        names = list(self.methods)
+        drawn = self.replicates[metric]
+        for name in (first, second):
+            fixed = self.methods[name].estimates[metric].fixed
+            if isinstance(fixed, NoInterval):
+                return a - b, fixed
+        paired = drawn[names.index(first)] - drawn[names.index(second)]
+        low, high = METRICS[metric].bounds
+        widest = (low - high, high - low)
+        return a - b, basic_interval(a - b, paired, self.strata, level=self.settings.level, bounds=widest)
+
+
+def summary(
+    confidence: Mapping[str, npt.ArrayLike],
+    correct: npt.ArrayLike,
+    subjects: Sequence[str],
+    settings: Settings | None = None,
+) -> Summary:
+    """Every method's macro metrics with their intervals, tests of calibration, and all pairs of methods.
+
+    Several seeds of a method are averaged: metrics over seeds, and losses question by question.
+
+    Args:
+        confidence: by method, shape (n,), or (seeds, n); float in [0, 1], all for the same n answers.
+        correct: shape (n,), bool.
+        subjects: n names.
+        settings: how; `Settings()` by default.
+
+    Raises:
+        ValueError: no method, or as `bench.metrics.accuracy`.
+    """
+    if not confidence:
+        raise ValueError("expected the confidences of at least one method, got none")
+    settings = settings or Settings()
+    runs = {method: checked_runs(values, correct, subjects)[0] for method, values in confidence.items()}
+    o = np.asarray(correct)
+    strata = strata_of(subjects)
+    values = resample(runs, o, strata, settings)
+    methods = {
+        method: MethodSummary(
+            _estimates(p, o, strata, values[method], settings),
+            calibration_error(p, o, subjects, settings),
+            calibrated_p(p, o, subjects, settings),
+        )
+        for method, p in runs.items()
+    }
+    by_question = {loss: {m: losses(p, o)[loss].mean(axis=0) for m, p in runs.items()} for loss in LOSSES}
+    comparisons = {loss: compare(by_question[loss], strata, level=settings.level) for loss in LOSSES}
+    means = {loss: {m: float(strata.means(x).mean()) for m, x in by_question[loss].items()} for loss in LOSSES}
+    return Summary(
+        methods=methods,
+        comparisons=comparisons,
+        ranks={loss: ranks(means[loss], comparisons[loss], alpha=1 - settings.level) for loss in LOSSES},
+        replicates={name: np.stack([values[m][name].replicates for m in runs]) for name in RESAMPLED},
+        strata=strata,
+        settings=settings,
+    )
+
+
+# --- what is said of one method ---------------------------------------------------------------------------------------
+
+
+def _estimates(
+    p: FloatArray, o: BoolArray, strata: Strata, values: Mapping[str, Resampled], settings: Settings
+) -> dict[str, Estimate]:
+    """Every metric of one method from its confidences (seeds, n) and their resampled values."""
+    by_question = {name: loss.mean(axis=0) for name, loss in losses(p, o).items()}
+    fixed = {
+        name: mean_interval(by_question[name], strata, level=settings.level)
+        if name in by_question
+        else _bootstrapped(values[name], METRICS[name].bounds, strata, settings)
+        for name in RESAMPLED
+    }
+    refused = no_spread_of_ranks(o, strata)
+    if refused:
+        fixed.update({name: refused for name in RANKED if values[name].mean is not None})
+    estimates = {name: _estimate(values[name], fixed[name], settings) for name in RESAMPLED}
+    floors = np.array(
+        [
+            [ece_floor(run[rows], o[rows], bins=settings.bins, seed=seed_of(name)) for name, rows in strata.by_name()]
+            for run in p
+        ]
+    )  # (seeds, S), the same as in results
+    excess = Resampled(values["ece"].by_subject - floors, values["ece"].replicates - floors.mean(), 0)
+    interval = _bootstrapped(excess, METRICS["ece_debiased"].bounds, strata, settings)
+    return {**estimates, "ece_debiased": _estimate(excess, interval, settings)}
+
+
+def _bootstrapped(
+    values: Resampled, bounds: tuple[float, float], strata: Strata, settings: Settings
+) -> Interval | NoInterval:
+    value = values.mean
+    if value is None:
+        return NoInterval("fixed-subjects", "it is undefined in every subject")
+    return basic_interval(value, values.replicates, strata, level=settings.level, bounds=bounds)
+
+
+def _estimate(values: Resampled, fixed: Interval | NoInterval, settings: Settings) -> Estimate:
+    seeds = values.by_seed
+    known = [value for value in seeds if value is not None]
+    undefined = np.isnan(values.by_subject)
+    by_subject = np.where(undefined, 0.0, values.by_subject).sum(axis=0)
+    times = (~undefined).sum(axis=0)
+    return Estimate(
+        value=values.mean,
+        fixed=fixed,
+        clustered=clustered_interval(
+            np.divide(by_subject, times, out=np.full(times.size, np.nan), where=times > 0), level=settings.level
+        ),
+        by_seed=seeds,
+        spread=float(np.std(known, ddof=1)) if len(known) > 1 else None,
+        n_undefined=int(undefined.sum(axis=1).max()),
+        n_redrawn=values.n_redrawn,
+    )

@@ -1,0 +1,193 @@
+"""A headless Chromium, and a small comparison in which everything that can be odd is.
+
+Without Chromium or Playwright these tests are skipped with the reason; with CONFBENCH_REQUIRE_BROWSER=1 they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.asked import Asked
+from bench.metrics import summarise
+from bench.protocol import Protocol
+from bench.records import LabelsSeen, ResultRow, StageCost
+from bench.report import page as report
+from bench.results import Records
+
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+SCRIPT = "<script>alert(1)</script>"
+HEBREW = "שלום (b) עולם."
+OVERRIDE = "\u202etxet desrever\u202c </style> <img src=x onerror=alert(2)>"
+LONG = "".join(f"word{i:04} " for i in range(1_112))[:10_000]
+UNBROKEN = "W" * 10_000
+SUBJECTS = ("bells", "<b>moss</b>", "stars")
+TEXTS = {0: SCRIPT, 1: "</style></script><h1>big</h1>", 2: HEBREW, 3: LONG, 4: UNBROKEN, 5: OVERRIDE}
+N = 80
+"""Few enough that all questions are among those shown."""
+MODELS = ("org/alpha", "beta")
+TASKS = ("rivers", "hills-oe")
+METHODS = ("ccps", "lts", "ptrue")
+
+
+# --- the comparison ---------------------------------------------------------------------------------------------------
+
+
+def records_of(row: ResultRow) -> Records:
+    """Confidences of a row; the answers are the same for all methods."""
+    told = np.random.default_rng([MODELS.index(row.model), TASKS.index(row.task)])
+    correct = told.random(N) < 0.6
+    noise = np.random.default_rng([sum(map(ord, row.method)), row.seed, TASKS.index(row.task)]).normal(0, 0.2, N)
+    answers = (
+        [TEXTS.get(i, "ab"[i % 2]) for i in range(N)] if row.task == "hills-oe" else ["ab"[i % 2] for i in range(N)]
+    )
+    return Records(
+        id=[f"{row.task}/test/{i}" for i in range(N)],
+        subject=[SUBJECTS[i % 3] for i in range(N)],
+        correct=correct,
+        confidence=np.clip(0.45 + 0.25 * correct + noise, 0, 1),
+        answer=answers,
+        parsed=np.ones(N, dtype=np.bool_),
+    )
+
+
+def asked(task: str, version: int) -> dict[str, Asked]:
+    """The questions; the first few are odd ones."""
+    found = {}
+    for i in range(N):
+        key = f"{task}/test/{i}"
+        text = TEXTS.get(i, f"Which bell rings {i} times?")
+        shown = "  (a): tin\n  (b): bronze <i>alloy</i>"
+        opened = Asked(key, SUBJECTS[i % 3], text, (), HEBREW if i == 2 else "bronze")
+        lettered = Asked(key, SUBJECTS[i % 3], f"{text}\n\n{shown}", ("tin", "bronze <i>alloy</i>"), "ba"[i % 2])
+        found[key] = opened if task == "hills-oe" else lettered
+    return found
+
+
+def scored(row: ResultRow) -> ResultRow:
+    records = records_of(row)
+    scores = summarise(records.confidence, records.correct, records.subject, Protocol())
+    return replace(row, metrics=scores.metrics, per_subject=scores.per_subject)
+
+
+def rows() -> list[ResultRow]:
+    """Three methods on two models and two benchmarks, one with two seeds; one skipped, one failed, one missing."""
+    common = {
+        "preset": "demo", "protocol": "0123456789abcdef", "task_version": 1, "n": N, "n_unparsed": 0, "n_empty": 0,
+        "llm_accuracy": 0.6, "n_parameters": 9542, "timings": {"fit": 2.0}, "labels_seen": LabelsSeen(320, 40),
+        "cost": {"answers": StageCost(27_438, 27_438, 27_000)}, "train_on": "rivers/train", "n_shots_dropped": 0,
+        "provenance": {"code": {"git_sha": "a" * 40, "dirty": False}},
+    }  # fmt: skip
+    made = [
+        scored(ResultRow(method=method, model=model, task=task, seed=seed, status="ok", **common))
+        for method in METHODS
+        for model in MODELS
+        for task in TASKS
+        for seed in ((0, 1) if method == "ccps" else (0,))
+    ]
+    made = [row for row in made if (row.method, row.model) != ("lts", "beta")]
+    absent = {**common, "n": None, "llm_accuracy": None, "n_parameters": None, "timings": {}, "cost": {}}
+    for model, status, reason in (("org/alpha", "failed", f"{SCRIPT} was NaN"), ("beta", "skipped", "no train split")):
+        made.append(ResultRow(method="pik", model=model, task="rivers", seed=0, status=status, reason=reason, **absent))
+    return made
+
+
+@pytest.fixture(scope="module")
+def results() -> list[ResultRow]:
+    """What the page is made of."""
+    return rows()
+
+
+@pytest.fixture(scope="module")
+def payload(results) -> dict[str, Any]:
+    """What the page is written from."""
+    return report.payload(results, records_of, asked)
+
+
+@pytest.fixture(scope="module")
+def file(payload, tmp_path_factory) -> Path:
+    """The page on disk."""
+    return report.write(tmp_path_factory.mktemp("page") / "page.html", payload)
+
+
+@pytest.fixture
+def other(results, tmp_path) -> Callable[..., str]:
+    """`other(standings=...)`: the address of the same comparison without texts, with these standings."""
+
+    def write(**options: Any) -> str:
+        built = report.payload(results, records_of, lambda task, version: {}, **options)
+        return report.write(tmp_path / "other.html", built).as_uri()
+
+    return write
+
+
+# --- the browser ------------------------------------------------------------------------------------------------------
+
+
+def unavailable(reason: str) -> None:
+    """Skip, or fail where a browser is required."""
+    if os.environ.get("CONFBENCH_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"CONFBENCH_REQUIRE_BROWSER=1, but {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A running headless Chromium."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        unavailable("Playwright is missing: pip install playwright")
+    found = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if found is None:
+        unavailable(f"Chromium is missing: none of {', '.join(CHROMIUMS)} is on the path")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Seen:
+    """What a page did besides showing itself."""
+
+    console: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    dialogs: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def visit(chromium, file) -> Iterator[Callable[..., Any]]:
+    """`visit(url, width=, scheme=, before=)` opens a page; afterwards it must have been silent."""
+    opened: list[tuple[Any, Seen, str]] = []
+
+    def open_page(
+        url: str | None = None, *, width: int = 1600, scheme: str = "light", before: str | None = None
+    ) -> Any:
+        context = chromium.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme)
+        context.set_default_timeout(10_000)
+        page, seen = context.new_page(), Seen()
+        page.on("console", lambda message: seen.console.append(message.text))
+        page.on("pageerror", lambda error: seen.errors.append(str(error)))
+        page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: seen.requests.append(request.url))
+        if before is not None:
+            page.add_init_script(before)
+        address = url or file.as_uri()
+        page.goto(address)
+        opened.append((context, seen, address.partition("#")[0]))
+        return page
+
+    yield open_page
+    for context, seen, address in opened:
+        context.close()
+        assert (seen.console, seen.errors, seen.dialogs) == ([], [], [])
+        assert {request.partition("#")[0] for request in seen.requests} <= {address, "data:,"}

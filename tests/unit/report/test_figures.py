@@ -1,0 +1,517 @@
+"""Figures: what they draw are the metrics, whatever is missing; every format is written whole and the same each time.
+
+Artists carry labels such as `atlas-oe/ccps/rate`, through which the tests read back what was drawn.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.lines import Line2D
+
+from bench import metrics
+from bench.records import MetricSummary, ResultRow, StageCost
+from bench.report.figures import (
+    confidence_histograms,
+    cost_quality,
+    metric_bars,
+    reliability,
+    reliability_overview,
+    risk_coverage,
+    subject_dots,
+)
+from bench.report.figures.cost import scale_of
+from bench.report.standings import LineStanding, Range, Standing, Standings
+from bench.report.style import MAX_HEIGHT, SMALL, STYLES, TEXT_WIDTH
+from bench.results import Records
+
+METHODS = tuple(STYLES)
+MODELS = ("Qwen/Qwen2.5-14B-Instruct", "llama8b", "mistral24b", "qwen32b")
+TASKS = ("medmcqa-choice", "mmlu-choice", "mmlu-oe", "mmlu-pro-choice", "mmlu-pro-oe")
+NAMES = ("ece", "brier", "acc", "aucpr", "auroc")
+SIZES = {"ptrue": 0, "lts": 1, "pik": 8194, "it": 4_194_304, "ct": 4_194_304, "litcab": 525_464_832, "ccps": 9542}
+
+
+# --- simulated results ------------------------------------------------------------------------------------------------
+
+
+class Simulated:
+    """Rows with numbers that follow from records, as a run makes them."""
+
+    def __init__(self):
+        self.rows = []
+        self._records = {}
+
+    def records_of(self, row):
+        return self._records[row.model, row.task, row.method, row.seed]
+
+    def add(
+        self, method="ccps", model="tiny", task="atlas-oe", *, seed=0, subjects=8, size=60, records=None, **changes
+    ):
+        """One cell; answers depend on model and task, confidences also on method and seed."""
+        records = records or simulated(f"{model}{task}", f"{method}{seed}", subjects, size)
+        self._records[model, task, method, seed] = records
+        row = row_of(records, method, model, task, seed)
+        self.rows.append(replace(row, **changes))
+        return self
+
+    def missing(self, method, model="tiny", task="atlas-oe", *, status="failed", seed=0):
+        row = ResultRow(
+            method=method, model=model, task=task, preset="demo", seed=seed, protocol="p", task_version=1,
+            status=status, reason=f"{status} for the test",
+        )  # fmt: skip
+        self.rows.append(row)
+        return self
+
+
+def simulated(place, method, subjects, size):
+    """Records with confidences that are calibrated after a distortion of the method's own."""
+    rng = np.random.default_rng(sum(map(ord, place)))
+    n = subjects * size
+    names = [f"high_school_european_history {k}" if k % 9 == 4 else f"subject {k}" for k in range(subjects)]
+    truth = rng.beta(2.2, 1.0, n)
+    correct = rng.random(n) < truth
+    own = np.random.default_rng(sum(map(ord, method)))
+    logit = np.log(truth / (1 - truth))
+    bent = own.uniform(0.4, 2.5) * logit + own.uniform(-1, 1) + own.normal(0, own.uniform(0.3, 2), n)
+    confidence = 1 / (1 + np.exp(-bent))
+    if method.startswith("self-consistency"):
+        confidence = np.round(confidence, 1)
+    subject = [names[k] for k in range(subjects) for _ in range(size)]
+    return Records([str(i) for i in range(n)], subject, correct, confidence, ["a"] * n, np.ones(n, dtype=bool))
+
+
+def row_of(records, method, model, task, seed):
+    per_subject = {}
+    for subject in dict.fromkeys(records.subject):
+        mine = np.array([name == subject for name in records.subject])
+        p, o = records.confidence[mine], records.correct[mine]
+        per_subject[subject] = {"n": float(mine.sum()), **{m: metrics.METRICS[m].compute(p, o) for m in NAMES}}
+    return ResultRow(
+        method=method, model=model, task=task, preset="demo", seed=seed, protocol="p", task_version=1, status="ok",
+        n=len(records.id), llm_accuracy=float(records.correct.mean()), per_subject=per_subject,
+        metrics={m: summary_of([values[m] for values in per_subject.values()]) for m in NAMES}
+        | {"ece_floor": MetricSummary(0.05, 0.01, 0.02, 0)},
+        n_parameters=SIZES.get(method, 1_089_858), timings={"predict": 0.01} | ({"fit": 12.5} if method == "ccps" else {}),
+        cost={"answers": StageCost(25_090, 25_090, 25_000), "query": StageCost(10_400, 10_400, 10_400)},
+    )  # fmt: skip
+
+
+def summary_of(values):
+    known = [value for value in values if value is not None]
+    mean, std = (float(np.mean(known)), float(np.std(known))) if known else (None, None)
+    return MetricSummary(mean, std, None, len(values) - len(known))
+
+
+def comparison(models=MODELS, tasks=TASKS, methods=METHODS, **settings):
+    made = Simulated()
+    for model in models:
+        for task in tasks:
+            for method in methods:
+                made.add(method, model, task, **settings)
+    return made
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Two models, two tasks, all built-in methods."""
+    return comparison(MODELS[:2], TASKS[1:3], subjects=4, size=50)
+
+
+@pytest.fixture(scope="module")
+def one(made):
+    """One model on one task."""
+    return [row for row in made.rows if (row.model, row.task) == ("llama8b", "mmlu-oe")]
+
+
+# --- reading figures --------------------------------------------------------------------------------------------------
+
+
+def drawn(figure, label):
+    """The one artist with this label: x and y of a line, ends of segments, or boxes of bars."""
+    found = [artist for artist in figure.get_children() if artist.get_label() == label]
+    assert len(found) == 1, (label, sorted({str(a.get_label()) for a in figure.get_children()}))
+    artist = found[0]
+    if isinstance(artist, Line2D):
+        return np.asarray(artist.get_xydata())
+    if isinstance(artist, LineCollection):
+        return np.asarray(artist.get_segments())
+    assert isinstance(artist, PolyCollection)
+    corners = [path.vertices for path in artist.get_paths()]
+    return np.array([[*c.min(axis=0), *c.max(axis=0)] for c in corners])  # left, bottom, right, top
+
+
+def labels(figure):
+    return [str(artist.get_label()) for artist in figure.get_children()]
+
+
+def words(figure):
+    return [text.get_text() for text in figure.texts]
+
+
+def note(figure):
+    """The note, which is the last of the texts, as one line."""
+    return " ".join(words(figure))
+
+
+def texts_with_boxes(figure):
+    renderer = figure.canvas.get_renderer()
+    return [(text, text.get_window_extent(renderer)) for text in figure.texts if text.get_text().strip()]
+
+
+def check_readable(figure):
+    """Type is 6 points at least, within the sheet, and nothing is written over something else."""
+    width, height = figure.get_size_inches() * figure.dpi
+    boxes = texts_with_boxes(figure)
+    assert boxes
+    for text, box in boxes:
+        assert text.get_fontsize() >= SMALL
+        assert box.x0 >= -1 and box.x1 <= width + 1, text  # one pixel is 0.7 points
+        assert box.y0 >= -1 and box.y1 <= height + 1, text
+    straight = [(text, box) for text, box in boxes if text.get_rotation() in {0, 90}]
+    for (one, a), (other, b) in combinations(straight, 2):
+        apart = a.x1 <= b.x0 + 1 or b.x1 <= a.x0 + 1 or a.y1 <= b.y0 + 1.5 or b.y1 <= a.y0 + 1.5
+        assert apart, (one.get_text(), other.get_text())
+
+
+ONE_TASK = {
+    "reliability": lambda made, rows: reliability(rows, made.records_of),
+    "confidence": lambda made, rows: confidence_histograms(rows, made.records_of),
+    "risk": lambda made, rows: risk_coverage(rows, made.records_of),
+    "overview": lambda made, rows: reliability_overview(rows, made.records_of),
+    "metrics": lambda made, rows: metric_bars(rows),
+    "subjects": lambda made, rows: subject_dots(rows),
+    "cost": lambda made, rows: cost_quality(rows),
+}
+"""Every figure there is, by what a user calls it."""
+SEVERAL_TASKS = {name: draw for name, draw in ONE_TASK.items() if name not in {"subjects", "cost"}}
+
+
+# --- what is drawn are the numbers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["ccps", "self-consistency"])
+def test_reliability_shows_each_bin_with_its_interval_and_count(made, one, method):
+    figure = reliability(one, made.records_of)
+    (row,) = (row for row in one if row.method == method)
+    records = made.records_of(row)
+    bins = np.minimum((records.confidence * 10 + 1e-9).astype(int), 9)
+    rate = drawn(figure, f"mmlu-oe/{method}/rate")
+    expected = [[records.confidence[bins == k].mean(), records.correct[bins == k].mean()] for k in np.unique(bins)]
+    np.testing.assert_allclose(rate, expected)
+    ends = drawn(figure, f"mmlu-oe/{method}/interval")
+    np.testing.assert_allclose(ends[:, :, 0], np.repeat(rate[:, :1], 2, axis=1))
+    assert (ends[:, 0, 1] <= rate[:, 1] + 1e-12).all()
+    assert (rate[:, 1] <= ends[:, 1, 1] + 1e-12).all()
+    bars = drawn(figure, f"mmlu-oe/{method}/strip/counts")
+    np.testing.assert_allclose(bars[:, 3], np.unique(bins, return_counts=True)[1])
+    assert f"ECE {100 * metrics.ece(records.confidence, records.correct):.1f}" in words(figure)
+    assert f"{int(bars[:, 3].max()):,}" in words(figure)
+
+
+def test_overview_shows_the_same_curves_for_every_model_and_task(made):
+    figure = reliability_overview(made.rows, made.records_of)
+    for m, model in enumerate(sorted(MODELS[:2])):
+        for k, task in enumerate(sorted(TASKS[1:3])):
+            rows = [row for row in made.rows if (row.model, row.task) == (model, task)]
+            alone = reliability(rows, made.records_of)
+            for method in METHODS:
+                np.testing.assert_allclose(
+                    drawn(figure, f"{m}/{k}/{method}/rate"), drawn(alone, f"{task}/{method}/rate")
+                )
+                np.testing.assert_allclose(
+                    drawn(figure, f"{m}/{k}/{method}/interval"), drawn(alone, f"{task}/{method}/interval")
+                )
+
+
+def test_confidences_of_right_and_wrong_answers(made, one):
+    figure = confidence_histograms(one, made.records_of)
+    records = made.records_of(next(row for row in one if row.method == "litcab"))
+    right, wrong = (drawn(figure, f"mmlu-oe/litcab/{side}") for side in ("right", "wrong"))
+    assert right[:, 3].sum() == pytest.approx(records.correct.mean())
+    assert -wrong[:, 1].sum() == pytest.approx((~records.correct).mean())
+    for left, _, end, share in right:
+        inside = records.correct & (records.confidence >= left) & ((records.confidence < end) | (end == 1))
+        assert share == pytest.approx(inside.mean())
+
+
+def test_risk_and_coverage(made, one):
+    figure = risk_coverage(one, made.records_of)
+    for row in one:
+        records = made.records_of(row)
+        curve = drawn(figure, f"mmlu-oe/{row.method}/risk")
+        assert curve[:, 1].mean() == pytest.approx(metrics.aurc(records.confidence, records.correct))
+        assert curve[-1] == pytest.approx([1, 1 - row.llm_accuracy])
+
+
+def test_bars_are_the_means_of_the_tables(made):
+    rows = [row for row in made.rows if row.model == "llama8b"]
+    figure = metric_bars(rows)
+    for row in rows:
+        for metric in NAMES:
+            summary = row.metrics[metric]
+            ((left, _, right, _),) = drawn(figure, f"{row.task}/{metric}/{row.method}/mean")
+            assert (left, right) == pytest.approx((0, summary.mean))
+            ((start, end),) = drawn(figure, f"{row.task}/{metric}/{row.method}/whisker")
+            low, high = max(0, summary.mean - summary.std), summary.mean + summary.std
+            assert start[0] == pytest.approx(low)
+            assert end[0] == pytest.approx(min(high, 1.0))
+        (((floor, _), _),) = drawn(figure, f"{row.task}/ece/{row.method}/floor")
+        assert floor == row.metrics["ece_floor"].mean
+    assert "standard deviation over subjects, as there are no intervals" in note(figure)
+
+
+def with_ci(row):
+    around = {m: replace(s, ci=(s.mean - 0.01, s.mean + 0.02)) for m, s in row.metrics.items()}
+    return replace(row, metrics=around)
+
+
+def test_stored_intervals_are_drawn_where_there_are_some(one):
+    rows = [with_ci(row) if row.method != "pik" else row for row in one]
+    figure = metric_bars(rows)
+    (row,) = (row for row in one if row.method == "ccps")
+    ((start, end),) = drawn(figure, "mmlu-oe/auroc/ccps/whisker")
+    mean = row.metrics["auroc"].mean
+    assert (start[0], end[0]) == pytest.approx((mean - 0.01, mean + 0.02))
+    assert "mmlu-oe/auroc/pik/whisker" not in labels(figure)
+    assert "as stored with the results; none for 5 of the means" in note(figure)
+
+
+def standings(lines):
+    """Intervals that say which line they belong to."""
+    made = {}
+    for k, key in enumerate(lines):
+        ends = Range("fixed-subjects", 0.1 + 0.01 * k, 0.9, 0.9, "t")
+        value = Standing(0.5, ends, ends, (0.5,), None, 0, 0)
+        made[key] = LineStanding(0, dict.fromkeys(NAMES, value), 0.0, ends, 0.5, {})
+    return Standings(0.9, made, (), {}, {})
+
+
+def test_computed_intervals_are_drawn_where_they_are_given(one):
+    for figure, label, axis in (
+        (metric_bars(one, standings_of=standings), "mmlu-oe/auroc/{}/whisker", 0),
+        (cost_quality(one, standings_of=standings), "tokens/auroc/{}/whisker", 1),
+    ):
+        for k, method in enumerate(METHODS):
+            ((start, end),) = drawn(figure, label.format(method))
+            assert (start[axis], end[axis]) == pytest.approx((0.1 + 0.01 * k, 0.9))
+        assert "90 % intervals of the mean over these subjects, questions resampled within each." in note(figure)
+
+
+@pytest.mark.parametrize("metric", ["auroc", "brier"])
+def test_every_subject_has_its_dot(one, metric):
+    figure = subject_dots(one, metric=metric)
+    names = [text.split(" (")[0] for text in words(figure) if text.startswith("subject ")]
+    assert sorted(names) == [f"subject {k}" for k in range(4)]
+    for row in one:
+        dots = drawn(figure, f"{row.method}/dots")
+        assert dots[:, 0] == pytest.approx([row.per_subject[name][metric] for name in names])
+        assert dots[:, 1].tolist() == [0.5, 1.5, 2.5, 3.5]
+        assert drawn(figure, f"{row.method}/mean")[0, 0, 0] == pytest.approx(row.metrics[metric].mean)
+
+
+def test_costs_stand_on_logarithmic_axes(one):
+    figure = cost_quality(one)
+    of = {
+        "parameters": lambda row: row.n_parameters,
+        "tokens": lambda row: sum(stage.forward_tokens for stage in row.cost.values()),
+        "seconds": lambda row: sum(row.timings.values()),
+    }
+    for cost, value in of.items():
+        scale = scale_of([value(row) for row in one])
+        for row in one:
+            for metric in ("auroc", "brier"):
+                ((x, y),) = drawn(figure, f"{cost}/{metric}/{row.method}/mean")
+                assert y == pytest.approx(row.metrics[metric].mean)
+                if [value(other) for other in one].count(value(row)) == 1:
+                    assert x == pytest.approx(scale.place(value(row)))
+    assert "(11 of 11 methods have a count in common with another)" in note(figure)
+
+
+def test_methods_of_equal_cost_stand_beside_each_other_around_it(one):
+    figure = cost_quality(one)
+    places = [drawn(figure, f"tokens/brier/{method}/mean")[0, 0] for method in METHODS]
+    assert places == sorted(places)
+    assert np.diff(places).min() > 0
+    assert np.mean(places) == pytest.approx(np.log10(35_490))
+    assert drawn(figure, "tokens/brier/shared")[0, :, 0] == pytest.approx(np.log10(35_490))
+
+
+def test_several_seeds_are_averaged_and_each_is_shown():
+    made = Simulated()
+    for seed in range(3):
+        made.add("ccps", seed=seed).add("ptrue", seed=seed)
+    ccps = [row for row in made.rows if row.method == "ccps"]
+    means = [row.metrics["auroc"].mean for row in ccps]
+
+    bars = metric_bars(made.rows)
+    assert drawn(bars, "atlas-oe/auroc/ccps/mean")[0, 2] == pytest.approx(np.mean(means))
+    assert drawn(bars, "atlas-oe/auroc/ccps/seeds")[:, 0] == pytest.approx(means)
+
+    curves = risk_coverage(made.rows, made.records_of)
+    aurcs = [metrics.aurc(made.records_of(row).confidence, made.records_of(row).correct) for row in ccps]
+    assert drawn(curves, "atlas-oe/ccps/risk")[:, 1].mean() == pytest.approx(np.mean(aurcs), rel=0.02)
+    assert "atlas-oe/ccps/seeds" in labels(curves)
+
+    assert {f"atlas-oe/ccps/seed {k}" for k in range(3)} <= set(labels(reliability(made.rows, made.records_of)))
+    dots = drawn(subject_dots(made.rows), "ccps/seeds")
+    assert dots.shape == (8, 2, 2)
+    assert (dots[:, 0, 0] <= dots[:, 1, 0]).all()
+    assert drawn(cost_quality(made.rows), "seconds/auroc/ccps/seeds")[:, 1] == pytest.approx(means)
+    for draw in ONE_TASK.values():
+        assert "3 seeds" in note(draw(made, made.rows))
+
+
+# --- what is missing is said ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ONE_TASK)
+def test_what_failed_is_named_and_has_no_number(made, name):
+    some = Simulated()
+    some.add("ptrue").add("ccps").add("lts", seed=0).missing("lts", seed=1)
+    some.missing("it").missing("litcab", status="skipped")
+    figure = ONE_TASK[name](some, some.rows)
+    assert "Left out: lts: failed with seed 1; it: failed; litcab: skipped (reasons: tables)." in note(figure)
+    assert not [label for label in labels(figure) if re.search(r"/(it|litcab)/(rate|risk|mean|right|dots)", label)]
+    if name in {"reliability", "confidence", "metrics"}:
+        assert {"failed", "skipped"} <= set(words(figure))
+
+
+@pytest.mark.parametrize("name", SEVERAL_TASKS)
+def test_what_was_not_run_is_named_with_its_place(name):
+    some = Simulated().add("ptrue", task="a").add("ccps", task="a").add("ccps", task="b").missing("ccps", task="c")
+    figure = SEVERAL_TASKS[name](some, some.rows)
+    assert "Left out: ptrue: not run on b, c; ccps: failed on c (reasons: tables)." in note(figure)
+    check_readable(figure)
+
+
+def test_a_model_without_a_task_is_one_sentence(made):
+    rows = [row for row in made.rows if (row.model, row.task) != ("llama8b", "mmlu-oe")]
+    figure = reliability_overview(rows, made.records_of)
+    assert "Left out: all methods: not run on llama8b and mmlu-oe (reasons: tables)." in note(figure)
+    assert "not run" in words(figure)
+
+
+def one_class():
+    """Two subjects, in one of which every answer is right."""
+    records = simulated("x", "ccps", 2, 50)
+    correct = records.correct.copy()
+    correct[:50] = True
+    return Simulated().add("ccps", records=replace(records, correct=correct))
+
+
+def test_subjects_without_a_value_are_counted():
+    made = one_class()
+    for figure in (metric_bars(made.rows), subject_dots(made.rows), cost_quality(made.rows)):
+        assert "AUROC leaves out 1 subject, where it is undefined." in note(figure)
+    figure = subject_dots(made.rows)
+    assert drawn(figure, "ccps/dots").shape == (1, 2)
+    assert "1 subjects have no dot at all" in note(figure) or "1 subject has no dot at all" in note(figure)
+    assert "Whiskers: none for" not in note(metric_bars(made.rows))
+
+
+def test_a_metric_without_any_value_says_so():
+    records = simulated("x", "ccps", 2, 50)
+    made = Simulated().add("ccps", records=replace(records, correct=np.ones(100, dtype=bool))).add("ptrue")
+    figure = metric_bars(made.rows)
+    assert words(figure).count("undefined") == 2  # AUCPR and AUROC
+    assert "undefined" in words(subject_dots(made.rows))
+    assert "tokens/auroc/ccps/mean" not in labels(cost_quality(made.rows))
+    check_readable(figure)
+
+
+def test_costs_that_nobody_recorded_are_named():
+    made = Simulated().add("ccps", cost={}, timings={}).add("ptrue")
+    text = note(cost_quality(made.rows))
+    assert "Not known, and so not drawn: forward tokens: ccps; seconds of fitting and predicting: ccps." in text
+
+
+def test_partial_and_deviating_results_say_so():
+    made = Simulated().add("ccps", limit=400, deviations={"ccps.steps": 10}, preset="fixed")
+    text = note(metric_bars(made.rows))
+    assert "preset fixed; partial: --limit 400; deviations ccps.steps=10." in text
+
+
+def test_settings_tell_series_of_one_method_apart():
+    made = Simulated().add("ccps", deviations={"ccps.steps": 10}).add("ccps", seed=0)
+    figure = metric_bars(made.rows)
+    assert {"ccps", "ccps (ccps.steps=10)"} <= set(words(figure))
+
+
+# --- every figure is fit for print ------------------------------------------------------------------------------------
+
+
+def small_and_odd():
+    """Results at the edge of what there can be."""
+    constant = simulated("x", "ccps", 3, 20)
+    names = [
+        "my_$x^2$_method",
+        "想法",
+        "a-plugin-with-a-really-long-name-that-goes-on",
+        "ccps+isotonic",
+        "mine<b>&amp;",
+    ]
+    odd = Simulated()
+    for name in names:
+        odd.add(
+            name,
+            "meta-llama/Llama-3.1-8B-Instruct-of-mine",
+            r"task_with_$\alpha$_and_a_name_of_its_own",
+            subjects=70,
+            size=3,
+        )
+    return {
+        "one method, one subject": Simulated().add(subjects=1, size=30),
+        "one question": Simulated().add(subjects=1, size=1).add("ptrue", subjects=1, size=1),
+        "sure of everything": Simulated().add(records=replace(constant, confidence=np.ones(60))),
+        "sure of nothing": Simulated().add(records=replace(constant, confidence=np.zeros(60))),
+        "always right": Simulated().add(records=replace(constant, correct=np.ones(60, dtype=bool))),
+        "odd names, many subjects": odd,
+    }
+
+
+@pytest.mark.parametrize("name", ONE_TASK)
+@pytest.mark.parametrize("case", small_and_odd())
+def test_odd_results_are_readable(name, case, recwarn):
+    made = small_and_odd()[case]
+    figure = ONE_TASK[name](made, made.rows)
+    check_readable(figure)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("name", ONE_TASK)
+def test_eleven_methods_are_readable(made, one, name):
+    figure = ONE_TASK[name](made, one)
+    check_readable(figure)
+    assert set(METHODS) <= set(words(figure))
+    assert figure.get_size_inches()[0] in {3.33, TEXT_WIDTH}
+
+
+@pytest.fixture(scope="module")
+def largest():
+    """Four models, five tasks, eleven methods; 57 subjects on one task."""
+    made = comparison(subjects=2, size=15)
+    made.rows = [row for row in made.rows if row.task != "mmlu-choice"]
+    for model in MODELS:
+        for method in METHODS:
+            made.add(method, model, "mmlu-choice", subjects=57, size=3)
+    return made
+
+
+@pytest.mark.parametrize("name", [*ONE_TASK])
+def test_the_largest_comparison_fits_on_a_page(largest, name):
+    rows = largest.rows
+    if name != "overview":
+        rows = [row for row in rows if row.model == MODELS[0]]
+    if name in {"subjects", "cost"}:
+        rows = [row for row in rows if row.task == "mmlu-choice"]
+    figure = ONE_TASK[name](largest, rows)
+    width, height = figure.get_size_inches()
+    assert width == TEXT_WIDTH
+    assert height <= MAX_HEIGHT + 0.3
+    check_readable(figure)

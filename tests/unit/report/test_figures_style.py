@@ -1,0 +1,142 @@
+"""The look of methods: stable, told apart by colour also without red or green cones, and readable on white and black."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import combinations
+
+import matplotlib
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.markers import MarkerStyle
+
+from bench.report.style import (
+    OTHER_COLOURS,
+    OTHER_MARKERS,
+    RC,
+    RECALIBRATED_FILLS,
+    STYLES,
+    Style,
+    colour_of,
+    marker_of,
+    place_of,
+    style_of,
+)
+
+TELLABLE = 10.0
+"""CIE76 difference in L*a*b* from which on two patches side by side are plainly different colours; 2.3 is just seen."""
+CONTRAST = 3.0
+"""Of graphics against what is behind them (WCAG 2.1, 1.4.11)."""
+DARK_PAGE = "#15171a"
+SOMEBODY = Style("#7a6fb0", "d", ())
+"""What the hash of `somebody-elses` gives."""
+
+# Linear RGB as seen without long- or middle-wave cones (Machado, Oliveira and Fernandes, 2009; severity 1).
+SEEN = {
+    "all cones": np.eye(3),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+}
+XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+
+
+def linear(colour):
+    """sRGB hex -> linear RGB, (3,)."""
+    values = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb):
+    """Linear RGB -> L*a*b* (D65), (3,)."""
+    t = XYZ @ np.clip(rgb, 0, 1) / (XYZ @ np.ones(3))
+    f = np.where(t > (6 / 29) ** 3, np.cbrt(t), t / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def difference(one, other, seen):
+    return float(np.linalg.norm(lab(SEEN[seen] @ linear(one)) - lab(SEEN[seen] @ linear(other))))
+
+
+def contrast(one, other):
+    light, dark = sorted((float(XYZ[1] @ linear(colour)) for colour in (one, other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_the_reference_computes_what_is_known():
+    assert lab(linear("#ffffff")) == pytest.approx([100, 0, 0], abs=0.01)
+    assert lab(linear("#ff0000")) == pytest.approx([53.24, 80.09, 67.20], abs=0.02)
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_colours_of_built_in_methods_are_told_apart(seen):
+    for one, other in combinations(STYLES, 2):
+        assert difference(colour_of(one), colour_of(other), seen) >= TELLABLE, (one, other)
+
+
+def test_markers_of_built_in_methods_are_told_apart_without_any_colour():
+    assert len({marker_of(method) for method in STYLES}) == len(STYLES) == 11
+    assert not {style.marker for style in STYLES.values()} & set(OTHER_MARKERS)
+
+
+@pytest.mark.parametrize("colour", [*(style.colour for style in STYLES.values()), *OTHER_COLOURS])
+@pytest.mark.parametrize("page", ["#ffffff", DARK_PAGE])
+def test_colours_stand_out_on_paper_and_on_a_dark_page(colour, page):
+    assert contrast(colour, page) >= CONTRAST
+
+
+def test_a_plugin_looks_the_same_in_every_process():
+    """Python's own hash differs between processes; results of two runs must look alike."""
+    assert style_of("somebody-elses") == SOMEBODY
+    code = "from bench.report.style import style_of; print(tuple(style_of('somebody-elses')))"
+    for seed in ("1", "2"):
+        told = subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert told.stdout.strip() == str(tuple(SOMEBODY))
+
+
+@given(st.text(min_size=1))
+def test_any_name_has_a_look_that_matplotlib_knows(name):
+    style = style_of(name)
+    assert matplotlib.colors.is_color_like(style.colour)
+    assert MarkerStyle(style.marker, fillstyle=style.fill).get_path() is not None
+
+
+def test_different_plugins_rarely_look_alike():
+    looks = [style_of(f"plugin-{k}") for k in range(60)]
+    assert len(set(looks)) > 45
+    assert len({style.colour for style in looks}) == len(OTHER_COLOURS)
+
+
+@pytest.mark.parametrize("method", ["ccps", "somebody-elses"])
+def test_recalibrated_methods_keep_their_colour_and_are_told_apart_by_their_filling(method):
+    looks = [style_of(f"{method}+{recalibration}") for recalibration in RECALIBRATED_FILLS]
+    assert {(style.colour, style.marker) for style in looks} == {(colour_of(method), marker_of(method))}
+    assert len({style.fill for style in [*looks, style_of(method)]}) == 5
+
+
+def test_order():
+    names = ["zeta", "ccps+platt", "ccps", "alpha", "litcab+platt", "ptrue", "litcab+beta"]
+    assert sorted(names, key=place_of) == [
+        "ptrue", "ccps", "alpha", "zeta", "litcab+beta", "litcab+platt", "ccps+platt",
+    ]  # fmt: skip
+
+
+def test_every_setting_is_one_of_matplotlib():
+    assert set(RC) <= set(matplotlib.rcParamsDefault)
+
+
+def test_neither_style_nor_figures_import_matplotlib_before_they_draw():
+    code = "import sys, bench.report.style, bench.report.figures; sys.exit('matplotlib' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=True)

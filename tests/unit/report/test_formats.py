@@ -1,0 +1,127 @@
+"""LaTeX of every form of the tables compiles, whatever names, reasons and notes hold; and fits on the page."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.metrics import METRICS
+from bench.records import MetricSummary, ResultRow
+from bench.report import comparison, formats, tables
+from bench.report.groups import Key
+from bench.report.model import Cell, Column, Grid, Row
+from bench.report.published import Published
+from bench.report.standings import LineStanding, Pair, Range, Standing, Standings
+
+HOSTILE = (
+    "a&b", "100%", "a_b^c", "#~`", "$x^2$", r"\input{x}", r"\end{table}", "[2pt]", "*", "{", "}", "a|b", '"q"',
+    "--x---", "αβγ ≥ ½ … \u2013 \u2014 \u2018\u2019", "日本語", "שלום", "e\u0301", "😀", "<b>", r"\\", "a" * 200,
+)  # fmt: skip
+MODELS = ("llama_8b&", "qwen 100%", "odd#")
+ENGINES = ("pdflatex", "tectonic")
+REQUIRED = "CONFBENCH_REQUIRE_LATEX"
+
+
+def cell(method: str, model: str = MODELS[0], **changes: object) -> ResultRow:
+    metrics = {name: MetricSummary(0.2, 0.1, 0.2, 0) for name in METRICS}
+    row = ResultRow(
+        method=method, model=model, task="mmlu_oe%", preset="fixed", seed=0, protocol="0123", task_version=1,
+        status="ok", n=100, metrics=metrics, per_subject={"a": {"n": 100.0}},
+    )  # fmt: skip
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
+def judged(lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
+    """Everything that can stand in a table, once."""
+    fixed = Range("fixed-subjects", -0.1, 0.2, 0.95, "t")
+    standing = Standing(0.2, fixed, Range("clustered", 0.1, 0.3, 0.95, "t"), (0.2, 0.21), 0.01, 0, 0)
+    bare = replace(standing, fixed=Range("fixed-subjects", reason="subject 'a_b&%' has one question"))
+    keys = [key for key, rows in lines.items() if rows[0].status == "ok"]
+    line = LineStanding(0, {**dict.fromkeys(METRICS, standing), "ece": bare}, 0.01, fixed, 0.5, {"brier": 1})
+    pairs = [
+        Pair(loss, a, b, -0.01, fixed, fixed, p, p) for loss in ("brier", "nll") for a, b in combinations(keys, 2)
+        for p in ((1e-9,) if loss == "brier" else (None,))
+    ]  # fmt: skip
+    return Standings(0.95, dict.fromkeys(keys, line), tuple(pairs), {"brier": (keys[0],)}, {})
+
+
+def all_forms() -> list[Grid]:
+    rows = [cell(name, notes=(f"note {name}",), seed=seed) for name in HOSTILE[:6] for seed in (0, 1)]
+    rows += [cell(name, status="failed", reason=f"because {name}", metrics={}) for name in HOSTILE[6:]]
+    rows += [cell("ccps", model) for model in MODELS] + [cell("ccps+isotonic"), cell("ccps", config={"x_y": "&%"})]
+    built = tables.build(rows, judge=judged)
+    published = Published(0.3, 0.1, "t", "larger than √Brier & 100 % of_it")
+    beside = tables.against(built, {(MODELS[0], "mmlu_oe%", "ccps", name): published for name in ("ece", "acc")})
+    return [
+        *tables.sheet(built).grids,
+        *tables.sheet(beside, stats=True).grids,
+        *tables.sheet(beside, layout="models").grids,
+        *comparison.build(built, ["ccps", *HOSTILE[:3]]).grids,
+    ]
+
+
+def compiled(body: str, folder: Path) -> str:
+    """The log of a compiler on a document with this body; skips where there is none, unless one is required."""
+    engine = next((name for name in ENGINES if shutil.which(name)), None)
+    if engine is None:
+        (pytest.fail if os.environ.get(REQUIRED) == "1" else pytest.skip)(
+            f"neither {' nor '.join(ENGINES)} is installed"
+        )
+    head = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"
+    document = head + body.replace(r"\end{table}" + "\n", r"\end{table}\clearpage" + "\n") + r"\end{document}"
+    (folder / "t.tex").write_text(document, encoding="utf-8")
+    options = ["-halt-on-error", "-interaction=nonstopmode"] if engine == "pdflatex" else ["--keep-logs"]
+    done = subprocess.run([engine, *options, "t.tex"], cwd=folder, capture_output=True, text=True, errors="replace", check=False)  # fmt: skip  # noqa: E501
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return (folder / "t.log").read_text(encoding="utf-8", errors="replace")
+
+
+def test_every_form_compiles_and_no_table_is_wider_than_a_line(tmp_path: Path) -> None:
+    grids = all_forms()
+    log = compiled(formats.latex(grids), tmp_path)
+    assert (tmp_path / "t.pdf").stat().st_size > 10_000
+    assert "Missing character" not in log
+    wide = [float(width) for width in re.findall(r"Overfull \\hbox \(([\d.]+)pt too wide\) detected", log)]
+    assert wide == []  # of tables; a name of 200 letters may stand out of a paragraph
+
+
+def test_without_a_compiler_the_test_skips_or_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(REQUIRED, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="neither pdflatex nor tectonic is installed"):
+        compiled("", tmp_path)
+    monkeypatch.setenv(REQUIRED, "1")
+    with pytest.raises(pytest.fail.Exception, match="neither pdflatex nor tectonic is installed"):
+        compiled("", tmp_path)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_from("\\{}$&#^_%~[]*|-"), max_size=30)
+
+
+@settings(max_examples=300)
+@given(TEXTS)
+def test_no_text_is_a_command_or_a_column_in_latex(text: str) -> None:
+    (grid,) = [Grid(("t",), (Column("a"), Column("b")), (Row([Cell(text), Cell("x", notes=(text,))]),))]
+    lines = formats.latex([grid]).splitlines()
+    row = lines[lines.index(r"\midrule") + 1]
+    bare = re.sub(r"\\(textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|dots|textsuperscript)", "", row)  # fmt: skip  # noqa: E501
+    bare = re.sub(r"\$(\\pm|\\uparrow|\\downarrow|-|\^\{\\dagger\}|\\geq|\\surd)\$", "", bare).removesuffix(r" \\")
+    assert bare.isascii() or all("\u00a1" <= c <= "\u00ff" for c in bare if not c.isascii())
+    assert not re.search(r"\\[^{}$&#%_]", bare)  # no command is left but escaped signs
+    assert len(re.findall(r"(?<!\\)&", bare)) == 1
+    assert not re.findall(r"(?<!\\)[$#%_^~]", bare)
+    depth = 0
+    for brace in re.findall(r"(?<!\\)[{}]", bare):
+        depth += 1 if brace == "{" else -1
+        assert depth >= 0
+    assert depth == 0

@@ -1,0 +1,244 @@
+"""The page as a file: nothing in it acts but its own script, it appears whole or not at all, and only it is served."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bench.errors import UserError
+from bench.report import page
+from bench.report.page.render import embedded, html
+from bench.report.page.serving import serve, server
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "</style>",
+    "<!--",
+    "]]>",
+    "\u2028\u2029&amp;",
+    "{{script}}",
+]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
+)
+
+
+class Parsed(HTMLParser):
+    """Elements of a page as a browser would see them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.content, self._open = [], {}, None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._open = (tag, dict(attrs).get("type", "")) if tag in {"script", "style"} else None
+
+    def handle_data(self, data):
+        if self._open:
+            self.content[self._open] = self.content.get(self._open, "") + data
+
+    def handle_endtag(self, tag):
+        self._open = None
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+@given(JSON)
+@example(HOSTILE)
+@example("\ud800 alone")
+def test_data_comes_through_as_it_was_and_can_not_end_its_element(value):
+    text = embedded(value)
+    assert json.loads(text) == value
+    assert not re.search("[<>&\u2028\u2029]", text)
+    text.encode("utf-8")
+
+
+def test_a_number_that_json_lacks_is_an_error():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        embedded({"mean": float("nan")})
+
+
+def test_hostile_data_adds_no_element():
+    plain, hostile = Parsed(html({"texts": []})), Parsed(html({"texts": HOSTILE}))
+    assert hostile.tags == plain.tags
+    assert json.loads(hostile.content["script", "application/json"]) == {"texts": HOSTILE}
+
+
+def test_the_policy_allows_this_style_and_this_script_and_no_request():
+    parsed = Parsed(html({"texts": HOSTILE}))
+    (content,) = (a["content"] for tag, a in parsed.tags if a.get("http-equiv") == "Content-Security-Policy")
+    rules = dict(rule.split(" ", 1) for rule in content.split("; "))
+    for rule, key in (("script-src", ("script", "module")), ("style-src", ("style", ""))):
+        digest = base64.b64encode(hashlib.sha256(parsed.content[key].encode()).digest()).decode()
+        assert rules[rule] == f"'sha256-{digest}'"
+    assert rules["default-src"] == "'none'"
+    assert rules["require-trusted-types-for"] == "'script'"
+
+
+def test_nothing_in_the_file_points_outside():
+    parsed = Parsed(html({}))
+    for _, attributes in parsed.tags:
+        assert not {"src", "srcset", "action", "style"} & attributes.keys()
+        assert not [name for name in attributes if name.startswith("on")]
+        assert attributes.get("href", "#").startswith(("#", "data:,"))
+    code = parsed.content["script", "module"] + parsed.content["style", ""]
+    assert set(re.findall(r"https?://[^\"'\s)]+", code)) == {"http://www.w3.org/2000/svg"}
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "Function(",
+        "import ",
+        "fetch(",
+        "url(",
+    ):
+        assert word not in code
+
+
+def test_every_element_that_the_script_names_is_in_the_markup():
+    parsed = Parsed(html({}))
+    there = {attributes["id"] for _, attributes in parsed.tags if "id" in attributes}
+    named = set(re.findall(r'byId\("([^"]+)"\)', parsed.content["script", "module"]))
+    assert named
+    assert named <= there
+
+
+def test_the_file_appears_whole_in_a_folder_that_is_made(tmp_path):
+    path = page.write(tmp_path / "new" / "page.html", {"a": 1})
+    assert path.read_text(encoding="utf-8") == html({"a": 1})
+    assert [p.name for p in path.parent.iterdir()] == ["page.html"]
+
+
+def test_a_page_that_can_not_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    path = page.write(tmp_path / "page.html", {"a": 1})
+    old = path.read_bytes()
+
+    def full(self, text, **kwargs):
+        self.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(UserError, match=r"No space left.*--out"):
+        page.write(path, {"a": 2})
+    assert path.read_bytes() == old
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_in_the_way_is_said(tmp_path):
+    (tmp_path / "page.html").mkdir()
+    with pytest.raises(UserError, match="can't be written"):
+        page.write(tmp_path / "page.html", {})
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+
+
+# --- on loopback ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(path):
+    """The port on which the page is served."""
+    with server(path, 0) as listening:
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield listening.server_address
+        finally:
+            listening.shutdown()
+            thread.join()
+
+
+def ask(address, target="/", method="GET", **headers):
+    connection = http.client.HTTPConnection(*address, timeout=5)
+    try:
+        connection.request(method, target, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(), answer.headers
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def written(tmp_path):
+    (tmp_path / "secret.txt").write_text("no")
+    return page.write(tmp_path / "page.html", {"a": 1})
+
+
+def test_only_the_page_is_served_and_only_on_loopback(written):
+    with serving(written) as address:
+        assert address[0] == "127.0.0.1"
+        status, body, headers = ask(address)
+        assert (status, body) == (200, written.read_bytes())
+        assert headers["Content-Type"] == "text/html; charset=utf-8"
+        assert ask(address, method="HEAD")[:2] == (200, b"")
+        for target in ("/secret.txt", "/../secret.txt", "/page.html", "/?a", "/favicon.ico"):
+            assert ask(address, target)[0] == 404
+        assert ask(address, method="POST")[0] == 501
+
+
+def test_other_names_that_point_here_are_refused(written):
+    with serving(written) as address:
+        assert ask(address, Host=f"localhost:{address[1]}")[0] == 200
+        for host in ("evil.example", f"evil.example:{address[1]}", "127.0.0.1.evil.example", ""):
+            assert ask(address, Host=host)[0] == 403
+
+
+def test_a_page_that_was_written_anew_is_shown_anew(written):
+    with serving(written) as address:
+        page.write(written, {"a": "second"})
+        assert b"second" in ask(address)[1]
+        written.unlink()
+        assert ask(address)[0] == 404
+
+
+def test_ctrl_c_ends_it_without_a_word(written):
+    script = (
+        "import signal, sys; from pathlib import Path; from bench.report import page;"
+        " signal.signal(signal.SIGINT, signal.default_int_handler);"
+        " page.serve(Path(sys.argv[1]), 0, lambda url: print(url, flush=True)); print('after')"
+    )
+    command = [sys.executable, "-c", script, str(written)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        url = child.stdout.readline().strip()
+        port = int(url.rstrip("/").rpartition(":")[2])
+        assert url == f"http://127.0.0.1:{port}/"
+        assert ask(("127.0.0.1", port))[0] == 200
+        os.kill(child.pid, signal.SIGINT)
+        said, complaint = child.communicate(timeout=20)
+    assert (child.returncode, said, complaint) == (0, "after\n", "")
+
+
+def test_a_port_that_is_taken_and_a_page_that_is_not_there_are_said(written):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UserError, match="can't be used"):
+            serve(written, taken.getsockname()[1])
+    with pytest.raises(UserError, match="can't be used"):
+        serve(written, 99_999)
+    with pytest.raises(UserError, match="bench report"):
+        serve(written.with_name("other.html"), 0)

@@ -1,0 +1,334 @@
+"""Standings: the statistics of a table from its Parquet files, what is compared with what, and what is kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench import stats
+from bench.errors import UserError
+from bench.protocol import Protocol
+from bench.records import ResultRow
+from bench.report import kept, standings
+from bench.report.groups import Key, lines_of
+from bench.report.kept import Reader
+from bench.report.standings import decoded, encoded
+from bench.results import Records, path_of, read_all, write
+
+PROTOCOL = Protocol()
+SUBJECTS = [f"subject {k % 4}" for k in range(160)]
+TRUTH = np.random.default_rng(1).normal(size=160)
+CORRECT = TRUTH + np.random.default_rng(2).normal(size=160) > 0
+
+
+def confidences(skill: float, seed: int = 0) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(size=TRUTH.size)
+    return np.asarray(1 / (1 + np.exp(-(skill * TRUTH + (1 - skill) * noise))))
+
+
+def put(
+    out: Path,
+    method: str,
+    confidence: np.ndarray,
+    *,
+    correct: np.ndarray = CORRECT,
+    order: Sequence[int] | None = None,
+    **changes: object,
+) -> ResultRow:
+    """Write a result as a run does."""
+    row = ResultRow(
+        method=method, model="tiny", task="atlas-choice", preset="demo", seed=0, protocol=PROTOCOL.digest(),
+        task_version=1, status="ok", n=160,
+    )  # fmt: skip
+    row = replace(row, **changes)
+    rows = list(range(160)) if order is None else list(order)
+    records = Records(
+        [f"q{i:03}" for i in rows], [SUBJECTS[i] for i in rows], correct[rows], confidence[rows], ["a"] * 160,
+        np.ones(160, dtype=bool),
+    )  # fmt: skip
+    write(row, records, out)
+    return row
+
+
+def put_twin(out: Path, method: str) -> None:
+    """Two seeds that differ from those of `ccps` by chance alone."""
+    for seed in (0, 1):
+        noise = np.random.default_rng(seed + 3).normal(scale=0.01, size=160)
+        put(out, method, np.clip(confidences(0.9, seed) + noise, 0, 1), seed=seed)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    for seed in (0, 1):
+        put(folder, "ccps", confidences(0.9, seed), seed=seed)
+    put(folder, "litcab", confidences(0.6, 7))
+    put(folder, "ptrue", confidences(0.1, 8))
+    return folder
+
+
+def read(out: Path, cache: Path | None = None, said: list[str] | None = None) -> standings.Standings:
+    lines = lines_of(read_all(out, partial=True))
+    return Reader(out, cache, (said if said is not None else []).append)(lines)
+
+
+CCPS, LITCAB, PTRUE = Key("ccps", ""), Key("litcab", ""), Key("ptrue", "")
+
+
+# --- the numbers ------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_are_those_of_the_statistics(out: Path) -> None:
+    found = read(out)
+    told = stats.summary(
+        {"p": confidences(0.1, 8), "l": confidences(0.6, 7), "c": np.stack([confidences(0.9, 0), confidences(0.9, 1)])},
+        CORRECT,
+        SUBJECTS,
+    )
+    for key, name in ((PTRUE, "p"), (LITCAB, "l"), (CCPS, "c")):
+        method, line = told.methods[name], found.lines[key]
+        assert line.calibrated_p == method.calibrated_p
+        assert line.calibration_error == method.calibration.value
+        assert line.ranks == {loss: told.ranks[loss][name] for loss in ("brier", "nll")}
+        assert set(line.metrics) == set(method.estimates)
+        for metric, standing in line.metrics.items():
+            estimate = method.estimates[metric]
+            assert standing.value == estimate.value
+            assert (standing.fixed.low, standing.fixed.high) == (estimate.fixed.low, estimate.fixed.high)
+            assert standing.fixed.estimand == "fixed-subjects"
+            assert "20 subjects are needed" in standing.clustered.reason
+            assert standing.by_seed == estimate.by_seed
+    for metric in ("ece", "acc", "auroc"):  # ccps is the best and litcab the runner-up in each
+        _, interval = told.difference(metric, "c", "l")  # type: ignore[misc]
+        assert found.leaders.get(metric, ()) == ((CCPS,) if interval.low > 0 or interval.high < 0 else ())
+    brier = found.lines[CCPS].metrics["brier"]
+    assert brier.spread == pytest.approx(np.std(brier.by_seed, ddof=1))
+    assert found.lines[PTRUE].metrics["brier"].spread is None
+    assert [(pair.loss, pair.first, pair.second) for pair in found.pairs] == [
+        (loss, a, b) for loss in ("brier", "nll") for a, b in combinations((PTRUE, LITCAB, CCPS), 2)
+    ]
+
+
+def test_the_better_of_two_leads_only_beyond_chance(out: Path) -> None:
+    assert read(out).leaders["brier"] == (CCPS,)
+    put_twin(out, "twin")
+    found = read(out)
+    assert "brier" not in found.leaders
+    twins = {CCPS, Key("twin", "")}
+    (pair,) = (pair for pair in found.pairs if {pair.first, pair.second} == twins and pair.loss == "brier")
+    assert pair.p_holm is not None
+    assert pair.p_holm >= 0.05
+
+
+def test_a_pair_turned_round_says_the_same(out: Path) -> None:
+    pair = read(out).pairs[0]
+    turned = pair.reversed()
+    assert (turned.first, turned.second, turned.difference) == (pair.second, pair.first, -pair.difference)
+    assert (turned.fixed.low, turned.fixed.high) == (-pair.fixed.high, -pair.fixed.low)  # type: ignore[operator]
+    assert turned.clustered == pair.clustered
+    assert turned.reversed() == pair
+
+
+def test_a_recalibrated_method_takes_nothing_from_the_method_that_it_came_from(out: Path) -> None:
+    before = read(out).leaders
+    put_twin(out, "ccps+platt")
+    after = read(out)
+    assert {metric: keys for metric, keys in before.items() if CCPS in keys} == {
+        metric: keys for metric, keys in after.leaders.items() if CCPS in keys
+    }
+    assert after.lines[CCPS].ranks["brier"] == after.lines[Key("ccps+platt", "")].ranks["brier"] == 1
+
+
+def test_a_single_method_leads_nothing(tmp_path: Path) -> None:
+    put(tmp_path, "ccps", confidences(0.9))
+    found = read(tmp_path)
+    assert (found.leaders, found.pairs) == ({}, ())
+    assert found.lines[CCPS].ranks == {"brier": 1, "nll": 1}
+
+
+def test_the_order_of_questions_in_a_file_does_not_matter(out: Path) -> None:
+    before = read(out)
+    put(out, "litcab", confidences(0.6, 7), order=np.random.default_rng(5).permutation(160))
+    assert read(out) == before
+
+
+def test_nothing_is_told_of_rows_that_are_not_ok(tmp_path: Path) -> None:
+    row = put(tmp_path, "ccps", confidences(0.5))
+    write(replace(row, status="failed", reason="x", metrics={}, per_subject={}), None, tmp_path)
+    found = read(tmp_path)
+    assert (found.lines, found.pairs, found.left_out) == ({}, (), {})
+
+
+def test_bins_are_those_of_the_protocol(out: Path) -> None:
+    deviating = {"protocol.ece_bins": 3}
+    ten = read(out).lines[CCPS].metrics["ece"].value
+    rows = [replace(row, deviations=deviating) for row in read_all(out)]
+    three = Reader(out)(lines_of(rows)).lines[CCPS].metrics["ece"].value
+    both = np.stack([confidences(0.9, seed) for seed in (0, 1)])
+    told = stats.summary({"c": both}, CORRECT, SUBJECTS, stats.Settings(bins=3))
+    assert three == pytest.approx(told.methods["c"].estimates["ece"].value, abs=1e-12)
+    assert three != ten
+
+
+# --- what is compared with what ---------------------------------------------------------------------------------------
+
+
+def test_lines_with_other_labels_are_compared_among_themselves_only(out: Path) -> None:
+    other = CORRECT.copy()
+    other[:3] = ~other[:3]
+    for method, skill in (("ccps", 0.9), ("ptrue", 0.1)):
+        put(out, method, confidences(skill, 9), correct=other, config={"judge": "openai"}, judge="openai")
+    found = read(out)
+    judged = {key for key in found.lines if key.variant}
+    assert {key: line.labels for key, line in found.lines.items()} == {key: int(key in judged) for key in found.lines}
+    assert len(found.lines) == 5
+    assert all((pair.first in judged) == (pair.second in judged) for pair in found.pairs)
+    assert sum(pair.first in judged for pair in found.pairs) == 2
+    assert {found.lines[key].ranks["brier"] for key in judged} == {1, 2}
+    assert len(found.leaders["brier"]) == 2
+
+
+def test_seeds_on_different_labels_have_no_standing(out: Path) -> None:
+    put(out, "litcab", confidences(0.6), correct=~CORRECT, seed=1)
+    found = read(out)
+    assert found.left_out == {LITCAB: standings.SEEDS_DIFFER}
+    assert set(found.lines) == {CCPS, PTRUE}
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(kept, "computed", refuse)
+
+
+def test_what_was_computed_is_kept(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    first = read(out, tmp_path / "cache", said)
+    assert said == ["computing intervals and tests of tiny on atlas-choice; kept for next time"]
+    assert len(list((tmp_path / "cache" / "standings").iterdir())) == 1
+    monkeypatch.setattr(kept, "computed", None)
+    assert read(out, tmp_path / "cache", said) == first
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+def test_any_changed_byte_is_computed_again(out: Path, tmp_path: Path, suffix: str, no_computing: None) -> None:
+    (path,) = out.rglob(f"litcab*{suffix}")
+    if suffix == ".json":
+        values = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({**values, "notes": ["x"]}), encoding="utf-8")
+    else:
+        pq.write_table(pq.read_table(path), path, compression="none")
+    with pytest.raises(AssertionError, match="computed again"):
+        read(out, tmp_path / "cache")
+
+
+def test_another_source_of_the_statistics_is_computed_again(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(out, tmp_path)
+    monkeypatch.setattr(kept, "_source", lambda: "another")
+    read(out, tmp_path)
+    assert len(list((tmp_path / "standings").iterdir())) == 2
+
+
+BREAKS = {
+    "truncated": lambda text: text[: len(text) // 2],
+    "empty": lambda _: "",
+    "no object": lambda _: "[]",
+    "another digit": lambda text: text.replace("0.95", "0.94", 1),
+    "no standings": lambda _: '{"sha256": "x", "standings": {}}',
+    "null": lambda _: json.dumps({"sha256": kept._digest(None), "standings": None}),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_file_is_computed_again_and_replaced(out: Path, tmp_path: Path, name: str) -> None:
+    first = read(out, tmp_path)
+    (file,) = (tmp_path / "standings").iterdir()
+    whole = file.read_text(encoding="utf-8")
+    file.write_text(BREAKS[name](whole), encoding="utf-8")
+    assert read(out, tmp_path) == first
+    assert file.read_text(encoding="utf-8") == whole
+
+
+def test_a_cache_that_cannot_be_written_is_said_and_costs_no_number(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file", encoding="utf-8")
+    said: list[str] = []
+    assert read(out, tmp_path / "cache", said) == read(out)
+    assert "can't be kept in" in said[-1]
+
+
+def test_standings_survive_json(out: Path) -> None:
+    found = read(out)
+    assert decoded(json.loads(json.dumps(encoded(found), allow_nan=False))) == found
+
+
+FIELDS = st.sampled_from(["standings", "sha256", "lines", "level", "pairs", "leaders", "left_out"])
+LEAVES = st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner))
+
+
+@settings(max_examples=50, deadline=None)
+@given(VALUES)
+def test_no_json_value_in_the_cache_is_fatal(tmp_path_factory: pytest.TempPathFactory, value: object) -> None:
+    path = tmp_path_factory.mktemp("kept") / "x.json"
+    body = value.get("standings") if isinstance(value, dict) else None
+    for text in (json.dumps(value), json.dumps({"standings": body, "sha256": kept._digest(body)})):
+        path.write_text(text, encoding="utf-8")
+        assert kept._kept(path) is None
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [math.nan, -0.1, 1.5, math.inf])
+def test_a_confidence_that_is_none_is_named(out: Path, bad: float) -> None:
+    (path,) = out.rglob("litcab*.parquet")
+    table = pq.read_table(path)
+    column = table["confidence"].to_pylist()
+    column[17] = bad
+    pq.write_table(table.set_column(3, table.schema.field("confidence"), [column]), path)
+    with pytest.raises(UserError, match=rf"litcab--demo--s0\.parquet: confidence {bad} in row 17; expected .*\[0, 1\]"):
+        read(out)
+
+
+def test_a_question_twice_and_no_question_are_named(out: Path) -> None:
+    (path,) = out.rglob("litcab*.parquet")
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(0, table.schema.field("id"), [["q000", *table["id"].to_pylist()[:-1]]]), path)
+    with pytest.raises(UserError, match=r"litcab--demo--s0\.parquet: expected each question once, got id 'q000' twice"):
+        read(out)
+    pq.write_table(table.slice(0, 0), path)
+    with pytest.raises(UserError, match="got no question"):
+        read(out)
+
+
+def test_a_renamed_result_is_named(out: Path) -> None:
+    (path,) = out.rglob("litcab*.json")
+    for file in (path, path.with_suffix(".parquet")):
+        file.rename(file.with_name(file.name.replace("litcab", "mine")))
+    with pytest.raises(UserError, match=r"litcab--demo--s0\.json is not there, though .* don't rename results"):
+        read(out)
+
+
+def test_partial_results_are_found_from_either_folder(tmp_path: Path) -> None:
+    row = put(tmp_path, "ccps", confidences(0.9), limit=160)
+    assert path_of(row, tmp_path).is_file()
+    lines = lines_of([row])
+    assert Reader(tmp_path)(lines) == Reader(tmp_path / "partial")(lines)

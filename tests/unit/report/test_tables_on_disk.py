@@ -1,0 +1,448 @@
+"""`bench table` from files: numbers against scikit-learn, the paper beside ours, comparisons, layouts, bad input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
+
+from bench import cli
+from bench.errors import UserError
+from bench.metrics import summarise
+from bench.protocol import Protocol
+from bench.records import LabelsSeen, ResultRow
+from bench.report import formats
+from bench.report.model import Sheet
+from bench.report.published import read as published_cells
+from bench.report.views import View, shown
+from bench.results import Records, to_json, write
+
+PROTOCOL = Protocol()
+N = 120
+SUBJECTS = ["onlyright" if k < 10 else f"subject {k % 3}" for k in range(N)]
+TRUTH = np.random.default_rng(1).normal(size=N)
+CORRECT = (TRUTH + np.random.default_rng(2).normal(size=N) > 0) | (np.arange(N) < 10)
+SKILLS = {"ptrue": 0.1, "litcab": 0.5, "ccps": 0.95}
+
+
+def put(out: Path, method: str, *, skill: float | None = None, seed: int = 0, **changes: object) -> ResultRow:
+    """Write a result as a run does; its confidences are right more often the larger the skill."""
+    skill = SKILLS[method] if skill is None else skill
+    noise = np.random.default_rng([seed, len(method)]).normal(size=N)
+    p = np.round(1 / (1 + np.exp(-2 * (skill * TRUTH + (1 - skill) * noise))), 2).clip(0.01, 0.99)
+    scores = summarise(p, CORRECT, SUBJECTS, PROTOCOL)
+    row = ResultRow(
+        method=method, model="llama8b", task="mmlu-choice", preset="fixed", seed=seed, protocol=PROTOCOL.digest(),
+        task_version=1, status="ok", n=N, metrics=scores.metrics, per_subject=scores.per_subject,
+        labels_seen=LabelsSeen(4096, 512),
+    )  # fmt: skip
+    row = replace(row, **changes)
+    records = Records([f"q{i}" for i in range(N)], SUBJECTS, CORRECT, p, ["a"] * N, np.ones(N, dtype=bool))
+    write(row, records, out)
+    return row
+
+
+def fail(out: Path, row: ResultRow, method: str) -> None:
+    write(replace(row, method=method, status="failed", reason="loss became NaN", metrics={}, per_subject={}), None, out)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models; on the second one method is missing, and on the first one failed."""
+    folder = tmp_path_factory.mktemp("results")
+    for seed in (0, 1):
+        put(folder, "ccps", seed=seed)
+    put(folder, "litcab")
+    row = put(folder, "ptrue")
+    fail(folder, row, "ct")
+    for method in ("ptrue", "ccps"):
+        put(folder, method, model="qwen14b")
+    return folder
+
+
+def table(out: Path, cache: Path, **view: object) -> Sheet:
+    return shown(View(out, **view), cache)  # type: ignore[arg-type]
+
+
+def rows_of(sheet: Sheet) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(formats.render(sheet, "csv"))))
+
+
+# --- every number, again ----------------------------------------------------------------------------------------------
+
+
+def naive_ece(p: np.ndarray, o: np.ndarray) -> float:
+    total = 0.0
+    for j in range(10):
+        inside = [k for k in range(p.size) if j / 10 <= p[k] < (j + 1) / 10 or (j == 9 and p[k] == 1)]
+        if inside:
+            total += len(inside) / p.size * abs(np.mean([p[k] for k in inside]) - np.mean([o[k] for k in inside]))
+    return total
+
+
+def accuracy(o: np.ndarray, p: np.ndarray) -> float:
+    return float(np.mean([(p[k] > 0.5) == o[k] for k in range(p.size)]))
+
+
+AGAIN = {
+    "ece": lambda o, p: naive_ece(p, o),
+    "brier": lambda o, p: brier_score_loss(o, p, labels=[0, 1]),
+    "acc": accuracy,
+    "aucpr": lambda o, p: average_precision_score(o, p) if len(set(o)) > 1 else None,
+    "auroc": lambda o, p: roc_auc_score(o, p) if len(set(o)) > 1 else None,
+    "nll": lambda o, p: log_loss(o, p, labels=[0, 1]),
+}
+
+
+def test_every_number_comes_out_of_the_parquet_files_again(out: Path, cache: Path) -> None:
+    checked = 0
+    for record in rows_of(table(out, cache, stats=True)):
+        by_seed = defaultdict(list)
+        for path in sorted(out.glob(f"{record['model']}/mmlu-choice/{record['method']}--*.parquet")):
+            questions = pq.read_table(path).to_pandas()
+            for name, again in AGAIN.items():
+                parts = [
+                    again(part["correct"].to_numpy(dtype=int), part["confidence"].to_numpy())
+                    for _, part in questions.groupby("subject")
+                ]
+                values = [value for value in parts if value is not None]
+                by_seed[name].append((np.mean(values), np.std(values)))
+        for name, seeds in by_seed.items():
+            means, stds = zip(*seeds, strict=True)
+            assert float(record[f"{name}_mean"]) == pytest.approx(np.mean(means), abs=1e-9)
+            assert float(record[f"{name}_std"]) == pytest.approx(np.mean(stds), abs=1e-9)
+            if len(seeds) > 1:
+                assert float(record[f"{name}_seed_std"]) == pytest.approx(np.std(means, ddof=1), abs=1e-9)
+            checked += 1
+    assert checked == 5 * len(AGAIN)
+
+
+def test_printed_numbers_are_the_exact_ones_rounded(out: Path, cache: Path) -> None:
+    sheet = table(out, cache)
+    exact = {(record["model"], record["method"]): record for record in rows_of(sheet)}
+    for grid, model in zip(sheet.grids, ("llama8b", "qwen14b"), strict=True):
+        for row in grid.rows:
+            record = exact[model, row.cells[0].text]
+            for name, cell in zip(("ece", "brier", "acc", "aucpr", "auroc"), row.cells[1:], strict=False):
+                wanted = [
+                    f"{100 * float(record[f'{name}_{part}']):.1f}" for part in ("mean", "std") if record["seeds"] != "0"
+                ]
+                assert cell.text == (" ± ".join(wanted) or "failed")
+
+
+def test_one_class_subjects_are_left_out_and_counted(out: Path, cache: Path) -> None:
+    assert "AUROC leaves out 1 of 4 subjects, where it is undefined" in table(out, cache).grids[0].footnotes
+
+
+# --- marks and statistics ---------------------------------------------------------------------------------------------
+
+
+def test_bold_is_what_the_tests_say(out: Path, cache: Path) -> None:
+    for found in table(out, cache).data:
+        lines = [line for line in found["lines"] if line["metrics"]]
+        (best,) = sorted(lines, key=lambda line: line["metrics"]["brier"]["mean"])[:1]
+        second = sorted(lines, key=lambda line: line["metrics"]["brier"]["mean"])[1]
+        two = {best["method"], second["method"]}
+        (pair,) = (
+            pair
+            for pair in found["comparisons"]
+            if pair["loss"] == "brier" and {pair["first"]["method"], pair["second"]["method"]} == two
+        )
+        assert best["metrics"]["brier"]["best"] is (pair["p_holm"] < 0.05) is True
+        assert not any(line["metrics"]["brier"]["best"] for line in lines if line is not best)
+
+
+def test_intervals_name_their_estimand_and_stand_under_their_method(out: Path, cache: Path) -> None:
+    sheet = table(out, cache, stats=True)
+    assert len(sheet.grids) == 6
+    main, calibration, selection = sheet.grids[:3]
+    labels = [row.cells[0].text for row in main.rows]
+    assert labels == [
+        "ptrue", "these subjects", "ct", "litcab", "these subjects", "ccps", "these subjects", "between seeds",
+    ]  # fmt: skip
+    found = sheet.data[0]["lines"][0]["metrics"]["brier"]["interval"]
+    assert main.rows[1].cells[2].text == f"{100 * found['low']:.1f}\u2013{100 * found['high']:.1f}"
+    assert main.remarks == tuple(
+        f"no interval (other subjects): 20 subjects are needed to speak of others, there are {count}"
+        for count in (4, 3)  # AUCPR and AUROC are undefined in one of them
+    )
+    headings = [column.label for grid in (calibration, selection) for column in grid.columns]
+    for label in (
+        "p calibrated",
+        "ECE floor",
+        "smECE ↓",
+        "ECE (equal mass) ↓",
+        "Brier MCB ↓",
+        "NLL ↓",
+        "AURC ↓",
+        "E-AURC ↓",
+    ):
+        assert label in headings
+    for kind in ("terminal", "md", "tex"):
+        assert "these subjects" in formats.render(sheet, kind, width=100)
+
+
+def test_all_is_in_the_json(out: Path, cache: Path) -> None:
+    (first, _) = json.loads(formats.render(table(out, cache), "json"))
+    line = next(line for line in first["lines"] if line["method"] == "ccps")
+    assert line["standing"]["ranks"]["brier"] == 1
+    assert 0 < line["standing"]["p_calibrated"] <= 1
+    assert line["metrics"]["auroc"]["interval"]["estimand"] == "fixed-subjects"
+    assert line["metrics"]["auroc"]["clustered"]["reason"].startswith("20 subjects")
+    assert len(line["metrics"]["brier"]["by_seed"]) == 2
+    assert {pair["loss"] for pair in first["comparisons"]} == {"brier", "nll"}
+    assert len(first["comparisons"]) == 6
+
+
+# --- the paper --------------------------------------------------------------------------------------------------------
+
+
+def test_published_numbers_and_differences_stand_beside_ours(out: Path, cache: Path) -> None:
+    cells = published_cells(out)
+    sheet = table(out, cache, against=True)
+    for record in rows_of(sheet):
+        for name in ("ece", "brier", "acc", "aucpr", "auroc"):
+            cell = cells[record["model"], "mmlu-choice", record["method"], name]
+            assert float(record[f"{name}_published"]) == cell.mean
+            assert record[f"{name}_no_target"] == cell.reason
+            if record["status"] == "ok":
+                difference = float(record[f"{name}_mean"]) - cell.mean
+                assert float(record[f"{name}_difference"]) == pytest.approx(difference, abs=1e-12)
+    (grid, _) = sheet.grids
+    shown_rows = {row.cells[0].text: row for row in grid.rows[:3]}
+    ours, published, difference = (shown_rows[name].cells[1].text for name in ("ptrue", "published", "difference"))
+    assert published == "35.9 ± 5.7"
+    gap = float(ours.split()[0]) - 35.9
+    assert float(difference.replace("\u2212", "-")) == pytest.approx(gap, abs=0.051)
+    assert [row.cells[0].text for row in grid.rows[3:5]] == ["ct", "published"]
+    assert grid.rows[3].cells[1].text == "failed"
+    assert grid.rows[4].cells[1].text == "10.7 ± 6.7"
+
+
+def test_what_is_no_target_has_a_footnote_with_the_reason(out: Path, cache: Path) -> None:
+    (grid, _) = table(out, cache, against=True).grids
+    place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "litcab")
+    cell = grid.rows[place + 1].cells[1]
+    assert cell.text == "10.9 ± 4.8"
+    assert cell.notes == ("no target: answers with confidence 1 fell into no bin",)
+    assert "answers with confidence 1" in formats.render(table(out, cache, against=True), "terminal", width=100)
+
+
+def test_what_the_paper_does_not_have_is_a_dash(tmp_path: Path, cache: Path) -> None:
+    put(tmp_path, "ccps", model="tiny", task="atlas-choice")
+    put(tmp_path, "ccps+platt", skill=0.9)
+    put(tmp_path, "ptrue")
+    known, unknown = table(tmp_path, cache, against=True).grids
+    assert unknown.remarks == ("the paper has no numbers of tiny on atlas-choice",)
+    assert [[cell.text for cell in row.cells[:6]] for row in unknown.rows[1:]] == [["published", *["\u2013"] * 5]]
+    assert [row.cells[0].text for row in known.rows] == ["ptrue", "published", "difference", "ccps+platt", "published"]
+    assert known.remarks == ()
+
+
+# --- comparisons ------------------------------------------------------------------------------------------------------
+
+
+def test_differences_are_taken_in_the_order_named(out: Path, cache: Path) -> None:
+    one, other = (table(out, cache, compare=names) for names in (("ccps", "ptrue"), ("ptrue", "ccps")))
+    for a, b in zip(rows_of(one), rows_of(other), strict=True):
+        assert (a["first"], b["first"]) == ("ccps", "ptrue")
+        assert float(a["difference"]) == -float(b["difference"]) < 0
+        assert (float(a["low"]), float(a["high"])) == (-float(b["high"]), -float(b["low"]))
+        assert (a["p"], a["p_holm"], a["verdict"]) == (b["p"], b["p_holm"], b["verdict"])
+        assert a["verdict"] == ("ccps is better" if float(a["p_holm"]) < 0.05 else "can't be told apart")
+    assert {record["loss"] for record in rows_of(one)} == {"brier", "nll"}
+
+
+def test_a_comparison_is_that_of_the_means(out: Path, cache: Path) -> None:
+    means = {(r["model"], r["method"]): float(r["brier_mean"]) for r in rows_of(table(out, cache)) if r["seeds"] != "0"}
+    for record in rows_of(table(out, cache, compare=("ccps", "ptrue"))):
+        if record["loss"] == "brier":
+            gap = means[record["model"], "ccps"] - means[record["model"], "ptrue"]
+            assert float(record["difference"]) == pytest.approx(gap, abs=1e-12)
+
+
+def test_a_comparison_says_what_is_missing(out: Path, cache: Path) -> None:
+    sheet = table(out, cache, compare=("ccps", "litcab", "ct"))
+    assert sheet.grids[0].remarks == ("ct failed: loss became NaN",)
+    assert sheet.grids[1].remarks == (
+        "litcab was not run with qwen14b on mmlu-choice", "ct was not run with qwen14b on mmlu-choice",
+    )  # fmt: skip
+    for kind in ("terminal", "md", "tex", "csv", "json"):
+        assert "ccps" in formats.render(sheet, kind, width=80)
+    assert "litcab was not run with qwen14b" in formats.render(sheet, "terminal", width=80)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ("ccps", "litcap"),
+            r"no result of method 'litcap'; there are ccps, ct, litcab, ptrue. Did you mean 'litcab'\?",
+        ),
+        (("ccps",), "expected at least two different methods, got ccps"),
+        (("ccps", "ccps"), "expected at least two different methods, got ccps"),
+        ((), "expected at least two different methods, got none"),
+    ],
+)
+def test_names_that_cannot_be_compared(out: Path, cache: Path, names: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        table(out, cache, compare=names)
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        ({"compare": ("a", "b"), "against": True}, "--compare makes a table of its own; leave out --against"),
+        ({"compare": ("a", "b"), "stats": True, "layout": "models"}, "leave out --stats and --layout models"),
+        ({"layout": "models", "stats": True}, "--layout models has no room for --stats"),
+    ],
+)
+def test_options_that_exclude_each_other(out: Path, cache: Path, view: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        table(out, cache, **view)
+
+
+# --- two models side by side ------------------------------------------------------------------------------------------
+
+
+def test_two_models_stand_side_by_side(out: Path, cache: Path) -> None:
+    sheet = table(out, cache, layout="models")
+    (grid,) = sheet.grids
+    assert [column.span for column in grid.columns] == ["", *["llama8b"] * 5, *["qwen14b"] * 5]
+    rows = {row.cells[0].text: row for row in grid.rows}
+    assert list(rows) == ["ptrue", "ct", "litcab", "ccps"]
+    exact = {(record["model"], record["method"]): record for record in rows_of(sheet)}
+    for place, model in ((1, "llama8b"), (6, "qwen14b")):
+        assert rows["ccps"].cells[place].text == f"{100 * float(exact[model, 'ccps']['ece_mean']):.1f}"
+    assert {cell.text for cell in rows["litcab"].cells[6:]} == {"\u2013"}
+    assert rows["litcab"].cells[6].notes == ("litcab was not run with qwen14b on mmlu-choice",)
+    assert r"\multicolumn{5}{c}{qwen14b}" in formats.render(sheet, "tex")
+    assert "qwen14b AUROC ↑" in formats.render(sheet, "md")
+
+
+def test_the_published_numbers_of_a_method_that_was_not_run_are_there(out: Path, cache: Path) -> None:
+    (grid,) = table(out, cache, layout="models", against=True).grids
+    place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "litcab")
+    assert [cell.text for cell in grid.rows[place + 1].cells[6:]] == ["45.6", "20.0", "78.3", "83.7", "65.3"]
+    assert {cell.text for cell in grid.rows[place + 2].cells[6:]} == {"\u2013"}
+
+
+def test_models_come_in_blocks_of_two_in_the_order_of_the_list(tmp_path: Path, cache: Path) -> None:
+    for model in ("somebodys", "qwen32b", "llama8b"):
+        put(tmp_path, "ccps", model=model)
+    assert [grid.facts[0] for grid in table(tmp_path, cache, layout="models").grids] == [
+        "llama8b and qwen32b on mmlu-choice", "somebodys on mmlu-choice",
+    ]  # fmt: skip
+
+
+def test_what_does_not_belong_side_by_side_is_refused(tmp_path: Path, cache: Path) -> None:
+    put(tmp_path, "ccps")
+    put(tmp_path, "ccps", model="qwen14b", preset="paper")
+    assert len(table(tmp_path, cache).grids) == 2
+    with pytest.raises(
+        UserError, match="presets fixed, paper, which don't belong side by side; choose one with --preset"
+    ):
+        table(tmp_path, cache, layout="models")
+    assert len(table(tmp_path, cache, layout="models", preset="paper").grids) == 1
+
+
+def test_a_narrow_terminal_puts_models_below_one_another(out: Path, cache: Path) -> None:
+    text = formats.render(table(out, cache, layout="models"), "terminal", width=70)
+    assert max(map(len, text.splitlines())) <= 70
+    assert len(re.findall(r"^ method +ECE ↓", text, re.MULTILINE)) == 2
+
+
+# --- the command, and bad input ---------------------------------------------------------------------------------------
+
+
+def command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object
+) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.argv", ["bench", "table", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "100")
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_command_passes_its_options_on(
+    out: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONFBENCH_CACHE", str(cache))
+    for options, wanted in (
+        ((), " rank "),
+        (("--against", "paper", "--format", "md"), "published"),
+        (("--stats", "--format", "tex"), "these subjects"),
+        (("--compare", "ccps,ptrue", "--format", "csv"), "p_holm"),
+        (("--layout", "models"), "llama8b and qwen14b on mmlu-choice"),
+        (("--format", "json"), '"estimand": "fixed-subjects"'),
+    ):
+        code, said, complaints = command(capsys, monkeypatch, "--results", out, *options)
+        assert (code, complaints) == (0, "")
+        assert wanted in said
+
+
+def spoil(out: Path, what: str) -> None:
+    (path,) = out.rglob("ccps*.json")
+    if what == "no parquet":
+        path.with_suffix(".parquet").unlink()
+    elif what == "nan":
+        questions = pq.read_table(path.with_suffix(".parquet"))
+        column = [float("nan"), *questions["confidence"].to_pylist()[1:]]
+        pq.write_table(
+            questions.set_column(3, questions.schema.field("confidence"), [column]), path.with_suffix(".parquet")
+        )
+    elif what == "schema":
+        path.write_text(
+            path.read_text(encoding="utf-8").replace('"schema_version": 2', '"schema_version": 1'), encoding="utf-8"
+        )
+    elif what == "empty":
+        for file in list(out.rglob("*.*")):
+            file.unlink()
+    else:
+        row = put(out, "litcab", skill=0.5, preset="paper") if what == "presets" else put(out, "litcab", task_version=7)
+        assert to_json(row)
+
+
+@pytest.mark.parametrize(
+    ("what", "complaint"),
+    [
+        ("empty", "there are no results to show; run something first: bench run"),
+        ("no parquet", r"ccps--fixed--s0\.json has no ccps--fixed--s0\.parquet beside it"),
+        ("nan", r"ccps--fixed--s0\.parquet: confidence nan in row 0; expected values in \[0, 1\]"),
+        ("schema", "schema version 1; this program reads version 2"),
+        ("presets", "have presets fixed, paper, which don't belong in one table; choose one with --preset"),
+        ("versions", "have task versions 1, 7, which don't belong in one table"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, what: str, complaint: str
+) -> None:
+    monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "results"
+    put(folder, "ccps")
+    put(folder, "ptrue")
+    spoil(folder, what)
+    code, said, complaints = command(capsys, monkeypatch, "--results", folder)
+    assert (code, said) == (2, "")
+    assert re.search(complaint, complaints.replace("\n", " "))
+    assert "Traceback" not in complaints
+    assert list(tmp_path.rglob("*.tmp")) == []

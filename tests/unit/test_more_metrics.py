@@ -1,0 +1,303 @@
+"""Metrics beyond the paper's against other libraries, or against their definition written out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import log_loss, precision_recall_curve
+
+from bench.metrics import (
+    METRICS,
+    NLL_CLIP,
+    NLL_WORST,
+    aurc,
+    brier,
+    brier_dsc,
+    brier_mcb,
+    brier_unc,
+    corp,
+    coverage95,
+    eaurc,
+    ece,
+    ece_debiased,
+    ece_floor,
+    ece_mass,
+    isotonic,
+    n_clipped,
+    nll,
+    smece,
+)
+
+# Decimals with few digits make ties, as sampled confidences do.
+CONFIDENCE = st.one_of(st.floats(0, 1), st.sampled_from([k / 10 for k in range(11)]))
+ANSWERS = st.lists(st.tuples(CONFIDENCE, st.booleans()), min_size=1, max_size=40).map(
+    lambda pairs: (np.array([p for p, _ in pairs]), np.array([o for _, o in pairs]))
+)
+FEW_ANSWERS = st.lists(st.tuples(st.sampled_from([0.2, 0.5, 0.9]), st.booleans()), min_size=1, max_size=5).map(
+    lambda pairs: (np.array([p for p, _ in pairs]), np.array([o for _, o in pairs]))
+)
+SHAPES = {
+    "calibrated": lambda p: p,
+    "too sure": lambda p: 1 / (1 + np.exp(-2 * np.log(p / (1 - p)))),
+    "too modest": lambda p: 0.5 + 0.3 * (p - 0.5),
+    "decimals": lambda p: np.round(p, 1),
+}
+
+
+def sample(n, shape="calibrated", seed=0):
+    rng = np.random.default_rng(seed)
+    p = rng.uniform(0.001, 0.999, n)
+    return SHAPES[shape](p), rng.random(n) < p
+
+
+# --- smooth ECE -------------------------------------------------------------------------------------------------------
+
+
+def naive_smece(p, o, points):
+    """The sum over reflected Gaussians at the midpoints of a grid, bisected for the bandwidth that it equals."""
+    t = (np.arange(points) + 0.5) / points
+    images = np.concatenate([2 * k + sign * p for k in range(-3, 4) for sign in (1, -1)])
+    weight = np.tile(p - o, 14) / p.size
+
+    def smoothed(bandwidth):
+        kernel = np.exp(-np.square((t[:, None] - images) / bandwidth) / 2) / (bandwidth * math.sqrt(2 * math.pi))
+        return np.abs(kernel @ weight).mean()
+
+    low, high = 1e-6, 1.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if smoothed(middle) > middle else (low, middle)
+    return (low + high) / 2
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n", [20, 80])
+def test_smooth_ece_equals_the_sum_over_kernels(shape, n):
+    p, o = sample(n, shape)
+    assert smece(p, o) == pytest.approx(naive_smece(p, o, 800), abs=2e-5)
+
+
+@given(ANSWERS)
+@settings(max_examples=20, deadline=None)
+def test_smooth_ece_equals_the_sum_over_kernels_whatever_the_answers(answers):
+    value = smece(*answers)
+    # Below two steps of its own grid the reference can't see; there the value has only to be as small.
+    assert (
+        value < 0.005
+        if naive_smece(*answers, 400) < 0.005
+        else value == pytest.approx(naive_smece(*answers, 400), abs=1e-3)
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n", [200, 14_042])
+def test_smooth_ece_agrees_with_its_authors_package(shape, n):
+    import relplot
+
+    p, o = sample(n, shape)
+    # relplot bisects in steps of 1/1024, reads the curve at 200 points and cuts its kernel off.
+    assert smece(p, o) == pytest.approx(relplot.smECE(p, o.astype(float)), abs=0.003)
+
+
+@given(ANSWERS)
+@settings(max_examples=50, deadline=None)
+def test_smooth_ece_lies_between_the_gap_of_means_and_the_root_of_brier(answers):
+    p, o = answers
+    assert abs(p.mean() - o.mean()) - 1e-5 <= smece(p, o) <= np.abs(p - o).mean() + 1e-5
+    assert smece(p, o) <= math.sqrt(brier(p, o)) + 1e-5
+
+
+def test_smooth_ece_does_not_jump_where_a_bin_would_end():
+    o = np.array([True, False])
+    below, at = (np.array([x, 0.35]) for x in (np.nextafter(0.4, 0), 0.4))
+    assert abs(ece(below, o) - ece(at, o)) > 0.3
+    assert smece(below, o) == pytest.approx(smece(at, o), abs=1e-6)
+
+
+# --- equal-mass ECE, debiased ECE -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [30, 200])
+def test_equal_mass_ece_equals_scikit_learns_quantile_bins(n):
+    p, o = sample(n, "too sure")
+    hit, mean = calibration_curve(o, p, n_bins=10, strategy="quantile")
+    assert ece_mass(p, o) == pytest.approx(np.abs(hit - mean).mean(), abs=1e-12)
+
+
+@given(ANSWERS, st.integers(1, 12))
+def test_equal_mass_ece_equals_the_naive_loop(answers, bins):
+    p, o = answers
+    members: dict[int, list[float]] = {}
+    for x, y in zip(p, o, strict=True):
+        # Twice the mean rank + 1/2 of the answers that have this confidence.
+        twice = 2 * sum(other < x for other in p) + sum(other == x for other in p)
+        members.setdefault(twice * bins // (2 * p.size), []).append(x - y)
+    assert ece_mass(p, o, bins=bins) == pytest.approx(
+        sum(abs(math.fsum(gaps)) for gaps in members.values()) / p.size, abs=1e-12
+    )
+
+
+@given(ANSWERS)
+def test_equal_mass_ece_is_at_most_the_root_of_brier(answers):
+    assert ece_mass(*answers) <= math.sqrt(brier(*answers)) + 1e-9
+
+
+def test_debiased_ece_of_calibrated_confidences_is_zero_on_average():
+    rng = np.random.default_rng(3)
+    p = rng.random(60)
+    labels = rng.random((400, 60)) < p
+    raw = [ece(p, o) for o in labels]
+    debiased = [ece_debiased(p, o, seed=k) for k, o in enumerate(labels)]
+    assert np.mean(raw) > 0.1
+    assert np.mean(debiased) == pytest.approx(0.0, abs=4 * np.std(debiased) / 20)
+    assert min(debiased) < 0
+
+
+@given(ANSWERS)
+def test_debiased_ece_is_ece_without_the_floor_of_the_same_draws(answers):
+    assert ece_debiased(*answers, seed=5) == ece(*answers) - ece_floor(*answers, seed=5)
+
+
+# --- likelihood -------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.floats(1e-7, 1 - 1e-7), st.booleans()), min_size=1, max_size=40))
+def test_nll_equals_scikit_learns_log_loss(pairs):
+    p, o = np.array([p for p, _ in pairs]), np.array([o for _, o in pairs])
+    assert nll(p, o) == pytest.approx(log_loss(o, p, labels=[False, True]), rel=1e-12, abs=1e-12)
+
+
+def test_sure_mistakes_cost_the_most_and_are_counted_while_sure_hits_cost_nothing():
+    assert nll([1.0, 0.0], [True, False]) == 0.0
+    assert nll([1.0], [False]) == nll([0.0], [True]) == pytest.approx(24 * math.log(2)) == pytest.approx(NLL_WORST)
+    p = np.array([1.0, 0.0, 1 - NLL_CLIP / 2, 1 - NLL_CLIP, 1.0, 0.0])
+    assert n_clipped(p, np.array([False, True, False, False, True, False])) == 3
+
+
+def test_what_float32_rounds_to_one_is_not_punished_more_in_float64():
+    sure = 1 - 1e-12
+    assert np.float32(sure) == 1.0
+    assert nll([sure], [False]) == nll([1.0], [False])
+
+
+# --- what Brier consists of -------------------------------------------------------------------------------------------
+
+
+def naive_isotonic(p, o):
+    """Largest over left ends of the smallest over right ends of the mean between them (Barlow et al., 1972)."""
+    order = np.argsort(p, kind="stable")
+    p, o = p[order], o[order]
+    first = [int(np.flatnonzero(p == x)[0]) for x in p]
+    last = [int(np.flatnonzero(p == x)[-1]) for x in p]
+    fitted = [
+        max(min(o[a : b + 1].mean() for b in set(last) if b >= i) for a in set(first) if a <= i) for i in range(p.size)
+    ]
+    return np.array(fitted), o
+
+
+@given(ANSWERS)
+@settings(deadline=None)
+def test_terms_of_brier_equal_their_definition_and_add_up_exactly(answers):
+    p, o = answers
+    q, sorted_o = naive_isotonic(p, o)
+    best, rate = np.mean((q - sorted_o) ** 2), o.mean()
+    assert brier_mcb(p, o) == pytest.approx(brier(p, o) - best, abs=1e-12)
+    assert brier_dsc(p, o) == pytest.approx(rate * (1 - rate) - best, abs=1e-12)
+    assert brier_unc(p, o) == pytest.approx(np.var(o), abs=1e-12)
+    assert abs(brier_mcb(p, o) - brier_dsc(p, o) + brier_unc(p, o) - brier(p, o)) < 1e-12
+
+
+def test_terms_of_brier_add_up_at_the_size_of_mmlu():
+    p, o = sample(14_042, "too sure")
+    terms = corp(p, o)
+    assert abs(terms.mcb - terms.dsc + terms.unc - brier(p, o)) < 1e-12
+    assert min(terms) > 0.005
+
+
+@given(ANSWERS, st.floats(0.2, 5))
+def test_a_strictly_rising_map_changes_miscalibration_alone(answers, power):
+    p, o = np.round(answers[0], 3), answers[1]  # distinct confidences must stay distinct
+    assert brier_dsc(p**power, o) == pytest.approx(brier_dsc(p, o), abs=1e-12)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=60))
+def test_isotonic_fit_equals_scipys(groups):
+    size = np.array([m for m, _ in groups])
+    hits = np.array([min(h, m) for m, h in groups])
+    expected = isotonic_regression(hits / size, weights=size).x
+    np.testing.assert_allclose(isotonic(hits, size), expected, atol=1e-12)
+
+
+# --- answering only some ----------------------------------------------------------------------------------------------
+
+
+def naive_aurc(mistakes):
+    return np.mean([sum(mistakes[:k]) / k for k in range(1, len(mistakes) + 1)])
+
+
+@given(FEW_ANSWERS)
+@settings(max_examples=50, deadline=None)
+def test_risk_coverage_area_is_the_mean_over_all_orders_of_ties(answers):
+    p, o = answers
+    orders = [order for order in itertools.permutations(range(p.size)) if (np.diff(p[list(order)]) <= 0).all()]
+    areas = [naive_aurc([not o[i] for i in order]) for order in orders]
+    assert aurc(p, o) == pytest.approx(np.mean(areas), abs=1e-12)
+    best = min(naive_aurc(order) for order in set(itertools.permutations((~o).tolist())))
+    assert eaurc(p, o) == pytest.approx(np.mean(areas) - best, abs=1e-12)
+
+
+@given(ANSWERS)
+def test_a_right_order_has_no_excess_and_a_constant_has_its_error_rate(answers):
+    _, o = answers
+    assert eaurc(np.where(o, 0.8, 0.3), o) == pytest.approx(0.0, abs=1e-12)
+    assert aurc(np.full(o.size, 0.7), o) == pytest.approx(1 - o.mean(), abs=1e-12)
+
+
+@given(ANSWERS)
+def test_coverage_is_the_largest_of_all_thresholds_that_are_precise_enough(answers):
+    p, o = answers
+    accepted = [np.mean(p >= t) for t in p if 20 * o[p >= t].sum() >= 19 * np.count_nonzero(p >= t)]
+    assert coverage95(p, o) == max(accepted, default=0.0)
+
+
+def test_coverage_agrees_with_scikit_learns_precision_curve():
+    p, o = sample(3000, "calibrated")
+    precision, _, threshold = precision_recall_curve(o, p)
+    assert coverage95(p, o) == max(np.mean(p >= t) for t in threshold[precision[:-1] >= 0.95])
+    assert 0.05 < coverage95(p, o) < 0.3
+
+
+def test_coverage_is_defined_at_exactly_95_percent_and_never_splits_ties():
+    o = np.arange(20) != 7
+    assert coverage95(np.linspace(0.9, 0.1, 20), o) == 1.0  # 19 of 20
+    assert coverage95(np.full(20, 0.5), o) == 1.0
+    assert coverage95(np.full(19, 0.5), o[:19]) == 0.0  # 18 of 19 are fewer, and they come together
+    assert coverage95([0.3], [True]) == 1.0
+
+
+# --- together ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_perfect_forecast_has_no_error():
+    o = np.array([True, True, False])
+    values = {name: metric.compute(o.astype(float), o) for name, metric in METRICS.items()}
+    no_error = ("smece", "ece_mass", "ece_debiased", "nll", "brier_mcb", "eaurc")
+    assert {name: values[name] for name in no_error} == dict.fromkeys(no_error, 0.0)
+    assert values["brier_dsc"] == values["brier_unc"] == pytest.approx(2 / 9)
+    assert values["coverage95"] == pytest.approx(2 / 3)
+
+
+def test_one_answer_is_enough():
+    for name, metric in METRICS.items():
+        assert metric.compute([0.7], [True]) is not None or name in {"auroc", "aucpr"}
+
+
+def test_only_likelihood_is_no_fraction():
+    assert [name for name, metric in METRICS.items() if not metric.is_fraction] == ["nll"]
