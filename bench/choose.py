@@ -22,6 +22,7 @@ from bench.judges import public_options
 from bench.models import ModelSpec
 from bench.plan import LearnOn, Where
 from bench.protocol import PRESETS, Protocol
+from bench.recalibrate import recalibrator
 from bench.records import Format, Question
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
@@ -48,6 +49,8 @@ class Chosen:
     """Method or "protocol" -> overridden fields."""
     unusual: Mapping[str, object]
     """Options that differ from the defaults and can change a number."""
+    recalibrate: tuple[str, ...]
+    """Recalibrators of which every method gets a row."""
     judging: Mapping[str, object]
     """Those that can change a number of an open task only."""
     notes: Sequence[str] = field(default_factory=tuple)
@@ -92,7 +95,9 @@ def choose(config: RunConfig) -> Chosen:
     protocol, protocol_changes = _protocol(preset, overrides.get("protocol", {}))
     methods, changes = _instances(classes, preset, overrides)
     tests = _tests(config, model, task_registry)
-    learners = any(method.trains() for method in methods.values())
+    for kind in config.recalibrate:
+        recalibrator(kind)
+    learners = bool(config.recalibrate) or any(method.trains() for method in methods.values())
     learn_on = {name: _learn_on(name, config.train_on, task_registry, learners=learners) for name in tests}
     names = {*tests, *(target.task for target in learn_on.values() if learners)}
     _refuse_leaks(tests, learn_on)
@@ -111,6 +116,7 @@ def choose(config: RunConfig) -> Chosen:
         cache=config.cache or cache_folder(),
         deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
         unusual=_unusual(config),
+        recalibrate=tuple(dict.fromkeys(config.recalibrate)),
         judging=judging(config),
         notes=[*method_registry.notes],
     )

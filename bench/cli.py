@@ -75,6 +75,9 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     seed: Annotated[int, typer.Option(help="Of fits, hold-out splits and sampling.")] = 0,
     limit: Annotated[int | None, typer.Option(help="Test questions at most; such results are partial.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="METHOD.FIELD=VALUE or protocol.FIELD=VALUE.")] = None,
+    recalibrate: Annotated[
+        list[str] | None, typer.Option(help="isotonic, platt, beta or temperature: further rows for every method.")
+    ] = None,
     judge: Annotated[str, typer.Option(help="Who grades open answers: match, openai or hf.")] = "match",
     judge_model: Annotated[
         str | None, typer.Option(help="Model of the judge. Default for openai: gpt-4o-mini.")
@@ -114,6 +117,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
         seed=seed,
         limit=limit,
         overrides=tuple(set_ or ()),
+        recalibrate=_names(recalibrate or []),
         judge=judge,
         judge_model=judge_model,
         judge_url=judge_url,
@@ -247,6 +251,30 @@ def table(  # noqa: PLR0913 - one parameter for each option
         formats.print_terminal(sheet.grids, _console())
     else:
         sys.stdout.write(formats.render(sheet, format_.value))
+
+
+@app.command()
+def report(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    figures: Annotated[Path | None, typer.Option(help="Also draw the figures into this folder.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Show this preset only.")] = None,
+    port: Annotated[int, typer.Option(help="Of --serve; 0 takes a free one.")] = 8765,
+    *,
+    serve: Annotated[bool, typer.Option("--serve", help="Show the page on 127.0.0.1 until Ctrl-C.")] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Also show runs with --limit.")] = False,
+    deviations: Annotated[bool, typer.Option("--deviations", help="Also show runs with --set.")] = False,
+) -> None:
+    """Write the comparison as one HTML page, and as figures."""
+    from bench.choose import cache_folder
+    from bench.report import page
+    from bench.report.write import Wanted, write
+
+    wanted = Wanted(results, out, figures, preset, partial, deviations)
+    for path in write(wanted, cache_folder(), _said if sys.stderr.isatty() else lambda _: None):
+        _console().print(Text(f"wrote {path}"), soft_wrap=True)
+    if serve:
+        page.serve(out, port, lambda address: _console().print(Text(f"{address} (Ctrl-C ends it)")))
 
 
 @app.command()

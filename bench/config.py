@@ -34,6 +34,8 @@ class RunConfig:
     """Model that the judge asks."""
     judge_url: str | None = None
     """Base URL of an OpenAI-compatible server; None: the one of OpenAI."""
+    recalibrate: tuple[str, ...] = ()
+    """Recalibrators whose versions of every method get rows of their own: isotonic, platt, beta, temperature."""
     answers: str = "generate"
     """Where answers come from: `generate`, or `released@REVISION` of the paper's authors."""
     task_files: tuple[Path, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
@@ -34,6 +34,11 @@ class LearnOn:
     def __str__(self) -> str:
         return f"{self.task}:{self.split}"
 
+    @property
+    def validation(self) -> Where:
+        """Where recalibrators are fitted."""
+        return Where(self.task, "validation")
+
     def where(self, method: ConfidenceMethod) -> Where:
         """The split that this method learns from."""
         return Where(self.task, self.split if method.fit_on == "train" else method.fit_on)
@@ -61,6 +66,8 @@ class Adapt:
 
     method: str
     where: Where
+    learned: Where
+    """The split that the method learned from."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,8 @@ def plan(
     tests: Sequence[Where],
     learn_on: Mapping[str, LearnOn],
     barred: Collection[tuple[str, Where]] = (),
+    *,
+    recalibrated: bool = False,
 ) -> list[Step]:
     """The steps of a run, in an order in which everything is there before it is needed.
 
@@ -87,24 +96,36 @@ def plan(
         tests: what is predicted.
         learn_on: test task -> where methods learn.
         barred: method and test where it can't run; nothing is read or fitted for these.
+        recalibrated: whether each method also predicts the validation split, for its recalibration.
     """
-    needed = signals_needed(methods, tests, learn_on, barred)
+    needed = signals_needed(methods, tests, learn_on, barred, recalibrated=recalibrated)
     graph: TopologicalSorter[Step] = TopologicalSorter()
     for where, signals in sorted(needed.items()):
         graph.add(Read(where, signals))
     for name, method in methods.items():
         for test in tests:
-            before: list[Step] = [Read(test, needed[test])]
-            if method.trains() and (name, test) not in barred:
-                source = learn_on[test.task].where(method)
-                fit = Fit(name, source)
-                graph.add(fit, Read(source, needed[source]))
-                before.append(fit)
-                if adapted(method):
-                    graph.add(Adapt(name, test), *before)
-                    before.append(Adapt(name, test))
-            graph.add(Predict(name, test), *before)
+            target = learn_on[test.task] if (name, test) not in barred else None
+            graph.add(Predict(name, test), Read(test, needed[test]))
+            for step, before, where in _made_before(name, method, test, target, recalibrated=recalibrated):
+                graph.add(step, Read(where, needed[where]), *before)
+                graph.add(Predict(name, test), step)
+            if recalibrated and target is not None:
+                graph.add(Predict(name, test), Read(target.validation, needed[target.validation]))
     return list(graph.static_order())
+
+
+def _made_before(
+    name: str, method: ConfidenceMethod, test: Where, target: LearnOn | None, *, recalibrated: bool
+) -> Iterator[tuple[Step, tuple[Step, ...], Where]]:
+    """Fits, and readings through adapters, that a prediction needs: each with the steps and the split before it."""
+    if target is None or not method.trains():
+        return
+    source = target.where(method)
+    fit = Fit(name, source)
+    yield fit, (), source
+    if adapted(method):
+        for where in (test, target.validation) if recalibrated else (test,):
+            yield Adapt(name, where, source), (fit,), where
 
 
 def signals_needed(
@@ -112,6 +133,8 @@ def signals_needed(
     tests: Sequence[Where],
     learn_on: Mapping[str, LearnOn],
     barred: Collection[tuple[str, Where]] = (),
+    *,
+    recalibrated: bool = False,
 ) -> dict[Where, frozenset[Signal]]:
     """Split -> the signals that are read from the backbone, over all methods."""
     needed: dict[Where, frozenset[Signal]] = {test: frozenset() for test in tests}
@@ -123,6 +146,9 @@ def signals_needed(
             if method.trains():
                 source = learn_on[test.task].where(method)
                 needed[source] = needed.get(source, frozenset()) | paid(method.reads().fit)
+            if recalibrated:
+                validation = learn_on[test.task].validation
+                needed[validation] = needed.get(validation, frozenset()) | paid(method.reads().predict)
     return needed
 
 

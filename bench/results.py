@@ -30,6 +30,8 @@ from bench.records import SCHEMA_VERSION, ResultRow
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
 """Names that are safe as a part of a path: no separator, no `--`, no leading dot, at most 80 characters."""
 SEPARATOR = "--"
+RECALIBRATED = "+"
+"""Between a method and the recalibrator of its confidences, e.g. `ccps+isotonic`."""
 PARTIAL = "partial"
 RESERVED = frozenset({PARTIAL, "paper", "questions"})
 """Folders of `results/` that are no model's."""

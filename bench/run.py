@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench import results
+from bench import asked, results
 from bench.api import (
     AdapterRef,
+    Batch,
+    BoolArray,
     ChoiceLogits,
     ConfidenceMethod,
     Context,
@@ -39,8 +41,11 @@ from bench.judges import open_judge
 from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
 from bench.reading import Reader, Reading, bundle_digest
+from bench.recalibrate import recalibrator
+from bench.recalibrating import out_of_fold
 from bench.records import Format, Question, Released, ResultRow
 from bench.release import open_release
+from bench.results import RECALIBRATED, Records
 from bench.sources import open_source
 from bench.splits import held_out, spread
 from bench.store import Store, key_of
@@ -106,7 +111,10 @@ class _Run:
         )
         self.release = open_release(config, chosen.model)
         self.barred = self._barred()
-        self.steps: list[Step] = plan(chosen.methods, self.tests, chosen.learn_on, self.barred)
+        recalibrated = bool(chosen.recalibrate)
+        self.steps: list[Step] = plan(
+            chosen.methods, self.tests, chosen.learn_on, self.barred, recalibrated=recalibrated
+        )
         self.released: dict[Where, Mapping[str, Released]] = {}
         self.texts: dict[Where, Sequence[Question]] = {}
         self.questions = {step.where: self._questions(step.where) for step in self.steps if isinstance(step, Read)}
@@ -126,7 +134,7 @@ class _Run:
             return self.report
         for step in self.steps:
             if isinstance(step, Read):
-                self.reader.read(self.readings[step.where], step.signals)
+                self._read(step)
             elif isinstance(step, Fit):
                 self.fits[step] = self._fit(step)
             elif isinstance(step, Adapt):
@@ -246,13 +254,21 @@ class _Run:
         )
         return f"read {step.where}: {len(reading.questions):,} questions; {signals}; {state}"
 
+    def _read(self, step: Read) -> None:
+        reading = self.readings[step.where]
+        self.reader.read(reading, step.signals)
+        if step.where in self.tests and not reading.released:
+            task, letters = reading.task, self.chosen.protocol.letters
+            texts = [asked.of(q, task.style_of(q), task.format, letters) for q in reading.questions]
+            asked.write(task.name, task.card.version, texts, self.config.out)
+
     # --- fit and predict ----------------------------------------------------------------------------------------------
 
     def _fit(self, step: Fit) -> ConfidenceMethod | BaseException:
         """Fit, or take the fit from the store; a method's own failure is a value, so that the others go on."""
         method = self.chosen.fresh(step.method)
         reading = self.readings[step.where]
-        seed = derived_seed(self.config.seed, step.method, self.backbone.fingerprint, str(step.where))
+        seed = self._seed(step)
         fields = {
             "method": step.method,
             "code": f"{type(method).__module__}:{type(method).__qualname__}",
@@ -281,6 +297,9 @@ class _Run:
         self.seconds["fit", step.method] = seconds
         return method
 
+    def _seed(self, step: Fit) -> int:
+        return derived_seed(self.config.seed, step.method, self.backbone.fingerprint, str(step.where))
+
     def _stored_fit(self, step: Fit, key: str) -> ConfidenceMethod | None:
         """The fit that an earlier run stored; None also where what it points to is gone."""
         entry = self.store.get("fits", key)
@@ -307,7 +326,7 @@ class _Run:
 
     def _adapt(self, step: Adapt) -> Reading | BaseException:
         """Read the query through the adapter that the method trained."""
-        fitted = self.fits[Fit(step.method, self._learned_from(step, self.chosen.methods[step.method]))]
+        fitted = self.fits[Fit(step.method, step.learned)]
         if isinstance(fitted, BaseException):
             return fitted
         adapter: AdapterRef = fitted.fitted()["adapter_"]
@@ -324,14 +343,14 @@ class _Run:
         used = self._used(step)
         method = self.chosen.methods[step.method]
         row = self.cells.row(step.method, used)
-        records = None
+        records = confidence = None
         try:
             facts = self.cells.facts(used)
             reason = self.barred.get((step.method, step.where)) or method.skip(facts)
             if reason is not None:
                 row = replace(row, status="skipped", reason=reason)
             else:
-                confidence = self._predict(step)
+                confidence = self._predict(step, step.where)
                 row = replace(row, n_parameters=method.n_parameters(facts))
                 row = self.cells.scored(row, used.test, confidence)
                 records = records_of(used.test, confidence)
@@ -340,26 +359,72 @@ class _Run:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _fit
             row = replace(row, status="failed", reason=reason_of(error))
         row = replace(row, timings=self._timings(step), peak_memory_mb=peak_memory_mb(self.backbone.device))
-        self.report.rows.append(row)
-        self.report.paths.append(results.write(row, records, self.config.out))
+        self._write(row, records)
+        if confidence is not None:
+            self._recalibrate(step, row, confidence)
 
-    def _predict(self, step: Predict) -> FloatArray:
+    def _predict(self, step: Predict, where: Where) -> FloatArray:
+        """How sure the method is of the answers of a split: (n,), 0.0 where there is no answer (methods.md §0.6)."""
         method = self.chosen.fresh(step.method)
         if method.trains():
             fitted = self.fits[Fit(step.method, self._learned_from(step, method))]
             if isinstance(fitted, BaseException):
                 raise fitted
             method = fitted
-        reading = self.readings[step.where]
-        batch = self.batches.batch(reading, method.reads().predict, labels=False, adapted=self._through(step))
+        reading = self.readings[where]
+        batch = self._unlabelled(step.method, where)
         start = time.perf_counter()
         with self.progress.stage(f"predict {step.method}", len(batch)) as advance:
             predicted = method.predict(batch) if len(batch) else np.zeros(0)
             advance(len(batch))
         self.seconds["predict", step.method] = time.perf_counter() - start
-        confidence = np.zeros(len(reading.questions))  # answers without a token keep 0.0 (methods.md §0.6)
+        confidence = np.zeros(len(reading.questions))
         confidence[reading.usable] = checked(step.method, predicted, len(batch))
         return confidence
+
+    def _unlabelled(self, name: str, where: Where) -> Batch:
+        again = self.adapted.get((name, where))
+        if isinstance(again, BaseException):
+            raise again
+        signals = self.chosen.methods[name].reads().predict
+        return self.batches.batch(self.readings[where], signals, labels=False, adapted=again)
+
+    def _recalibrate(self, step: Predict, row: ResultRow, confidence: FloatArray) -> None:
+        """A cell of its own for each recalibrated version, fitted on the validation split."""
+        usable = self.readings[step.where].usable
+        for kind in self.chosen.recalibrate:
+            again = replace(row, method=f"{row.method}{RECALIBRATED}{kind}")
+            records = None
+            try:
+                seen, correct = self._on_validation(step)
+                mended = confidence.copy()
+                mended[usable] = recalibrator(kind).fit(seen, correct).apply(confidence[usable])
+                labels = replace(row.labels_seen, validation=max(row.labels_seen.validation, len(correct)))
+                again = self.cells.scored(replace(again, labels_seen=labels), self.readings[step.where], mended)
+                records = records_of(self.readings[step.where], mended)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _fit
+                again = replace(again, status="failed", reason=reason_of(error), metrics={}, per_subject={})
+            self._write(again, records)
+
+    def _on_validation(self, step: Predict) -> tuple[FloatArray, BoolArray]:
+        """Confidences in the validation answers and their labels, (m,) each; out of fold where it was fitted there."""
+        method, target = self.chosen.methods[step.method], self.chosen.learn_on[step.where.task]
+        reading = self.readings[target.validation]
+        correct = reading.correct[reading.usable]
+        if not method.trains() or target.where(method) != target.validation:
+            return self._predict(step, target.validation)[reading.usable], correct
+        fit = Fit(step.method, target.validation)
+        seed = self._seed(fit)
+
+        def fitted_anew(batch: Batch) -> ConfidenceMethod:
+            return self.chosen.fresh(step.method).fit(batch, self._context(fit, seed))
+
+        labelled = self.batches.batch(reading, method.reads().fit, labels=True)
+        return out_of_fold(fitted_anew, labelled, self._unlabelled(step.method, target.validation), seed), correct
+
+    def _write(self, row: ResultRow, records: Records | None) -> None:
+        self.report.rows.append(row)
+        self.report.paths.append(results.write(row, records, self.config.out))
 
     def _used(self, step: Predict) -> Used:
         """What the cell rests on."""
@@ -367,13 +432,6 @@ class _Run:
         learned = self.readings.get(self._learned_from(step, method)) if method.trains() else None
         again = self.adapted.get((step.method, step.where))
         return Used(self.readings[step.where], learned, again if isinstance(again, Reading) else None)
-
-    def _through(self, step: Predict) -> Reading | None:
-        """What was read through the method's own adapter; None where it has none."""
-        again = self.adapted.get((step.method, step.where))
-        if isinstance(again, BaseException):
-            raise again
-        return again
 
     def _timings(self, step: Predict) -> dict[str, float]:
         return {stage: round(s, 4) for (stage, name), s in self.seconds.items() if name == step.method}

@@ -1,0 +1,64 @@
+"""What `bench report` writes: the page and, where asked for, the figures, from a folder of results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import asked, results
+from bench.errors import UserError
+from bench.records import ResultRow
+from bench.report.groups import grouped
+from bench.report.kept import Reader
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which results, and where to."""
+
+    results: Path
+    """Folder of results."""
+    out: Path
+    """The HTML file."""
+    figures: Path | None = None
+    """Folder of figures; None draws none."""
+    preset: str | None = None
+    """This one only."""
+    partial: bool = False
+    """Also runs with `--limit`."""
+    deviations: bool = False
+    """Also runs with overridden constants."""
+
+
+def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
+    """Write the page and the figures; returns their files.
+
+    Args:
+        wanted: the request.
+        cache: folder where intervals and tests are kept; None keeps none.
+        say: told before long work.
+
+    Raises:
+        UserError: nothing to show, rows that don't belong together, a result that is not as it must be, or a file that
+            can't be written.
+    """
+    from bench.report import page
+
+    if wanted.out.is_dir():
+        raise UserError(f"--out {wanted.out}: expected the name of a file, got a folder")
+    found = results.read_all(wanted.results, partial=wanted.partial)
+    groups = grouped(found, preset=wanted.preset, deviations=wanted.deviations, partial=wanted.partial)
+    rows = [row for group in groups for row in group.rows]
+
+    def records_of(row: ResultRow) -> results.Records:
+        return results.read_records(results.path_of(row, wanted.results))
+
+    standings = Reader(wanted.results, cache, say)
+    payload = page.payload(rows, records_of, lambda task, version: asked.read(wanted.results, task, version), standings)
+    paths = [page.write(wanted.out, payload)]
+    if wanted.figures is not None:
+        from bench.report.figures import write_figures
+
+        paths += write_figures(rows, records_of, wanted.figures, standings_of=standings, say=say)
+    return paths
