@@ -31,9 +31,9 @@ HOURS = 3600.0
 
 
 def lm_eval(options: Options) -> Iterator[Line]:
-    """Letters as continuations of 400 prompts ÷ our pass that answers them."""
-    chosen = sample.questions(SUBJECTS, 100)
-    theirs, ours, told = _alternate(LM_EVAL, "lm_eval_driver.py", chosen, frozenset(), min(3, options.repeats))
+    """Letters as continuations of 200 prompts ÷ our pass that answers them."""
+    chosen = sample.questions(SUBJECTS, 50)
+    theirs, ours, told = _alternate(LM_EVAL, "lm_eval_driver.py", chosen, frozenset(), min(2, options.repeats))
     note = f"{theirs:.1f} s ÷ {ours:.2f} s; {len(chosen)} MMLU questions, batch {BATCH}, {_versions(told)}"
     yield Line("lm-evaluation-harness ÷ our choice pass", theirs / ours, ">= 4", note)
 

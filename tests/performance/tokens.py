@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.backbone.session import Session
 
 TASKS = ("atlas-choice", "atlas-oe", "mmlu-choice", "mmlu-pro-choice", "medmcqa-choice")
-LIMIT = 1_000
+LIMIT = 500
 """Test questions of a task that isn't the embedded model's own; those are read whole."""
 FEWER = ("it.steps=4", "ct.steps=4", "litcab.steps=20")
 """Training steps don't change which tokens are read before and after; of adapter training only the amount."""
