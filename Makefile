@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CHECKED := bench methods tasks tests
 
-.PHONY: demo test install format lint types contracts tests slow check-readme bench bench-gpu tiny clean
+.PHONY: demo test install format lint types contracts tests slow check-readme bench bench-gpu results tiny clean
 
 demo: install  ## the comparison on the embedded model
 	$(BIN)/bench run --method all --model tiny
@@ -46,6 +46,11 @@ bench: install  ## ratios of speed beside their targets, about 20 minutes; BENCH
 
 bench-gpu: install  ## the same on a CUDA device; says so where there is none
 	$(BIN)/python -m tests.performance.gpu $(BENCH)
+
+results: install  ## the committed comparison: all methods on the embedded model, three seeds, and its leaderboard
+	for seed in 0 1 2; do $(BIN)/bench run --method all --model tiny --seed $$seed --out results || exit 1; done
+	$(BIN)/bench check --results results
+	$(BIN)/python -m bench.report.leaderboard results
 
 tiny: install  ## train the embedded model from nothing, about half an hour on two cores
 	mkdir -p build

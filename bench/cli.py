@@ -254,7 +254,7 @@ def table(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command()
-def report(  # noqa: PLR0913, PLR0917 - one parameter for each option
+def report(  # noqa: PLR0913 - one parameter for each option
     results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     figures: Annotated[Path | None, typer.Option(help="Also draw the figures into this folder.")] = None,

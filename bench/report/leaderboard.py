@@ -1,0 +1,79 @@
+"""`python -m bench.report.leaderboard FOLDER`: writes FOLDER/README.md, the leaderboard of committed results."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.choose import cache_folder
+from bench.errors import UserError
+from bench.report import formats
+from bench.report.views import View, shown
+
+NAME = "README.md"
+
+ABOUT = """# Results
+
+This page is generated: `make results`, or `python -m bench.report.leaderboard results` where results were only added.
+
+`<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of what differs from the defaults>].json` is one cell of the comparison; the
+Parquet file of the same name has one row per question (`id, subject, correct, confidence, answer, parsed`), from which every
+number can be computed again. `questions/` has the text of the questions, `paper/` the published numbers. Runs with `--limit` go to
+`partial/` and enter no table unless asked for.
+
+Fields of the JSON file: see `ResultRow` in `bench/records.py`; `schema_version` names their version. Metrics are fractions, not
+percent: `mean` and `std` over subjects, `pooled` over all questions, `n_undefined` subjects left out. `cost` counts token
+positions: what was fed to the model for these numbers (`forward_tokens`, `padded_tokens`) and the least possible
+(`forward_tokens_floor`).
+
+## Submit a run
+
+1. Run whole tasks from a commit of this repository or from a released wheel: `bench run --method METHOD --model MODEL`.
+2. Copy the two files of each cell (JSON and Parquet) to the same place below `results/`.
+3. `bench check --results results` must pass: it computes every number again from the Parquet file, refuses partial results, results of
+   uncommitted code and renamed files, and imports nothing that a file names.
+4. Run `python -m bench.report.leaderboard results` and open a pull request with the files and this page.
+
+## Leaderboard
+
+"""
+
+
+def write(folder: Path, cache: Path | None = None) -> Path:
+    """Write the page of a folder of results, whole or not at all; returns its path.
+
+    Args:
+        folder: of results.
+        cache: folder where intervals and tests are kept; None keeps none.
+
+    Raises:
+        UserError: there are no results, or some that don't belong together.
+    """
+    tables = formats.render(shown(View(folder), cache), "md")
+    path = folder / NAME
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".", delete=False) as file:
+        file.write(ABOUT + tables)
+    temporary = Path(file.name)
+    temporary.chmod(0o644)
+    temporary.replace(path)
+    return path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 2 where there is nothing to write."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if len(given) != 1:
+        sys.stderr.write("usage: python -m bench.report.leaderboard FOLDER\n")
+        return 2
+    try:
+        sys.stdout.write(f"wrote {write(Path(given[0]), cache_folder())}\n")
+    except UserError as error:
+        sys.stderr.write(f"bench: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
