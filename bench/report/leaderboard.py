@@ -18,22 +18,23 @@ ABOUT = """# Results
 
 This page is generated: `make results`, or `python -m bench.report.leaderboard results` where results were only added.
 
-`<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of what differs from the defaults>].json` is one cell of the comparison; the
-Parquet file of the same name has one row per question (`id, subject, correct, confidence, answer, parsed`), from which every
-number can be computed again. `questions/` has the text of the questions, `paper/` the published numbers. Runs with `--limit` go to
-`partial/` and enter no table unless asked for.
+`<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of what differs from the defaults>].json` is one cell of the
+comparison; the Parquet file of the same name has one row per question (`id, subject, correct, confidence, answer,
+parsed`), from which every number can be computed again. `questions/` has the text of the questions, `paper/` the
+published numbers. Runs with `--limit` go to `partial/` and enter no table unless asked for.
 
-Fields of the JSON file: see `ResultRow` in `bench/records.py`; `schema_version` names their version. Metrics are fractions, not
-percent: `mean` and `std` over subjects, `pooled` over all questions, `n_undefined` subjects left out. `cost` counts token
-positions: what was fed to the model for these numbers (`forward_tokens`, `padded_tokens`) and the least possible
-(`forward_tokens_floor`).
+Fields of the JSON file: see `ResultRow` in `bench/records.py`; `schema_version` names their version. Metrics are
+fractions, not percent: `mean` and `std` over subjects, `pooled` over all questions, `n_undefined` subjects left out.
+`cost` counts token positions: what was fed to the model for these numbers (`forward_tokens`, `padded_tokens`) and the
+least possible (`forward_tokens_floor`).
 
 ## Submit a run
 
-1. Run whole tasks from a commit of this repository or from a released wheel: `bench run --method METHOD --model MODEL`.
+1. Run whole tasks from a commit of this repository or from a released wheel: `bench run --method METHOD --model
+   MODEL`.
 2. Copy the two files of each cell (JSON and Parquet) to the same place below `results/`.
-3. `bench check --results results` must pass: it computes every number again from the Parquet file, refuses partial results, results of
-   uncommitted code and renamed files, and imports nothing that a file names.
+3. `bench check --results results` must pass: it computes every number again from the Parquet file, refuses partial
+   results, results of uncommitted code and renamed files, and imports nothing that a file names.
 4. Run `python -m bench.report.leaderboard results` and open a pull request with the files and this page.
 
 ## Leaderboard
