@@ -1,4 +1,4 @@
-"""The look of methods: stable, told apart by colour also without red or green cones, and readable on white and black."""
+"""The look of methods: stable, told apart by colour also with red-green blindness, and seen on white and on black."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ SEEN = {
         [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
     ),
 }
-XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]])
+XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
 
 
 def linear(colour):
