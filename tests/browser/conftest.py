@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,40 +154,69 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@dataclass
-class Seen:
-    """What a page did besides showing itself."""
+class Tab:
+    """A page of the browser, with what it did besides showing itself."""
 
-    console: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    dialogs: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
+    def __init__(self, browser: Any, before: str | None = None) -> None:
+        self.context = browser.new_context()
+        self.context.set_default_timeout(10_000)
+        if before is not None:
+            self.context.add_init_script(before)
+        self.page = self.context.new_page()
+        self.noise: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.noise.append(f"console: {message.text}"))
+        self.page.on("pageerror", lambda error: self.noise.append(f"error: {error}"))
+        self.page.on("dialog", self._dialog)
+        self.page.on("request", lambda request: self.requests.append(request.url.partition("#")[0]))
+
+    def _dialog(self, dialog: Any) -> None:
+        self.noise.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def open(self, address: str, width: int, scheme: str) -> Any:
+        """Show a page."""
+        self.page.set_viewport_size({"width": width, "height": 1000})
+        self.page.emulate_media(color_scheme=scheme)
+        self.page.goto(address)
+        return self.page
+
+    def leave(self, address: str) -> None:
+        """Go back to nothing, and check that the page was silent and asked for nothing but itself."""
+        self.page.evaluate("() => { try { localStorage.clear() } catch { } }")
+        self.page.goto("about:blank")
+        noise, requests = self.noise.copy(), set(self.requests)
+        self.noise.clear()
+        self.requests.clear()
+        assert noise == []
+        assert requests <= {address.partition("#")[0], "about:blank", "data:,"}
+
+
+@pytest.fixture(scope="module")
+def tabs(chromium) -> list[Tab]:
+    """Tabs that are used again, because opening one takes longer than the page."""
+    return []
 
 
 @pytest.fixture
-def visit(chromium, file) -> Iterator[Callable[..., Any]]:
-    """`visit(url, width=, scheme=, before=)` opens a page; afterwards it must have been silent."""
-    opened: list[tuple[Any, Seen, str]] = []
+def visit(chromium, tabs, file) -> Iterator[Callable[..., Any]]:
+    """`visit(url, width=, scheme=, before=)` opens a page; afterwards it must have been silent.
+
+    `before` is a script that runs before the page's own.
+    """
+    opened: list[tuple[Tab, str]] = []
 
     def open_page(
         url: str | None = None, *, width: int = 1600, scheme: str = "light", before: str | None = None
     ) -> Any:
-        context = chromium.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme)
-        context.set_default_timeout(10_000)
-        page, seen = context.new_page(), Seen()
-        page.on("console", lambda message: seen.console.append(message.text))
-        page.on("pageerror", lambda error: seen.errors.append(str(error)))
-        page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: seen.requests.append(request.url))
-        if before is not None:
-            page.add_init_script(before)
         address = url or file.as_uri()
-        page.goto(address)
-        opened.append((context, seen, address.partition("#")[0]))
-        return page
+        idle = [tab for tab in tabs if all(tab is not used for used, _ in opened)]
+        tab = idle[0] if idle and before is None else Tab(chromium, before)
+        if before is None and not idle:
+            tabs.append(tab)
+        opened.append((tab, address))
+        return tab.open(address, width, scheme)
 
     yield open_page
-    for context, seen, address in opened:
-        context.close()
-        assert (seen.console, seen.errors, seen.dialogs) == ([], [], [])
-        assert {request.partition("#")[0] for request in seen.requests} <= {address, "data:,"}
+    for tab, address in opened:
+        tab.leave(address)

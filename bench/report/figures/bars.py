@@ -95,13 +95,18 @@ def ticks_up_to(highest: float, most: int = 4) -> list[float]:
 
 
 def ticks_between(low: float, high: float, most: int = 2) -> list[float]:
-    """Round values within two ends, with at most so many steps.
+    """Round values within two ends, at most so many; the outer two of more where a wider step would leave one.
 
-    >>> ticks_between(0.43, 1.02), ticks_between(0.61, 0.88)
-    ([0.5, 1.0], [0.6, 0.8])
+    >>> ticks_between(0.43, 1.02), ticks_between(0.61, 0.88), ticks_between(0.45, 0.55)
+    ([0.5, 1.0], [0.7, 0.8], [0.45, 0.55])
     """
-    step = next((step for step in STEPS if (high - low) / step < most + 1e-9), STEPS[-1])
-    return [round(k * step, 2) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    finer: list[float] = []
+    for step in STEPS:
+        ticks = [round(k * step, 2) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+        if len(ticks) <= most:
+            return ticks if len(ticks) > 1 else [*finer[:1], *finer[-1:]] or ticks
+        finer = ticks
+    return [finer[0], finer[-1]]
 
 
 def tick_names(ticks: Sequence[float], metric: str) -> list[str]:

@@ -220,7 +220,7 @@ def _axes(panel: Panel, across: Across, metric: str, *, left: bool, bottom: bool
     lines = [[(x, panel.y[0]), (x, panel.y[1])] for x in across.shared]
     panel.segments(np.reshape(lines, (-1, 2, 2)), "shared", colors=FAINT, linewidths=0.5, zorder=0.5)
     panel.x_axis([scale.place(tick) for tick in scale.ticks], [short(tick) for tick in scale.ticks] if bottom else ())
-    ticks = ticks_between(*panel.y, most=4)
+    ticks = ticks_between(*panel.y, most=5)
     panel.y_axis(ticks, tick_names(ticks, metric) if left else ())
     if scale.has_zero:
         between = scale.lowest - scale.zero_gap / 2

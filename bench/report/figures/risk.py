@@ -24,6 +24,8 @@ ACROSS = 3
 """Panels beside each other."""
 MARKS = 5
 """Markers on each curve."""
+LEAST = 0.05
+"""Risk up to which an axis goes at least, as without any mistake."""
 STEPS = (0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
 """Between ticks of the risk."""
 
@@ -80,7 +82,7 @@ def _panel(panel: Panel, drawn: Sequence[tuple[Series, Curve]]) -> None:
     if not drawn:
         panel.absent("no result")
         return
-    highest = max(float(curve.risk.mean(axis=0).max()) for _, curve in drawn)
+    highest = max(LEAST, *(float(curve.risk.mean(axis=0).max()) for _, curve in drawn))
     ticks = _ticks(highest)
     fitting = Panel(panel.page, panel.name, panel.place, (0.0, 1.0), (0.0, max(1.04 * highest, ticks[-1])))
     fitting.x_axis(TICKS, percent(TICKS))

@@ -41,8 +41,8 @@ FEW = 4
 """Methods that fit into a column of a paper."""
 TILT = 40
 """Degrees by which the names of methods are turned where they are wider than their panel."""
-WIDE = 0.5
-"""Inches of a column that has room for larger dots."""
+WIDE = 0.8
+"""Inches of a column that has room for larger dots and more ticks."""
 BAND = "#f1f1f1"
 """Behind every other subject."""
 
@@ -76,7 +76,7 @@ def subject_dots(rows: Sequence[ResultRow], *, metric: str = "auroc", remark: st
             f"{label} in each subject, with its number of questions{seeds}; vertical lines: means over subjects.",
             "Subjects with the largest mean over methods come first." if len(subjects) > 1 else "",
             f"One subject in {plan.every} is named." if plan.every > 1 else "",
-            f"{blank} subjects have no dot at all: {label} is undefined there." if blank else "",
+            f"{label} is undefined for all methods in {blank} of {len(subjects)} subjects." if blank else "",
             metrics=[metric],
             remark=remark,
         )
@@ -178,11 +178,12 @@ def _heading(page: Sheet, plan: Plan, x: float, label: str) -> None:
 
 
 def _dots(panel: Panel, series: Series, metric: str, subjects: Sequence[str]) -> None:
-    ticks = ticks_between(*panel.x)
+    ticks = ticks_between(*panel.x, most=4 if panel.place[2] > WIDE else 2)
     panel.x_axis(ticks, tick_names(ticks, metric))
     mean = series.value(metric).mean
     if mean is None:
-        panel.words(0.5, 0.5, "undefined", rotation=90, ha="center", va="center", color=MUTED)
+        upright = 90 if panel.place[3] > text_width("undefined") else 0
+        panel.words(0.5, 0.5, "undefined", rotation=upright, ha="center", va="center", color=MUTED)
         return
     panel.segments([[(mean, 0), (mean, len(subjects))]], "mean", colors=series.style.colour, linewidths=0.5, zorder=1)
     by_seed = [[row.per_subject.get(s, {}).get(metric) for row in series.runs] for s in subjects]

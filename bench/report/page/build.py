@@ -6,7 +6,7 @@
       "metrics": [{"name", "label", "better": 1 | -1 | 0, "percent", "about", "source"}, ...],
       "sets": [{"label": "Paper", "metrics": [index, ...]}, ...],
       "methods": [{"name", "colour"}, ...],
-      "blocks": [{"model", "task", "label", "facts": [...], "n", "subjects": [...], "sizes": [...],
+      "blocks": [{"model", "task", "label", "facts": [...], "subjects": [...], "sizes": [...],
                   "lines": [...],                           see `lines.line_of`
                   "questions": {...} | None,                see `questions.chosen`
                   "textless": bool}, ...],
@@ -17,7 +17,7 @@
     }
 
 Fractions of subjects, bins and questions are integers in ten-thousandths, so that eleven methods on four models and
-five benchmarks stay below 5 MB; means and standard deviations have six decimals, and beside them the text to show.
+five benchmarks stay below 5 MB; means have six decimals, and beside them stands the text to show.
 """
 
 from __future__ import annotations
@@ -189,7 +189,6 @@ def _metric(name: str) -> dict[str, Any]:
         "label": metric.label,
         "better": better,
         "percent": metric.is_fraction,
-        "bounds": list(metric.bounds),
         "about": " ".join(about.replace("`", "").split()),
         "source": metric.reference,
     }

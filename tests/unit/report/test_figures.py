@@ -6,15 +6,22 @@ Artists carry labels such as `atlas-oe/ccps/rate`, through which the tests read 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
+from xml.etree import ElementTree
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bench import metrics
+from bench.errors import UserError
 from bench.records import MetricSummary, ResultRow, StageCost
 from bench.report.figures import (
     confidence_histograms,
@@ -23,9 +30,13 @@ from bench.report.figures import (
     reliability,
     reliability_overview,
     risk_coverage,
+    save,
     subject_dots,
+    write,
+    write_figures,
 )
 from bench.report.figures.cost import scale_of
+from bench.report.figures.sheet import styled
 from bench.report.standings import LineStanding, Range, Standing, Standings
 from bench.report.style import MAX_HEIGHT, SMALL, STYLES, TEXT_WIDTH
 from bench.results import Records
@@ -87,9 +98,9 @@ def simulated(place, method, subjects, size):
 
 
 def row_of(records, method, model, task, seed):
-    per_subject = {}
+    per_subject, subjects = {}, np.array(records.subject)
     for subject in dict.fromkeys(records.subject):
-        mine = np.array([name == subject for name in records.subject])
+        mine = subjects == subject
         p, o = records.confidence[mine], records.correct[mine]
         per_subject[subject] = {"n": float(mine.sum()), **{m: metrics.METRICS[m].compute(p, o) for m in NAMES}}
     return ResultRow(
@@ -97,7 +108,8 @@ def row_of(records, method, model, task, seed):
         n=len(records.id), llm_accuracy=float(records.correct.mean()), per_subject=per_subject,
         metrics={m: summary_of([values[m] for values in per_subject.values()]) for m in NAMES}
         | {"ece_floor": MetricSummary(0.05, 0.01, 0.02, 0)},
-        n_parameters=SIZES.get(method, 1_089_858), timings={"predict": 0.01} | ({"fit": 12.5} if method == "ccps" else {}),
+        n_parameters=SIZES.get(method, 1_089_858),
+        timings={"predict": 0.01, "fit": 12.5} if method == "ccps" else {"predict": 0.01},
         cost={"answers": StageCost(25_090, 25_090, 25_000), "query": StageCost(10_400, 10_400, 10_400)},
     )  # fmt: skip
 
@@ -160,8 +172,9 @@ def note(figure):
 
 
 def texts_with_boxes(figure):
-    renderer = figure.canvas.get_renderer()
-    return [(text, text.get_window_extent(renderer)) for text in figure.texts if text.get_text().strip()]
+    with styled():
+        renderer = figure.canvas.get_renderer()
+        return [(text, text.get_window_extent(renderer)) for text in figure.texts if text.get_text().strip()]
 
 
 def check_readable(figure):
@@ -171,8 +184,7 @@ def check_readable(figure):
     assert boxes
     for text, box in boxes:
         assert text.get_fontsize() >= SMALL
-        assert box.x0 >= -1 and box.x1 <= width + 1, text  # one pixel is 0.7 points
-        assert box.y0 >= -1 and box.y1 <= height + 1, text
+        assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= -1, text  # one pixel is 0.7 points
     straight = [(text, box) for text, box in boxes if text.get_rotation() in {0, 90}]
     for (one, a), (other, b) in combinations(straight, 2):
         apart = a.x1 <= b.x0 + 1 or b.x1 <= a.x0 + 1 or a.y1 <= b.y0 + 1.5 or b.y1 <= a.y0 + 1.5
@@ -411,8 +423,7 @@ def test_subjects_without_a_value_are_counted():
         assert "AUROC leaves out 1 subject, where it is undefined." in note(figure)
     figure = subject_dots(made.rows)
     assert drawn(figure, "ccps/dots").shape == (1, 2)
-    assert "1 subjects have no dot at all" in note(figure) or "1 subject has no dot at all" in note(figure)
-    assert "Whiskers: none for" not in note(metric_bars(made.rows))
+    assert "AUROC is undefined for all methods in 1 of 2 subjects." in note(figure)
 
 
 def test_a_metric_without_any_value_says_so():
@@ -446,6 +457,7 @@ def test_settings_tell_series_of_one_method_apart():
 # --- every figure is fit for print ------------------------------------------------------------------------------------
 
 
+@cache
 def small_and_odd():
     """Results at the edge of what there can be."""
     constant = simulated("x", "ccps", 3, 20)
@@ -515,3 +527,218 @@ def test_the_largest_comparison_fits_on_a_page(largest, name):
     assert width == TEXT_WIDTH
     assert height <= MAX_HEIGHT + 0.3
     check_readable(figure)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def small():
+    """Two methods on two tasks."""
+    made = Simulated()
+    for task in ("atlas-choice", "atlas-oe"):
+        made.add("ptrue", task=task, size=20).add("ccps", task=task, size=20)
+    return made
+
+
+EXPECTED = {
+    "reliability-overview", "tiny--metrics", "tiny--confidence", "tiny--reliability", "tiny--risk-coverage",
+    *(
+        f"tiny--{task}--{kind}"
+        for task in ("atlas-choice", "atlas-oe")
+        for kind in ("reliability", "risk-coverage", "subjects-auroc", "subjects-brier", "cost")
+    ),
+}  # fmt: skip
+
+
+def without_drawing(monkeypatch):
+    """Makes `write_figures` give figures by name and touch files, which is a hundred times faster."""
+    shown = {}
+
+    def touch(figure, path):
+        path.touch()
+        shown[path.stem] = figure
+        return path
+
+    monkeypatch.setattr(write, "save", touch)
+    return shown
+
+
+def test_every_figure_is_written_in_every_format(tmp_path, monkeypatch):
+    made, said = small(), []
+    without_drawing(monkeypatch)
+    out = tmp_path / "new" / "folder"
+    paths = write_figures(made.rows, made.records_of, out, say=said.append)
+    assert {path.name for path in paths} == {f"{stem}.{kind}" for stem in EXPECTED for kind in ("svg", "png", "pdf")}
+    assert sorted(out.iterdir()) == sorted(paths)
+    assert set(said) == EXPECTED
+    paths = write_figures(made.rows, made.records_of, tmp_path / "other", ("pdf",))
+    assert {path.name for path in paths} == {f"{stem}.pdf" for stem in EXPECTED}
+
+
+def files_of(figure, folder):
+    folder.mkdir()
+    return {kind: save(figure, folder / f"figure.{kind}").read_bytes() for kind in ("svg", "png", "pdf")}
+
+
+def test_formats_are_what_a_publisher_asks_for(made, one, tmp_path):
+    files = files_of(reliability(one, made.records_of), tmp_path / "a")
+    assert files["png"].startswith(b"\x89PNG")
+    assert np.frombuffer(files["png"][16:20], dtype=">u4")[0] == 999  # a column at 300 dots per inch
+    assert files["pdf"].startswith(b"%PDF")
+    assert b"/FontFile2" in files["pdf"]  # TrueType
+    assert b"/Type3" not in files["pdf"]
+    assert ElementTree.fromstring(files["svg"]).get("width") == "239.76pt"  # noqa: S314 - written here
+    assert [path.name for path in (tmp_path / "a").iterdir() if path.name.startswith(".")] == []
+
+
+def test_svg_text_is_text(tmp_path):
+    made = Simulated().add("mine<b>&amp;", task="task_$x^2$", size=10)
+    path = save(metric_bars(made.rows), tmp_path / "figure.svg")
+    names = "{http://www.w3.org/2000/svg}text"
+    texts = [element.text for element in ElementTree.parse(path).iter(names)]  # noqa: S314 - written here
+    assert "tiny on task_$x^2$: means of all methods" in texts
+    assert "mine<b>&amp;" in texts
+    assert "AUROC ↑ (%)" in texts
+
+
+def test_the_same_results_give_the_same_bytes(tmp_path, monkeypatch):
+    """Whatever the order of the rows, the folder, the user's own settings of matplotlib, and the day."""
+    made = Simulated().add(size=10, subjects=2).add("ptrue", size=10, subjects=2)
+    before = {
+        path.name: path.read_bytes() for path in write_figures(made.rows, made.records_of, tmp_path / "a", ["svg"])
+    }
+    files = files_of(cost_quality(made.rows), tmp_path / "b")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    mine = {"font.size": 30, "svg.fonttype": "path", "svg.hashsalt": None, "savefig.dpi": 50, "lines.linewidth": 9}
+    mine |= {"lines.scale_dashes": False, "path.sketch": (1, 100, 2), "savefig.bbox": "tight"}
+    with matplotlib.rc_context(mine):
+        kept = dict(matplotlib.rcParams)
+        after = write_figures(made.rows[::-1], made.records_of, tmp_path / "c", ["svg"])
+        again = files_of(cost_quality(made.rows[::-1]), tmp_path / "d")
+        assert dict(matplotlib.rcParams) == kept
+    assert {path.name: path.read_bytes() for path in after} == before
+    assert again == files
+
+
+def test_pyplot_and_its_global_figures_are_not_used():
+    code = (
+        "import sys, tempfile, pathlib; from bench.report.figures.sheet import save, sheet;"
+        "save(sheet(3.33, 1.0, title='a', note='b').figure, pathlib.Path(tempfile.mkdtemp()) / 'a.svg');"
+        "sys.exit('matplotlib.pyplot' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=True)
+
+
+def test_a_file_that_can_t_be_finished_is_not_there(tmp_path, monkeypatch):
+    made = Simulated().add(size=10)
+    (tmp_path / "reliability-overview.svg").write_text("older")
+
+    def half(figure, path, **_):
+        path.write_text("<svg")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", half)
+    with pytest.raises(UserError, match=r"reliability-overview' can't be written \(No space left on device\)"):
+        write_figures(made.rows, made.records_of, tmp_path, ["svg"])
+    assert [path.name for path in tmp_path.iterdir()] == ["reliability-overview.svg"]
+    assert (tmp_path / "reliability-overview.svg").read_text() == "older"
+
+
+def test_a_folder_that_is_a_file_is_one_sentence(tmp_path):
+    made = Simulated().add(size=10)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="can't be written"):
+        write_figures(made.rows, made.records_of, tmp_path / "file", ["svg"])
+
+
+@pytest.mark.parametrize("formats", [["jpg"], ["svg", "gif"], []])
+def test_unknown_formats_are_named_before_anything_is_read(tmp_path, formats):
+    made = Simulated().add(size=10)
+    with pytest.raises(UserError, match=r"unknown figure format .*; expected some of svg, png, pdf"):
+        write_figures(made.rows, None, tmp_path / "out", formats)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "there are no results"),
+        (Simulated().missing("ccps").missing("lts").rows, "none of the 2 results is ok"),
+        (
+            Simulated().add(size=5).add("lts", preset="fixed", size=5).rows,
+            "results of tiny on atlas-oe have presets demo, fixed",
+        ),
+        (Simulated().add(size=5).add("lts", limit=4, size=5).rows, "have different --limit or protocol"),
+    ],
+)
+def test_what_can_t_be_drawn_is_refused_in_one_sentence(tmp_path, rows, message):
+    with pytest.raises(UserError, match=message):
+        write_figures(rows, None, tmp_path / "out", ["svg"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_figure_of_one_model_refuses_several(made):
+    with pytest.raises(ValueError, match="expected the rows of one model, got those of Qwen"):
+        reliability(made.rows, made.records_of)
+    with pytest.raises(ValueError, match="expected the rows of one task"):
+        subject_dots([row for row in made.rows if row.model == "llama8b"])
+
+
+def test_a_model_or_task_without_any_number_gets_no_figure(tmp_path, monkeypatch):
+    without_drawing(monkeypatch)
+    made = small().missing("ccps", "other", "atlas-oe").missing("ccps", "tiny", "third")
+    stems = {path.stem for path in write_figures(made.rows, made.records_of, tmp_path, ["svg"])}
+    assert stems == EXPECTED
+
+
+def test_records_and_intervals_are_asked_for_once(tmp_path, monkeypatch):
+    without_drawing(monkeypatch)
+    made, asked = small(), []
+
+    def records_of(row):
+        asked.append((row.task, row.method))
+        return made.records_of(row)
+
+    def standings_of(lines):
+        asked.append(tuple(sorted({row.task for rows in lines.values() for row in rows})))
+        return standings(lines)
+
+    write_figures(made.rows, records_of, tmp_path, ["svg"], standings_of=standings_of)
+    tasks = ("atlas-choice", "atlas-oe")
+    assert sorted(asked) == sorted(
+        [*((task, method) for task in tasks for method in ("ptrue", "ccps")), *((t,) for t in tasks)]
+    )
+
+
+def test_what_does_not_fit_goes_to_more_figures(tmp_path, monkeypatch):
+    """Recalibrated methods, too, have figures of their own; intervals stay those of the whole table."""
+    made = Simulated()
+    for k in range(13):
+        made.add(f"plugin-{k:02}", size=10, subjects=2)
+    made.add("ccps+isotonic", size=10, subjects=2)
+    shown = without_drawing(monkeypatch)
+    write_figures(made.rows, made.records_of, tmp_path, ["svg"], standings_of=standings)
+    assert {stem for stem in shown if "metrics" in stem} == {
+        "tiny--metrics--1", "tiny--metrics--2", "tiny--metrics--isotonic",
+    }  # fmt: skip
+    first, second = (words(shown[f"tiny--metrics--{k}"]) for k in (1, 2))
+    names = [f"plugin-{k:02}" for k in range(13)]
+    assert [name for name in [*first, *second] if name in names] == names
+    assert "Figure 1 of 2." in note(shown["tiny--metrics--1"])
+    ((start, _),) = drawn(shown["tiny--metrics--2"], "atlas-oe/auroc/plugin-12/whisker")
+    assert start[0] == pytest.approx(0.1 + 0.01 * 12)
+    assert "ccps+isotonic" in words(shown["tiny--metrics--isotonic"])
+    assert "ccps+isotonic" not in [*first, *second]
+
+
+def test_names_of_files_are_safe_and_each_is_written_once(tmp_path, monkeypatch):
+    """`a/b` on all tasks and `a` on task `b` would have the same names; a task may be called anything."""
+    without_drawing(monkeypatch)
+    made = Simulated()
+    for model, task in (("a", "b"), ("a", "../up"), ("a/b", "c"), ("a/b", "d")):
+        made.add(model=model, task=task, size=10, subjects=2)
+    paths = write_figures(made.rows, made.records_of, tmp_path, ["svg"])
+    assert len({path.name.casefold() for path in paths}) == len(paths) == 1 + 2 * 4 + 4 * 5
+    assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*\.svg", path.name) for path in paths)
+    assert all(path.parent == tmp_path for path in paths)
+    assert not (tmp_path.parent / "up").exists()

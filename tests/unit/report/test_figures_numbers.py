@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import binomtest
@@ -36,6 +36,7 @@ def in_bin(p, k, bins):
     return k / bins <= p < (k + 1) / bins or (k == bins - 1 and p == 1.0)
 
 
+@settings(max_examples=50)
 @given(some_records())
 def test_bins_are_those_of_ece(run):
     bins = bins_of([run])
@@ -77,6 +78,7 @@ def test_seeds_are_drawn_together_and_each():
     assert bins.answers[[1, 9]].tolist() == [1.5, 1.5]
 
 
+@settings(max_examples=50)
 @given(some_records())
 def test_histograms_hold_every_answer(run):
     shares = histogram_of([run])
@@ -85,6 +87,7 @@ def test_histograms_hold_every_answer(run):
     assert shares.wrong.sum() == pytest.approx(np.mean(~run.correct))
 
 
+@settings(max_examples=50)
 @given(some_records())
 def test_the_area_below_a_curve_is_aurc(run):
     curve = curve_of([run])

@@ -1,4 +1,4 @@
-"""The look of methods: stable, told apart by colour also without red or green cones, and readable on white and black."""
+"""The look of methods: stable, told apart by colour also with red-green blindness, and seen on white and on black."""
 
 from __future__ import annotations
 

@@ -59,7 +59,9 @@ function explained(line) {
   if (line.block.textless) parts.push(" Texts of questions are not at hand; runs write them beside their results.");
   if (DATA.asked_limit) parts.push(` Texts are cut to ${count(DATA.asked_limit)} characters.`);
   const differing = line.block.questions.differing;
-  if (differing) parts.push(` To ${count(differing)} questions methods judged different answers; the first one’s are shown.`);
+  if (differing) {
+    parts.push(` Methods differ in their answers to ${count(differing)} questions; the first one’s are shown.`);
+  }
   return parts;
 }
 
