@@ -1,0 +1,91 @@
+"""Recalibrated versions are cells of their own, fitted on validation answers that the method was not fitted on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.isotonic import IsotonicRegression
+
+from bench.api import Batch, ConfidenceMethod, Needs
+from bench.recalibrate import folds_of
+from bench.recalibrating import out_of_fold
+from bench.results import read_records
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def rows(bench: Command, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("recalibrated")
+    result = bench(
+        "run", "--method", "ptrue,lts,pik", "--model", "tiny", "--task", "atlas-choice", "--limit", 80, "--recalibrate",
+        "isotonic,temperature", "--out", folder / "out", env={"CONFBENCH_CACHE": str(folder / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    found = {path.name.partition("--")[0]: path for path in (folder / "out").rglob("*.json")}
+    return folder, {name: (json.loads(path.read_text()), read_records(path)) for name, path in found.items()}
+
+
+def test_every_method_has_its_versions_and_they_say_what_they_saw(rows: tuple[Path, dict[str, Any]]) -> None:
+    _, found = rows
+    assert set(found) == {f"{m}{kind}" for m in ("ptrue", "lts", "pik") for kind in ("", "+isotonic", "+temperature")}
+    seen = {name: row["labels_seen"] for name, (row, _) in found.items()}
+    assert seen["ptrue"] == {"train": 0, "validation": 0}
+    assert seen["ptrue+isotonic"] == {"train": 0, "validation": 320}
+    assert seen["lts+temperature"] == {"train": 0, "validation": 320}
+    assert seen["pik+isotonic"] == {"train": 320, "validation": 320}
+
+
+def test_order_is_kept_and_isotonic_gives_steps(rows: tuple[Path, dict[str, Any]]) -> None:
+    _, found = rows
+    before = found["pik"][1].confidence
+    after = found["pik+isotonic"][1].confidence
+    order = np.argsort(before, kind="stable")
+    assert (np.diff(after[order]) >= 0).all()
+    assert len(np.unique(after)) < len(np.unique(before))
+    assert found["pik+temperature"][0]["metrics"]["auroc"]["pooled"] == pytest.approx(
+        found["pik"][0]["metrics"]["auroc"]["pooled"]
+    )
+
+
+class Memory(ConfidenceMethod):
+    """Knows the answers that it was fitted on, and nothing else: the worst case of fitting twice on one split."""
+
+    reference = "none"
+    needs = Needs()
+
+    def fit(self, train: Batch, ctx: object) -> Memory:
+        self.known_ = dict(zip(train.ids, train.correct.tolist(), strict=True))
+        return self
+
+    def predict(self, batch: Batch) -> np.ndarray:
+        return np.array([float(self.known_.get(name, 0.5)) for name in batch.ids])
+
+
+def test_a_method_that_learned_the_split_by_heart_is_seen_through() -> None:
+    correct = np.random.default_rng(0).random(100) < 0.6
+    ids = [f"q{i}" for i in range(100)]
+    fits: list[set[str]] = []
+
+    def fitted_anew(batch: Batch) -> ConfidenceMethod:
+        fits.append(set(batch.ids))
+        return Memory().fit(batch, None)
+
+    confidence = out_of_fold(fitted_anew, Batch(ids, {}, correct), Batch(ids, {}), seed=3)
+    assert (confidence == 0.5).all()
+    fold = folds_of(correct, seed=3)
+    assert [len(fit) for fit in fits] == [int((fold != k).sum()) for k in range(5)]
+    flat = IsotonicRegression().fit(confidence, correct).predict(confidence)
+    assert flat == pytest.approx(np.full(100, correct.mean()))
+
+
+def test_an_unknown_recalibration_is_one_sentence(bench: Command, tmp_path: Path) -> None:
+    result = bench("run", "--method", "ptrue", "--model", "tiny", "--recalibrate", "magic", "--out", tmp_path / "out")
+    assert result.returncode == 2
+    assert "unknown recalibration 'magic'; expected one of isotonic, platt, beta, temperature" in result.stderr
