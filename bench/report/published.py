@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,14 +36,18 @@ def read(results: Path) -> Mapping[Key, Published]:
     """The published cells.
 
     Args:
-        results: folder of results; where it has no `paper` of its own, those that come with the program are read.
+        results: folder of results; where it has no `paper` of its own, that of the checkout is read.
 
     Raises:
         UserError: a file is missing or is not as its header must be.
     """
-    folder = next((f for f in (results / FOLDER, *_shipped()) if f.is_dir()), None)
+    checkout = Path(__file__).resolve().parents[2] / "results"
+    folder = next((f for f in (results / FOLDER, checkout / FOLDER) if f.is_dir()), None)
     if folder is None:
-        raise UserError(f"--against paper: expected the published numbers in {results / FOLDER}, which is not there")
+        raise UserError(
+            f"--against paper: expected the published numbers in {results / FOLDER}, which is not there;"
+            " copy results/paper there from the repository"
+        )
     reasons = [
         (tuple(line[name] for name in REASON_COLUMNS[:4]), line["reason"])
         for line in _lines(folder / "not_targets.csv", REASON_COLUMNS)
@@ -58,13 +62,6 @@ def read(results: Path) -> Mapping[Key, Published]:
         except ValueError as error:
             raise UserError(f"{folder / 'results.csv'}: expected numbers for {'/'.join(key)}, {error}") from error
     return cells
-
-
-def _shipped() -> Iterator[Path]:
-    """Beside `bench/` in a checkout, inside the package in a wheel."""
-    here = Path(__file__).resolve()
-    yield here.parents[2] / "results" / FOLDER
-    yield here.parent / FOLDER
 
 
 def _fits(pattern: tuple[str, ...], key: Key) -> bool:
