@@ -194,8 +194,9 @@ def resample(
         drawn = _drawn(p, labels, subject, settings)
         for name in RESAMPLED:
             by_subject[name][:, s] = observed[name][:, 0]
-            redrawn[name] += _redraw_undefined(drawn[name], by_subject[name][:, s])
-            total[name] += np.nan_to_num(drawn[name])
+            defined = ~np.isnan(observed[name][:, 0])
+            redrawn[name] += _redraw_undefined(drawn[name], observed[name][:, 0])
+            total[name][defined] += drawn[name][defined]
     places = np.split(np.arange(len(stacked)), np.cumsum([len(p) for p in runs.values()])[:-1])
     return {
         method: {
@@ -227,6 +228,8 @@ def _redraw_undefined(drawn: FloatArray, observed: FloatArray) -> IntArray:
     Without a defined resample, what was observed (runs,) stands for all; it is NaN itself where nothing can be defined.
     """
     missing: BoolArray = np.isnan(drawn)
+    if not missing.any():
+        return np.zeros(len(drawn), dtype=np.int64)
     for row, holes, value in zip(drawn, missing, observed, strict=True):
         defined = row[~holes]
         row[holes] = np.resize(defined if defined.size else value, int(holes.sum()))

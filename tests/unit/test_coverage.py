@@ -1,6 +1,7 @@
 """How often intervals contain the truth, where it is known: simulated answers at the sizes of real benchmarks.
 
-Two thousand simulated runs at MMLU's 57 subjects, 300 at MMLU-Pro's 14 and MedMCQA's 21; some minutes on one core.
+Two thousand simulated runs at MMLU's 57 subjects, 250 at MMLU-Pro's 14 and MedMCQA's 21; about eight minutes on an
+idle core.
 Intervals are made of 200 replicates here, which costs them about half a point of coverage, and of 60 label draws. The
 numbers are printed: `python -m pytest -m slow -s tests/unit/test_coverage.py`.
 """
@@ -151,15 +152,15 @@ def test_intervals_cover_at_the_sizes_of_mmlu():
 @pytest.mark.slow
 @pytest.mark.parametrize(("level", "slope"), [(0, 1), (-1.5, 0.4)])
 def test_intervals_of_ece_cover_however_calibrated(level, slope):
-    covered = coverage(f"right with sigmoid({level} + {slope} logit p)", World.of(MMLU, level, slope), 200)
-    assert covered["calibration error"] >= 0.90  # three standard errors of 200 runs below 0.95
-    assert covered["ece"] >= 0.90  # and near calibration it is too wide
+    covered = coverage(f"right with sigmoid({level} + {slope} logit p)", World.of(MMLU, level, slope), 150)
+    assert covered["calibration error"] >= 0.89  # three standard errors of 150 runs below 0.95
+    assert covered["ece"] >= 0.89  # and near calibration it is too wide
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("title", "sizes"), [("MMLU-Pro", MMLU_PRO), ("MedMCQA", MEDMCQA)])
 def test_coverage_at_fewer_subjects_is_reported(title, sizes):
-    covered = coverage(f"{title}, too sure", World.of(sizes, -0.3, 0.7), 300)
+    covered = coverage(f"{title}, too sure", World.of(sizes, -0.3, 0.7), 250)
     for name in ("acc", "brier", "auroc"):
         assert 0.9 < covered[name] < 0.99, name
 

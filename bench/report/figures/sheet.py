@@ -53,6 +53,7 @@ def styled() -> Iterator[None]:
         # A script that the font lacks is drawn as boxes in PNG and PDF; in SVG it is text that browsers can show.
         warnings.filterwarnings("ignore", message=NO_GLYPH)
         warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support .* natively")
+        matplotlib.rcdefaults()
         matplotlib.rcParams.update(dict[Any, Any](RC))
         yield
 

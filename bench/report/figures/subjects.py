@@ -83,7 +83,7 @@ def subject_dots(rows: Sequence[ResultRow], *, metric: str = "auroc", remark: st
         title = f"{model} on {task}: {label}{arrow(metric)} by subject"
         page = sheet(plan.width, plan.heading + plan.height + AXIS_X, title=title, note=note)
         _lines(page, plan, subjects)
-        ends = _ends([value for by_subject in values.values() for value in by_subject.values()], metric)
+        ends = _ends([each.get(metric) for row in board.rows for each in row.per_subject.values()], metric)
         for j, series in enumerate(column):
             place = (plan.left + j * (plan.side + GAP), plan.heading, plan.side, plan.height)
             _heading(page, plan, place[0], plan.labels[j])

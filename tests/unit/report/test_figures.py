@@ -357,7 +357,7 @@ def test_methods_of_equal_cost_stand_beside_each_other_around_it(one):
 def test_several_seeds_are_averaged_and_each_is_shown():
     made = Simulated()
     for seed in range(3):
-        made.add("ccps", seed=seed).add("ptrue", seed=seed)
+        made.add("ccps", seed=seed, subjects=8).add("ptrue", seed=seed, subjects=8)
     ccps = [row for row in made.rows if row.method == "ccps"]
     means = [row.metrics["auroc"].mean for row in ccps]
 
@@ -374,9 +374,23 @@ def test_several_seeds_are_averaged_and_each_is_shown():
     dots = drawn(subject_dots(made.rows), "ccps/seeds")
     assert dots.shape == (8, 2, 2)
     assert (dots[:, 0, 0] <= dots[:, 1, 0]).all()
+    assert dots[:, :, 0].min() == min(row.per_subject[s]["auroc"] for row in ccps for s in row.per_subject)
     assert drawn(cost_quality(made.rows), "seconds/auroc/ccps/seeds")[:, 1] == pytest.approx(means)
     for draw in ONE_TASK.values():
         assert "3 seeds" in note(draw(made, made.rows))
+
+
+def test_spreads_of_seeds_stay_in_their_column():
+    """Also where seeds differ by much more than subjects do."""
+    made = Simulated()
+    for seed in range(3):
+        made.add("ptrue", seed=seed, subjects=1, size=40).add("ccps", seed=seed, subjects=1, size=40)
+    figure = subject_dots(made.rows)
+    ends = {}
+    for method in ("ptrue", "ccps"):
+        (spread,) = (artist for artist in figure.get_children() if artist.get_label() == f"{method}/seeds")
+        ends[method] = spread.get_transform().transform(np.concatenate(spread.get_segments()))[:, 0]
+    assert ends["ptrue"].max() < ends["ccps"].min()
 
 
 # --- what is missing is said ------------------------------------------------------------------------------------------
