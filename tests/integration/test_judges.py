@@ -135,7 +135,7 @@ def row_of(folder: Path) -> dict[str, Any]:
 
 
 def labels_of(folder: Path) -> list[bool]:
-    (path,) = folder.rglob("*.parquet")
+    (path,) = folder.rglob("ptrue--*.parquet")
     labels: list[bool] = parquet.read_table(path)["correct"].to_pylist()
     return labels
 
