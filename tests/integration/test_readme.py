@@ -65,7 +65,7 @@ def test_its_commands_run_in_order(folder: Path) -> None:
         if command.startswith("bench run"):
             run_in(folder, command, "--limit", str(LIMIT))
         else:
-            run_in(folder, command, *(["--partial"] if command.startswith("bench table") else []))
+            run_in(folder, command, *(["--partial"] if command.startswith(("bench table", "bench report")) else []))
 
 
 @pytest.mark.readme
