@@ -245,33 +245,6 @@ def folds_of(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -> IntArr
     return fold
 
 
-def cross_fitted(
-    confidence: npt.ArrayLike, correct: npt.ArrayLike, kind: str, *, folds: int = 5, seed: int = 0
-) -> FloatArray:
-    """Every answer's recalibrated confidence, from a recalibrator that did not see its label: shape (n,).
-
-    For judging a recalibrated method on the very answers that there are for recalibrating it.
-
-    Args:
-        confidence: shape (n,), float in [0, 1]; of a method that was fitted on these answers too, as `folds_of` says.
-        correct: shape (n,), bool.
-        kind: one of RECALIBRATORS.
-        folds: as in `folds_of`.
-        seed: as in `folds_of`.
-
-    Raises:
-        ValueError: as `folds_of`, or as `bench.metrics.accuracy`.
-        UserError: unknown kind.
-    """
-    p, o = checked(confidence, correct)
-    fold = folds_of(o, folds=folds, seed=seed)
-    held_out = np.empty(p.size)
-    for k in range(int(fold.max()) + 1):
-        out = fold == k
-        held_out[out] = recalibrator(kind).fit(p[~out], o[~out]).apply(p[out])
-    return held_out
-
-
 # --- fitting ----------------------------------------------------------------------------------------------------------
 
 

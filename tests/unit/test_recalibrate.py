@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.errors import UserError
 from bench.metrics import auroc, ece, nll
-from bench.recalibrate import RECALIBRATORS, cross_fitted, folds_of, recalibrator
+from bench.recalibrate import RECALIBRATORS, folds_of, recalibrator
 
 KINDS = list(RECALIBRATORS)
 EDGES = [0.0, 1e-300, 1e-9, 0.1, 0.5, 0.9, 1 - 1e-9, 1.0]
@@ -237,24 +237,7 @@ def test_folds_follow_the_seed():
     assert (folds_of(o, seed=3) != folds_of(o, seed=4)).any()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_answer_is_recalibrated_by_its_own_label(kind):
-    p, o = too_sure(60)
-    held_out = cross_fitted(p, o, kind, folds=4, seed=2)
-    fold = folds_of(o, folds=4, seed=2)
-    for k in range(4):
-        fitted = recalibrator(kind).fit(p[fold != k], o[fold != k])
-        np.testing.assert_array_equal(held_out[fold == k], fitted.apply(p[fold == k]))
-
-
-def test_cross_fitting_shows_that_a_step_function_learns_its_labels_by_heart():
-    rng = np.random.default_rng(0)
-    p, o = rng.random(300), rng.random(300) < 0.5  # confidences that say nothing
-    assert auroc(recalibrator("isotonic").fit(p, o).apply(p), o) > 0.52
-    assert nll(cross_fitted(p, o, "isotonic"), o) > nll(recalibrator("isotonic").fit(p, o).apply(p), o)
-
-
 @pytest.mark.parametrize(("n", "folds"), [(1, 5), (10, 1)])
 def test_nothing_to_hold_out_is_refused(n, folds):
     with pytest.raises(ValueError, match="at least two answers in at least two folds"):
-        cross_fitted(np.full(n, 0.5), np.full(n, True), "platt", folds=folds)
+        folds_of(np.full(n, True), folds=folds)

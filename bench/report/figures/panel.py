@@ -54,11 +54,6 @@ class Panel:
         data = Bbox([[self.x[0], self.y[0]], [self.x[1], self.y[1]]])
         return BboxTransform(data, Bbox(self._box())) + self.page.figure.dpi_scale_trans
 
-    @property
-    def x_unit(self) -> float:
-        """Data units of an inch across."""
-        return (self.x[1] - self.x[0]) / self.place[2]
-
     def line(self, x: npt.ArrayLike, y: npt.ArrayLike, label: str, **settings: Any) -> None:
         """A line or markers."""
         from matplotlib.lines import Line2D
