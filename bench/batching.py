@@ -111,9 +111,9 @@ class Batches:
 
     def _option_ids(self, reading: Reading, of: Of) -> Ragged:
         rows, owners = [], []
-        for question in reading.in_shards():
-            options = list(enumerate(self.reader.options(reading, question)))
-            kept = [(k, ids) for k, ids in options if (k == question.gold) == (of is Of.GOLD)]
+        questions = list(reading.in_shards())
+        for question, options in zip(questions, self.reader.options(reading, questions), strict=True):
+            kept = [(k, ids) for k, ids in enumerate(options) if (k == question.gold) == (of is Of.GOLD)]
             if not kept:
                 raise UserError(f"it reads wrong answers, and question {question.id!r} of {reading.where} has none")
             rows.append(np.concatenate([ids for _, ids in kept]).astype(np.int64))

@@ -6,6 +6,7 @@ Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can mend it.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -383,6 +384,8 @@ def _plain(value: Any) -> str:
 
 def main() -> None:
     """Entry point: user errors become one sentence on stderr and exit code 2."""
+    if sys.argv[1:2] == ["list"]:  # numpy's idle threads would cost as much as the list itself
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         app()
     except (UserError, ContractError) as error:

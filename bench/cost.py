@@ -91,10 +91,12 @@ def _continued(reading: Reading, reader: Reader) -> Iterator[Ids]:
     """The options, each up to the state that predicts its last token."""
     hidden = {s.at for s in reading.signals if isinstance(s, Hidden)}
     lettered = any(isinstance(s, ChoiceLogits) for s in reading.signals)
-    for (prompt, answer), question in zip(reading.pairs(), reading.in_shards(), strict=True):
+    questions = list(reading.in_shards())
+    said = reader.options(reading, questions) if hidden & OPTIONS else [[] for _ in questions]
+    for (prompt, answer), question, options in zip(reading.pairs(), questions, said, strict=True):
         if reading.released and lettered and len(answer):
             yield prompt
-        for k, ids in enumerate(reader.options(reading, question) if hidden & OPTIONS else []):
+        for k, ids in enumerate(options):
             if (At.GOLD_PREDICTING if k == question.gold else At.WRONG_PREDICTING) in hidden:
                 yield np.concatenate([prompt, ids[:-1]])
 

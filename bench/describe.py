@@ -15,7 +15,6 @@ from bench.errors import UserError
 from bench.protocol import PRESETS
 from bench.records import Split
 from bench.shots import exemplars, places
-from bench.sources import open_source
 
 KINDS = ("methods", "models", "tasks")
 
@@ -167,6 +166,8 @@ def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] 
     Raises:
         UserError: no such task or row.
     """
+    from bench.sources import open_source  # late: listing opens nothing
+
     task = registry.tasks(plugins).get(name)(open_source(data_dir))
     split: Split = "test" if "test" in task.card.splits else "train"
     questions = list(task.questions(split))

@@ -139,9 +139,9 @@ class Reader:
         """What is the same for all questions of a split."""
         return self.writer.asking(reading.task, reading.questions, self.budget)
 
-    def options(self, reading: Reading, question: Question) -> list[Ids]:
-        """Ids of a question's options as the model would have to say them: letters, or texts."""
-        return self.writer.options(reading.task, question)
+    def options(self, reading: Reading, questions: Sequence[Question]) -> list[list[Ids]]:
+        """Ids of each question's options as the model would have to say them: letters, or texts."""
+        return self.writer.options(reading.task, questions)
 
     # --- answers and signals ------------------------------------------------------------------------------------------
 
@@ -240,8 +240,8 @@ class Reader:
         samples = next((s for s in signals if isinstance(s, SampleAgreement)), None)
         asks = any(isinstance(s, QueryLogits) for s in signals)
         befores = self._before_answers(reading, questions, shard.shown) if asks else None
-        for i, question in enumerate(questions):
-            options = () if lettered else self.options(reading, question)
+        said = [[] for _ in questions] if lettered else self.options(reading, questions)
+        for i, (question, options) in enumerate(zip(questions, said, strict=True)):
             yield Item(
                 shard.prompts[i],
                 len(question.choices) if lettered else 0,

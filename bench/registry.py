@@ -22,7 +22,6 @@ from typing import Any, Generic, TypeVar
 
 from bench import api
 from bench.api import ConfidenceMethod, ContractError, Declaration, Task, UserError
-from bench.taskfile import task_of_file
 
 DISTRIBUTION = "confbench"
 BUILT_IN = "built-in"
@@ -133,8 +132,14 @@ def methods(plugins: Sequence[Path] = ()) -> Registry[ConfidenceMethod]:
 
 def tasks(plugins: Sequence[Path] = (), files: Sequence[Path] = ()) -> Registry[Task]:
     """All tasks, those that files of questions make included; otherwise as `methods`."""
-    made = [Entry(task.name, task, task.__module__, str(path)) for path in files for task in [task_of_file(path)]]
-    return _load(TASK, plugins, made)
+    return _load(TASK, plugins, [_entry_of_file(path) for path in files])
+
+
+def _entry_of_file(path: Path) -> Entry[Task]:
+    from bench.taskfile import task_of_file  # late: listing methods reads no questions
+
+    task = task_of_file(path)
+    return Entry(task.name, task, task.__module__, str(path))
 
 
 def _load(kind: Kind, plugins: Sequence[Path], made: Sequence[Entry[Any]] = ()) -> Registry[Any]:

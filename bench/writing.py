@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,7 +68,7 @@ class Writer:
 
     backbone: Backbone
     protocol: Protocol
-    _letters: dict[tuple[Format, int], list[Ids]] = field(default_factory=dict, compare=False, repr=False)
+    _letters: dict[int, list[Ids]] = field(default_factory=dict, compare=False, repr=False)
 
     def shards(
         self, task: Task, questions: Sequence[Question], released: Mapping[str, Released], progress: Progress, what: str
@@ -169,15 +170,20 @@ class Writer:
             return str(error)
         return None
 
-    def options(self, task: Task, question: Question) -> list[Ids]:
-        """Ids of a question's options as the model would have to say them: letters, or texts."""
-        prompt, n = self.stand_in(task), len(question.choices)
-        if task.format is Format.OPEN:
-            return self.backbone.chat.continuations(prompt, question.choices)
-        if (task.format, n) not in self._letters:
+    def options(self, task: Task, questions: Sequence[Question]) -> list[list[Ids]]:
+        """Ids of each question's options as the model would have to say them: letters, or texts."""
+        prompt = self.stand_in(task)
+        if task.format is Format.CHOICE:
+            return [self._letter_ids(prompt, len(question.choices)) for question in questions]
+        texts = [text for question in questions for text in question.choices]
+        ids = iter(self.backbone.chat.continuations(prompt, texts) if texts else ())
+        return [list(islice(ids, len(question.choices))) for question in questions]
+
+    def _letter_ids(self, prompt: Prompt, n: int) -> list[Ids]:
+        if n not in self._letters:
             letters = self.backbone.chat.letters(prompt, self.protocol.letters[:n])
-            self._letters[task.format, n] = [letters[k : k + 1] for k in range(n)]
-        return self._letters[task.format, n]
+            self._letters[n] = [letters[k : k + 1] for k in range(n)]
+        return self._letters[n]
 
 
 def _too_long(question: Question, length: int, room: int) -> list[Question]:

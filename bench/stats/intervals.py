@@ -20,6 +20,9 @@ Estimand = Literal["fixed-subjects", "clustered"]
 MIN_CLUSTERS = 20
 """Subjects from which on they may be taken for a sample of subjects."""
 
+FEW = 10
+"""Questions below which a subject's own spread says little: half the time two of them look as if nothing varied."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -54,18 +57,24 @@ class MacroMean(NamedTuple):
 
 
 def macro_mean(values: FloatArray, strata: Strata) -> MacroMean:
-    """Mean of subject means of one value per question, with the exact error of a stratified mean.
+    """Mean of subject means of one value per question, with the standard error of a stratified mean.
 
     error^2 = sum_s v_s / S^2 with v_s = s_s^2 / n_s; df = (sum v_s)^2 / sum(v_s^2 / (n_s - 1)) (Satterthwaite, 1946).
+    Subjects with fewer than FEW questions take the variance within all subjects together for s_s^2. A macro mean gives
+    them as much weight as the others, so their own guess at it would decide over the width.
 
     Args:
         values: shape (n,), e.g. losses, or differences of losses.
         strata: of the same n questions, at least two in each subject.
     """
     means = strata.means(values)
-    spread = strata.means(np.square(values - means[strata.group])) / (strata.sizes - 1)  # v_s, (S,)
-    total = float(spread.sum())
-    df = total**2 / float(np.sum(np.square(spread) / (strata.sizes - 1))) if total > 0 else np.inf
+    freedom = strata.sizes - 1
+    squares = np.bincount(strata.group, weights=np.square(values - means[strata.group]), minlength=means.size)
+    few = strata.sizes < FEW
+    own = np.where(few, 0.0, squares / (freedom * strata.sizes))  # v_s, (S,)
+    pooled = float((1 / strata.sizes[few]).sum() * squares.sum() / freedom.sum())
+    total = float(own.sum()) + pooled
+    df = total**2 / float(np.sum(np.square(own) / freedom) + pooled**2 / freedom.sum()) if total > 0 else np.inf
     return MacroMean(float(means.mean()), float(np.sqrt(total)) / means.size, df)
 
 
