@@ -46,8 +46,18 @@ def decoder(hint: Any) -> Decode:
     return _plain_decoder(hint) if make is None else make(hint)
 
 
+def _plain_types(hint: Any) -> set[type]:
+    """The exact types of a value that fits; empty where that is more than a question of its type."""
+    if typing.get_origin(hint) in {types.UnionType, typing.Union}:
+        parts = [_plain_types(part) for part in typing.get_args(hint)]
+        return set().union(*parts) if all(parts) else set()
+    if hint is float:
+        return {int, float}
+    return {hint} if hint in {int, str, bool, type(None)} else set()
+
+
 def _plain_decoder(hint: Any) -> Decode:
-    fitting = {int, float} if hint is float else {hint}  # exactly: a bool is an int to isinstance
+    fitting = _plain_types(hint) or {hint}  # exactly: a bool is an int to isinstance
 
     def decode(value: Any) -> Any:
         if type(value) not in fitting:
@@ -90,11 +100,14 @@ def _optional_decoder(hint: Any) -> Decode:
 
 
 def _mapping_decoder(hint: Any) -> Decode:
-    item = decoder(typing.get_args(hint)[1])
+    part = typing.get_args(hint)[1]
+    item, plain = decoder(part), _plain_types(part)
 
     def decode(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _unexpected("an object", value)
+        if plain and plain.issuperset(map(type, value.values())):  # most of a file is numbers, and they fit
+            return dict(value)
         return _decode_items(value, lambda _key: item)
 
     return decode

@@ -52,8 +52,8 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> Sheet:
     chosen = [(table, list(_chosen(table, names))) for table in tables]
     return Sheet(
         [_grid(table, pairs, names) for table, pairs in chosen],
-        [_record(table, pair) for table, pairs in chosen for pair in pairs],
-        [_data(table, pairs, names) for table, pairs in chosen],
+        lambda: [_record(table, pair) for table, pairs in chosen for pair in pairs],
+        lambda: [_data(table, pairs, names) for table, pairs in chosen],
     )
 
 

@@ -60,9 +60,9 @@ def render(sheet: Sheet, kind: str, *, width: int | None = None) -> str:
     writers: Mapping[str, Callable[[], str]] = {
         "terminal": lambda: terminal(sheet.grids, width),
         "md": lambda: markdown(sheet.grids),
-        "csv": lambda: comma_separated(sheet.records),
+        "csv": lambda: comma_separated(sheet.records()),
         "tex": lambda: latex(sheet.grids),
-        "json": lambda: json.dumps(sheet.data, allow_nan=False, ensure_ascii=False, indent=2) + "\n",
+        "json": lambda: json.dumps(sheet.data(), allow_nan=False, ensure_ascii=False, indent=2) + "\n",
     }
     if kind not in writers:
         raise UserError(f"unknown table format {kind!r}; expected one of {', '.join(writers)}")

@@ -83,11 +83,10 @@ class Reader:
 
     def _keep(self, path: Path, found: Standings) -> None:
         body = encoded(found)
-        text = json.dumps({"sha256": _digest(body), "standings": body}, allow_nan=False)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_text(f"{_digest_of_text(body)}\n{body}", encoding="utf-8")
             temporary.replace(path)
         except OSError as error:
             self.say(f"intervals and tests can't be kept in {path.parent} ({error.strerror or error})")
@@ -125,14 +124,17 @@ def _digest_of_file(path: Path) -> str:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return _digest_of_text(json.dumps(value, sort_keys=True))
+
+
+def _digest_of_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _kept(path: Path) -> Standings | None:
     """What was kept; None where nothing was, or where it is damaged."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        body = values["standings"]
-        return decoded(body) if _digest(body) == values["sha256"] else None
+        digest, _, body = path.read_text(encoding="utf-8").partition("\n")
+        return decoded(body) if _digest_of_text(body) == digest else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bench.records import LabelsSeen, Status
@@ -154,7 +154,7 @@ class Sheet:
 
     grids: Sequence[Grid]
     """For people."""
-    records: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    """As CSV: fractions with all digits, None where there is no number."""
-    data: Any = None
+    records: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """As CSV: fractions with all digits, None where there is no number. Made when it is asked for, as is the next."""
+    data: Callable[[], Any] = tuple
     """As JSON."""

@@ -263,8 +263,8 @@ def _differ(told: Summary, metric: str, best: str, second: str) -> bool:
 # --- as JSON ---------------------------------------------------------------------------------------------------------
 
 
-def encoded(standings: Standings) -> dict[str, Any]:
-    """As plain JSON values; mappings by line become lists, because JSON's keys are strings."""
+def encoded(standings: Standings) -> str:
+    """As JSON; mappings by line become lists, because JSON's keys are strings."""
     body = {
         "level": standings.level,
         "lines": [[key, asdict(line)] for key, line in standings.lines.items()],
@@ -272,16 +272,16 @@ def encoded(standings: Standings) -> dict[str, Any]:
         "leaders": standings.leaders,
         "left_out": [[key, reason] for key, reason in standings.left_out.items()],
     }
-    decoded: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
-    return decoded
+    return json.dumps(body, allow_nan=False)
 
 
-def decoded(body: Mapping[str, Any]) -> Standings:
+def decoded(text: str) -> Standings:
     """What was encoded.
 
     Raises:
-        KeyError, TypeError, AttributeError: the values are no standings.
+        ValueError, KeyError, TypeError, AttributeError: it is no JSON, or its values are no standings.
     """
+    body = json.loads(text)
     return Standings(
         body["level"],
         {Key(*key): _decoded_line(line) for key, line in body["lines"]},

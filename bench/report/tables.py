@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
@@ -87,7 +88,7 @@ def sheet(tables: Sequence[Table], *, stats: bool = False, layout: str = "method
         UserError: models can't stand side by side.
     """
     laid_out = grids.models(tables) if layout == "models" else grids.methods(tables, stats=stats)
-    return Sheet(laid_out, data.records(tables, stats=stats), data.as_json(tables))
+    return Sheet(laid_out, partial(data.records, tables, stats=stats), partial(data.as_json, tables))
 
 
 def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> str:

@@ -115,10 +115,25 @@ def test_interval_of_a_mean_within_one_subject_is_students():
 
 def test_interval_of_a_mean_over_two_subjects_is_welchs():
     rng = np.random.default_rng(0)
-    a, b = rng.normal(1, 1, 9), rng.normal(2, 3, 30)
-    interval = mean_interval(np.append(a, b), strata_of(["a"] * 9 + ["b"] * 30))
+    a, b = rng.normal(1, 1, 10), rng.normal(2, 3, 30)
+    interval = mean_interval(np.append(a, b), strata_of(["a"] * 10 + ["b"] * 30))
     expected = scipy_stats.ttest_ind(a, -b, equal_var=False).confidence_interval(0.95)  # of mean a + mean b
     assert (interval.low, interval.high) == pytest.approx((expected.low / 2, expected.high / 2), abs=1e-12)
+
+
+def test_tiny_subjects_have_the_spread_of_all_together():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(1, 1, 9), rng.normal(2, 3, 2)
+    interval = mean_interval(np.append(a, b), strata_of(["a"] * 9 + ["b"] * 2))
+    expected = scipy_stats.ttest_ind(a, -b, equal_var=True).confidence_interval(0.95)
+    assert (interval.low, interval.high) == pytest.approx((expected.low / 2, expected.high / 2), abs=1e-12)
+
+
+def test_a_subject_of_two_hits_does_not_pretend_to_certainty():
+    hits = np.array([1.0, 1.0, *[1.0, 0.0] * 50])
+    interval = mean_interval(hits, strata_of(["two"] * 2 + ["many"] * 100))
+    alone = mean_interval(hits[2:], strata_of(["many"] * 100))
+    assert interval.high - interval.low > 3 * (alone.high - alone.low)
 
 
 def test_interval_over_subjects_is_students_and_leaves_undefined_ones_out():

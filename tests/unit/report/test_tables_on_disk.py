@@ -152,7 +152,7 @@ def test_one_class_subjects_are_left_out_and_counted(out: Path, cache: Path) -> 
 
 
 def test_bold_is_what_the_tests_say(out: Path, cache: Path) -> None:
-    for found in table(out, cache).data:
+    for found in table(out, cache).data():
         lines = [line for line in found["lines"] if line["metrics"]]
         (best,) = sorted(lines, key=lambda line: line["metrics"]["brier"]["mean"])[:1]
         second = sorted(lines, key=lambda line: line["metrics"]["brier"]["mean"])[1]
@@ -174,7 +174,7 @@ def test_intervals_name_their_estimand_and_stand_under_their_method(out: Path, c
     assert labels == [
         "ptrue", "these subjects", "ct", "litcab", "these subjects", "ccps", "these subjects", "between seeds",
     ]  # fmt: skip
-    found = sheet.data[0]["lines"][0]["metrics"]["brier"]["interval"]
+    found = sheet.data()[0]["lines"][0]["metrics"]["brier"]["interval"]
     assert main.rows[1].cells[2].text == f"{100 * found['low']:.1f}\u2013{100 * found['high']:.1f}"
     assert main.remarks == tuple(
         f"no interval (other subjects): 20 subjects are needed to speak of others, there are {count}"
