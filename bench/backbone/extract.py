@@ -290,7 +290,7 @@ class Extractor:
                 nodes = self._step(done, signal, step, nodes, said)
                 if not nodes or step == self.asking.max_new_tokens - 1:
                     break
-                done.grove.read()
+                done.grove.read([self.last])  # no signal reads a sample's inner states, and nothing grows after it
             for i, group in enumerate(done.items):
                 for m in range(len(group)):
                     done.samples[i, m] = [np.asarray(said[i, m, j], dtype=np.int32) for j in range(signal.n)]

@@ -57,11 +57,18 @@ class Grove:
             node = child
         return path
 
-    def read(self) -> None:
-        """Run the model over all new nodes, in one forward pass."""
+    def read(self, blocks: Sequence[int] | None = None) -> None:
+        """Run the model over all new nodes, in one forward pass.
+
+        Args:
+            blocks: those of which states are kept, all by default. A block that was left out once stays left out, as
+                its states would no longer stand at their nodes' numbers.
+        """
         new = range(self._read, len(self.tokens))
         if not new:
             return
+        if blocks is not None:
+            self.blocks = [block for block in self.blocks if block in blocks]
         shared = isinstance(self.starts[0], Spot)
         states = self._read_packed(new) if shared else self._read_whole(new)
         for block, rows in states.items():
@@ -70,10 +77,13 @@ class Grove:
 
     def states(self, block: int, nodes: Sequence[int]) -> torch.Tensor:
         """`(len(nodes), d)` states of nodes that were read, in the model's dtype."""
-        if len(self._chunks[block]) > 1:
-            self._chunks[block] = [torch.cat(self._chunks[block])]
-        rows = self._chunks[block][0]
-        return rows[torch.as_tensor(nodes, dtype=torch.long, device=rows.device)]
+        chunks = self._chunks[block]
+        newest = sum(map(len, chunks[:-1]))
+        if len(chunks) > 1 and min(nodes, default=0) < newest:  # decoding asks for the newest alone
+            chunks[:] = [torch.cat(chunks)]
+            newest = 0
+        index = torch.as_tensor(nodes, dtype=torch.long, device=chunks[-1].device)
+        return chunks[-1][index - newest if newest else index]
 
     def _path(self, node: int) -> list[int]:
         """The nodes from below the prompt's end down to this one."""

@@ -35,16 +35,18 @@ def draw(
         temperature: positive; 0 is greedy decoding and no sampling.
         top_p: only the most likely tokens are kept, as few as have this probability together.
     """
-    probabilities = torch.softmax(logits.double() / temperature, dim=-1)
+    weights = logits.to(torch.float64, copy=True)
+    weights.sub_(weights.amax(dim=-1, keepdim=True)).div_(temperature).exp_()
     if top_p < 1.0:
-        ordered, index = probabilities.sort(dim=-1, descending=True, stable=True)
-        beyond = ordered.cumsum(dim=-1) - ordered >= top_p
-        probabilities = torch.zeros_like(probabilities).scatter(-1, index, ordered.masked_fill(beyond, 0.0))
-    cumulated = probabilities.cumsum(dim=-1)
+        ordered, index = weights.sort(dim=-1, descending=True, stable=True)
+        before = ordered.cumsum(dim=-1) - ordered
+        ordered.masked_fill_(before >= top_p * weights.sum(dim=-1, keepdim=True), 0.0)
+        weights = torch.zeros_like(weights).scatter(-1, index, ordered)
+    cumulated = weights.cumsum_(dim=-1)
     at, place = np.asarray(rows, dtype=np.int64), _place_among_equals(rows)
     asked = np.zeros((len(logits), int(place.max(initial=0)) + 1))  # all numbers of a row beside it: no row is copied
     asked[at, place] = numbers
-    # Scaled by the total, which rounding leaves a little off 1; the last token that has any probability is the ceiling.
+    # The numbers are scaled rather than the weights, of which there are many more.
     targets = torch.as_tensor(asked, device=logits.device) * cumulated[:, -1:]
     tokens = torch.searchsorted(cumulated, targets, right=True).cpu()[torch.as_tensor(at), torch.as_tensor(place)]
     return [int(token) for token in tokens.clamp(max=logits.shape[-1] - 1)]

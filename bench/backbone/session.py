@@ -212,13 +212,12 @@ def run_blocks(model: Any, read: dict[int, npt.NDArray[np.int64]], **inputs: Any
     """Run the model without its output head and copy the states that are asked for, `(rows, d)` for each block."""
     last = int(model.config.get_text_config().num_hidden_layers)
     out: dict[int, torch.Tensor] = {}
+    inner = {block: index for block, index in read.items() if block != last}
     with ExitStack() as stack:
-        for block, index in read.items():
-            if block != last:
-                handle = blocks(model)[block - 1].register_forward_hook(
-                    partial(_keep, out=out, block=block, index=index)
-                )
-                stack.callback(handle.remove)
+        modules = blocks(model) if inner else ()
+        for block, index in inner.items():
+            handle = modules[block - 1].register_forward_hook(partial(_keep, out=out, block=block, index=index))
+            stack.callback(handle.remove)
         states = model.base_model(**inputs).last_hidden_state
     if last in read:
         out[last] = states.flatten(0, 1)[torch.as_tensor(read[last], device=states.device)]

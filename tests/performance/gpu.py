@@ -126,7 +126,7 @@ def _lengths() -> list[tuple[int, int]]:
     from tests.performance import sample
 
     with sample.temporary() as folder:
-        _, reading = sample.opened(Format.CHOICE, sample.questions(1, QUESTIONS), folder)
+        _, reading = sample.opened(Format.CHOICE, sample.questions(Format.CHOICE, 1, QUESTIONS), folder)
     prompts = reading.shards[0].prompts
     shared = min(common_prefix(prompts[0], other) for other in prompts[1:])
     return [(shared, len(ids) - shared) for ids in prompts]

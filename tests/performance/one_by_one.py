@@ -28,7 +28,7 @@ ASKING = {"ptrue", "lts"}
 def lines(options: Options) -> Iterator[Line]:
     """One line for lettered questions and one for open ones."""
     for fmt, target in ((Format.CHOICE, ">= 10"), (Format.OPEN, ">= 20")):
-        chosen = sample.questions(SUBJECTS, EACH[fmt])
+        chosen = sample.questions(fmt, SUBJECTS, EACH[fmt])
         signals = sample.frozen_signals(fmt)
         reading = sample.read(fmt, chosen, signals)
         slow = _OneByOne(reading, fmt)

@@ -32,7 +32,7 @@ HOURS = 3600.0
 
 def lm_eval(options: Options) -> Iterator[Line]:
     """Letters as continuations of 200 prompts ÷ our pass that answers them."""
-    chosen = sample.questions(SUBJECTS, 50)
+    chosen = sample.questions(Format.CHOICE, SUBJECTS, 50)
     theirs, ours, told = _alternate(LM_EVAL, "lm_eval_driver.py", chosen, frozenset(), min(2, options.repeats))
     note = f"{theirs:.1f} s ÷ {ours:.2f} s; {len(chosen)} MMLU questions, batch {BATCH}, {_versions(told)}"
     yield Line("lm-evaluation-harness ÷ our choice pass", theirs / ours, ">= 4", note)
@@ -40,7 +40,7 @@ def lm_eval(options: Options) -> Iterator[Line]:
 
 def lm_polygraph(options: Options) -> Iterator[Line]:
     """P(True) and mean token entropy of 64 prompts ÷ all our signals of the frozen model."""
-    chosen = sample.questions(SUBJECTS, 16)
+    chosen = sample.questions(Format.CHOICE, SUBJECTS, 16)
     signals = sample.frozen_signals(Format.CHOICE)
     theirs, ours, told = _alternate(LM_POLYGRAPH, "polygraph_driver.py", chosen, signals, min(2, options.repeats))
     note = f"{theirs:.1f} s ÷ {ours:.2f} s; {len(chosen)} MMLU questions, batch {BATCH}, {_versions(told)}"

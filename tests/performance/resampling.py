@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from bench.api import FloatArray, IntArray
 from tests.performance.measure import Line, NotMeasured, Options
 
 METHODS, SUBJECTS, QUESTIONS = 11, 57, 14_042
@@ -38,8 +39,8 @@ def lines(_options: Options) -> Iterator[Line]:
     yield Line("metrics, intervals, paired tests, seconds", seconds, "<= 15", note)
 
 
-def _sizes(shares: np.ndarray) -> np.ndarray:
+def _sizes(shares: FloatArray) -> IntArray:
     """Whole numbers, at least 100, that add up."""
-    sizes = 100 + np.floor(shares * (QUESTIONS - 100 * SUBJECTS)).astype(np.int64)
+    sizes: IntArray = 100 + np.floor(shares * (QUESTIONS - 100 * SUBJECTS)).astype(np.int64)
     sizes[0] += QUESTIONS - sizes.sum()
     return sizes

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import models, registry
-from bench.api import Adapter, ChoiceLogits, Format, Hidden, PromptStyle, QueryLogits, Question, SampleAgreement, Task
+from bench.api import Adapter, ChoiceLogits, Format, Hidden, QueryLogits, Question, SampleAgreement, Task
 from bench.plan import Where
 from bench.progress import Silent
 from bench.protocol import PRESETS, Protocol
@@ -51,23 +51,14 @@ def tiny() -> Backbone:
 
 @cache
 def mmlu(fmt: Format) -> Task:
-    """MMLU with lettered options, or asked openly in the words of the embedded open-ended task."""
-    choice = registry.tasks().get("mmlu-choice")
-    if fmt is Format.CHOICE:
-        return choice(open_source(data_folder()))
-    style: PromptStyle = registry.tasks().get("atlas-oe").style
-
-    class Open(choice):  # type: ignore[misc,valid-type]
-        format = Format.OPEN
-
-    Open.style = style
-    return Open(open_source(data_folder()))
+    """MMLU with lettered options, or asked openly."""
+    return registry.tasks().get("mmlu-choice" if fmt is Format.CHOICE else "mmlu-oe")(open_source(data_folder()))
 
 
-def questions(subjects: int, each: int) -> list[Question]:
+def questions(fmt: Format, subjects: int, each: int) -> list[Question]:
     """So many test questions of the first subjects."""
     by_subject: dict[str, list[Question]] = {}
-    for question in mmlu(Format.CHOICE).questions("test"):
+    for question in mmlu(fmt).questions("test"):
         by_subject.setdefault(question.subject, []).append(question)
     return [question for group in islice(by_subject.values(), subjects) for question in group[:each]]
 
@@ -78,7 +69,7 @@ def opened(fmt: Format, chosen: list[Question], folder: Path) -> tuple[Reader, R
     store.prepare()
     reader = Reader(tiny(), store, PROTOCOL, 1024, Silent())
     task = mmlu(fmt)
-    return reader, reader.open(Where("mmlu", "test"), task, chosen, list(task.questions("dev")))
+    return reader, reader.open(Where("mmlu", "test"), task, chosen)
 
 
 def read(fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> Reading:

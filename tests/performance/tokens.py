@@ -10,6 +10,7 @@ import torch
 
 from bench import registry
 from bench.api import Format
+from bench.backbone.extract import Extractor
 from bench.config import RunConfig
 from bench.records import ResultRow
 from bench.run import run
@@ -17,7 +18,7 @@ from tests.performance import sample
 from tests.performance.measure import Line, NotMeasured, Options, interleaved
 
 if TYPE_CHECKING:
-    from bench.backbone.session import Session
+    from bench.backbone.hf import Backbone
 
 TASKS = ("atlas-choice", "atlas-oe", "mmlu-choice", "mmlu-pro-choice", "medmcqa-choice")
 LIMIT = 500
@@ -82,16 +83,16 @@ def _ratios(task: str, rows: Sequence[ResultRow]) -> Iterator[Line]:
 def lines_of_wall_time(options: Options) -> Iterator[Line]:
     """Reading all signals of the frozen model ÷ a bare loop over the very same forward passes."""
     for fmt in Format:
-        chosen = sample.questions(*WALL_QUESTIONS)
+        chosen = sample.questions(fmt, *WALL_QUESTIONS)
         signals = sample.frozen_signals(fmt)
-        tape = _Tape(sample.tiny().session)
+        tape = _Tape(sample.tiny())
         with tape.recording():
             sample.read(fmt, chosen, signals)
 
         def ours(fmt: Format = fmt, chosen: Any = chosen, signals: Any = signals) -> None:
             sample.read(fmt, chosen, signals)
 
-        wall, bare = interleaved([ours, tape.play], min(3, options.repeats))
+        wall, bare = interleaved([ours, tape.play], options.repeats)
         note = (
             f"{wall:.2f} s ÷ {bare:.2f} s; {len(chosen)} MMLU questions, {tape.tokens:,} tokens in {len(tape)} passes"
         )
@@ -99,11 +100,16 @@ def lines_of_wall_time(options: Options) -> Iterator[Line]:
 
 
 class _Tape:
-    """The forward passes of a session: recorded once, then run again without anything around them."""
+    """The forward passes of a backbone: recorded once, then run again without anything around them.
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    A pass has the output head at the positions from which a next token is chosen, and at no others, as in decoding.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.session, self.head = backbone.session, backbone.head
         self.passes: list[tuple[int, dict[str, Any]]] = []
+        self.chosen: list[list[int]] = []
+        """After each pass, how many rows of logits were taken, call by call."""
         self.tokens = 0
 
     def __len__(self) -> int:
@@ -112,7 +118,11 @@ class _Tape:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Within, every pass is written down with the cache's length at its start."""
-        original = self.session.forward
+        original, logits_of = self.session.forward, Extractor._logits
+
+        def logits(extractor: Extractor, grove: Any, nodes: Sequence[int]) -> torch.Tensor:
+            self.chosen[-1].append(len(nodes))
+            return logits_of(extractor, grove, nodes)
 
         def forward(ids: Any, positions: Any, visible: Any, read: Any) -> Any:
             inputs = {
@@ -121,19 +131,24 @@ class _Tape:
                 "attention_mask": self.session.mask(visible, positions),
             }
             self.passes.append((self.session.length, inputs))
+            self.chosen.append([])
             self.tokens += len(ids)
             return original(ids, positions, visible, read)
 
         self.session.forward = forward  # type: ignore[method-assign]
+        Extractor._logits = logits  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             del self.session.forward
+            Extractor._logits = logits_of  # type: ignore[method-assign]
 
     @torch.inference_mode()
     def play(self) -> None:
         """All passes again; what stands in the cache does not matter for the time."""
-        for length, inputs in self.passes:
+        for (length, inputs), chosen in zip(self.passes, self.chosen, strict=True):
             for layer in self.session._layers:
                 layer.length = length
-            self.session.model.base_model(**inputs, past_key_values=self.session._cache, use_cache=True)
+            states = self.session.model.base_model(**inputs, past_key_values=self.session._cache, use_cache=True)[0][0]
+            for rows in chosen:
+                self.head.logits(states[torch.arange(rows) % len(states)]).argmax(dim=-1)

@@ -153,6 +153,6 @@ def _loop(module: nn.Module, x: Tensor, y: Tensor, steps: int, loss: Callable[[T
             if done == steps:
                 return
             optimiser.zero_grad()
-            loss(rows, labels).backward()
+            loss(rows, labels).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             done += 1
