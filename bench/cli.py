@@ -141,9 +141,12 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
         rows = [json.loads(to_json(row)) for row in report.rows]
         _print_json({"plan": report.plan, "rows": rows, "paths": list(map(str, report.paths)), "notes": report.notes})
     elif report.rows:
+        from bench.choose import cache_folder
         from bench.report import tables
+        from bench.report.kept import Reader
 
-        tables.print_terminal(tables.build(report.rows, deviations=True, partial=True), _console())
+        judge = Reader(out, cache_folder(), _said if sys.stderr.isatty() else lambda _: None)
+        tables.print_terminal(tables.build(report.rows, deviations=True, partial=True, judge=judge), _console())
         for path in report.paths:
             _console().print(Text(f"wrote {path}"), soft_wrap=True)
         for note in report.notes:

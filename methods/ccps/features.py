@@ -33,7 +33,7 @@ __all__ = ["FEATURES", "Variant", "perturbation_features"]
 ZERO_JACOBIAN = 1e-9
 """A gradient of at most this norm has no direction: the state stays where it is (methods.md §6 #30)."""
 _CHUNK_ELEMENTS = 1 << 23  # tokens x vocabulary of a product: 32 MiB in float32; much narrower ones run at half speed
-_BLOCK_ELEMENTS = {"cpu": 1 << 18}  # rows x vocabulary whose statistics are taken at once: what a CPU's cache holds
+_BLOCK_ELEMENTS = {"cpu": 1 << 19}  # rows x vocabulary whose statistics are taken at once: what a CPU's cache holds
 _FEWEST_ROWS = 8  # zero rows are added below it: products of one row are rounded otherwise than those of many
 _TINY_PROBABILITY = 1e-37  # keeps p * log p finite where p underflows
 _DEFAULT = Variant()
