@@ -11,7 +11,7 @@ from bench import duplicates, metrics, provenance, results
 from bench.api import BoolArray, ContractError, FloatArray, RunFacts, UserError
 from bench.choose import Chosen
 from bench.config import RunConfig
-from bench.cost import costs_of
+from bench.cost import costs_of, tokens_alone
 from bench.grading import substring_rule
 from bench.launch.trainer import training_cost
 from bench.protocol import Protocol
@@ -107,7 +107,18 @@ class Cells:
         kept = np.flatnonzero(test.kept)
         subjects = [test.questions[row].subject for row in kept]
         scores = metrics.summarise(confidence[kept], test.correct[kept], subjects, self.chosen.protocol)
-        return replace(row, metrics=scores.metrics, n_excluded=scores.n_excluded, per_subject=scores.per_subject)
+        return replace(
+            row, metrics=scores.metrics, n_excluded=scores.n_excluded, n_clipped=scores.n_clipped,
+            per_subject=scores.per_subject,
+        )  # fmt: skip
+
+    def tokens_alone(self, name: str, used: Used) -> int:
+        """What the method would have to read if it were the only one."""
+        reads = self.chosen.methods[name].reads()
+        asked = [(used.test, reads.predict), *([] if used.learned is None else [(used.learned, reads.fit)])]
+        read = tokens_alone(asked, used.adapted, self.reader)
+        adapter = used.adapted and used.adapted.adapter
+        return read + (training_cost(adapter).forward_tokens if adapter else 0)
 
     def _cost(self, used: Used) -> dict[str, StageCost]:
         """Counted once for all methods that rest on the same readings."""

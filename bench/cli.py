@@ -5,6 +5,7 @@ Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can mend it.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -145,8 +146,9 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
         from bench.report import tables
         from bench.report.kept import Reader
 
-        judge = Reader(out, cache_folder(), _said if sys.stderr.isatty() else lambda _: None)
-        tables.print_terminal(tables.build(report.rows, deviations=True, partial=True, judge=judge), _console())
+        standings_of = Reader(out, cache_folder(), _said if sys.stderr.isatty() else lambda _: None)
+        found = tables.build(report.rows, deviations=True, partial=True, judge=standings_of)
+        tables.print_terminal(found, _console())
         for path in report.paths:
             _console().print(Text(f"wrote {path}"), soft_wrap=True)
         for note in report.notes:
@@ -387,8 +389,9 @@ def _plain(value: Any) -> str:
 
 def main() -> None:
     """Entry point: user errors become one sentence on stderr and exit code 2."""
-    if sys.argv[1:2] == ["list"]:  # numpy's idle threads would cost as much as the list itself
+    if sys.argv[1:2] == ["list"]:  # half of its time would go into numpy's idle threads and looking for garbage
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        gc.disable()
     try:
         app()
     except (UserError, ContractError) as error:

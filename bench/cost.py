@@ -5,21 +5,22 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import At, ChoiceLogits, Hidden, QueryLogits
+from bench.api import At, ChoiceLogits, Hidden, QueryLogits, Signal
 from bench.batching import Batches
-from bench.reading import OPTIONS
+from bench.plan import paid
+from bench.reading import OPTIONS, stored
 from bench.records import StageCost
 
 if TYPE_CHECKING:
     from bench.reading import Reader, Reading
 
 Ids = npt.NDArray[np.int32]
-
 
 STAGES = ("answers", "query", "continuations", "samples")
 """In this order each stage adds to the tree of what was read."""
@@ -43,6 +44,23 @@ def costs_of(readings: Sequence[Reading], reader: Reader) -> dict[str, StageCost
                     fed[stage] += [cost["forward_tokens"], cost["padded_tokens"]]
     floors = floor_of(readings, reader)
     return {stage: StageCost(int(f), int(p), floors[stage]) for stage, (f, p) in fed.items() if f or floors[stage]}
+
+
+def tokens_alone(asked: Sequence[tuple[Reading, frozenset[Signal]]], adapted: Reading | None, reader: Reader) -> int:
+    """Token positions that one method needs by itself: the distinct prefixes of answers and of its own signals.
+
+    A run reads each once for all its methods, so what it fed says nothing about a single one of them.
+
+    Args:
+        asked: each split with what the method reads of it.
+        adapted: the test split as it was read through the method's adapter, if it has one.
+        reader: of these.
+    """
+    own = [
+        replace(reading, signals=stored(paid(signals), reading.task.format, reader.asking(reading).max_new_tokens))
+        for reading, signals in asked
+    ]
+    return sum(floor_of([*own, *([] if adapted is None else [adapted])], reader).values())
 
 
 def floor_of(readings: Sequence[Reading], reader: Reader) -> dict[str, int]:

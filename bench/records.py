@@ -116,7 +116,7 @@ class Answer:
         return not self.text
 
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
 
 Status = Literal["ok", "skipped", "failed"]
@@ -218,6 +218,8 @@ class ResultRow:
     """By the names in `bench.metrics.METRICS`."""
     n_excluded: int | None = None
     """Answers that `ece_ref` puts into no bin (top-label confidence exactly 1)."""
+    n_clipped: int | None = None
+    """Answers whose probability `nll` raises to its least one, so that a sure mistake doesn't cost infinity."""
     per_subject: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     """Subject -> `n` and each metric; None where undefined."""
     n_parameters: int | None = None
@@ -227,7 +229,9 @@ class ResultRow:
     peak_memory_mb: float | None = None
     """Of the process, in MiB."""
     cost: Mapping[str, StageCost] = field(default_factory=dict)
-    """Stage -> token positions."""
+    """Stage -> token positions that the run fed for all its methods together, and of which this cell is one."""
+    forward_tokens_alone: int | None = None
+    """Token positions that this method needs by itself at least, those of adapter training included."""
     limit: int | None = None
     """Questions asked for with `--limit`; None for the whole task. Partial rows enter no default table."""
     counts: Mapping[str, int] = field(default_factory=dict)

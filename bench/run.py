@@ -344,7 +344,8 @@ class _Run:
                 row = replace(row, status="skipped", reason=reason)
             else:
                 confidence = self._predict(step, step.where)
-                row = replace(row, n_parameters=method.n_parameters(facts))
+                alone = self.cells.tokens_alone(step.method, used)
+                row = replace(row, n_parameters=method.n_parameters(facts), forward_tokens_alone=alone)
                 row = self.cells.scored(row, used.test, confidence)
                 records = records_of(used.test, confidence)
         except UntrainableError as error:

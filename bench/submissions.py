@@ -88,7 +88,7 @@ def _mismatches(row: ResultRow, records: results.Records) -> Iterator[str]:
         "llm_accuracy": float(np.mean(records.correct)),
     }
     scores = metrics.summarise(records.confidence, records.correct, list(records.subject), _protocol(row))
-    found |= {"n_excluded": scores.n_excluded}
+    found |= {"n_excluded": scores.n_excluded, "n_clipped": scores.n_clipped}
     for name, value in found.items():
         yield from _differs(name, getattr(row, name), value)
     yield from _other_names("metrics", row.metrics, scores.metrics)

@@ -25,8 +25,9 @@ published numbers. Runs with `--limit` go to `partial/` and enter no table unles
 
 Fields of the JSON file: see `ResultRow` in `bench/records.py`; `schema_version` names their version. Metrics are
 fractions, not percent: `mean` and `std` over subjects, `pooled` over all questions, `n_undefined` subjects left out.
-`cost` counts token positions: what was fed to the model for these numbers (`forward_tokens`, `padded_tokens`) and the
-least possible (`forward_tokens_floor`).
+`cost` counts token positions: what was fed to the model for all methods of the run together (`forward_tokens`,
+`padded_tokens`) and the least possible (`forward_tokens_floor`); `forward_tokens_alone` is the least for this method by
+itself.
 
 ## Submit a run
 

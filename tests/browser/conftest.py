@@ -18,7 +18,7 @@ import pytest
 from bench.asked import Asked
 from bench.metrics import summarise
 from bench.protocol import Protocol
-from bench.records import LabelsSeen, ResultRow, StageCost
+from bench.records import LabelsSeen, ResultRow
 from bench.report import page as report
 from bench.results import Records
 
@@ -82,7 +82,7 @@ def rows() -> list[ResultRow]:
     common = {
         "preset": "demo", "protocol": "0123456789abcdef", "task_version": 1, "n": N, "n_unparsed": 0, "n_empty": 0,
         "llm_accuracy": 0.6, "n_parameters": 9542, "timings": {"fit": 2.0}, "labels_seen": LabelsSeen(320, 40),
-        "cost": {"answers": StageCost(27_438, 27_438, 27_000)}, "train_on": "rivers/train", "n_shots_dropped": 0,
+        "forward_tokens_alone": 27_438, "train_on": "rivers/train", "n_shots_dropped": 0,
         "provenance": {"code": {"git_sha": "a" * 40, "dirty": False}},
     }  # fmt: skip
     made = [

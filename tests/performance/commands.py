@@ -60,7 +60,8 @@ def write_results(folder: Path) -> int:
             method="m0", model=f"organisation/model-{model}", task=f"task-{task}", preset="fixed", seed=0,
             protocol=protocol.digest(), task_version=1, train_on="task:train", labels_seen=LabelsSeen(train=1000),
             status="ok", n=n, n_unparsed=0, n_empty=0, n_shots_dropped=0, llm_accuracy=float(correct.mean()),
-            metrics=scores.metrics, n_excluded=scores.n_excluded, per_subject=scores.per_subject, n_parameters=9542,
+            metrics=scores.metrics, n_excluded=scores.n_excluded, n_clipped=scores.n_clipped,
+            per_subject=scores.per_subject, n_parameters=9542, forward_tokens_alone=1,
             timings={"fit": 1.0, "predict": 1.0}, peak_memory_mb=1000.0,
             cost={stage: StageCost(1, 1, 1) for stage in ("answers", "query", "samples")},
         )  # fmt: skip

@@ -12,19 +12,22 @@ import numpy as np
 import pytest
 
 from bench.api import (
+    Adapter,
     At,
     ChoiceLogits,
     Format,
     Hidden,
+    Of,
     PromptStyle,
     QueryLogits,
     SampleAgreement,
     Signal,
     Task,
     TaskCard,
+    TokenIds,
 )
 from bench.backbone.hf import Backbone, LoadOptions
-from bench.cost import costs_of, floor_of, peak_memory_mb
+from bench.cost import costs_of, floor_of, peak_memory_mb, tokens_alone
 from bench.models import ModelSpec
 from bench.plan import Where
 from bench.progress import Silent
@@ -153,6 +156,23 @@ def test_the_floor_is_the_number_of_distinct_prefixes(
     for stage, cost in costs.items():
         assert cost.padded_tokens >= cost.forward_tokens >= expected[stage]
     assert sum(cost.forward_tokens for cost in costs.values()) == reader.forward_tokens
+
+
+@pytest.mark.parametrize("task", [Rivers, OpenRivers], ids=lambda t: t.name)
+@pytest.mark.parametrize("case", ["query", "answer predicting", "samples", "options"])
+def test_a_method_alone_costs_what_a_run_of_it_alone_would(
+    folder: Path, tmp_path: Path, task: type[Task], case: str
+) -> None:
+    signals = {**CASES, "samples": {SampleAgreement(3)}, "options": {Hidden(1.0, At.WRONG_PREDICTING)}}
+    everything = {signal for each in signals.values() for signal in each}
+    if task is OpenRivers:
+        everything -= {ChoiceLogits()}
+    shared, read_for_all = read(folder, tmp_path / "all", task, everything)
+    alone, read_for_one = read(folder, tmp_path / "one", task, signals[case])
+    wanted = frozenset({*signals[case], TokenIds(Of.ANSWER), QueryLogits(Adapter.OWN)})  # of which no pass is made here
+    found = tokens_alone([(read_for_all, wanted)], None, shared)
+    assert found == sum(floor_of([read_for_one], alone).values())
+    assert found <= sum(floor_of([read_for_all], shared).values())
 
 
 def test_stored_readings_tell_what_they_once_cost(folder: Path, tmp_path: Path) -> None:

@@ -68,11 +68,13 @@ ROW = ResultRow(
     letter_rule_disagreement=0.0,
     metrics=SCORES.metrics,
     n_excluded=0,
+    n_clipped=0,
     per_subject=SCORES.per_subject,
     n_parameters=9542,
     timings={"answers": 0.25},
     peak_memory_mb=812.5,
     cost={"answers": StageCost(100, 110, 99)},
+    forward_tokens_alone=99,
     notes=("batch halved once",),
     provenance={"python": "3.11", "code": {"dirty": False}},
 )

@@ -29,8 +29,8 @@ def write(folder: Path, **changes: Any) -> Path:
     scores = metrics.summarise(confidence, correct, subjects, PRESETS["fixed"])
     row = ResultRow(
         method="ghost", model="tiny", task="nowhere", preset="fixed", seed=0, protocol="x", task_version=1, status="ok",
-        n=60, n_unparsed=0, llm_accuracy=float(correct.mean()), n_excluded=scores.n_excluded, metrics=scores.metrics,
-        per_subject=scores.per_subject, provenance=CLEAN,
+        n=60, n_unparsed=0, llm_accuracy=float(correct.mean()), n_excluded=scores.n_excluded,
+        n_clipped=scores.n_clipped, metrics=scores.metrics, per_subject=scores.per_subject, provenance=CLEAN,
     )  # fmt: skip
     records = results.Records(
         [f"q{i}" for i in range(60)], subjects, correct, confidence, ["a"] * 60, np.ones(60, dtype=np.bool_)

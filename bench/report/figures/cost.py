@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,9 +47,7 @@ class Cost(NamedTuple):
 
 COSTS = (
     Cost("parameters", "trained parameters", lambda row: row.n_parameters),
-    Cost(
-        "tokens", "forward tokens", lambda row: sum(s.forward_tokens for s in row.cost.values()) if row.cost else None
-    ),
+    Cost("tokens", "forward tokens", lambda row: row.forward_tokens_alone),
     Cost(
         "seconds", "seconds of fitting and predicting", lambda row: sum(row.timings.values()) if row.timings else None
     ),
@@ -119,9 +116,9 @@ def cost_quality(rows: Sequence[ResultRow], *, standings_of: StandingsOf | None 
         note = note_of(
             board,
             f"Means over subjects{SEEDS if board.n_seeds > 1 else ''}. {whiskers.said(board, QUALITY)}",
-            "Grey lines: several methods of this cost, side by side. Forward tokens: all that the model read for the"
-            f" cell, training included; methods of one run share passes, which count fully for each{_sharing(column)}."
-            " Seconds: the method's own, without the model's passes, on this run's machine.",
+            "Grey lines: several methods of this cost, side by side. Forward tokens: the least that the model must read"
+            " for this method alone, training and test, its own passes of training included; a run shares them between"
+            " methods. Seconds: the method's own, without the model's passes, on this run's machine.",
             _unknown(column),
             metrics=QUALITY,
             remark=remark,
@@ -179,13 +176,6 @@ def _across(costs: Sequence[Sequence[float]], inches: float) -> Across:
     known = [place for place in places if place is not None]
     shared = sorted({place for place in known if known.count(place) > 1})
     return Across(scale, ends, tuple(shifts), tuple(shared))
-
-
-def _sharing(column: Sequence[Series]) -> str:
-    """How many methods have the same number of forward tokens."""
-    tokens = [tuple(_costs(series, COSTS[1])) for series in column]
-    shared = sum(count for value, count in Counter(tokens).items() if count > 1 and value)
-    return f" ({shared} of {len(column)} methods have a count in common with another)" if shared else ""
 
 
 def _unknown(column: Sequence[Series]) -> str:

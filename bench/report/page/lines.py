@@ -123,7 +123,7 @@ def _reason(row: ResultRow, *, seeded: bool) -> str:
 def _effort(rows: Sequence[ResultRow]) -> dict[str, Any]:
     """What the runs took; means over seeds."""
     first = rows[0]
-    tokens = _mean(sum(c.forward_tokens for c in row.cost.values()) if row.cost else None for row in rows)
+    tokens = _mean(row.forward_tokens_alone for row in rows)
     seconds = _mean(sum(row.timings.values()) if row.timings else None for row in rows)
     return {
         "labels": [first.labels_seen.train, first.labels_seen.validation],

@@ -17,7 +17,7 @@ from bench.asked import Asked
 from bench.errors import UserError
 from bench.metrics import METRICS, summarise
 from bench.protocol import Protocol
-from bench.records import LabelsSeen, MetricSummary, ResultRow, StageCost
+from bench.records import LabelsSeen, MetricSummary, ResultRow
 from bench.report import page
 from bench.report.groups import Key
 from bench.report.page import questions
@@ -54,7 +54,7 @@ def row_of(records, method="ccps", **changes):
         train_on="rivers/train", labels_seen=LabelsSeen(train=320), status="ok", n=len(records.id), n_unparsed=2,
         n_empty=1, n_shots_dropped=0, llm_accuracy=float(np.mean(records.correct)), metrics=scores.metrics,
         per_subject=scores.per_subject, n_parameters=9542, timings={"fit": 2.25, "predict": 0.5},
-        cost={"answers": StageCost(1000, 1000, 990), "query": StageCost(500, 500, 500)},
+        forward_tokens_alone=1500,
     )  # fmt: skip
     return replace(row, **changes)
 
@@ -160,9 +160,9 @@ def test_bins_of_several_seeds_are_their_means_and_follow_the_protocol():
     assert bins["n"] == np.mean(counts, axis=0).tolist()
 
 
-def test_effort_is_summed_over_stages_and_averaged_over_seeds():
+def test_effort_is_averaged_over_seeds():
     world = comparison()
-    world.rows[1] = replace(world.rows[1], timings={"fit": 4.75}, cost={"answers": StageCost(1600, 1600, 1)})
+    world.rows[1] = replace(world.rows[1], timings={"fit": 4.75}, forward_tokens_alone=1600)
     built = world.page()
     line, free = line_named(built, "ccps"), line_named(built, "ptrue")
     assert (line["labels"], line["trained_on"], line["parameters"]) == ([320, 0], "rivers/train", 9542)

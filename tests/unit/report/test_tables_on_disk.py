@@ -412,7 +412,7 @@ def spoil(out: Path, what: str) -> None:
         )
     elif what == "schema":
         path.write_text(
-            path.read_text(encoding="utf-8").replace('"schema_version": 2', '"schema_version": 1'), encoding="utf-8"
+            path.read_text(encoding="utf-8").replace('"schema_version": 3', '"schema_version": 1'), encoding="utf-8"
         )
     elif what == "empty":
         for file in list(out.rglob("*.*")):

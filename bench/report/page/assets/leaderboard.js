@@ -9,7 +9,7 @@ const COSTS = [
     hint: (line) => `${count(line.labels[0])} train, ${count(line.labels[1])} validation` },
   { key: "parameters", label: "Parameters", title: "Trained parameters", first: 1, value: (line) => line.parameters,
     text: (line) => compact(line.parameters), hint: (line) => count(line.parameters) },
-  { key: "tokens", label: "Tokens", title: "Token positions fed to the model for this method, over all stages",
+  { key: "tokens", label: "Tokens", title: "Token positions that this method needs by itself, adapter training included",
     first: 1, value: (line) => line.tokens, text: (line) => compact(line.tokens), hint: (line) => count(line.tokens) },
   { key: "seconds", label: "Seconds", title: "Fitting and predicting, without reading the model",
     first: 1, value: (line) => line.seconds,
