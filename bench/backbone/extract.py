@@ -127,9 +127,10 @@ class Extractor:
         """Read a shard; answers that are not given are generated greedily."""
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
-        values: dict[Signal, list[torch.Tensor]] = {s: [torch.empty(0)] * len(items) for s in self.signals}
+        unasked = torch.full((2,), float("nan"))
+        values = {s: [unasked if isinstance(s, QueryLogits) else torch.empty(0)] * len(items) for s in self.signals}
         answers = [NOTHING] * len(items)
-        members = list(_members(items).values())
+        members = list(_members({i: item for i, item in enumerate(items) if not self._is_moot(item)}).values())
         for rows, done in self._passes([[items[i] for i in group] for group in members]):
             groups = [members[row] for row in rows]
             for signal in self.signals:
@@ -142,6 +143,11 @@ class Extractor:
         options = [item.options for item in items]
         columns = {s: _column(s, values[s], options) for s in self.signals}
         return Measured(answers, columns, self.costs, self.halvings)
+
+    def _is_moot(self, item: Item) -> bool:
+        """Whether nothing has to be read for an item: all that is wanted is the query, and there is no answer."""
+        no_answer = item.answer is not None and not len(item.answer)
+        return no_answer and all(isinstance(signal, QueryLogits) for signal in self.signals)
 
     # --- packs --------------------------------------------------------------------------------------------------------
 
@@ -346,10 +352,10 @@ class _Counter:
         self.cost.seconds += time.perf_counter() - start
 
 
-def _members(items: Sequence[Item]) -> dict[tuple[bytes, bytes], list[int]]:
+def _members(items: Mapping[int, Item]) -> dict[tuple[bytes, bytes], list[int]]:
     """(prompt, stored answer) -> the questions that have them: what they share is read once."""
     members: dict[tuple[bytes, bytes], list[int]] = {}
-    for i, item in enumerate(items):
+    for i, item in items.items():
         answer = b"" if item.answer is None else item.answer.tobytes()
         members.setdefault((item.prompt.tobytes(), answer), []).append(i)
     return members

@@ -203,6 +203,19 @@ def test_a_prompt_without_an_answer_has_no_verdict(llama: Backbone) -> None:
     assert measured.columns[Hidden(1.0, At.ANSWER_PREDICTING)]["offsets"].tolist() == [0, 0, 1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("n_empty", [1, 7])
+def test_the_query_alone_is_not_read_where_there_is_no_answer(llama: Backbone, n_empty: int) -> None:
+    said = [np.asarray([] if i < n_empty else [20], dtype=np.int32) for i in range(7)]
+    whole = Extractor(llama, asking(1), SIGNALS).measure(items(said)).columns[QueryLogits()]["values"]
+    llama.session.reset()
+    measured = Extractor(llama, asking(1), [QueryLogits()]).measure(items(said))
+    assert torch.equal(measured.columns[QueryLogits()]["values"].isnan(), whole.isnan())
+    torch.testing.assert_close(measured.columns[QueryLogits()]["values"], whole, equal_nan=True)
+    sequences = [[*p, 20, *SUFFIX] for p in prompts()[n_empty:]]
+    distinct = {tuple(ids[:n]) for ids in sequences for n in range(1, len(ids) + 1)}
+    assert sum(cost.forward_tokens for cost in measured.costs.values()) == len(distinct)
+
+
 def test_out_of_memory_halves_the_pack_and_changes_nothing(llama: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     calm = Extractor(llama, asking(1, 4096), SIGNALS).measure(items())
     forward = type(llama.session).forward
