@@ -13,24 +13,23 @@ from tests.performance.measure import Line, Options
 
 FEWER, ALL = 2_000, 14_042
 RUN = """
-import json, resource, sys
+import json, sys
 from pathlib import Path
 from bench.config import RunConfig
 from bench.run import run
 from bench import models
 from bench.backbone.hf import Backbone, LoadOptions
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+from bench.cost import peak_memory_mb
 folder, data, limit = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 backbone = Backbone(models.aliases()["tiny"], LoadOptions("cpu", "float32"))
 backbone.packed
-loaded = peak()
+loaded = peak_memory_mb("cpu")
 overrides = ("ccps.contrastive_steps=20", "ccps.classifier_steps=20")
 report = run(RunConfig(methods=("ccps", "ptrue"), model="tiny", tasks=("mmlu-choice",), train_on="atlas-choice",
     data_dir=data, device="cpu", out=folder / "results", cache=folder / "cache", overrides=overrides,
     limit=None if limit < 0 else limit))
 assert not report.failed, report.rows
-print(json.dumps({"loaded": loaded, "peak": peak()}))
+print(json.dumps({"loaded": loaded, "peak": peak_memory_mb("cpu")}))
 """
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -187,6 +189,15 @@ def test_peak_memory_is_this_process(tmp_path: Path) -> None:
     ballast = np.ones(60 * 2**20, dtype=np.uint8)
     assert 20 < before <= peak_memory_mb("cpu") < 1e5
     assert ballast.nbytes / 2**20 < peak_memory_mb("cpu")
+
+
+def test_peak_memory_is_not_that_of_the_process_before() -> None:
+    ballast = np.ones(500 * 2**20, dtype=np.uint8)
+    said = subprocess.run(
+        [sys.executable, "-c", "from bench.cost import peak_memory_mb; print(peak_memory_mb('cpu'))"],
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    assert 20 < float(said) < ballast.nbytes / 2**20
 
 
 # --- answers from a release -------------------------------------------------------------------------------------------
