@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from bench import prompting
 from bench.api import Task
+from bench.backbone.prefix import Tails
 from bench.errors import UserError
 from bench.protocol import Protocol
 from bench.records import Format, Message, Prompt, Question, Released
@@ -34,7 +35,7 @@ class Shard:
 
     rows: npt.NDArray[np.int64]
     """Which questions of the split."""
-    prompts: list[Ids]
+    prompts: Tails
     shown: list[list[Question]]
     """The exemplars of each prompt."""
     dropped: int
@@ -45,7 +46,7 @@ class Shard:
     @property
     def tokens(self) -> int:
         """Prompt tokens, those that are shared counted each time."""
-        return sum(len(ids) for ids in self.prompts)
+        return self.prompts.total
 
 
 def split_into_shards(subjects: Sequence[str]) -> list[npt.NDArray[np.int64]]:
@@ -109,7 +110,7 @@ class Writer:
                 shown[i] = shown[i][1:] if shown[i] else _too_long(question, len(ids[i]), room)
                 (ids[i],) = self.backbone.chat.prompts([self.prompt(task, question, shown[i])])
                 dropped += 1
-        return Shard(rows, ids, shown, dropped)
+        return Shard(rows, Tails(ids), shown, dropped)
 
     def _released(
         self, rows: npt.NDArray[np.int64], asked: Sequence[Question], task: Task, released: Mapping[str, Released]
@@ -125,7 +126,7 @@ class Writer:
             left = room - max(len(answer), self.max_new_tokens(task))
             if len(prompt) > left:
                 _too_long(question, len(prompt), left)
-        return Shard(rows, ids, [[] for _ in asked], 0, given)
+        return Shard(rows, Tails(ids), [[] for _ in asked], 0, given)
 
     def _room(self, task: Task) -> int:
         """Tokens that the context leaves for a prompt."""

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.backbone.prefix import CUT, Pack, PrefixTree, plan_packs
+from bench.backbone.prefix import CUT, Pack, PrefixTree, Tails, plan_packs
 
 sequences = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=25, unique_by=tuple)
 long_sequences = st.builds(
@@ -23,6 +23,21 @@ def arrays(lists: list[list[int]]) -> list[np.ndarray]:
 def restored(pack: Pack, leaf: int) -> list[int]:
     """The sequence that a leaf stands for: what is shared, then every token that the leaf sees."""
     return [*pack.shared.tolist(), *pack.tokens[pack.visible()[leaf]].tolist()]
+
+
+@given(long_sequences)
+def test_tails_give_back_what_was_kept(lists: list[list[int]]) -> None:
+    kept = Tails(arrays(lists))
+    assert [ids.tolist() for ids in kept] == [ids.tolist() for ids in kept[:]] == lists
+    assert (len(kept), kept.total) == (len(lists), sum(map(len, lists)))
+    assert kept[-1].dtype == np.int32
+
+
+def test_tails_keep_exemplars_once() -> None:
+    exemplars = np.arange(1000, dtype=np.int32)
+    kept = Tails([np.append(exemplars, np.int32([i, i])) for i in range(50)])
+    held = {id(part): part.nbytes for beginning, _, tail in kept._parts for part in (beginning, tail)}
+    assert sum(held.values()) < 5000
 
 
 @given(long_sequences, st.integers(1, 40))
