@@ -1,12 +1,9 @@
-"""What the numbers cost: token positions per stage against the least possible, and memory (architecture.md §12)."""
+"""What the numbers cost: token positions per stage against the least possible (architecture.md §12)."""
 
 from __future__ import annotations
 
-import resource
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,9 +23,6 @@ Ids = npt.NDArray[np.int32]
 STAGES = ("answers", "query", "continuations", "samples")
 """In this order each stage adds to the tree of what was read."""
 
-
-PROCESS = Path("/proc/self/status")
-"""Where Linux tells of this process."""
 
 ADAPTED = "adapter_predictions"
 """Read with other weights, and so on a tree of its own."""
@@ -129,16 +123,3 @@ def _sampled(reading: Reading, reader: Reader) -> Iterator[Ids]:
     for prompt, samples in Batches(reader).sampled(reading):
         for ids in samples:
             yield np.concatenate([prompt, ids if len(ids) < limit else ids[:-1]])
-
-
-def peak_memory_mb(device: str) -> float:
-    """Largest memory so far in MiB: of the accelerator where there is one, else of the process."""
-    if device.startswith("cuda"):
-        import torch
-
-        return float(torch.cuda.max_memory_allocated()) / 2**20
-    if PROCESS.is_file():  # what getrusage says on Linux is at least the peak of the process that started this one
-        (line,) = (line for line in PROCESS.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) / 2**10
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak) / (2**20 if sys.platform == "darwin" else 2**10)

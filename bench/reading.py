@@ -24,6 +24,7 @@ from bench.api import (
     Task,
 )
 from bench.grading import Asked, Judge, Match, grade_choice, grade_open, grade_released
+from bench.memory import give_back
 from bench.plan import Where
 from bench.prompting import context
 from bench.protocol import Protocol
@@ -194,6 +195,7 @@ class Reader:
                 reading.bundles.append(entries)
                 reading.answer_ids.append(ids)
                 advance(shard.tokens)
+                give_back()
         self._grade(reading)
 
     def _complete(

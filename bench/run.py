@@ -34,10 +34,10 @@ from bench.batching import Batches
 from bench.cells import Cells, Used, checked, reason_of, records_of
 from bench.choose import Chosen, check_questions, choose, source_digest
 from bench.config import RunConfig
-from bench.cost import peak_memory_mb
 from bench.duplicates import contaminated
 from bench.errors import UntrainableError, UserError
 from bench.judges import open_judge
+from bench.memory import give_back, peak_memory_mb
 from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
 from bench.reading import Reader, Reading, bundle_digest
@@ -142,6 +142,7 @@ class _Run:
                 self.adapted[step.method, step.where] = self._adapt(step)
             else:
                 self._finish(step)
+            give_back()
         self.report.forward_tokens = self.reader.forward_tokens
         self.report.notes += [note for note in self.store.notes if note not in self.report.notes]
         return self.report

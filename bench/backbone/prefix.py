@@ -33,7 +33,7 @@ def common_prefix(a: Ids, b: Ids) -> int:
 
 
 class Tails(Sequence[Ids]):
-    """Sequences of which neighbours begin alike, kept as beginnings and tails, and put together when they are asked for.
+    """Sequences of which neighbours begin alike, kept as beginnings and tails, and put together when asked for.
 
     The exemplars of a benchmark's subject are nine tenths of its prompts.
     """

@@ -19,7 +19,7 @@ from bench.config import RunConfig
 from bench.run import run
 from bench import models
 from bench.backbone.hf import Backbone, LoadOptions
-from bench.cost import peak_memory_mb
+from bench.memory import peak_memory_mb
 folder, data, limit = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 backbone = Backbone(models.aliases()["tiny"], LoadOptions("cpu", "float32"))
 backbone.packed

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import pytest
 
 from bench.api import (
@@ -29,7 +26,7 @@ from bench.api import (
     TokenIds,
 )
 from bench.backbone.hf import Backbone, LoadOptions
-from bench.cost import costs_of, floor_of, peak_memory_mb, tokens_alone
+from bench.cost import costs_of, floor_of, tokens_alone
 from bench.models import ModelSpec
 from bench.plan import Where
 from bench.progress import Silent
@@ -182,22 +179,6 @@ def test_stored_readings_tell_what_they_once_cost(folder: Path, tmp_path: Path) 
     again, stored = read(folder, tmp_path, Rivers, CASES["query"])
     assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
     assert costs_of([stored], again) == costs_of([reading], reader)
-
-
-def test_peak_memory_is_this_process(tmp_path: Path) -> None:
-    before = peak_memory_mb("cpu")
-    ballast = np.ones(60 * 2**20, dtype=np.uint8)
-    assert 20 < before <= peak_memory_mb("cpu") < 1e5
-    assert ballast.nbytes / 2**20 < peak_memory_mb("cpu")
-
-
-def test_peak_memory_is_not_that_of_the_process_before() -> None:
-    ballast = np.ones(500 * 2**20, dtype=np.uint8)
-    said = subprocess.run(
-        [sys.executable, "-c", "from bench.cost import peak_memory_mb; print(peak_memory_mb('cpu'))"],
-        check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
-    assert 20 < float(said) < ballast.nbytes / 2**20
 
 
 # --- answers from a release -------------------------------------------------------------------------------------------

@@ -1,0 +1,44 @@
+"""The memory of this process: its peak, and giving back what is free (architecture.md §12)."""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+PROCESS = Path("/proc/self/status")
+"""Where Linux tells of this process."""
+
+
+def peak_memory_mb(device: str) -> float:
+    """Largest memory so far in MiB: of the accelerator where there is one, else of the process."""
+    if device.startswith("cuda"):
+        import torch
+
+        return float(torch.cuda.max_memory_allocated()) / 2**20
+    if PROCESS.is_file():  # what getrusage says on Linux is at least the peak of the process that started this one
+        (line,) = (line for line in PROCESS.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) / 2**10
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak) / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def give_back() -> None:
+    """Return freed memory to the system, where the allocator is glibc's.
+
+    It keeps what is freed between things that live on. A shard leaves small ones among megabytes of masks and states,
+    so that a run over 14,042 questions would hold 140 MB of nothing.
+    """
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], object] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)
