@@ -190,6 +190,9 @@ def _estimate(rows: Sequence[ResultRow], name: str) -> Estimate:
     elif left_out:
         total = len(rows[0].per_subject)
         notes.append(f"{METRICS[name].label} leaves out {left_out} of {total} subjects, where it is undefined")
+    clipped = max((row.n_clipped or 0 for row in rows), default=0) if name == "nll" else 0
+    if clipped:
+        notes.append(f"{METRICS[name].label} counts {clipped} mistakes that were all but sure as if p were 2^-24")
     return Estimate(mean, _mean(summary.std for summary in summaries), notes=_texts(notes))
 
 

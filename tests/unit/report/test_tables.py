@@ -235,6 +235,14 @@ def test_undefined_metrics_are_counted_or_named():
     assert "undefined³" in render([table], "terminal", width=100)
 
 
+def test_sure_mistakes_are_counted_under_their_likelihood():
+    metrics = {**summaries(PTRUE_VALUES), "nll": MetricSummary(1.5, 0.1, 1.5, 0)}
+    rows = [cell("ptrue", metrics=metrics, seed=seed, n_clipped=n) for seed, n in enumerate((0, 42))]
+    (table,) = build([*rows, cell(metrics=metrics, n_clipped=0)])
+    notes = {line.method: line.estimates["nll"].notes for line in table.lines}
+    assert notes == {"ptrue": ("NLL counts 42 mistakes that were all but sure as if p were 2^-24",), "ccps": ()}
+
+
 def test_seeds_are_averaged_and_counted():
     (table,) = build([cell(), cell(values=((0.10, 0.03), *[(0.5, 0.1)] * 4), seed=7)])
     (line,) = table.lines
