@@ -20,15 +20,13 @@ from bench.config import RunConfig
 from bench.errors import UserError
 from bench.judges import public_options
 from bench.models import ModelSpec
-from bench.plan import LearnOn, Where
+from bench.plan import LearnOn
 from bench.protocol import PRESETS, Protocol
+from bench.questions import MIN_OPTIONS
 from bench.recalibrate import recalibrator
-from bench.records import Format, Question
+from bench.records import Format
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
-
-MIN_OPTIONS, MAX_OPTIONS = 2, 26
-"""Of a choice question; there are 26 letters to name them."""
 
 
 @dataclass(frozen=True)
@@ -126,37 +124,6 @@ def cache_folder() -> Path:
     """`$CONFBENCH_CACHE`, else the user's cache folder."""
     named = os.environ.get("CONFBENCH_CACHE")
     return Path(named) if named else Path(platformdirs.user_cache_dir("confbench"))
-
-
-def check_questions(where: Where, questions: Sequence[Question], letters: str | None) -> None:
-    """Check what a task gave before anything is computed from it; `letters` name the options, if they are shown.
-
-    Raises:
-        UserError: no question, two with one id, or one with an impossible number of options or gold index.
-    """
-    if not questions:
-        raise UserError(f"{where}: expected at least one question, got none; check the task's data.")
-    seen: set[str] = set()
-    for question in questions:
-        if question.id in seen:
-            raise UserError(f"{where}: expected ids of their own, got two questions {question.id!r}; rename one.")
-        seen.add(question.id)
-        n = len(question.choices)
-        if letters is not None and not MIN_OPTIONS <= n <= MAX_OPTIONS:
-            raise UserError(
-                f"{where}: expected {MIN_OPTIONS} to {MAX_OPTIONS} options, got {n} in question {question.id!r};"
-                " correct it."
-            )
-        if letters is not None and n > len(letters):
-            raise UserError(
-                f"{where}: expected a letter for each of the {n} options of question {question.id!r}, got only"
-                f" {letters!r}; give more with --set protocol.letters=LETTERS."
-            )
-        if not 0 <= question.gold < n:
-            raise UserError(
-                f"{where}: expected an answer index from 0 to {n - 1}, got {question.gold} in"
-                f" question {question.id!r}; correct it."
-            )
 
 
 def _method_classes(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,13 +25,12 @@ from bench.api import (
     FloatArray,
     Of,
     QueryLogits,
-    Split,
     Task,
     TokenIds,
 )
 from bench.batching import Batches
 from bench.cells import Cells, Used, checked, reason_of, records_of
-from bench.choose import Chosen, check_questions, choose, source_digest
+from bench.choose import Chosen, choose, source_digest
 from bench.config import RunConfig
 from bench.duplicates import contaminated
 from bench.errors import UntrainableError, UserError
@@ -40,21 +38,18 @@ from bench.judges import open_judge
 from bench.memory import give_back, peak_memory_mb
 from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
+from bench.questions import Loader
 from bench.reading import Reader, Reading, bundle_digest
 from bench.recalibrate import recalibrator
 from bench.recalibrating import out_of_fold
-from bench.records import Format, Question, Released, ResultRow
+from bench.records import Format, ResultRow
 from bench.release import open_release
 from bench.results import RECALIBRATED, Records
 from bench.sources import open_source
-from bench.splits import held_out, spread
 from bench.store import Store, key_of
 
 if TYPE_CHECKING:
     from bench.backbone.hf import Backbone
-
-TRAIN_LIMIT = 320
-"""Questions of a training split that a run with --limit keeps, at most (or the limit itself, where it is larger)."""
 
 
 @dataclass
@@ -115,9 +110,9 @@ class _Run:
         self.steps: list[Step] = plan(
             chosen.methods, self.tests, chosen.learn_on, self.barred, recalibrated=recalibrated
         )
-        self.released: dict[Where, Mapping[str, Released]] = {}
-        self.texts: dict[Where, Sequence[Question]] = {}
-        self.questions = {step.where: self._questions(step.where) for step in self.steps if isinstance(step, Read)}
+        reads = [step.where for step in self.steps if isinstance(step, Read)]
+        loader = Loader(self.tasks, self.tests, reads, chosen.protocol, config.limit, self.release)
+        self.loaded = {where: loader.load(where) for where in reads}
         if not config.dry_run:
             self.store.prepare()
         self.batches = Batches(self.reader)
@@ -173,51 +168,14 @@ class _Run:
                 return f"it learns on a validation split, and {source.task} has neither that nor a train split"
         return None
 
-    # --- questions and plan -------------------------------------------------------------------------------------------
-
-    def _questions(self, where: Where) -> list[Question]:
-        questions = self._load(where)
-        if where in self.tests:
-            self.texts[where] = questions
-        if self.config.limit is None:
-            return questions
-        cap = self.config.limit if where in self.tests else max(self.config.limit, TRAIN_LIMIT)
-        return spread(questions, cap)
-
-    def _load(self, where: Where) -> list[Question]:
-        questions = self._whole_split(where)
-        lettered = self.tasks[where.task].format is Format.CHOICE
-        check_questions(where, questions, self.chosen.protocol.letters if lettered else None)
-        return questions
-
-    def _whole_split(self, where: Where) -> list[Question]:
-        """The questions of a split; where a task has no validation split, it is taken out of train."""
-        task, protocol = self.tasks[where.task], self.chosen.protocol
-        if self.release is not None:
-            records = self.release.records(task, where.split)
-            self.released[where] = {question.id: released for question, released in records}
-            return [question for question, _ in records]
-        validation = Where(where.task, "validation")
-        derived = "validation" not in task.card.splits and any(
-            isinstance(step, Read) and step.where == validation for step in self.steps
-        )
-        source: Split = "train" if derived and where == validation else where.split
-        if source not in task.card.splits:
-            raise UserError(
-                f"Task {where.task!r} has no {source} split (it has {', '.join(task.card.splits)}), which methods were"
-                " to learn on. Name another task: --train-on TASK."
-            )
-        questions = list(task.questions(source))
-        if not derived or source != "train":
-            return questions
-        out = held_out(questions, protocol.validation_fraction, protocol.split_seed)
-        return [question for question, is_out in zip(questions, out, strict=True) if is_out == (where == validation)]
+    # --- plan ---------------------------------------------------------------------------------------------------------
 
     def _announce(self) -> None:
         for step in self.steps:
             if isinstance(step, Read):
                 task = self.tasks[step.where.task]
-                reading = self.reader.open(step.where, task, self.questions[step.where], self.released.get(step.where))
+                given = self.loaded[step.where]
+                reading = self.reader.open(step.where, task, given.questions, given.released)
                 self._mark_contaminated(reading)
                 self.readings[step.where] = reading
                 self.report.plan.append(self._line(step, reading))
@@ -236,7 +194,7 @@ class _Run:
         for test in self.tests:
             if self.chosen.learn_on[test.task].task != reading.where.task:
                 continue
-            found = contaminated(reading.questions, self.texts[test])
+            found = contaminated(reading.questions, self.loaded[test].whole)
             if found:
                 what = f"questions that are also in {test}, {'left out' if dropped else 'kept'}"
                 reading.counts[what] = len(found)
