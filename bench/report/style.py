@@ -116,11 +116,6 @@ def colour_of(method: str) -> str:
     return style_of(method).colour
 
 
-def marker_of(method: str) -> str:
-    """Matplotlib's name of a method's marker."""
-    return style_of(method).marker
-
-
 def place_of(method: str) -> tuple[str, int, str]:
     """Sorts methods: as they are before recalibrated ones, built-in before others, these by name.
 

@@ -21,7 +21,6 @@ from bench.report.style import (
     STYLES,
     Style,
     colour_of,
-    marker_of,
     place_of,
     style_of,
 )
@@ -84,7 +83,7 @@ def test_colours_of_built_in_methods_are_told_apart(seen):
 
 
 def test_markers_of_built_in_methods_are_told_apart_without_any_colour():
-    assert len({marker_of(method) for method in STYLES}) == len(STYLES) == 11
+    assert len({style_of(method).marker for method in STYLES}) == len(STYLES) == 11
     assert not {style.marker for style in STYLES.values()} & set(OTHER_MARKERS)
 
 
@@ -122,7 +121,7 @@ def test_different_plugins_rarely_look_alike():
 @pytest.mark.parametrize("method", ["ccps", "somebody-elses"])
 def test_recalibrated_methods_keep_their_colour_and_are_told_apart_by_their_filling(method):
     looks = [style_of(f"{method}+{recalibration}") for recalibration in RECALIBRATED_FILLS]
-    assert {(style.colour, style.marker) for style in looks} == {(colour_of(method), marker_of(method))}
+    assert {(style.colour, style.marker) for style in looks} == {(colour_of(method), style_of(method).marker)}
     assert len({style.fill for style in [*looks, style_of(method)]}) == 5
 
 
