@@ -112,11 +112,14 @@ class Cells:
             per_subject=scores.per_subject,
         )  # fmt: skip
 
-    def tokens_alone(self, name: str, used: Used) -> int:
-        """What the method would have to read if it were the only one."""
+    def tokens_alone(self, name: str, used: Used, *predicted: Reading | None) -> int:
+        """What the method would have to read if it were the only one; `predicted`: splits beside the test split."""
         reads = self.chosen.methods[name].reads()
-        asked = [(used.test, reads.predict), *([] if used.learned is None else [(used.learned, reads.fit)])]
-        read = tokens_alone(asked, used.adapted, self.reader)
+        also = [reading for reading in (used.test, used.adapted, *predicted) if reading is not None]
+        asked = [(reading, reads.predict) for reading in also if reading.adapter is None]
+        if used.learned is not None:
+            asked.append((used.learned, reads.fit))
+        read = tokens_alone(asked, [reading for reading in also if reading.adapter is not None], self.reader)
         adapter = used.adapted and used.adapted.adapter
         return read + (training_cost(adapter).forward_tokens if adapter else 0)
 

@@ -315,7 +315,7 @@ class _Run:
         self._keep_questions(self.readings[step.where])
         self._write(row, records)
         if confidence is not None:
-            self._recalibrate(step, row, confidence)
+            self._recalibrate(step, used, row, confidence)
 
     def _predict(self, step: Predict, where: Where) -> FloatArray:
         """How sure the method is of the answers of a split: (n,), 0.0 where there is no answer (methods.md §0.6)."""
@@ -343,9 +343,9 @@ class _Run:
         signals = self.chosen.methods[name].reads().predict
         return self.batches.batch(self.readings[where], signals, labels=False, adapted=again)
 
-    def _recalibrate(self, step: Predict, row: ResultRow, confidence: FloatArray) -> None:
+    def _recalibrate(self, step: Predict, used: Used, row: ResultRow, confidence: FloatArray) -> None:
         """A cell of its own for each recalibrated version, fitted on the validation split."""
-        usable = self.readings[step.where].usable
+        usable = used.test.usable
         for kind in self.chosen.recalibrate:
             again = replace(row, method=f"{row.method}{RECALIBRATED}{kind}")
             records = None
@@ -354,8 +354,10 @@ class _Run:
                 mended = confidence.copy()
                 mended[usable] = recalibrator(kind).fit(seen, correct).apply(confidence[usable])
                 labels = replace(row.labels_seen, validation=max(row.labels_seen.validation, len(correct)))
-                again = self.cells.scored(replace(again, labels_seen=labels), self.readings[step.where], mended)
-                records = records_of(self.readings[step.where], mended)
+                alone = self.cells.tokens_alone(step.method, used, *self._validated(step))
+                again = replace(again, labels_seen=labels, forward_tokens_alone=alone)
+                again = self.cells.scored(again, used.test, mended)
+                records = records_of(used.test, mended)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _fit
                 again = replace(again, status="failed", reason=reason_of(error), metrics={}, per_subject={})
             self._write(again, records)
@@ -375,6 +377,12 @@ class _Run:
 
         labelled = self.batches.batch(reading, method.reads().fit, labels=True)
         return out_of_fold(fitted_anew, labelled, self._unlabelled(step.method, target.validation), seed), correct
+
+    def _validated(self, step: Predict) -> tuple[Reading | None, Reading | None]:
+        """The validation split, and as it was read through the method's adapter."""
+        where = self.chosen.learn_on[step.where.task].validation
+        again = self.adapted.get((step.method, where))
+        return self.readings[where], again if isinstance(again, Reading) else None
 
     def _keep_questions(self, reading: Reading) -> None:
         """The texts of what was tested, once beside the results of all methods."""

@@ -42,6 +42,14 @@ def test_every_method_has_its_versions_and_they_say_what_they_saw(rows: tuple[Pa
     assert seen["pik+isotonic"] == {"train": 320, "validation": 320}
 
 
+def test_reading_the_validation_split_is_part_of_the_cost(rows: tuple[Path, dict[str, Any]]) -> None:
+    _, found = rows
+    alone = {name: row["forward_tokens_alone"] for name, (row, _) in found.items()}
+    assert alone["ptrue+isotonic"] == alone["ptrue+temperature"] == alone["lts"] > alone["ptrue"]
+    assert alone["lts+isotonic"] == alone["lts"]  # which was fitted there
+    assert alone["pik+isotonic"] > alone["pik"]
+
+
 def test_order_is_kept_and_isotonic_gives_steps(rows: tuple[Path, dict[str, Any]]) -> None:
     _, found = rows
     before = found["pik"][1].confidence

@@ -169,7 +169,7 @@ def test_a_method_alone_costs_what_a_run_of_it_alone_would(
     shared, read_for_all = read(folder, tmp_path / "all", task, everything)
     alone, read_for_one = read(folder, tmp_path / "one", task, signals[case])
     wanted = frozenset({*signals[case], TokenIds(Of.ANSWER), QueryLogits(Adapter.OWN)})  # of which no pass is made here
-    found = tokens_alone([(read_for_all, wanted)], None, shared)
+    found = tokens_alone([(read_for_all, wanted)], [], shared)
     assert found == sum(floor_of([read_for_one], alone).values())
     assert found <= sum(floor_of([read_for_all], shared).values())
 
