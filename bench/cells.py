@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench import duplicates, metrics, provenance, results
-from bench.api import BoolArray, ContractError, FloatArray, RunFacts, UserError
+from bench.api import AdapterRef, BoolArray, ContractError, FloatArray, Hidden, RunFacts, Signal, UserError
 from bench.choose import Chosen
 from bench.config import RunConfig
 from bench.cost import costs_of, tokens_alone
 from bench.grading import substring_rule
 from bench.launch.trainer import training_cost
+from bench.plan import paid
 from bench.protocol import Protocol
 from bench.reading import Reader, Reading
 from bench.records import Format, LabelsSeen, ResultRow, StageCost
@@ -60,6 +61,8 @@ class Cells:
     source: FolderSource | HubSource
     release: Release | None = None
     _costs: dict[tuple[int, ...], dict[str, StageCost]] = field(default_factory=dict)
+    _alone: dict[object, int] = field(default_factory=dict)
+    """By what is read of each split; methods that differ in the block only need the same tokens."""
 
     def facts(self, used: Used) -> RunFacts:
         """What a method may ask before it decides to be skipped."""
@@ -119,9 +122,14 @@ class Cells:
         asked = [(reading, reads.predict) for reading in also if reading.adapter is None]
         if used.learned is not None:
             asked.append((used.learned, reads.fit))
-        read = tokens_alone(asked, [reading for reading in also if reading.adapter is not None], self.reader)
+        adapted = [reading for reading in also if reading.adapter is not None]
+        read = frozenset((id(reading), frozenset(map(_where, paid(signals)))) for reading, signals in asked)
+        key = read, tuple(map(id, adapted))
+        if key not in self._alone:
+            self._alone[key] = tokens_alone(asked, adapted, self.reader)
         adapter = used.adapted and used.adapted.adapter
-        return read + (training_cost(adapter).forward_tokens if adapter else 0)
+        training = training_cost(adapter).forward_tokens if isinstance(adapter, AdapterRef) else 0
+        return self._alone[key] + training
 
     def _cost(self, used: Used) -> dict[str, StageCost]:
         """Counted once for all methods that rest on the same readings."""
@@ -164,6 +172,11 @@ class Cells:
             where = used.learned.where
             counts |= {f"{where}: {what}": n for what, n in used.learned.counts.items()}
         return counts
+
+
+def _where(signal: Signal) -> Signal:
+    """A signal as far as tokens go: whichever block a state is from, the same ones have to be read."""
+    return replace(signal, depth=1.0) if isinstance(signal, Hidden) else signal
 
 
 def _notes(readings: Sequence[Reading]) -> list[str]:
