@@ -116,7 +116,7 @@ class Answer:
         return not self.text
 
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
 
 Status = Literal["ok", "skipped", "failed"]
@@ -153,12 +153,50 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True)
 class LabelsSeen:
-    """Labelled answers that a method learned from."""
+    """What a method was told of right and wrong: rows whose labels, or right answers, `fit` read."""
 
     train: int = 0
-    """From the train split."""
+    """Answers of the train split whose correctness was read."""
     validation: int = 0
-    """From the validation split."""
+    """Answers of the validation split whose correctness was read, to learn from or to choose a step by."""
+    gold: int = 0
+    """Questions of the train split whose right answer or wrong options were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStage:
+    """One training in steps, and the step whose weights were kept."""
+
+    name: str
+    """E.g. `contrastive`; empty where the method has one stage."""
+    limit: int
+    """Steps that it might take."""
+    taken: int
+    """Steps that it took."""
+    kept: int
+    """Step whose weights were kept."""
+    epochs: float
+    """Passes over the training rows up to the kept step."""
+    steps: tuple[int, ...] = ()
+    """Steps after which the loss on validation was taken; empty where the last step is kept."""
+    losses: tuple[float, ...] = ()
+    """That loss at each of them."""
+    cut_short: bool = False
+    """Whether the loss was still falling at the limit, and the method's published training is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What training was like; negative log-likelihoods in nats, clipped as the metric clips."""
+
+    stages: tuple[TrainingStage, ...] = ()
+    """In their order; empty where a method learns without steps."""
+    train_nll: float | None = None
+    """Of the method's confidences in the answers that it learned from."""
+    validation_nll: float | None = None
+    """Of its confidences in the validation answers."""
+    base_rate_nll: float | None = None
+    """Of a constant confidence, the share of right answers in training, in the validation answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +234,10 @@ class ResultRow:
     """Where the answers come from: the model here and now, or a release."""
     labels_seen: LabelsSeen = field(default_factory=LabelsSeen)
     """Labels used in fitting."""
+    base_rate: float | None = None
+    """Share of right answers in the train split, the best constant confidence; None where no split was learned on."""
+    training: Training | None = None
+    """What training was like; None where the method does not learn."""
     status: Status
     """How it ended."""
     reason: str | None = None
@@ -238,5 +280,9 @@ class ResultRow:
     """What was left out of the data or is odd in it, in words, e.g. training questions that are also test questions."""
     notes: tuple[str, ...] = ()
     """What a reader of the numbers should know, e.g. a batch that was halved after running out of memory."""
+    records_digest: str | None = None
+    """SHA-256 of the cell's Parquet file; None where there is none."""
+    questions_digest: str | None = None
+    """Digest of the questions that were tested (`bench.asked.digest`); None where they are not kept."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Code, packages, hardware and revisions (`bench.provenance.collect`)."""

@@ -385,7 +385,7 @@ def test_nothing_to_show_says_what_to_run():
     [
         ({"preset": "fixed"}, "presets demo, fixed, .* choose one with --preset"),
         ({"task_version": 2}, "task versions 1, 2, .* run them again"),
-        ({"schema_version": 1}, "schema versions 1, 3, "),
+        ({"schema_version": 1}, "schema versions 1, 4, "),
         ({"protocol": "beef"}, "protocols 0123456789abcdef, beef, "),
         ({"method": "ccps"}, "two results of ccps have one seed"),
     ],

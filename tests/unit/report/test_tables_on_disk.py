@@ -443,7 +443,7 @@ def spoil(out: Path, what: str) -> None:
         )
     elif what == "schema":
         path.write_text(
-            path.read_text(encoding="utf-8").replace('"schema_version": 3', '"schema_version": 1'), encoding="utf-8"
+            path.read_text(encoding="utf-8").replace('"schema_version": 4', '"schema_version": 1'), encoding="utf-8"
         )
     elif what == "empty":
         for file in list(out.rglob("*.*")):
@@ -459,7 +459,7 @@ def spoil(out: Path, what: str) -> None:
         ("empty", "there are no results to show; run something first: bench run"),
         ("no parquet", r"ccps--fixed--s0\.json has no ccps--fixed--s0\.parquet beside it"),
         ("nan", r"ccps--fixed--s0\.parquet: confidence nan in row 0; expected values in \[0, 1\]"),
-        ("schema", "schema version 1; this program reads version 3"),
+        ("schema", "schema version 1; this program reads version 4"),
         ("presets", "have presets fixed, paper, which don't belong in one table; choose one with --preset"),
         ("versions", "have task versions 1, 7, which don't belong in one table"),
     ],
