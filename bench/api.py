@@ -143,6 +143,15 @@ class Unembedding(Signal):
     """The model's output head, an `OutputHead`; shared, never copied to disk."""
 
 
+_GOLD = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING, Of.GOLD, Of.WRONG})
+
+
+def tells_gold(signal: Signal) -> bool:
+    """Whether a signal holds the right answer, or all others: such signals exist in `fit` only (methods.md §0.21)."""
+    place = signal.at if isinstance(signal, Hidden) else signal.of if isinstance(signal, TokenIds) else None
+    return place in _GOLD
+
+
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
@@ -294,6 +303,30 @@ class Needs:
 
     fit: frozenset[Signal] = frozenset()
     predict: frozenset[Signal] = frozenset()
+
+
+LEARNED_SPLITS: tuple[Split, ...] = ("train", "validation")
+"""Where `fit` may learn."""
+
+
+def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
+    """Check that a method can't see the right answers of what it predicts.
+
+    Args:
+        who: names the method in the error.
+        needs: what it reads.
+        fit_on: where it learns.
+
+    Raises:
+        ContractError: `predict` would read a signal that tells the right answer, or `fit` would learn on another split.
+    """
+    told = sorted(repr(signal) for signal in needs.predict if tells_gold(signal))
+    if told:
+        raise ContractError(
+            f"{who}: predict would read {', '.join(told)}, which tells the right answer; only fit may read that"
+        )
+    if fit_on not in LEARNED_SPLITS:
+        raise ContractError(f"{who}: fit_on: expected one of {', '.join(LEARNED_SPLITS)}, got {fit_on!r}")
 
 
 class Projection(NamedTuple):

@@ -14,6 +14,7 @@ from bench.api import (
     At,
     Batch,
     Hidden,
+    Needs,
     Of,
     QueryLogits,
     Ragged,
@@ -21,6 +22,7 @@ from bench.api import (
     Signal,
     TokenIds,
     Unembedding,
+    refuse_gold,
 )
 from bench.errors import UserError
 from bench.grading import agrees
@@ -49,7 +51,12 @@ class Batches:
             signals: what the method reads.
             labels: whether `correct` can be read.
             adapted: the split as it was read through the method's adapter.
+
+        Raises:
+            ContractError: a signal that tells the right answer, in a batch without labels.
         """
+        if not labels:
+            refuse_gold(str(reading.where), Needs(predict=signals))
         asking = self.reader.asking(reading)
         columns: dict[Signal, Any] = {}
         for signal in signals:

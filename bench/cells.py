@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench import duplicates, metrics, provenance, results
-from bench.api import AdapterRef, BoolArray, ContractError, FloatArray, Hidden, RunFacts, Signal, UserError
+from bench.api import AdapterRef, BoolArray, ContractError, FloatArray, Hidden, RunFacts, Signal
 from bench.choose import Chosen
 from bench.config import RunConfig
 from bench.cost import costs_of, tokens_alone
@@ -207,12 +207,6 @@ def checked(name: str, confidence: FloatArray, n: int) -> FloatArray:
             f" e.g. {array[outside][0]:.4g}"
         )
     return array
-
-
-def reason_of(error: BaseException) -> str:
-    """An exception as the reason of a failed cell: one line."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, UserError | ContractError) else f"{type(error).__name__}: {text}"
 
 
 def records_of(reading: Reading, confidence: FloatArray) -> results.Records:

@@ -15,9 +15,9 @@ from typing import Any
 import platformdirs
 
 from bench import models, registry
-from bench.api import ConfidenceMethod, Split, Task
+from bench.api import ConfidenceMethod, Split, Task, refuse_gold
 from bench.config import RunConfig
-from bench.errors import UserError
+from bench.errors import UserError, fenced
 from bench.judges import public_options
 from bench.models import ModelSpec
 from bench.plan import LearnOn
@@ -251,13 +251,22 @@ def _instances(
     for name, cls in classes.items():
         if cls.presets and preset not in cls.presets:
             raise UserError(f"Method {name!r} has no preset {preset!r}: expected one of {', '.join(cls.presets)}.")
-        method = cls(**cls.presets.get(preset, {}))
-        if name in overrides:
-            defaults = method.params()
-            changes[name] = {key: _typed(name, key, text, defaults) for key, text in overrides[name].items()}
-            method = cls(**{**defaults, **changes[name]})
+        with fenced(f"method {name!r}"):
+            method = cls(**cls.presets.get(preset, {}))
+            if name in overrides:
+                defaults = method.params()
+                changes[name] = {key: _typed(name, key, text, defaults) for key, text in overrides[name].items()}
+                method = cls(**{**defaults, **changes[name]})
+            _check_declared(method)
         methods[name] = method
     return methods, changes
+
+
+def _check_declared(method: ConfidenceMethod) -> None:
+    """What a method says of itself can be asked for, and with these arguments it reads no right answer to predict."""
+    refuse_gold("reads()", method.reads(), method.fit_on)
+    method.trains()
+    type(method)(**method.params())
 
 
 def _typed(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:

@@ -1,5 +1,8 @@
 """The kinds of mistake the harness tells apart; everything else is a bug and keeps its traceback."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UserError(Exception):
     """Something outside the program is not as it must be; shown as one sentence, exit code 2.
@@ -14,3 +17,27 @@ class UntrainableError(UserError):
 
 class ContractError(Exception):
     """A plugin broke a rule of `bench.api`; the message names the plugin and the rule."""
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception as a reason: one line, with its type where it is no mistake that the harness tells apart."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, UserError | ContractError) else f"{type(error).__name__}: {text}"
+
+
+@contextmanager
+def fenced(who: str) -> Iterator[None]:
+    """Turn whatever a plugin raises into one sentence that names it.
+
+    Args:
+        who: the plugin and what is asked of it, e.g. `task 'rivers', provenance`.
+
+    Raises:
+        UserError: it raised something.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{who}: {reason_of(error)}; correct it, or leave it out") from error

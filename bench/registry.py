@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from bench import api
-from bench.api import ConfidenceMethod, ContractError, Declaration, Task, UserError
+from bench.api import ConfidenceMethod, ContractError, Declaration, Needs, Task, UserError, refuse_gold
 
 DISTRIBUTION = "confbench"
 BUILT_IN = "built-in"
@@ -258,6 +258,10 @@ def _check(kind: Kind, declaration: Declaration) -> None:
     missing = sorted(getattr(plugin, "__abstractmethods__", ())) + [a for a in kind.required if not hasattr(plugin, a)]
     if missing:
         raise ContractError(f"{who}: {plugin.__name__} lacks {', '.join(missing)}")
+    if issubclass(plugin, ConfidenceMethod):
+        if not isinstance(plugin.needs, Needs):
+            raise ContractError(f"{who}: needs: expected Needs(...), got {plugin.needs!r}")
+        refuse_gold(who, plugin.needs, plugin.fit_on)
 
 
 # --- plugin files -----------------------------------------------------------------------------------------------------

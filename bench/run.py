@@ -29,11 +29,11 @@ from bench.api import (
     TokenIds,
 )
 from bench.batching import Batches
-from bench.cells import Cells, Used, checked, reason_of, records_of
+from bench.cells import Cells, Used, checked, records_of
 from bench.choose import Chosen, choose, source_digest
 from bench.config import RunConfig
 from bench.duplicates import contaminated
-from bench.errors import UntrainableError, UserError
+from bench.errors import UntrainableError, UserError, reason_of
 from bench.judges import open_judge
 from bench.memory import give_back, peak_memory_mb
 from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan

@@ -22,6 +22,7 @@ from bench.api import (
     RunFacts,
     Signal,
     UserError,
+    refuse_gold,
 )
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring
@@ -74,16 +75,21 @@ def check_reference(make: MakeMethod) -> None:
 
 
 def check_declarations(make: MakeMethod) -> None:
-    """`needs` holds signals, `fit_on` names a split, `expected_failures` names checks."""
+    """`needs` holds signals, `expected_failures` names checks."""
     needs = make.plugin.needs
     assert isinstance(needs, Needs), f"expected Needs(...), got {needs!r}"
     wrong = [signal for signal in needs.fit | needs.predict if not isinstance(signal, Signal)]
     assert not wrong, f"needs holds {wrong}; expected signals, e.g. Hidden()"
-    splits = ("train", "validation")
-    assert make.plugin.fit_on in splits, f"fit_on: expected one of {splits}, got {make.plugin.fit_on!r}"
     known = {Check(body).__name__ for body in METHOD_CHECKS + METHOD_DATA_CHECKS}
     unknown = sorted(set(make.plugin.expected_failures) - known)
     assert not unknown, f"expected_failures names {unknown}; the checks are {sorted(known)}"
+
+
+def check_no_gold_in_predict(make: MakeMethod) -> None:
+    """`predict` reads no signal that tells the right answer, with whatever arguments; `fit` may."""
+    made = [make.plugin(**arguments) for arguments in make.plugin.presets.values()] or [make()]
+    for needs in (make.plugin.needs, *(method.reads() for method in made)):
+        refuse_gold(make.plugin.name, needs, make.plugin.fit_on)
 
 
 def check_init_only_stores(make: MakeMethod) -> None:
@@ -284,6 +290,7 @@ METHOD_CHECKS: tuple[Callable[[Any], None], ...] = (
     check_reference,
     check_runs_somewhere,
     check_declarations,
+    check_no_gold_in_predict,
     check_init_only_stores,
     check_presets,
     check_constants_have_sources,

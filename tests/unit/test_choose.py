@@ -136,6 +136,31 @@ def test_an_override_that_does_not_fit_says_what_would(plugin: Path, text: str, 
         chosen(("fields",), plugins=(plugin,), overrides=(text,))
 
 
+PEEK = PLUGIN.replace("import ConfidenceMethod", "import ConfidenceMethod, Of, TokenIds").replace(
+    "    def predict",
+    "    def reads(self):\n"
+    "        return Needs(predict=frozenset({TokenIds(Of.GOLD)} if self.careful else ()))\n\n"
+    "    def predict",
+)
+
+
+def test_a_method_that_reads_the_right_answer_by_an_argument_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "peek.py"
+    path.write_text(PEEK, encoding="utf-8")
+    assert chosen(("fields",), plugins=(path,)).methods["fields"].reads() == Needs()
+    with pytest.raises(UserError, match=r"'fields'.*TokenIds\(of=Of.GOLD\), which tells the right answer"):
+        chosen(("fields",), plugins=(path,), overrides=("careful=true",))
+
+
+@pytest.mark.parametrize("member", ["__init__", "reads", "trains", "params"])
+def test_a_method_that_fails_before_any_work_is_named_with_its_reason(tmp_path: Path, member: str) -> None:
+    path = tmp_path / "broken.py"
+    raising = f"    def {member}(*_, **__):\n        raise KeyError('gone')\n\n    def predict"
+    path.write_text(PLUGIN.replace("def __init__", "def unused").replace("    def predict", raising), encoding="utf-8")
+    with pytest.raises(UserError, match=r"method 'fields': KeyError: 'gone'; correct it"):
+        chosen(("fields", "ptrue"), plugins=(path,))
+
+
 def test_a_bare_field_needs_one_method() -> None:
     with pytest.raises(UserError, match=r"say which one: --set METHOD.shots=3"):
         chosen(("ptrue", "ccps"), overrides=("shots=3",))

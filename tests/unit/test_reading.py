@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.api import Format, PromptStyle, Task, TaskCard
+from bench.api import At, ContractError, Format, Hidden, Of, PromptStyle, Signal, Task, TaskCard, TokenIds
 from bench.backbone.hf import Backbone, LoadOptions
+from bench.batching import Batches
 from bench.errors import UserError
 from bench.models import ModelSpec
 from bench.plan import Where
@@ -177,3 +178,12 @@ def test_letters_other_than_those_shown_are_asked_for(folder: Path, tmp_path: Pa
     assert [decode([i]) for i in asking.letter_ids] == ["a", "b", "c"]
     assert [decode([i]) for i in asking.verdict_ids] == ["a", "b"]
     assert "Is the proposed answer correct?" in decode(asking.suffix)
+
+
+@pytest.mark.parametrize(
+    "signal", [TokenIds(Of.GOLD), TokenIds(Of.WRONG), Hidden(at=At.GOLD_PREDICTING), Hidden(at=At.WRONG_PREDICTING)]
+)
+def test_right_answers_stand_in_labelled_batches_only(folder: Path, tmp_path: Path, signal: Signal) -> None:
+    reader, reading = read(folder, tmp_path, 4096)
+    with pytest.raises(ContractError, match="which tells the right answer"):
+        Batches(reader).batch(reading, frozenset({signal}), labels=False)

@@ -308,6 +308,28 @@ def test_plugin_file_that_is_not_there_or_not_python(tmp_path: Path) -> None:
         registry.methods([_write(tmp_path, "x = 1", "notes.txt")])
 
 
+@pytest.mark.parametrize(
+    ("needs", "reason"),
+    [
+        (
+            "needs = Needs(predict=frozenset({TokenIds(Of.GOLD)}))",
+            r"TokenIds\(of=Of.GOLD\), which tells the right answer",
+        ),
+        ("needs = Needs(predict=frozenset({TokenIds(Of.WRONG)}))", r"TokenIds\(of=Of.WRONG\), which tells"),
+        ("needs = Needs(predict=frozenset({Hidden(at=At.GOLD_PREDICTING)}))", r"At.GOLD_PREDICTING\), which tells"),
+        ("needs = Needs(predict=frozenset({Hidden(at=At.WRONG_PREDICTING)}))", r"At.WRONG_PREDICTING\), which tells"),
+        ("needs = Needs()\n    fit_on = 'test'", r"fit_on: expected one of train, validation, got 'test'"),
+        ("needs = frozenset()", r"needs: expected Needs\(...\), got frozenset"),
+    ],
+)
+def test_method_that_would_see_the_right_answer_is_not_registered(tmp_path: Path, needs: str, reason: str) -> None:
+    path = tmp_path / "peek.py"
+    text = METHOD_FILE.format(name="peek").replace("needs = Needs()", needs)
+    path.write_text("from bench.api import At, Hidden, Of, TokenIds\n" + text)
+    with pytest.raises(UserError, match=r"method 'peek' in .*" + reason):
+        registry.methods([path])
+
+
 def test_plugin_file_cannot_take_the_name_of_a_built_in(tmp_path: Path) -> None:
     path = _write(tmp_path, TASK_FILE.format(name="mmlu-choice"))
     with pytest.raises(UserError, match=r"'mmlu-choice': one in tasks\.mmlu \(built-in\), one in confbench_plugin_"):

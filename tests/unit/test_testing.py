@@ -109,7 +109,7 @@ def test_third_party_example_passes_in_seconds(tmp_path: Path) -> None:
     started = time.process_time()
     results = check_plugin(path)
     assert [r for r in results if not r.ok] == []
-    assert len(results) == 20
+    assert len(results) == 21
     assert time.process_time() - started < 5
 
 
@@ -391,6 +391,28 @@ class UnknownException(Refusing):
     expected_failures: ClassVar[Any] = {"subset_invarance": "typo"}
 
 
+class GoldInNeeds(Refusing):
+    """Would like to know which options are wrong."""
+
+    needs = Needs(fit=Refusing.needs.fit, predict=frozenset({QueryLogits(), TokenIds(Of.WRONG)}))
+
+
+class GoldByArguments(Refusing):
+    """Declares nothing of the kind and reads it in one preset."""
+
+    presets: ClassVar[Any] = {"paper": {"steps": 20}, "fixed": {"steps": 30}}
+
+    def reads(self) -> Needs:
+        told: set[Any] = {Hidden(at=At.GOLD_PREDICTING)} if self.steps > 20 else set()
+        return Needs(fit=self.needs.fit, predict=self.needs.predict | told)
+
+
+class LearnsOnTest(Refusing):
+    """Learns the labels of what it predicts."""
+
+    fit_on = "test"
+
+
 class Nowhere(Refusing):
     """Skips everything."""
 
@@ -435,6 +457,9 @@ class Undocumented(Refusing):
         (BadReference, "reference", "expected arXiv:1234.56789 or doi:10.1234/name"),
         (BadPreset, "presets", "preset 'fixed' gives ['stepps']"),
         (UnknownException, "declarations", "expected_failures names ['subset_invarance']"),
+        (GoldInNeeds, "no_gold_in_predict", "predict would read TokenIds(of=Of.WRONG), which tells the right answer"),
+        (GoldByArguments, "no_gold_in_predict", "Hidden(at=At.GOLD_PREDICTING), which tells the right answer"),
+        (LearnsOnTest, "no_gold_in_predict", "fit_on: expected one of train, validation, got 'test'"),
         (Nowhere, "runs_somewhere", "it skips choice questions (not today)"),
         (Undocumented, "docstring", "the class has no docstring"),
     ],
