@@ -52,7 +52,7 @@ results: install  ## the committed comparison: all methods on the embedded model
 	$(BIN)/bench check --results results
 	$(BIN)/python -m bench.report.leaderboard results
 
-tiny: install  ## train the embedded model from nothing, about half an hour on two cores
+tiny: install  ## train the embedded model from nothing, about an hour on one core
 	mkdir -p build
 	$(BIN)/python -m tasks.atlas --corpus build/atlas.jsonl
 	$(BIN)/python -m bench.backbone.tiny.train build/atlas.jsonl
