@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 import numpy as np
 import numpy.typing as npt
 
+from bench.early_stopping import POINTS, EarlyStopping
 from bench.errors import ContractError, UntrainableError, UserError
 from bench.protocol import Protocol as SharedProtocol
 from bench.protocol import ValidationRule
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "Adapter", "AdapterModel", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod", "Context",
-    "ContractError", "DataCard", "FloatArray", "Format", "Hidden", "IntArray", "ModelFacts", "Needs", "Of",
-    "OutputHead", "Preset", "Projection", "PromptStyle", "QueryLogits", "Question", "Ragged", "Row", "RunFacts",
-    "SampleAgreement", "Signal", "Source", "Split", "Task", "TaskCard", "TokenIds", "TrainAdapter", "Unembedding",
-    "UntrainableError", "UserError", "ValidationRule", "method", "task",
+    "POINTS", "Adapter", "AdapterModel", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod",
+    "Context", "ContractError", "DataCard", "EarlyStopping", "FloatArray", "Format", "Hidden", "IntArray",
+    "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection", "PromptStyle", "QueryLogits", "Question",
+    "Ragged", "Row", "RunFacts", "SampleAgreement", "Signal", "Source", "Split", "Task", "TaskCard", "TokenIds",
+    "TrainAdapter", "Unembedding", "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -239,6 +240,7 @@ class Batch:
         self.ids = tuple(ids)
         self._columns = {signal: _read_only(column) for signal, column in columns.items()}
         self._correct = None if correct is None else _frozen_view(np.asarray(correct, dtype=np.bool_))
+        self._reads: set[str] = set()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -271,9 +273,15 @@ class Batch:
         Raises:
             ContractError: read in `predict`.
         """
+        self._reads.add("correct")
         if self._correct is None:
             raise ContractError("batch.correct was read outside fit; labels exist only in fit")
         return self._correct
+
+    @property
+    def labels_read(self) -> bool:
+        """Whether `correct` was asked for, of this batch or of a part of it; for the result's account of labels."""
+        return bool(self._reads)
 
     @property
     def signals(self) -> frozenset[Signal]:
@@ -291,7 +299,9 @@ class Batch:
             else:
                 columns[signal] = column.take(index) if isinstance(column, Ragged) else column[index]
         correct = None if self._correct is None else self._correct[index]
-        return Batch([self.ids[i] for i in index], columns, correct)
+        part = Batch([self.ids[i] for i in index], columns, correct)
+        part._reads = self._reads
+        return part
 
 
 # --- methods ----------------------------------------------------------------------------------------------------------
@@ -399,11 +409,25 @@ class AdapterModel(Protocol):
         """
 
 
+class Validation(NamedTuple):
+    """What an adapter's training is stopped by."""
+
+    confidence: str
+    """A pure function as `module:name`, called as `confidence(model, examples, settings)`; returns `(n,)` in [0, 1]."""
+    examples: Mapping[str, Ragged | npt.NDArray[Any]]
+    """Columns as in training; among them `correct` `(n,)` bool."""
+
+
 class TrainAdapter(Protocol):
     """Trains a LoRA adapter on the backbone of the run, in a process of its own."""
 
     def __call__(
-        self, *, loss: str, examples: Mapping[str, Ragged | npt.NDArray[Any]], settings: Mapping[str, object]
+        self,
+        *,
+        loss: str,
+        examples: Mapping[str, Ragged | npt.NDArray[Any]],
+        settings: Mapping[str, object],
+        validation: Validation | None = None,
     ) -> AdapterRef:
         """Train and save.
 
@@ -412,6 +436,7 @@ class TrainAdapter(Protocol):
             examples: name -> column with one row for each example; the first is a `Ragged` of token ids, and examples
                 that begin alike in it are computed together.
             settings: LoRA, optimiser and schedule as `bench.launch.job.Recipe` names them, and what the loss reads.
+            validation: examples to choose the step by, as `EarlyStopping` does; None keeps the last step.
 
         Raises:
             UserError: training failed; the message holds the end of its log.
@@ -429,11 +454,32 @@ class Context:
     protocol: SharedProtocol = field(default_factory=SharedProtocol)
     train_adapter: TrainAdapter | None = None
     """None where there is no backbone to adapt."""
+    validation: Batch | None = None
+    """Labelled answers of the validation split, with the signals of `needs.predict` and the token ids of `needs.fit`;
+    None where the preset keeps the last step, where a method learns on that split, or where there is none."""
+    trainings: list[EarlyStopping] = field(default_factory=list, repr=False, compare=False)
+    """What `early_stopping` has given out; read by the harness after `fit`."""
 
     @property
     def rng(self) -> np.random.Generator:
         """A generator at the start of this context's stream; each access starts it anew."""
         return np.random.default_rng(self.seed)
+
+    def early_stopping(
+        self,
+        limit: int,
+        *,
+        name: str = "",
+        published: int = 0,
+        points: int = POINTS,
+        epochs_per_step: float = 0.0,
+    ) -> EarlyStopping:
+        """The steps of a training, which end when the validation answers say so; arguments as `EarlyStopping`'s."""
+        stopping = EarlyStopping(
+            limit, self.validation, name=name, published=published, points=points, epochs_per_step=epochs_per_step
+        )
+        self.trainings.append(stopping)
+        return stopping
 
 
 Preset = Mapping[str, object]

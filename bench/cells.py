@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,6 +11,7 @@ from bench.api import AdapterRef, BoolArray, ContractError, FloatArray, Hidden, 
 from bench.choose import Chosen
 from bench.config import RunConfig
 from bench.cost import costs_of, tokens_alone
+from bench.fitting import Fitted
 from bench.grading import substring_rule
 from bench.launch.trainer import training_cost
 from bench.plan import paid
@@ -31,11 +31,15 @@ class Used:
     """None where the method does not learn."""
     adapted: Reading | None = None
     """The test split as it was read through the method's adapter, if it has one."""
+    chosen_by: Reading | None = None
+    """The validation split by which the step of the training was chosen, if any."""
+    fitted: Fitted | None = None
+    """None where the method does not learn, or failed to."""
 
     @property
     def splits(self) -> list[Reading]:
-        """Test and, where there is one, what was learned from."""
-        return [self.test] if self.learned is None else [self.test, self.learned]
+        """Test and, where there are any, what was learned from and what the step was chosen by."""
+        return [reading for reading in (self.test, self.learned, self.chosen_by) if reading is not None]
 
     @property
     def readings(self) -> list[Reading]:
@@ -43,12 +47,14 @@ class Used:
         return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
 
     @property
-    def labels_seen(self) -> LabelsSeen:
-        """Labels that `fit` got."""
-        if self.learned is None:
-            return LabelsSeen()
-        seen = int(self.learned.usable.sum())
-        return LabelsSeen(validation=seen) if self.learned.where.split == "validation" else LabelsSeen(train=seen)
+    def n_learned(self) -> int:
+        """Answers that `fit` gets."""
+        return 0 if self.learned is None else int(self.learned.usable.sum())
+
+    @property
+    def base_rate(self) -> float | None:
+        """Share of right answers among these."""
+        return float(self.learned.correct[self.learned.usable].mean()) if self.learned and self.n_learned else None
 
 
 @dataclass
@@ -66,9 +72,8 @@ class Cells:
 
     def facts(self, used: Used) -> RunFacts:
         """What a method may ask before it decides to be skipped."""
-        seen = used.labels_seen
         task = used.test.task
-        return RunFacts(self.reader.backbone.facts, task.name, task.format, seen.train + seen.validation)
+        return RunFacts(self.reader.backbone.facts, task.name, task.format, used.n_learned)
 
     def row(self, name: str, used: Used) -> ResultRow:
         """The cell of a method with everything but its numbers."""
@@ -89,7 +94,9 @@ class Cells:
             train_on=None if used.learned is None else str(used.learned.where),
             judge=self._judge(used),
             answers_source=self.config.answers,
-            labels_seen=used.labels_seen,
+            labels_seen=used.fitted.labels if used.fitted else LabelsSeen(),
+            base_rate=used.base_rate,
+            training=used.fitted.training if used.fitted else None,
             status="ok",
             n=len(correct),
             n_unparsed=sum(not test.answers[row].parsed for row in kept),
@@ -101,7 +108,7 @@ class Cells:
             letter_rule_disagreement=_letter_rule_disagreement(test, self.chosen.protocol.letters),
             cost=self._cost(used),
             limit=self.config.limit,
-            notes=tuple(_notes(used.readings)),
+            notes=tuple(_notes(used)),
             provenance=provenance.collect(self.reader.backbone.device, self._revisions(used)),
         )
 
@@ -122,6 +129,8 @@ class Cells:
         asked = [(reading, reads.predict) for reading in also if reading.adapter is None]
         if used.learned is not None:
             asked.append((used.learned, reads.fit))
+        if used.chosen_by is not None:
+            asked.append((used.chosen_by, reads.predict))
         adapted = [reading for reading in also if reading.adapter is not None]
         read = frozenset((id(reading), frozenset(map(_where, paid(signals)))) for reading, signals in asked)
         key = read, tuple(map(id, adapted))
@@ -179,14 +188,15 @@ def _where(signal: Signal) -> Signal:
     return replace(signal, depth=1.0) if isinstance(signal, Hidden) else signal
 
 
-def _notes(readings: Sequence[Reading]) -> list[str]:
-    """What a reader of the numbers should know of how they were read."""
-    manifests = [entry.manifest for reading in readings for shard in reading.bundles for entry in shard]
+def _notes(used: Used) -> list[str]:
+    """What a reader of the numbers should know of how they came about."""
+    manifests = [entry.manifest for reading in used.readings for shard in reading.bundles for entry in shard]
     halvings = sum(int(manifest["halvings"]) for manifest in manifests)
     notes = [f"{halvings} forward passes did not fit into memory and were halved"] if halvings else []
     if not all(manifest["packed"] for manifest in manifests):
         notes.append("this architecture can't share a cache between questions: each was read alone")
-    return notes
+    complaint = used.fitted.complaint() if used.fitted else None
+    return [*notes, complaint] if complaint else notes
 
 
 def checked(name: str, confidence: FloatArray, n: int) -> FloatArray:

@@ -43,6 +43,11 @@ class LearnOn:
         """The split that this method learns from."""
         return Where(self.task, self.split if method.fit_on == "train" else method.fit_on)
 
+    def selection(self, method: ConfidenceMethod, selecting: Collection[Where]) -> Where | None:
+        """The split by which this method chooses the step of its training to keep, if it does."""
+        chooses = method.trains() and self.validation in selecting and self.where(method) != self.validation
+        return self.validation if chooses else None
+
 
 @dataclass(frozen=True)
 class Read:
@@ -88,6 +93,7 @@ def plan(
     barred: Collection[tuple[str, Where]] = (),
     *,
     recalibrated: bool = False,
+    selecting: Collection[Where] = (),
 ) -> list[Step]:
     """The steps of a run, in an order in which everything is there before it is needed.
 
@@ -97,8 +103,9 @@ def plan(
         learn_on: test task -> where methods learn.
         barred: method and test where it can't run; nothing is read or fitted for these.
         recalibrated: whether each method also predicts the validation split, for its recalibration.
+        selecting: validation splits by which methods choose the step of their training to keep.
     """
-    needed = signals_needed(methods, tests, learn_on, barred, recalibrated=recalibrated)
+    needed = signals_needed(methods, tests, learn_on, barred, recalibrated=recalibrated, selecting=selecting)
     graph: TopologicalSorter[Step] = TopologicalSorter()
     for where, signals in sorted(needed.items()):
         graph.add(Read(where, signals))
@@ -109,6 +116,9 @@ def plan(
             for step, before, where in _made_before(name, method, test, target, recalibrated=recalibrated):
                 graph.add(step, Read(where, needed[where]), *before)
                 graph.add(Predict(name, test), step)
+                chosen_by = target.selection(method, selecting) if target and isinstance(step, Fit) else None
+                if chosen_by is not None:
+                    graph.add(step, Read(chosen_by, needed[chosen_by]))
             if recalibrated and target is not None:
                 graph.add(Predict(name, test), Read(target.validation, needed[target.validation]))
     return list(graph.static_order())
@@ -135,6 +145,7 @@ def signals_needed(
     barred: Collection[tuple[str, Where]] = (),
     *,
     recalibrated: bool = False,
+    selecting: Collection[Where] = (),
 ) -> dict[Where, frozenset[Signal]]:
     """Split -> the signals that are read from the backbone, over all methods."""
     needed: dict[Where, frozenset[Signal]] = {test: frozenset() for test in tests}
@@ -146,8 +157,9 @@ def signals_needed(
             if method.trains():
                 source = learn_on[test.task].where(method)
                 needed[source] = needed.get(source, frozenset()) | paid(method.reads().fit)
-            if recalibrated:
-                validation = learn_on[test.task].validation
+            target = learn_on[test.task]
+            if recalibrated or target.selection(method, selecting) is not None:
+                validation = target.validation
                 needed[validation] = needed.get(validation, frozenset()) | paid(method.reads().predict)
     return needed
 

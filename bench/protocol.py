@@ -9,6 +9,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 
+NLL_CLIP = 2.0**-24
+"""Smallest probability that a log loss believes: the distance from 1 of the largest float32 below it.
+
+A float32 softmax can't say anything between 1 - 2^-24 and 1, so a method in float64 must not be punished for it either.
+"""
+
 
 class ExemplarOrder(enum.Enum):
     """How a subject's exemplars are ordered in its prompts."""
@@ -36,6 +42,15 @@ class ValidationRule(enum.Enum):
     PUBLISHED = "published"
     """First rows of each validation split in proportion to its size, permuted, cut at 2,000: 70 % are BoolQ's
     (methods.md §1.2)."""
+
+
+class KeptStep(enum.Enum):
+    """Which step of a training in steps a method keeps."""
+
+    LAST = "last"
+    """The last one, as papers and official code do."""
+    VALIDATION = "validation"
+    """The one with the smallest loss on the validation answers (`bench.early_stopping`)."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +86,10 @@ class Protocol:
     """Share of train that becomes validation where a task has none (architecture.md §15)."""
     split_seed: int = 23
     """Seed of that split; never the run's seed, so that answers are made once for all seeds."""
-
     validation_rule: ValidationRule = ValidationRule.STRATIFIED
     """Validation set of the training corpora (methods.md §1.2)."""
+    kept_step: KeptStep = KeptStep.VALIDATION
+    """Which step of a training every method keeps (methods.md §0.19)."""
     drop_contaminated: bool = True
     """Whether training questions that are also in a test set are left out; counted anyway (methods.md §0.18)."""
 
@@ -89,6 +105,7 @@ PAPER = replace(
     preset="paper",
     exemplar_order=ExemplarOrder.PERMUTED,
     validation_rule=ValidationRule.PUBLISHED,
+    kept_step=KeptStep.LAST,
     drop_contaminated=False,
 )
 REFCODE = replace(PAPER, preset="refcode", letter_rule=LetterRule.SUBSTRING)

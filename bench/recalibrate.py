@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from bench.api import FloatArray, IntArray
 from bench.errors import UserError
-from bench.metrics import NLL_CLIP, isotonic
+from bench.metrics import isotonic
 from bench.metrics.answers import checked, distinct
+from bench.protocol import NLL_CLIP
 
 TEMPERATURES = (0.05, 100.0)
 """Smallest and largest temperature (methods.md §0.10)."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench.api import Batch, ConfidenceMethod, FloatArray
+from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray
+from bench.early_stopping import validation_loss
 from bench.recalibrate import folds_of
 
 
@@ -25,4 +26,21 @@ def out_of_fold(
     confidence = np.empty(len(labelled))
     for k in range(int(fold.max()) + 1):
         confidence[fold == k] = fitted_anew(labelled.take(fold != k)).predict(unlabelled.take(fold == k))
+    return confidence
+
+
+def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> FloatArray:
+    """Confidences `(n,)` in the answers that a step was chosen by, each at the step that the others choose.
+
+    Args:
+        curve: `(points, n)` confidences at each point of the training.
+        correct: `(n,)` labels.
+        seed: of the folds.
+    """
+    fold = folds_of(correct, seed=seed)
+    confidence = np.empty(len(correct))
+    for k in range(int(fold.max()) + 1):
+        inside = fold == k
+        losses = [validation_loss(point[~inside], correct[~inside]) for point in curve]
+        confidence[inside] = curve[int(np.argmin(losses))][inside]
     return confidence

@@ -5,7 +5,6 @@ questions -> prompts -> answers and signals (once, shared by all methods) -> fit
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,6 @@ from bench.api import (
     BoolArray,
     ChoiceLogits,
     ConfidenceMethod,
-    Context,
     FloatArray,
     Of,
     QueryLogits,
@@ -30,26 +28,31 @@ from bench.api import (
 )
 from bench.batching import Batches
 from bench.cells import Cells, Used, checked, records_of
-from bench.choose import Chosen, choose, source_digest
+from bench.choose import Chosen, choose
 from bench.config import RunConfig
 from bench.duplicates import contaminated
 from bench.errors import UntrainableError, UserError, reason_of
+from bench.fitting import Fitted, Fitter, derived_seed
 from bench.judges import open_judge
 from bench.memory import give_back, peak_memory_mb
-from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
+from bench.plan import Adapt, Fit, LearnOn, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
+from bench.protocol import KeptStep
 from bench.questions import Loader
-from bench.reading import Reader, Reading, bundle_digest
+from bench.reading import Reader, Reading
 from bench.recalibrate import recalibrator
-from bench.recalibrating import out_of_fold
+from bench.recalibrating import chosen_out_of_fold, out_of_fold
 from bench.records import Format, ResultRow
 from bench.release import open_release
 from bench.results import RECALIBRATED, Records
 from bench.sources import open_source
-from bench.store import Store, key_of
+from bench.store import Store
 
 if TYPE_CHECKING:
     from bench.backbone.hf import Backbone
+
+MIN_VALIDATION = 2
+"""Answers that are needed to choose a step by."""
 
 
 @dataclass
@@ -107,8 +110,14 @@ class _Run:
         self.release = open_release(config, chosen.model)
         self.barred = self._barred()
         recalibrated = bool(chosen.recalibrate)
+        self.selecting = self._selecting()
         self.steps: list[Step] = plan(
-            chosen.methods, self.tests, chosen.learn_on, self.barred, recalibrated=recalibrated
+            chosen.methods,
+            self.tests,
+            chosen.learn_on,
+            self.barred,
+            recalibrated=recalibrated,
+            selecting=self.selecting,
         )
         reads = [step.where for step in self.steps if isinstance(step, Read)]
         loader = Loader(self.tasks, self.tests, reads, chosen.protocol, config.limit, self.release)
@@ -116,11 +125,12 @@ class _Run:
         if not config.dry_run:
             self.store.prepare()
         self.batches = Batches(self.reader)
+        self.fitter = Fitter(chosen, self.backbone, self.store, self.batches, progress)
         self.cells = Cells(config, chosen, self.reader, self.source, self.release)
         self.readings: dict[Where, Reading] = {}
         self.kept: set[Where] = set()
-        self.fits: dict[Fit, ConfidenceMethod | BaseException] = {}
-        self.adapted: dict[tuple[str, Where], Reading | BaseException] = {}
+        self.fits: dict[Fit, Fitted | BaseException] = {}
+        self.adapted: dict[tuple[str, Where], Reading | BaseException | None] = {}
         self.seconds: dict[tuple[str, str], float] = {}
         self.report = RunReport([], notes=list(chosen.notes))
 
@@ -162,11 +172,20 @@ class _Run:
             if hindrance is not None:
                 return hindrance
         source = self.chosen.learn_on[test.task].where(method)
-        if method.trains() and source.split == "validation":
-            splits = self.tasks[source.task].card.splits
-            if "validation" not in splits and "train" not in splits:
-                return f"it learns on a validation split, and {source.task} has neither that nor a train split"
+        if method.trains() and source.split == "validation" and not self._has_validation(source.task):
+            return f"it learns on a validation split, and {source.task} has neither that nor a train split"
         return None
+
+    def _has_validation(self, task: str) -> bool:
+        """Whether there is a validation split, or a train split to take one from."""
+        return not {"validation", "train"}.isdisjoint(self.tasks[task].card.splits)
+
+    def _selecting(self) -> frozenset[Where]:
+        """The validation splits by which methods choose the step of their training to keep; none in some presets."""
+        if self.chosen.protocol.kept_step is KeptStep.LAST:
+            return frozenset()
+        targets = {self.chosen.learn_on[test.task] for test in self.tests if test.task in self.chosen.learn_on}
+        return frozenset(t.validation for t in targets if t.task in self.tasks and self._has_validation(t.task))
 
     # --- plan ---------------------------------------------------------------------------------------------------------
 
@@ -216,72 +235,33 @@ class _Run:
 
     # --- fit and predict ----------------------------------------------------------------------------------------------
 
-    def _fit(self, step: Fit) -> ConfidenceMethod | BaseException:
+    def _fit(self, step: Fit) -> Fitted | BaseException:
         """Fit, or take the fit from the store; a method's own failure is a value, so that the others go on."""
-        method = self.chosen.fresh(step.method)
-        reading = self.readings[step.where]
-        seed = self._seed(step)
-        fields = {
-            "method": step.method,
-            "code": f"{type(method).__module__}:{type(method).__qualname__}",
-            "source": source_digest(type(method)),
-            "params": {k: repr(v) for k, v in method.params().items()},
-            "seed": seed,
-            "protocol": self.chosen.protocol.digest(),
-            "device": self.backbone.device,
-            "learned from": bundle_digest(reading),
-            "left out": sorted(reading.left_out),
-        }
-        key = key_of(fields)
-        stored = self._stored_fit(step, key)
-        if stored is not None:
-            return stored
-        start = time.perf_counter()
         try:
-            batch = self.batches.batch(reading, method.reads().fit, labels=True)
-            with self.progress.stage(f"fit {step.method}", 1, unit="fit") as advance:
-                method.fit(batch, self._context(step, seed))
-                advance(1)
-            seconds = time.perf_counter() - start
-            self.store.put("fits", key, fields, method.save, seconds=seconds)
+            fitted = self.fitter.fit(
+                step.method, self.readings[step.where], self._chosen_by(step.method, step.where), self.config.seed
+            )
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin raises is its cell's failure, not the run's
             return error
-        self.seconds["fit", step.method] = seconds
-        return method
+        complaint = fitted.complaint()
+        if complaint is not None:
+            self.report.notes.append(f"{step.method}, learned on {step.where}: {complaint}")
+        return fitted
 
-    def _seed(self, step: Fit) -> int:
-        return derived_seed(self.config.seed, step.method, self.backbone.fingerprint, str(step.where))
+    def _chosen_by(self, name: str, learned: Where) -> Reading | None:
+        """The validation split by which a method that learns here chooses its step, unless it has too few answers."""
+        chosen = LearnOn(learned.task, learned.split).selection(self.chosen.methods[name], self.selecting)
+        reading = None if chosen is None else self.readings[chosen]
+        return reading if reading is not None and reading.usable.sum() >= MIN_VALIDATION else None
 
-    def _stored_fit(self, step: Fit, key: str) -> ConfidenceMethod | None:
-        """The fit that an earlier run stored; None also where what it points to is gone."""
-        entry = self.store.get("fits", key)
-        if entry is None:
-            return None
-        try:
-            method = self.chosen.fresh(step.method).load(entry.folder)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's own `load`; fitting anew is the mend
-            self.store.notes.append(
-                f"the stored fit of {step.method} can't be used ({reason_of(error)}); it is fitted again"
-            )
-            return None
-        self.seconds["fit", step.method] = float(entry.manifest["seconds"])
-        return method
-
-    def _context(self, step: Fit, seed: int) -> Context:
-        """What `fit` gets besides data."""
-        from bench.launch.trainer import AdapterTrainer
-
-        reading = self.readings[step.where]
-        no, yes = self.reader.asking(reading).verdict_ids.tolist()
-        trainer = AdapterTrainer(self.backbone, self.store, step.method, (no, yes), progress=self.progress)
-        return Context(seed, reading.task.format, self.backbone.device, self.chosen.protocol, trainer)
-
-    def _adapt(self, step: Adapt) -> Reading | BaseException:
+    def _adapt(self, step: Adapt) -> Reading | BaseException | None:
         """Read the query through the adapter that the method trained."""
         fitted = self.fits[Fit(step.method, step.learned)]
         if isinstance(fitted, BaseException):
             return fitted
-        adapter: AdapterRef = fitted.fitted()["adapter_"]
+        if step.where not in self.tests and fitted.curve is not None:
+            return None  # how sure it is there was kept while it was trained
+        adapter: AdapterRef = fitted.method.fitted()["adapter_"]
         start = time.perf_counter()
         try:
             again = self.reader.read_through(self.readings[step.where], adapter)
@@ -319,12 +299,8 @@ class _Run:
 
     def _predict(self, step: Predict, where: Where) -> FloatArray:
         """How sure the method is of the answers of a split: (n,), 0.0 where there is no answer (methods.md §0.6)."""
-        method = self.chosen.fresh(step.method)
-        if method.trains():
-            fitted = self.fits[Fit(step.method, self._learned_from(step, method))]
-            if isinstance(fitted, BaseException):
-                raise fitted
-            method = fitted
+        fitted = self._fitted(step)
+        method = self.chosen.fresh(step.method) if fitted is None else fitted.method
         reading = self.readings[where]
         batch = self._unlabelled(step.method, where)
         start = time.perf_counter()
@@ -335,6 +311,16 @@ class _Run:
         confidence = np.zeros(len(reading.questions))
         confidence[reading.usable] = checked(step.method, predicted, len(batch))
         return confidence
+
+    def _fitted(self, step: Predict) -> Fitted | None:
+        """None where the method does not learn; what went wrong is raised again."""
+        method = self.chosen.methods[step.method]
+        if not method.trains():
+            return None
+        fitted = self.fits[Fit(step.method, self._learned_from(step, method))]
+        if isinstance(fitted, BaseException):
+            raise fitted
+        return fitted
 
     def _unlabelled(self, name: str, where: Where) -> Batch:
         again = self.adapted.get((name, where))
@@ -365,15 +351,17 @@ class _Run:
     def _on_validation(self, step: Predict) -> tuple[FloatArray, BoolArray]:
         """Confidences in the validation answers and their labels, (m,) each; out of fold where it was fitted there."""
         method, target = self.chosen.methods[step.method], self.chosen.learn_on[step.where.task]
-        reading = self.readings[target.validation]
+        reading, fitted = self.readings[target.validation], self._fitted(step)
         correct = reading.correct[reading.usable]
-        if not method.trains() or target.where(method) != target.validation:
+        if fitted is not None and fitted.curve is not None:
+            return chosen_out_of_fold(fitted.curve, correct, self.config.seed), correct
+        if fitted is None or target.where(method) != target.validation:
             return self._predict(step, target.validation)[reading.usable], correct
-        fit = Fit(step.method, target.validation)
-        seed = self._seed(fit)
+        seed = derived_seed(self.config.seed, step.method, str(target.validation))
 
         def fitted_anew(batch: Batch) -> ConfidenceMethod:
-            return self.chosen.fresh(step.method).fit(batch, self._context(fit, seed))
+            context = self.fitter.context(step.method, reading, None, seed)
+            return self.chosen.fresh(step.method).fit(batch, context)
 
         labelled = self.batches.batch(reading, method.reads().fit, labels=True)
         return out_of_fold(fitted_anew, labelled, self._unlabelled(step.method, target.validation), seed), correct
@@ -400,18 +388,22 @@ class _Run:
     def _used(self, step: Predict) -> Used:
         """What the cell rests on."""
         method = self.chosen.methods[step.method]
-        learned = self.readings.get(self._learned_from(step, method)) if method.trains() else None
         again = self.adapted.get((step.method, step.where))
-        return Used(self.readings[step.where], learned, again if isinstance(again, Reading) else None)
+        adapted = again if isinstance(again, Reading) else None
+        where = self._learned_from(step, method)
+        if not method.trains() or where not in self.readings:
+            return Used(self.readings[step.where], adapted=adapted)
+        fitted = self.fits.get(Fit(step.method, where))
+        return Used(
+            self.readings[step.where],
+            self.readings[where],
+            adapted,
+            self._chosen_by(step.method, where),
+            fitted if isinstance(fitted, Fitted) else None,
+        )
 
     def _timings(self, step: Predict) -> dict[str, float]:
         return {stage: round(s, 4) for (stage, name), s in self.seconds.items() if name == step.method}
 
     def _learned_from(self, step: Adapt | Predict, method: ConfidenceMethod) -> Where:
         return self.chosen.learn_on[step.where.task].where(method)
-
-
-def derived_seed(seed: int, *parts: str) -> int:
-    """A seed for one fit: 63 bits of a hash of the run's seed and of what is fitted on what."""
-    digest = hashlib.sha256("\0".join([str(seed), *parts]).encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1

@@ -34,9 +34,9 @@ class Settings:
     """The constants; "paper" is arXiv:2505.21772, whose baseline this is."""
 
     steps: int = 10_000
-    """Paper, Training Details (methods.md §2.0)."""
+    """At most. Paper, Training Details (methods.md §2.0, §0.19)."""
     batch_size: int = 32
-    """Paper, Training Details (methods.md §2.0)."""
+    """At most. Paper, Training Details (methods.md §2.0, §0.19)."""
     learning_rate: float = 1e-4
     """Constant. Paper, Training Details (methods.md §2.0); its schedule is unspecified."""
     weight_decay: float = 0.1
@@ -48,7 +48,7 @@ class Settings:
 PAPER = Settings()
 REFCODE = replace(PAPER)  # the official repository holds no baseline (methods.md, head): the paper's values
 FIXED = replace(PAPER, standardise=True)
-DEMO = replace(FIXED, steps=1_000, learning_rate=1e-3)  # CHOSEN: a laptop's budget (architecture.md §13)
+DEMO = FIXED
 
 
 @method("pik")
@@ -80,10 +80,11 @@ class PIK(ConfidenceMethod):
         """Train the probe on the labels of the greedy answers.
 
         Raises:
-            UserError: all labels are equal, fewer answers than a batch, or states that are not finite.
+            UntrainableError: all labels are equal.
+            UserError: states that are not finite.
         """
         recipe = Recipe((), self.steps, self.batch_size, self.learning_rate, self.weight_decay, self.standardise)
-        self.weights_ = train_probe(self.name, train[_STATE], train.correct, recipe, ctx)
+        self.weights_ = train_probe(self.name, train, lambda batch: batch[_STATE], recipe, ctx)
         return self
 
     def predict(self, batch: Batch) -> FloatArray:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import ContractError, Ragged
+from bench.api import POINTS, ContractError, Ragged
 
 Column = Ragged | npt.NDArray[Any]
 
 CONFIG, EXAMPLES, ADAPTER, CHECKPOINTS = "config.json", "examples.safetensors", "adapter", "checkpoints"
 """Names in the job's folder."""
+VALIDATION = "validation.safetensors"
+"""There: examples to choose the step by."""
 REPORT = "training.json"
 """Beside the adapter: what training took and where its loss ended."""
+CONFIDENCES = "confidences.safetensors"
+"""Beside the adapter: `validation` `(points, n)`, and `train` `(n,)` for as many of the training examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,10 @@ class Recipe:
     seed: int
     deepspeed: bool
     """ZeRO stage 2; else plain torch does the same training."""
+    points: int = POINTS
+    """At which the loss on validation is taken."""
+    published_steps: int = 0
+    """Of the published training; where it is longer than `steps`, this one may turn out to be cut short."""
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
@@ -52,11 +60,11 @@ class Recipe:
         Raises:
             ContractError: a setting is missing.
         """
-        names = [field.name for field in fields(cls)]
-        missing = [name for name in names if name not in settings]
+        missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in settings]
         if missing:
             raise ContractError(f"train_adapter: settings lack {', '.join(missing)}")
-        return cls(**{name: settings[name] for name in names})  # type: ignore[arg-type]  # checked by their use
+        given = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
+        return cls(**given)  # type: ignore[arg-type]  # checked by their use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +83,10 @@ class Job:
     """The method's; see `Recipe`."""
     columns: tuple[str, ...]
     """Names of the examples' columns; the first is a `Ragged` of token ids by which examples are grouped."""
+    confidence: str
+    """`module:function` that reads confidences off the model; empty: the last step is kept."""
+    validation: tuple[str, ...]
+    """Names of the validation examples' columns."""
     targets: tuple[str, ...]
     """Full names of the layers to adapt."""
     verdict_ids: tuple[int, int]
@@ -105,21 +117,21 @@ class Job:
         return cls(**(given | lists))
 
 
-def write_examples(folder: Path, examples: Mapping[str, Column]) -> None:
-    """Put the columns into the job's folder."""
+def write_examples(path: Path, examples: Mapping[str, Column]) -> None:
+    """Write the columns into a file."""
     from safetensors.numpy import save_file
 
     arrays: dict[str, npt.NDArray[Any]] = {}
     for name, column in examples.items():
         arrays.update(_arrays(name, column))
-    save_file(arrays, folder / EXAMPLES)
+    save_file(arrays, path)
 
 
-def read_examples(folder: Path, columns: tuple[str, ...]) -> dict[str, Column]:
-    """The columns, in order."""
+def read_examples(path: Path, columns: tuple[str, ...]) -> dict[str, Column]:
+    """The columns of a file, in this order."""
     from safetensors.numpy import load_file
 
-    arrays = load_file(folder / EXAMPLES)
+    arrays = load_file(path)
     return {
         name: Ragged(arrays[f"{name}.values"], arrays[f"{name}.offsets"])
         if f"{name}.offsets" in arrays

@@ -29,16 +29,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import AdapterRef, ContractError, Ragged, UserError
-from bench.launch.job import ADAPTER, REPORT, Job, Recipe, write_examples
+from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, Validation
+from bench.decoding import decoder
+from bench.launch.job import ADAPTER, CONFIDENCES, EXAMPLES, REPORT, VALIDATION, Job, Recipe, write_examples
 from bench.progress import Progress, Silent
-from bench.records import StageCost
+from bench.records import StageCost, TrainingStage
 from bench.store import Store, key_of
 
 if TYPE_CHECKING:
     from bench.backbone.hf import Backbone
 
-VERSION = 1
+Examples = Mapping[str, Ragged | npt.NDArray[Any]]
+
+VERSION = 2
 """Part of every key; raised when the same job would end in another adapter."""
 LOG_LINES = 30
 """Of a failed child's log, in the error."""
@@ -69,19 +72,26 @@ class AdapterTrainer:
     progress: Progress = field(default_factory=Silent)
 
     def __call__(
-        self, *, loss: str, examples: Mapping[str, Ragged | npt.NDArray[Any]], settings: Mapping[str, object]
+        self,
+        *,
+        loss: str,
+        examples: Examples,
+        settings: Mapping[str, object],
+        validation: Validation | None = None,
     ) -> AdapterRef:
         """As `bench.api.TrainAdapter`."""
         from bench.backbone import adapter
 
         recipe = Recipe.of(settings)
-        job = self._job(loss, examples, settings, recipe)
-        fields = self._fields(job, examples)
+        tested = validation or Validation("", {})
+        job = self._job(loss, examples, settings, tested)
+        fields = self._fields(job, examples, tested)
         key = key_of(fields)
         entry = self.store.get(KIND, key)
         if entry is None:
             folder = self._folder(key)
-            write_examples(folder, examples)
+            write_examples(folder / EXAMPLES, examples)
+            write_examples(folder / VALIDATION, tested.examples)
             self._run(job.write(folder), recipe)
             trained = folder / ADAPTER
             entry = self.store.put(KIND, key, fields, lambda into: _copy(trained, into), method=self.method)
@@ -90,14 +100,11 @@ class AdapterTrainer:
 
     # --- the job ------------------------------------------------------------------------------------------------------
 
-    def _job(
-        self,
-        loss: str,
-        examples: Mapping[str, Ragged | npt.NDArray[Any]],
-        settings: Mapping[str, object],
-        recipe: Recipe,
-    ) -> Job:
+    def _job(self, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation) -> Job:
+        recipe = Recipe.of(settings)
         _check_examples(examples)
+        if validation.confidence:
+            _check_examples(validation.examples)
         plain = dict(settings)
         plain["deepspeed"] = recipe.deepspeed and self._deepspeed_there()
         options = self.backbone.options
@@ -112,6 +119,8 @@ class AdapterTrainer:
             loss=loss,
             settings=plain,
             columns=tuple(examples),
+            confidence=validation.confidence,
+            validation=tuple(validation.examples),
             targets=tuple(self._targets(recipe)),
             verdict_ids=self.verdict_ids,
             packed=self.backbone.packed,
@@ -119,9 +128,12 @@ class AdapterTrainer:
             checkpoint_every=self.checkpoint_every,
         )
 
-    def _fields(self, job: Job, examples: Mapping[str, Ragged | npt.NDArray[Any]]) -> dict[str, Any]:
+    def _fields(self, job: Job, examples: Examples, validation: Validation) -> dict[str, Any]:
         """What the adapter depends on."""
+        read = {"name": job.confidence, "source": _source_digest(job.confidence)} if job.confidence else None
         return {
+            "confidence": read,
+            "validation": {name: _digest(column) for name, column in validation.examples.items()},
             "weights": job.weights,
             "dtype": job.load["dtype"],
             "device": self.backbone.device.partition(":")[0],
@@ -235,6 +247,19 @@ def training_report(ref: AdapterRef) -> dict[str, Any]:
     return dict(json.loads((ref.folder / REPORT).read_text(encoding="utf-8")))
 
 
+def training_stage(ref: AdapterRef) -> TrainingStage:
+    """Steps, the kept one, and the loss on validation at each point."""
+    return decoder(TrainingStage)(training_report(ref)["stage"])  # type: ignore[no-any-return]  # of this type
+
+
+def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
+    """`validation` `(points, n)`, and `train` `(m,)` for the first m training examples; empty without validation."""
+    from safetensors.numpy import load_file
+
+    path = ref.folder / CONFIDENCES
+    return load_file(path) if path.is_file() else {}
+
+
 @contextmanager
 def _child(command: list[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     """A process in a group of its own, of which nothing is left afterwards."""
@@ -302,7 +327,7 @@ def _aside(backbone: Backbone) -> Iterator[None]:
         backbone.model.to(backbone.device)
 
 
-def _check_examples(examples: Mapping[str, Ragged | npt.NDArray[Any]]) -> None:
+def _check_examples(examples: Examples) -> None:
     sizes = {name: len(column) for name, column in examples.items()}
     if not isinstance(next(iter(examples.values()), None), Ragged) or len(set(sizes.values())) != 1:
         raise ContractError(
@@ -328,11 +353,11 @@ def _digest(column: Ragged | npt.NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-def _source_digest(loss: str) -> str:
-    """Digest of the file that the loss function is in."""
-    module = loss.partition(":")[0]
+def _source_digest(function: str) -> str:
+    """Digest of the file that a function is in."""
+    module = function.partition(":")[0]
     try:
         path = inspect.getfile(importlib.import_module(module))
     except (ImportError, TypeError) as error:
-        raise ContractError(f"train_adapter: loss {loss!r} is no importable `module:function` ({error})") from error
+        raise ContractError(f"train_adapter: {function!r} is no importable `module:function` ({error})") from error
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()

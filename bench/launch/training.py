@@ -17,17 +17,34 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.api import AdapterModel, Ragged
+from bench.api import AdapterModel, Batch, EarlyStopping, FloatArray, Ragged
 from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base
 from bench.backbone.hf import Backbone, LoadOptions
 from bench.errors import UserError
-from bench.launch.job import ADAPTER, CHECKPOINTS, REPORT, Column, Job, Recipe, read_examples, take
+from bench.launch.job import (
+    ADAPTER,
+    CHECKPOINTS,
+    CONFIDENCES,
+    EXAMPLES,
+    REPORT,
+    VALIDATION,
+    Column,
+    Job,
+    Recipe,
+    read_examples,
+    take,
+)
 from bench.launch.optimisers import DeepSpeedOptimiser, Optimiser, Processes, TorchOptimiser
 from bench.launch.reading import Fed, Questioner, ReadableModel, together
 from bench.models import ModelSpec
 
-Loss = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
+OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
+"""A loss (a sum, with gradient) or confidences `(n,)` of some examples."""
 Rows = npt.NDArray[np.int64]
+_BEST = "best.safetensors"
+"""In a checkpoint: the best adapter so far, and the confidences at each point."""
+_RECORDED, _SURE = "validation confidences", "train confidences"
+"""Names there that are no tensors of the adapter."""
 
 
 def main(config: Path) -> None:
@@ -49,8 +66,10 @@ class _Training:
         self.recipe: Recipe = job.recipe
         self.folder = folder
         self.processes = processes
-        self.loss = loss_named(job.loss)
-        self.examples = read_examples(folder, job.columns)
+        self.loss = function_named(job.loss)
+        self.examples = read_examples(folder / EXAMPLES, job.columns)
+        self.validation = read_examples(folder / VALIDATION, job.validation)
+        self.stopping = self._stopping()
         options = replace(LoadOptions(**job.load), device=processes.device)
         self.backbone = Backbone(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
         self.wrapped = with_lora(self.backbone.model, self.recipe, list(job.targets))
@@ -65,17 +84,58 @@ class _Training:
     def run(self) -> None:
         first = self._resume()
         self._ask_the_frozen(range(first, self.recipe.steps))
-        for step in range(first, self.recipe.steps):
-            self._step(step)
-            if (step + 1) % self.job.checkpoint_every == 0 and step + 1 < self.recipe.steps:
-                self._checkpoint(step + 1)
+        for step in self.stopping:
+            self._step(step - 1)
+            if self.stopping.due:
+                self.stopping.record(self._on_validation, keep=self._kept)
+            if step % self.job.checkpoint_every == 0 and step < self.recipe.steps:
+                self._checkpoint(step)
         if self.processes.rank == 0:
             self._save()
+
+    def _stopping(self) -> EarlyStopping:
+        recipe = self.recipe
+        correct = np.asarray(self.validation["correct"]) if self.job.confidence else None
+        return EarlyStopping(
+            recipe.steps,
+            None if correct is None else Batch([""] * len(correct), {}, correct),
+            published=recipe.published_steps,
+            points=recipe.points,
+            epochs_per_step=recipe.batch_size / self._n,
+        )
+
+    def _on_validation(self, _: Batch) -> FloatArray:
+        return self._confidences(self.validation, len(self.validation["correct"]))
+
+    def _kept(self) -> dict[str, torch.Tensor]:
+        """The adapter as it is now, and how sure it is of as many training examples as there are for validation."""
+        from peft import get_peft_model_state_dict
+
+        tensors = {name: t.detach().cpu().clone() for name, t in get_peft_model_state_dict(self.wrapped).items()}
+        if not self.job.confidence:
+            return tensors
+        n = min(self._n, len(self.validation["correct"]))
+        return {**tensors, _SURE: torch.from_numpy(self._confidences(self.examples, n))}
+
+    def _confidences(self, examples: Mapping[str, Column], n: int) -> FloatArray:
+        """Of the first n examples, by the adapter as it is now, without dropout: (n,)."""
+        start = time.perf_counter()
+        read = function_named(self.job.confidence)
+        sure = torch.zeros(n, dtype=torch.float64)
+        self._count(0.0)
+        _drop(self.wrapped, on=False)
+        with torch.no_grad():
+            for some in self._together(examples, self._share(examples, np.arange(n))):
+                sure[some] = read(self.model, take(examples, some), self.job.settings).double().cpu()
+        _drop(self.wrapped, on=True)
+        self._count(0.0)
+        self.seconds += time.perf_counter() - start
+        return np.asarray(self.processes.sum(sure).cpu().numpy())
 
     def _ask_the_frozen(self, steps: range) -> None:
         """Let the loss say what it will need of the weights that never change, so that this is read together."""
         start = time.perf_counter()
-        shares = [self._share(batch_rows(self._n, step, self.recipe)) for step in steps]
+        shares = [self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in steps]
         rows = np.unique(np.concatenate([*shares, np.zeros(0, dtype=np.int64)]))
         questioner = Questioner(self.job.verdict_ids, len(self.backbone.head.weight))
         for first in range(0, len(rows), self.recipe.batch_size):
@@ -112,7 +172,7 @@ class _Training:
         total = 0.0
         sums = [torch.zeros_like(parameter, dtype=torch.float32) for parameter in self.parameters]
         rows = batch_rows(self._n, step, self.recipe)
-        for number, some in enumerate(self._together(self._share(rows))):
+        for number, some in enumerate(self._together(self.examples, self._share(self.examples, rows))):
             seeds = [self.recipe.seed, step, self.processes.rank, number]
             torch.manual_seed(int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]))  # for dropout
             loss = self.loss(self.model, take(self.examples, some), self.job.settings) / len(rows)
@@ -125,15 +185,15 @@ class _Training:
     def _n(self) -> int:
         return len(self.examples[self.job.columns[0]])
 
-    def _share(self, rows: Rows) -> Rows:
+    def _share(self, examples: Mapping[str, Column], rows: Rows) -> Rows:
         """This process's part of a batch; examples that begin alike stay together."""
-        column = cast("Ragged", self.examples[self.job.columns[0]])
+        column = _ids(examples)
         ordered = sorted(rows.tolist(), key=lambda row: (column[row].astype(">i4").tobytes(), row))
         return np.array_split(np.asarray(ordered), self.processes.size)[self.processes.rank]
 
-    def _together(self, share: Rows) -> Iterator[Rows]:
+    def _together(self, examples: Mapping[str, Column], share: Rows) -> Iterator[Rows]:
         """A share cut into forward passes."""
-        column = cast("Ragged", self.examples[self.job.columns[0]])
+        column = _ids(examples)
         members: dict[bytes, list[int]] = {}
         for row in share.tolist():
             members.setdefault(column[row].tobytes(), []).append(row)
@@ -149,6 +209,8 @@ class _Training:
 
     def _checkpoint(self, step: int) -> None:
         """A folder that appears whole or not at all; the one before it goes."""
+        from safetensors.torch import save_file
+
         root = self.folder / CHECKPOINTS
         partial, whole = root / f"partial-{step}", root / f"step-{step}"
         if self.processes.rank == 0:
@@ -156,7 +218,9 @@ class _Training:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             state = {"step": step, "fed": asdict(self.fed), "seconds": self.seconds, "loss": self.last_loss}
+            state["stage"] = asdict(self.stopping.stage())
             (partial / "state.json").write_text(json.dumps(state), encoding="utf-8")
+            save_file(self._recorded() | (self.stopping.kept or {}), partial / _BEST)
         self.processes.wait()
         self.optimiser.save(partial)
         self.processes.wait()
@@ -169,6 +233,8 @@ class _Training:
 
     def _resume(self) -> int:
         """The step to go on from."""
+        from safetensors.torch import load_file
+
         found = {int(path.name.removeprefix("step-")): path for path in self.folder.glob(f"{CHECKPOINTS}/step-*")}
         if not found:
             return 0
@@ -176,24 +242,38 @@ class _Training:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         self.optimiser.load(folder)
         self.fed, self.seconds, self.last_loss = Fed(**state["fed"]), state["seconds"], state["loss"]
+        kept = load_file(folder / _BEST)
+        recorded = kept.pop(_RECORDED, None)
+        confidences = [] if recorded is None else list(recorded.numpy())
+        self.stopping.resume(
+            state["step"], state["stage"]["steps"], state["stage"]["losses"], confidences, kept or None
+        )
         return int(state["step"])
+
+    def _recorded(self) -> dict[str, torch.Tensor]:
+        """The confidences in the validation examples at each point so far, `(points, n)`."""
+        recorded = self.stopping.confidences
+        return {_RECORDED: torch.from_numpy(np.stack(recorded))} if recorded else {}
 
     def _save(self) -> None:
         """The adapter in peft's own format; then the checkpoints are of no more use."""
-        from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
         folder = self.folder / ADAPTER
         folder.mkdir(exist_ok=True)
-        tensors = {name: t.detach().cpu().contiguous() for name, t in get_peft_model_state_dict(self.wrapped).items()}
+        tensors = {name: tensor.contiguous() for name, tensor in self.stopping.kept.items()}
+        sure = tensors.pop(_SURE, None)
         save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        if sure is not None:
+            save_file({"train": sure, "validation": self._recorded()[_RECORDED]}, folder / CONFIDENCES)
         config = self.wrapped.peft_config["default"]
         config.base_model_name_or_path = self.job.model["name"]  # a folder of this machine otherwise
         config.inference_mode = True
         config.save_pretrained(str(folder))
         record_base(folder, self.job.weights, self.job.model["name"])
         report = {
-            "steps": self.recipe.steps,
+            "steps": self.stopping.step,
+            "stage": asdict(self.stopping.stage()),
             "loss": self.last_loss,
             "seconds": round(self.seconds, 3),
             "forward_tokens": self.fed.forward,
@@ -225,13 +305,23 @@ def with_lora(model: Any, recipe: Recipe, targets: list[str]) -> Any:
         warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
         wrapped = peft.get_peft_model(model, config)
     wrapped.eval()
-    for name, module in wrapped.named_modules():
-        if "lora_dropout" in name:
-            module.train()
+    _drop(wrapped, on=True)
     return wrapped
 
 
-def loss_named(name: str) -> Loss:
+def _drop(wrapped: Any, *, on: bool) -> None:
+    """Switch the adapter's dropout."""
+    for name, module in wrapped.named_modules():
+        if "lora_dropout" in name:
+            module.train(on)
+
+
+def _ids(examples: Mapping[str, Column]) -> Ragged:
+    """The column by which examples are grouped, the first."""
+    return cast("Ragged", next(iter(examples.values())))
+
+
+def function_named(name: str) -> OfExamples:
     """The function that `module:function` names.
 
     Raises:
@@ -241,8 +331,8 @@ def loss_named(name: str) -> Loss:
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"Loss {name!r}: expected an importable `module:function` ({error}).") from error
-    return cast("Loss", found)
+        raise UserError(f"Function {name!r}: expected an importable `module:function` ({error}).") from error
+    return cast("OfExamples", found)
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:

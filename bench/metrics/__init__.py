@@ -7,7 +7,6 @@ defined is None, never 0 and never NaN; input that is no confidence is an error,
 
 from bench.metrics.answers import THRESHOLD
 from bench.metrics.calibration import (
-    NLL_CLIP,
     NLL_WORST,
     Decomposition,
     brier_dsc,
@@ -38,7 +37,7 @@ from bench.metrics.selection import aurc, coverage95, eaurc
 from bench.metrics.summary import HIGHER, LOWER, METRICS, Metric, Scores, summarise
 
 __all__ = [
-    "FLOOR_DRAWS", "FLOOR_VALUES_AT_ONCE", "HIGHER", "LOWER", "METRICS", "NLL_CLIP", "NLL_WORST", "THRESHOLD",
+    "FLOOR_DRAWS", "FLOOR_VALUES_AT_ONCE", "HIGHER", "LOWER", "METRICS", "NLL_WORST", "THRESHOLD",
     "Decomposition", "Metric", "Scores", "accuracy", "aucpr", "aurc", "auroc", "brier", "brier_dsc", "brier_mcb",
     "brier_unc", "corp", "coverage95", "eaurc", "ece", "ece_debiased", "ece_floor", "ece_mass", "ece_ref",
     "ece_ref_closed", "isotonic", "n_clipped", "n_excluded", "nll", "smece", "summarise",

@@ -13,12 +13,8 @@ import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.metrics.answers import checked, distinct, gap
+from bench.protocol import NLL_CLIP
 
-NLL_CLIP = 2.0**-24
-"""Smallest probability that `nll` believes: the distance from 1 of the largest float32 below it.
-
-A float32 softmax can't say anything between 1 - 2^-24 and 1, so a method in float64 must not be punished for it either.
-"""
 NLL_WORST = -float(np.log(NLL_CLIP))
 """What one sure mistake costs, in nats: 16.64."""
 GRID = 2048

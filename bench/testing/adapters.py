@@ -7,7 +7,7 @@ import functools
 import importlib
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,20 +15,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import AdapterRef, Context, IntArray, Ragged
+from bench.api import Adapter, AdapterRef, Context, IntArray, QueryLogits, Ragged, TokenIds, Validation
 from bench.testing.check import MakeMethod
-from bench.testing.synthetic import MODEL
+from bench.testing.synthetic import MODEL, planted
 
 if TYPE_CHECKING:
     import torch
 
 WIDTH = 8
 """Of the toy model's states."""
+VALIDATION = 40
+"""Answers to choose a step by."""
 
 
 def context(make: MakeMethod) -> Context:
     """What `fit` gets in the checks."""
-    return Context(seed=7, format=make.format, train_adapter=Recorder())
+    needs = make.plugin.needs
+    signals = {signal for signal in needs.predict if signal != QueryLogits(Adapter.OWN)}
+    signals |= {signal for signal in needs.fit if isinstance(signal, TokenIds)}
+    validation = planted(signals, VALIDATION, seed=3, fmt=make.format) if make.plugin.fit_on == "train" else None
+    return Context(seed=7, format=make.format, train_adapter=Recorder(), validation=validation)
 
 
 class ToyModel:
@@ -67,25 +73,43 @@ class Recorder:
     loss: float | None = None
 
     def __call__(
-        self, *, loss: str, examples: Mapping[str, Ragged | npt.NDArray[Any]], settings: Mapping[str, object]
+        self,
+        *,
+        loss: str,
+        examples: Mapping[str, Ragged | npt.NDArray[Any]],
+        settings: Mapping[str, object],
+        validation: Validation | None = None,
     ) -> AdapterRef:
-        """As `TrainAdapter`; the loss must be finite and have a gradient.
+        """As `TrainAdapter`; the loss must be finite and have a gradient, confidences lie within [0, 1].
 
         Raises:
             AssertionError: the loss function gives something else.
         """
         import torch
 
-        module, _, name = loss.partition(":")
         toy = ToyModel()
-        value = getattr(importlib.import_module(module), name)(toy, examples, settings)
+        value = _named(loss)(toy, examples, settings)
         assert value.shape == (), f"{loss}: expected a scalar, got shape {tuple(value.shape)}"
         assert torch.isfinite(value), f"{loss}: expected a finite value, got {value.item()}"
         (gradient,) = torch.autograd.grad(value, [toy.adapter])
         assert torch.isfinite(gradient).all(), f"{loss}: the gradient is not finite"
         assert gradient.abs().max() > 0, f"{loss}: the adapter has no part in it"
+        if validation is not None:
+            sure = _named(validation.confidence)(toy, validation.examples, settings).detach()
+            expected = (len(validation.examples["correct"]),)
+            assert sure.shape == expected, (
+                f"{validation.confidence}: expected shape {expected}, got {tuple(sure.shape)}"
+            )
+            assert ((sure >= 0) & (sure <= 1)).all(), f"{validation.confidence}: expected values within [0, 1]"
         self.examples, self.loss = dict(examples), float(value.detach())
         return AdapterRef(_empty_folder(), "0" * 64)
+
+
+def _named(function: str) -> Callable[..., torch.Tensor]:
+    """What `module:name` names."""
+    module, _, name = function.partition(":")
+    found: Callable[..., torch.Tensor] = getattr(importlib.import_module(module), name)
+    return found
 
 
 @functools.cache

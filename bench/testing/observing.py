@@ -45,18 +45,11 @@ class Watched(Batch):
     def __init__(self, batch: Batch, correct: BoolArray | None = None) -> None:
         super().__init__(batch.ids, {signal: batch[signal] for signal in batch.signals}, correct)
         self.undeclared: list[Signal] = []
-        self.labels_read = False
 
     def __getitem__(self, signal: Signal) -> Any:
         if signal not in self.signals:
             self.undeclared.append(signal)
         return super().__getitem__(signal)
-
-    @property
-    def correct(self) -> BoolArray:
-        """Noted, then as in any batch."""
-        self.labels_read = True
-        return super().correct
 
 
 def contents(batch: Batch) -> dict[Signal, bytes]:

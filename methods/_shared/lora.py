@@ -7,7 +7,7 @@ returns the sum over these examples; the trainer divides by the size of the whol
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +15,18 @@ import numpy as np
 from bench.api import (
     AdapterModel,
     AdapterRef,
+    Batch,
+    ConfidenceMethod,
     Context,
     ContractError,
     FloatArray,
+    Of,
     Ragged,
     RunFacts,
+    TokenIds,
+    Validation,
 )
-from methods._shared.probe import check_labels
+from methods._shared.training import check_labels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,25 +128,47 @@ DIVERGENCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def train_adapter(
-    who: str, ctx: Context, loss: str, examples: Mapping[str, Any], settings: Mapping[str, object]
+    method: ConfidenceMethod, train: Batch, ctx: Context, loss: str, columns: Sequence[Of] = (Of.QUERY,)
 ) -> AdapterRef:
-    """Have an adapter trained on labelled examples.
+    """Have an adapter trained on labelled answers, with the method's parameters as settings.
 
     Args:
-        who: name of the method, for errors.
-        ctx: seed and trainer.
+        method: whose adapter it is.
+        train: labelled answers.
+        ctx: seed, trainer and validation answers.
         loss: name of a function of this module.
-        examples: columns, among them `correct` `(n,)` bool.
-        settings: the method's parameters.
+        columns: token ids that the loss reads, the query first; they are named as `Of` names them.
 
     Raises:
-        UserError: all labels are equal, fewer examples than a batch, or training failed.
+        UntrainableError: all labels are equal.
+        UserError: training failed.
         ContractError: there is no backbone to adapt.
     """
-    check_labels(who, examples["correct"], int(str(settings["batch_size"])))
+    check_labels(method.name, train.correct)
     if ctx.train_adapter is None:
-        raise ContractError(f"{who}: expected a context with train_adapter, a backbone to adapt; got none")
-    return ctx.train_adapter(loss=f"{__name__}:{loss}", examples=examples, settings={**settings, "seed": ctx.seed})
+        raise ContractError(f"{method.name}: expected a context with train_adapter, a backbone to adapt; got none")
+    settings = method.params()
+    validation = None
+    if ctx.validation is not None:
+        validation = Validation(f"{__name__}:verdict_confidence", _examples(ctx.validation, (Of.QUERY,)))
+    return ctx.train_adapter(
+        loss=f"{__name__}:{loss}",
+        examples=_examples(train, columns),
+        settings={**settings, "batch_size": min(int(str(settings["batch_size"])), len(train)), "seed": ctx.seed},
+        validation=validation,
+    )
+
+
+def _examples(batch: Batch, columns: Sequence[Of]) -> dict[str, Any]:
+    return {**{of.value: batch[TokenIds(of)] for of in columns}, "correct": batch.correct}
+
+
+def verdict_confidence(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
+    """Probability of yes after the query, `(n,)`; arguments as `it_loss`."""
+    del settings
+    query = examples["query"]
+    logits = model.logits(query, np.ones(len(query), dtype=np.int64))[:, list(model.verdict_ids)]
+    return logits.double().softmax(dim=-1)[:, 1]
 
 
 def probability_of_yes(logits: FloatArray) -> FloatArray:

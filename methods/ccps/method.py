@@ -15,9 +15,11 @@ import numpy.typing as npt
 from bench.api import (
     At,
     Batch,
+    BoolArray,
     ConfidenceMethod,
     Context,
     ContractError,
+    EarlyStopping,
     FloatArray,
     Format,
     Hidden,
@@ -29,10 +31,10 @@ from bench.api import (
     RunFacts,
     TokenIds,
     Unembedding,
-    UntrainableError,
     UserError,
     method,
 )
+from methods._shared.training import check_labels, drawing_from
 from methods.ccps.columns import FEATURES, Variant
 from methods.ccps.paper import FIXED, PRESETS
 
@@ -43,8 +45,6 @@ _HIDDEN = Hidden(1.0, At.ANSWER_PREDICTING)
 _SIGNALS = frozenset({_HIDDEN, TokenIds(Of.ANSWER), Unembedding()})
 _EPSILON_TO_FLIP = FEATURES.index("epsilon_to_flip_token")
 _EVER_FLIPPED = FEATURES.index("did_argmax_change_from_original_max")
-_CLASSES = 2
-_ROWS_AT_ONCE = 4096  # answers that go through the network together in predict; bounds its memory
 
 
 class _Tokens(NamedTuple):
@@ -91,7 +91,6 @@ class Ccps(ConfidenceMethod):
         contrastive_batch_size_open: int = FIXED.contrastive_batch_size_open,
         contrastive_steps: int = FIXED.contrastive_steps,
         classifier_steps: int = FIXED.classifier_steps,
-        held_out: float = FIXED.held_out,
     ) -> None:
         self.radius = radius
         self.steps = steps
@@ -117,45 +116,53 @@ class Ccps(ConfidenceMethod):
         self.contrastive_batch_size_open = contrastive_batch_size_open
         self.contrastive_steps = contrastive_steps
         self.classifier_steps = classifier_steps
-        self.held_out = held_out
 
     def fit(self, train: Batch, ctx: Context) -> Ccps:
-        """Learn scaler, encoder and classifier on nine tenths of the answers; the rest gives `held_out_loss_`.
+        """Learn scaler, encoder and classifier.
 
         Raises:
-            UserError: all labels are equal, or fewer training rows than a batch.
+            UntrainableError: all labels are equal.
+            UserError: hidden states or output weights that are not finite.
         """
+        from methods.ccps.networks import Splits, train_classifier, train_contrastive
+
+        check_labels(self.name, train.correct)
         contrastive, classification = self._stages(ctx.format)
-        kept = _stratified_split(train.correct, self.held_out, ctx.rng)
-        _check_labels(train.correct, kept, max(contrastive.batch_size, classification.batch_size))
         tokens = self._tokens(train, ctx.format)
         self.format_ = ctx.format.value
-        self.mean_, self.scale_ = _scaler(tokens.features[np.repeat(kept, tokens.lengths)])
-        inputs, labels = self._network_inputs(tokens), train.correct.astype(np.int64)
-        self._train(inputs, labels, kept, ctx)
+        self.mean_, self.scale_ = _scaler(tokens.features)
+        learned = _data(self._network_inputs(tokens), train.correct, ctx.device)
+        validation = None
+        if ctx.validation is not None:
+            inputs = self._network_inputs(self._test_tokens(ctx.validation, ctx.format))
+            validation = _data(inputs, ctx.validation.correct, ctx.device)
+        splits = Splits(learned, validation)
+        # Initial weights and dropout masks come from torch's global generators.
+        with drawing_from(ctx.seed, ctx.device):
+            network = self._network(ctx.format).to(ctx.device)
+            stopping = self._stopping("contrastive", contrastive, ctx, len(train))
+            train_contrastive(network, splits, contrastive, stopping, ctx.seed)
+            stopping = self._stopping("classification", classification, ctx, len(train))
+            train_classifier(network, splits, classification, stopping, ctx.seed)
+        self.weights_ = _snapshot(network)
         return self
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability that the answer is right, shape (n,), float64."""
         import torch
 
+        from methods.ccps.networks import probabilities
+
         if not hasattr(self, "weights_"):
             raise ContractError("ccps: predict needs a fitted method, and fit was not called; call fit or load first")
         answer_format = Format(self.format_)
-        tokens = self._tokens(batch, answer_format)
-        if answer_format is Format.CHOICE and self.unflipped_at_test is not None:
-            unflipped = tokens.features[:, _EVER_FLIPPED] == 0
-            tokens.features[unflipped, _EPSILON_TO_FLIP] = self.unflipped_at_test
+        inputs = self._network_inputs(self._test_tokens(batch, answer_format))
         device = batch[Unembedding()].weight.device
         with torch.device("meta"):  # without drawing initial weights
             network = self._network(answer_format).eval()
         weights = {name: torch.tensor(array, device=device) for name, array in self.weights_.items()}
         network.load_state_dict(weights, assign=True)
-        with torch.no_grad():
-            parts = torch.split(torch.from_numpy(self._network_inputs(tokens)), _ROWS_AT_ONCE)
-            logits = torch.cat([network(part.to(device)).cpu() for part in parts])
-        probabilities: FloatArray = logits.double().softmax(dim=1)[:, 1].numpy()
-        return probabilities
+        return probabilities(network, torch.from_numpy(inputs).to(device))
 
     def n_parameters(self, facts: RunFacts) -> int:
         """9,542 for single-token answers, 21,778 for open ones, with the paper's shapes."""
@@ -183,6 +190,14 @@ class Ccps(ConfidenceMethod):
         _check_finite(array)
         return _Tokens(array, lengths)
 
+    def _test_tokens(self, batch: Batch, answer_format: Format) -> _Tokens:
+        """The same of answers that are not learned from, where the official code reads one feature otherwise."""
+        tokens = self._tokens(batch, answer_format)
+        if answer_format is Format.CHOICE and self.unflipped_at_test is not None:
+            unflipped = tokens.features[:, _EVER_FLIPPED] == 0
+            tokens.features[unflipped, _EPSILON_TO_FLIP] = self.unflipped_at_test
+        return tokens
+
     def _network_inputs(self, tokens: _Tokens) -> npt.NDArray[np.float32]:
         """Standardised features `(n, 75)`, or `(n, max_tokens, 75)` padded with zeros; the same in fit and predict."""
         scaled = ((tokens.features - self.mean_) / self.scale_).astype(np.float32)
@@ -208,6 +223,7 @@ class Ccps(ConfidenceMethod):
             self.contrastive_dropout,
             self.optimiser,
             self.weight_decay,
+            self.margin,
         )
         classification = contrastive._replace(
             steps=self.classifier_steps,
@@ -217,26 +233,9 @@ class Ccps(ConfidenceMethod):
         )
         return contrastive, classification
 
-    def _train(
-        self, inputs: npt.NDArray[np.float32], labels: IntArray, kept: npt.NDArray[np.bool_], ctx: Context
-    ) -> None:
-        """Both stages on the kept rows; sets `weights_` and `held_out_loss_`."""
-        import torch
-
-        from methods.ccps.networks import train_classifier, train_contrastive
-
-        contrastive, classification = self._stages(ctx.format)
-        generator = torch.Generator().manual_seed(ctx.seed)
-        data = _to_device(inputs[kept], labels[kept], ctx.device)
-        # Initial weights and dropout masks come from torch's global generators, which are put back afterwards.
-        devices = [torch.device(ctx.device)] if ctx.device.startswith("cuda") else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(ctx.seed)
-            network = self._network(ctx.format).to(ctx.device)
-            train_contrastive(network, data, contrastive, self.margin, generator)
-            train_classifier(network, data, classification, generator)
-        self.weights_ = _snapshot(network)
-        self.held_out_loss_ = _mean_loss(network, _to_device(inputs[~kept], labels[~kept], ctx.device))
+    @staticmethod
+    def _stopping(name: str, stage: Stage, ctx: Context, n: int) -> EarlyStopping:
+        return ctx.early_stopping(stage.steps, name=name, epochs_per_step=min(stage.batch_size, n) / n)
 
 
 def _first_tokens(rows: Ragged, limit: int) -> tuple[IntArray, IntArray]:
@@ -245,30 +244,6 @@ def _first_tokens(rows: Ragged, limit: int) -> tuple[IntArray, IntArray]:
     starts = np.cumsum(lengths) - lengths
     within = np.arange(lengths.sum()) - np.repeat(starts, lengths)
     return np.repeat(rows.offsets[:-1], lengths) + within, lengths
-
-
-def _stratified_split(
-    correct: npt.NDArray[np.bool_], held_out: float, rng: np.random.Generator
-) -> npt.NDArray[np.bool_]:
-    """Mask `(n,)` of the rows to train on; the given share of each class is left out."""
-    kept = np.ones(len(correct), dtype=np.bool_)
-    for label in (False, True):
-        rows = rng.permutation(np.flatnonzero(correct == label))
-        kept[rows[: round(held_out * len(rows))]] = False
-    return kept
-
-
-def _check_labels(correct: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_], batch_size: int) -> None:
-    if len(np.unique(correct)) < _CLASSES:
-        raise UntrainableError(
-            f"ccps: expected right and wrong answers to learn from; all {len(correct)} training answers are"
-            f" {'right' if correct.all() else 'wrong'}; raise --limit or name another task with --train-on"
-        )
-    if kept.sum() < batch_size:
-        raise UserError(
-            f"ccps: expected at least {batch_size} training answers, a batch; got {kept.sum()} of {len(correct)}, the"
-            " rest is held out; raise --limit, or lower batch_size and contrastive_batch_size with --set"
-        )
 
 
 def _check_finite(features: npt.NDArray[np.float32]) -> None:
@@ -290,24 +265,14 @@ def _scaler(features: npt.NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
     return wide.mean(axis=0), np.where(constant, 1.0, wide.std(axis=0))
 
 
-def _to_device(inputs: npt.NDArray[np.float32], labels: IntArray, device: str) -> Data:
+def _data(inputs: npt.NDArray[np.float32], correct: BoolArray, device: str) -> Data:
     import torch
 
     from methods.ccps.networks import Data
 
-    return Data(torch.from_numpy(inputs).to(device), torch.from_numpy(labels).to(device))
+    return Data(torch.from_numpy(inputs).to(device), torch.tensor(correct, dtype=torch.int64, device=device))
 
 
 def _snapshot(network: Network) -> dict[str, npt.NDArray[np.float32]]:
     """Copies of the weights: a state dict shares memory with the live network (methods.md §6 #17)."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in network.state_dict().items()}
-
-
-def _mean_loss(network: Network, data: Data) -> float | None:
-    """Cross-entropy on these rows, or None without rows."""
-    import torch
-
-    if not len(data.labels):
-        return None
-    with torch.no_grad():
-        return float(torch.nn.functional.cross_entropy(network(data.features), data.labels))

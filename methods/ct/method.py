@@ -55,6 +55,8 @@ class CT(ConfidenceMethod):
         alpha: int = FIXED.alpha,
         dropout: float = FIXED.dropout,
         target_modules: str = FIXED.target_modules,
+        points: int = FIXED.points,
+        published_steps: int = FIXED.published_steps,
         deepspeed: bool = FIXED.deepspeed,
     ) -> None:
         self.divergence: Literal["jsd", "forward_kl", "reverse_kl"] = divergence
@@ -69,23 +71,20 @@ class CT(ConfidenceMethod):
         self.alpha = alpha
         self.dropout = dropout
         self.target_modules = target_modules
+        self.points = points
+        self.published_steps = published_steps
         self.deepspeed = deepspeed
 
     def fit(self, train: Batch, ctx: Context) -> CT:
         """Train the adapter; it stays in the cache and is kept here by its folder.
 
         Raises:
-            UserError: all labels are equal, fewer answers than a batch, an unknown divergence, or training failed.
+            UntrainableError: all labels are equal.
+            UserError: an unknown divergence, or training failed.
         """
         if self.divergence not in DIVERGENCES:
             raise UserError(f"ct.divergence: expected one of {', '.join(DIVERGENCES)}, got {self.divergence!r}.")
-        examples = {
-            "query": train[_QUERY],
-            "correct": train.correct,
-            "prompt": train[_PROMPT],
-            "gold": train[_GOLD],
-        }
-        self.adapter_ = train_adapter(self.name, ctx, "ct_loss", examples, self.params())
+        self.adapter_ = train_adapter(self, train, ctx, "ct_loss", (Of.QUERY, Of.PROMPT, Of.GOLD))
         return self
 
     def predict(self, batch: Batch) -> FloatArray:

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
+from bench.api import POINTS
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -42,6 +44,10 @@ class Settings:
     """Code: lora_alpha (methods.md §2.5)."""
     dropout: float = 0.1
     """Code: lora_dropout (methods.md §2.5)."""
+    points: int = POINTS
+    """At which the loss on validation is taken. As every method (methods.md §0.20)."""
+    published_steps: int = 10_000
+    """Of the paper's training: where fewer are taken and the loss still falls, the result says "cut short"."""
     target_modules: str = ""
     """Last names of the layers to adapt, with commas between; CHOSEN: empty finds queries and values."""
     deepspeed: bool = True
@@ -51,7 +57,7 @@ class Settings:
 PAPER = Settings()
 REFCODE = replace(PAPER, steps=5_000, batch_size=4, weight_decay=0.0)  # on one device
 FIXED = replace(PAPER)
-DEMO = replace(FIXED, steps=40, learning_rate=1e-3)  # CHOSEN: a laptop's budget (architecture.md §13)
+DEMO = replace(FIXED, steps=40, learning_rate=1e-3, points=3)  # CHOSEN: a laptop's budget (architecture.md §13)
 
 PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {

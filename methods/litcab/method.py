@@ -31,11 +31,11 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.probe import check_finite, draw_batches
+from methods._shared.training import batches_of, check_finite
 from methods.litcab.paper import FIXED, PRESETS
 
 if TYPE_CHECKING:
-    from methods.litcab.networks import Tokens
+    from methods.litcab.networks import Layer, Tokens
 
 _GOLD = Hidden(1.0, At.GOLD_PREDICTING)
 _WRONG = Hidden(1.0, At.WRONG_PREDICTING)
@@ -94,42 +94,48 @@ class LitCab(ConfidenceMethod):
         """Train the layer on gold answers and wrong options; the labels of the model's answers are not read.
 
         Raises:
-            UserError: fewer questions than a batch, no wrong option at all, or states that are not finite.
+            UserError: no wrong option at all, or states that are not finite.
         """
         import torch
 
         from methods.litcab.networks import Objective, Optimiser, train_layer
 
-        if len(train) < self.batch_size:
-            raise UserError(
-                f"litcab: expected at least {self.batch_size} training questions, a batch; got {len(train)};"
-                " raise --limit, or lower batch_size with --set"
-            )
         kept = _drawn_options(train[TokenIds(Of.WRONG)], self.negatives, ctx.rng)
         corpus = _corpus(train, kept)
-        generator = torch.Generator().manual_seed(ctx.seed)
-        batches = draw_batches(len(train), self.steps, self.batch_size, generator).numpy()
-        layer = train_layer(
+        batch_size = min(self.batch_size, len(train))
+        batches = batches_of(len(train), batch_size, torch.Generator().manual_seed(ctx.seed))
+        stopping = ctx.early_stopping(self.steps, epochs_per_step=batch_size / len(train))
+
+        def record(layer: Layer) -> None:
+            stopping.record(lambda batch: self._confidence(layer, batch), keep=layer.arrays)
+
+        train_layer(
             train[Unembedding()],
-            (_step(corpus, rows) for rows in batches),
+            (_step(corpus, rows.numpy()) for _, rows in zip(stopping, batches, strict=False)),
             Objective(self.cap, self.penalty, self.relu_input),
             Optimiser(self.learning_rate, self.weight_decay),
+            lambda layer: record(layer) if stopping.due else None,
         )
-        self.weight_ = layer.weight.cpu().numpy()
-        self.bias_ = layer.bias.cpu().numpy()
+        self.weight_, self.bias_ = stopping.kept
         return self
 
     def predict(self, batch: Batch) -> FloatArray:
         """Geometric mean of the answer tokens' adjusted probabilities, shape (n,), float64."""
         import torch
 
-        from methods.litcab.networks import Layer, Tokens, log_probabilities
+        from methods.litcab.networks import Layer
 
         if not hasattr(self, "weight_"):
             raise ContractError("litcab: predict needs a fitted method, and fit was not called; call fit or load first")
+        device = batch[Unembedding()].weight.device
+        layer = Layer(*(torch.tensor(array, device=device) for array in (self.weight_, self.bias_)))
+        return self._confidence(layer, batch)
+
+    def _confidence(self, layer: Layer, batch: Batch) -> FloatArray:
+        from methods.litcab.networks import Tokens, log_probabilities
+
         head, states, ids = batch[Unembedding()], batch[_ANSWER], batch[TokenIds(Of.ANSWER)]
         check_finite(self.name, states.values)
-        layer = Layer(*(torch.tensor(array, device=head.weight.device) for array in (self.weight_, self.bias_)))
         tokens = Tokens(states.values, np.arange(len(ids.values)), ids.values)
         read = log_probabilities(layer, head, tokens, relu_input=self.relu_input)
         owner = np.repeat(np.arange(len(ids)), ids.lengths)

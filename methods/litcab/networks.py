@@ -15,7 +15,7 @@ widened slice by slice. The training states stay in the computer's memory; a ste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -44,6 +44,10 @@ class Layer(NamedTuple):
         """A layer that changes nothing."""
         rows, width = head.weight.shape
         return cls(*(torch.zeros(shape, device=head.weight.device) for shape in ((rows, width), (rows,))))
+
+    def arrays(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Copies on the host."""
+        return self.weight.cpu().numpy().copy(), self.bias.cpu().numpy().copy()
 
 
 class Tokens(NamedTuple):
@@ -108,7 +112,8 @@ def _frozen_logits(head: OutputHead, states: Tensor) -> Tensor:
         torch.mm(states, head.weight[start : start + step].float().T, out=logits[:, start : start + step])
     if head.bias is not None:
         logits.add_(head.bias.float())
-    logits.mul_(head.scale)
+    if head.scale != 1.0:
+        logits.mul_(head.scale)
     return logits if head.softcap is None else logits.div_(head.softcap).tanh_().mul_(head.softcap)
 
 
@@ -116,29 +121,35 @@ def _layer_input(states: Tensor, *, relu_input: bool) -> Tensor:
     return states.relu() if relu_input else states
 
 
-def _read(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> tuple[Tensor, Tensor]:
-    """Softmax `(m, v)` of the adjusted logits, and each token's log-probability `(t,)`."""
+def _adjusted_logits(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> Tensor:
+    """`(m, v)` of a chunk's states."""
     logits = _frozen_logits(head, chunk.states)
-    logits.addmm_(_layer_input(chunk.states, relu_input=relu_input), layer.weight.T).add_(layer.bias)
-    top, argmax = logits.max(dim=1, keepdim=True)
-    logits.sub_(top)
-    actual = logits[chunk.rows, chunk.ids]
-    # The largest term is exactly 1 and would swallow the small ones: with it apart, a token of probability 1 - 1e-9
-    # keeps its digits.
-    rest = logits.exp_().scatter_(1, argmax, 0.0).sum(dim=1, keepdim=True)
-    log_probabilities = actual - rest.log1p()[chunk.rows, 0]
-    return logits.scatter_(1, argmax, 1.0).div_(1 + rest), log_probabilities
+    return logits.addmm_(_layer_input(chunk.states, relu_input=relu_input), layer.weight.T).add_(layer.bias)
 
 
 def log_probabilities(layer: Layer, head: OutputHead, tokens: Tokens, *, relu_input: bool) -> npt.NDArray[np.float64]:
     """Adjusted log-probability of each token, shape `(t,)` float64, at most 0."""
     out = np.zeros(len(tokens.ids))
     for chunk in _chunks(tokens, head.weight.device):
-        out[chunk.tokens] = _read(layer, head, chunk, relu_input=relu_input)[1].cpu().numpy()
+        logits = _adjusted_logits(layer, head, chunk, relu_input=relu_input)
+        top, argmax = logits.max(dim=1, keepdim=True)
+        logits.sub_(top)
+        actual = logits[chunk.rows, chunk.ids]
+        # The largest term is exactly 1 and would swallow the small ones: with it apart, a token of probability 1 - 1e-9
+        # keeps its digits.
+        rest = logits.exp_().scatter_(1, argmax, 0.0).sum(dim=1, keepdim=True)
+        out[chunk.tokens] = (actual - rest.log1p()[chunk.rows, 0]).cpu().numpy()
     return out
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
+
+
+def _read(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> tuple[Tensor, Tensor]:
+    """Softmax `(m, v)` of the adjusted logits, and each token's log-probability `(t,)`."""
+    log_p = _adjusted_logits(layer, head, chunk, relu_input=relu_input).log_softmax(dim=1)
+    read = log_p[chunk.rows, chunk.ids]
+    return log_p.exp_(), read
 
 
 def write_gradient(
@@ -200,9 +211,13 @@ def _add_gradient(gradient: Layer, softmax: Tensor, chunk: _Chunk, shares: Tenso
 
 
 def train_layer(
-    head: OutputHead, steps: Iterable[tuple[Tokens, npt.NDArray[np.bool_]]], objective: Objective, optimiser: Optimiser
-) -> Layer:
-    """Train a layer from zero, one step of AdamW for each (tokens, wrong); what stays is the final step."""
+    head: OutputHead,
+    steps: Iterable[tuple[Tokens, npt.NDArray[np.bool_]]],
+    objective: Objective,
+    optimiser: Optimiser,
+    after: Callable[[Layer], None],
+) -> None:
+    """Train a layer from zero, one step of AdamW for each (tokens, wrong); `after` sees the layer after each step."""
     layer, gradient = Layer.zeros(head), Layer.zeros(head)
     adamw = torch.optim.AdamW(
         list(layer), lr=optimiser.learning_rate, weight_decay=optimiser.weight_decay, betas=(0.9, 0.999), fused=True
@@ -212,4 +227,4 @@ def train_layer(
     for tokens, wrong in steps:
         write_gradient(layer, gradient, head, tokens, wrong, objective)
         adamw.step()
-    return layer
+        after(layer)

@@ -27,9 +27,9 @@ class Settings:
     negatives: int | None = None
     """Wrong options per question, drawn once; None: all. CHOSEN: all (methods.md §0.8); code: 3 (methods.md §2.7)."""
     steps: int = 10_000
-    """Paper, Training Details (methods.md §2.0)."""
+    """At most. Paper, Training Details (methods.md §2.0, §0.19)."""
     batch_size: int = 32
-    """Questions per step, with all their tokens. Paper, Training Details; code: at least 128 (methods.md §2.7)."""
+    """Questions per step at most. Paper, Training Details; code: at least 128 (methods.md §2.7)."""
     learning_rate: float = 1e-4
     """Constant. Paper, Training Details; code: 5e-6 (methods.md §2.7)."""
     weight_decay: float = 0.1
@@ -39,7 +39,7 @@ class Settings:
 PAPER = Settings()
 REFCODE = replace(PAPER, relu_input=True, negatives=3, batch_size=128, learning_rate=5e-6, weight_decay=0.01)
 FIXED = replace(PAPER)
-DEMO = replace(FIXED, steps=500)  # CHOSEN: a laptop's budget (architecture.md §13)
+DEMO = FIXED
 
 PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {

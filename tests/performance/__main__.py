@@ -27,7 +27,6 @@ from tests.performance import (
     other_tools,
     resampling,
     tokens,
-    training,
 )
 from tests.performance.measure import Line, NotMeasured, Options
 
@@ -35,7 +34,6 @@ BENCHMARKS: dict[str, Callable[[Options], Iterable[Line]]] = {
     "commands": commands.lines,
     "features": features.lines,
     "pass": features.lines_of_pass,
-    "training": training.lines,
     "resampling": resampling.lines,
     "tokens": tokens.lines,
     "backbone": tokens.lines_of_wall_time,

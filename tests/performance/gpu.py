@@ -195,7 +195,7 @@ def _litcab() -> Iterator[Line]:
     if DEVICE == "cuda":
         torch.cuda.reset_peak_memory_stats()
     few, many = (
-        _seconds(lambda n=n: train_layer(head, [(tokens, wrong)] * n, objective, optimiser), 3)  # type: ignore[misc]
+        _seconds(lambda n=n: train_layer(head, [(tokens, wrong)] * n, objective, optimiser, lambda _: None), 3)  # type: ignore[misc]
         for n in (2, 12)
     )
     shape = f"d = {WIDTH:,}, V = {VOCABULARY:,}, {LITCAB_TOKENS} tokens a step"

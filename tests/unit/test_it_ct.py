@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +75,10 @@ def test_the_trainer_gets_the_declared_columns_the_labels_and_every_setting(meth
             return super().__call__(**given)
 
     train = batch()
-    fitted = method(rank=4).fit(train, context(Keeper()))
+    held = batch(20)
+    fitted = method(rank=4).fit(train, replace(context(Keeper()), validation=held))
     columns = {"query": TokenIds(Of.QUERY), "prompt": TokenIds(Of.PROMPT), "gold": TokenIds(Of.GOLD)}
-    names = ["query", "correct"] if method is IT else ["query", "correct", "prompt", "gold"]
+    names = ["query", "correct"] if method is IT else ["query", "prompt", "gold", "correct"]
     assert list(seen["examples"]) == names
     for name in set(names) - {"correct"}:
         assert np.array_equal(seen["examples"][name].values, train[columns[name]].values)
@@ -85,6 +86,22 @@ def test_the_trainer_gets_the_declared_columns_the_labels_and_every_setting(meth
     assert seen["settings"] == {**method(rank=4).params(), "seed": 5}
     assert seen["loss"] == f"methods._shared.lora:{method.name}_loss"
     assert isinstance(fitted.adapter_, AdapterRef)
+    assert seen["validation"].confidence == "methods._shared.lora:verdict_confidence"
+    assert np.array_equal(seen["validation"].examples["query"].values, held[TokenIds(Of.QUERY)].values)
+    assert np.array_equal(seen["validation"].examples["correct"], held.correct)
+
+
+@BOTH
+def test_a_batch_is_no_larger_than_the_rows_and_validation_may_be_missing(method: Any) -> None:
+    seen: dict[str, Any] = {}
+
+    class Keeper(Recorder):
+        def __call__(self, **given: Any) -> AdapterRef:
+            seen.update(given)
+            return super().__call__(**given)
+
+    method().fit(batch(9), context(Keeper()))
+    assert (seen["settings"]["batch_size"], seen["validation"]) == (9, None)
 
 
 @BOTH
@@ -117,7 +134,6 @@ def test_confidence_is_the_share_of_yes_through_its_own_adapter(method: Any) -> 
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (batch(31), "at least 32 training answers"),
         (batch(correct=np.ones(N, dtype=np.bool_)), "all 40 training answers are right"),
         (batch(correct=np.zeros(N, dtype=np.bool_)), "all 40 training answers are wrong"),
     ],
@@ -148,7 +164,7 @@ def test_presets_differ_as_they_say(method: Any) -> None:
     presets = {name: method(**arguments).params() for name, arguments in method.presets.items()}
     assert presets["fixed"] == presets["paper"] == method().params()
     for name, changed in (
-        ("demo", {"steps": 40, "learning_rate": 1e-3}),
+        ("demo", {"steps": 40, "learning_rate": 1e-3, "points": 3}),
         ("refcode", {"steps": 5_000, "batch_size": 4, "weight_decay": 0.0}),
     ):
         assert presets[name] == {**presets["fixed"], **changed}

@@ -22,14 +22,26 @@ import transformers
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from bench.api import AdapterRef, ContractError, QueryLogits, Ragged
+from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, Validation
 from bench.backbone.adapter import adapted, fingerprint
 from bench.backbone.extract import Asking, Extractor, Item
 from bench.backbone.hf import Backbone, LoadOptions
 from bench.backbone.projections import of_config
+from bench.early_stopping import validation_loss
 from bench.errors import UserError
 from bench.launch import training
-from bench.launch.job import ADAPTER, CONFIG, REPORT, Job, Recipe, read_examples, write_examples
+from bench.launch.job import (
+    ADAPTER,
+    CONFIDENCES,
+    CONFIG,
+    EXAMPLES,
+    REPORT,
+    VALIDATION,
+    Job,
+    Recipe,
+    read_examples,
+    write_examples,
+)
 from bench.launch.reading import together
 from bench.launch.trainer import AdapterTrainer, training_cost, training_report
 from bench.models import ModelSpec
@@ -44,6 +56,7 @@ SETTINGS: dict[str, Any] = {
     "divergence": "jsd", "divergence_weight": 1.0,
 }  # fmt: skip
 CT = "methods._shared.lora:ct_loss"
+CONFIDENCE = "methods._shared.lora:verdict_confidence"
 
 
 def save_model(folder: Path, config: Any, seed: int = 0) -> Path:
@@ -93,6 +106,19 @@ def examples() -> dict[str, Any]:
         "prompt": Ragged.of([np.asarray(p) for p in prompts]),
         "gold": Ragged.of([rng.integers(12, VOCABULARY, 1 + i % 3) for i in range(N)]),
     }
+
+
+def held_out(n: int = 11) -> Validation:
+    """Other queries, with labels that follow from nothing."""
+    rng = np.random.default_rng(1)
+    queries = [np.asarray([1, *rng.integers(12, VOCABULARY, 6 + i % 4), 7, 8]) for i in range(n)]
+    return Validation(CONFIDENCE, {"query": Ragged.of(queries), "correct": rng.random(n) < 0.5})
+
+
+def learnable(n: int = 11) -> Validation:
+    """Some of what is learned from, so that validation never ends the training."""
+    given = examples()
+    return Validation(CONFIDENCE, {"query": given["query"].take(np.arange(n)), "correct": given["correct"][:n]})
 
 
 def trainer(backbone: Backbone, root: Path, **changes: Any) -> AdapterTrainer:
@@ -156,12 +182,16 @@ def test_nothing_is_padded_and_what_is_shared_is_read_once(trained: tuple[Path, 
 # --- against plain passes ---------------------------------------------------------------------------------------------
 
 
-def write_job(backbone: Backbone, folder: Path, settings: dict[str, Any], **changes: Any) -> Path:
+def write_job(
+    backbone: Backbone, folder: Path, settings: dict[str, Any], validation: Validation | None = None, **changes: Any
+) -> Path:
     """A job as the parent writes it, for a child that the test starts itself."""
     folder.mkdir()
     given = examples()
-    job = trainer(backbone, folder / "cache")._job(CT, given, settings, Recipe.of(settings))
-    write_examples(folder, given)
+    tested = validation or Validation("", {})
+    job = trainer(backbone, folder / "cache")._job(CT, given, settings, tested)
+    write_examples(folder / EXAMPLES, given)
+    write_examples(folder / VALIDATION, tested.examples)
     return replace(job, **changes).write(folder)
 
 
@@ -263,9 +293,9 @@ def test_a_killed_training_goes_on_to_the_same_end(
         return logged(capsys.readouterr().out)
 
     settings = {**SETTINGS, "steps": 40, "dropout": 0.1, "deepspeed": deepspeed}
-    whole = write_job(backbone, tmp_path / "whole", settings)
+    whole = write_job(backbone, tmp_path / "whole", settings, learnable())
     straight = done(whole)
-    config = write_job(backbone, tmp_path / "job", settings, checkpoint_every=6)
+    config = write_job(backbone, tmp_path / "job", settings, learnable(), checkpoint_every=6)
     killed_after(config, 16)
     resumed = done(config)
     assert 7 <= resumed[0]["step"] <= 19  # from a checkpoint, not from the start
@@ -274,17 +304,52 @@ def test_a_killed_training_goes_on_to_the_same_end(
     for name, weight in ends[0].items():
         torch.testing.assert_close(weight, ends[1][name], atol=1e-6, rtol=0)
     assert not (config.parent / "checkpoints").exists()
+    sure = [load_file(path.parent / ADAPTER / CONFIDENCES) for path in (config, whole)]
+    torch.testing.assert_close(sure[0], sure[1], atol=1e-5, rtol=0)
     reports = [json.loads((path.parent / ADAPTER / REPORT).read_text()) for path in (config, whole)]
+    assert reports[0]["stage"]["steps"] == reports[1]["stage"]["steps"]
+    assert reports[0]["stage"]["kept"] == reports[1]["stage"]["kept"]
     assert reports[0]["forward_tokens"] >= reports[1]["forward_tokens"]
+
+
+def test_the_step_that_validation_likes_best_is_kept(
+    backbone: Backbone, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Read again by transformers and peft alone, one sequence at a time."""
+    held = held_out()
+    config = write_job(backbone, tmp_path / "job", {**SETTINGS, "steps": 64, "published_steps": 100}, held)
+    training.main(config)
+    report = json.loads((config.parent / ADAPTER / REPORT).read_text())["stage"]
+    assert report["kept"] < report["taken"] < 64  # these labels can't be learned, so validation ends it early
+    assert report["epochs"] == pytest.approx(report["kept"] * BATCH / N)
+    assert not report["cut_short"]
+    assert len(logged(capsys.readouterr().out)) == report["taken"]
+
+    wrapped = peft.PeftModel.from_pretrained(
+        transformers.AutoModelForCausalLM.from_pretrained(folder), str(config.parent / ADAPTER)
+    ).eval()
+    query, correct = held.examples["query"], np.asarray(held.examples["correct"])
+    with torch.no_grad():
+        last = [wrapped(torch.tensor(query[i].astype(np.int64))[None]).logits[0, -1] for i in range(len(query))]
+    sure = torch.stack(last)[:, [NO, YES]].softmax(1)[:, 1].double().numpy()
+    recorded = load_file(config.parent / ADAPTER / CONFIDENCES)
+    best = int(np.argmin(report["losses"]))
+    assert report["steps"][best] == report["kept"]
+    assert recorded["validation"][best].numpy() == pytest.approx(sure, abs=1e-5)
+    assert report["losses"][best] == pytest.approx(validation_loss(sure, correct), abs=1e-4)
+    assert recorded["train"].shape == (len(query),)
 
 
 def test_two_processes_train_as_one_does(
     backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {**SETTINGS, "steps": 50, "learning_rate": 2e-3}
-    training.main(write_job(backbone, tmp_path / "one", settings))
+    first, second = (write_job(backbone, tmp_path / name, settings, learnable()) for name in ("one", "two"))
+    training.main(first)
     one = logged(capsys.readouterr().out)
-    two = finished(write_job(backbone, tmp_path / "two", settings), processes=2)
+    two = finished(second, processes=2)
+    sure = [load_file(path.parent / ADAPTER / CONFIDENCES)["validation"] for path in (first, second)]
+    torch.testing.assert_close(sure[0], sure[1], atol=1e-3, rtol=0)
     assert len(one) == len(two) == 50
     assert two[-1]["loss"] == pytest.approx(one[-1]["loss"], abs=1e-3)
     assert one[-1]["loss"] < 0.8 * one[0]["loss"]
@@ -338,7 +403,7 @@ def test_deepspeed_that_is_missing_is_an_error_on_linux_and_plain_torch_elsewher
     with pytest.raises(UserError, match=r"not installed.*--set ct.deepspeed=false"):
         trainer(backbone, tmp_path)(loss=CT, examples=examples(), settings=settings)
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert trainer(backbone, tmp_path)._job(CT, examples(), settings, Recipe.of(settings)).recipe.deepspeed is False
+    assert trainer(backbone, tmp_path)._job(CT, examples(), settings, Validation("", {})).recipe.deepspeed is False
 
 
 def test_half_precision_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -370,7 +435,7 @@ def test_what_is_written_for_the_child_is_what_it_reads(backbone: Backbone, tmp_
     assert config.name == CONFIG
     assert job.verdict_ids == (NO, YES)
     assert job.recipe == Recipe.of(SETTINGS)
-    read = read_examples(config.parent, job.columns)
+    read = read_examples(config.parent / EXAMPLES, job.columns)
     assert list(read) == list(given)
     for name, column in given.items():
         both = [(x.values, x.offsets) if isinstance(x, Ragged) else (x,) for x in (column, read[name])]
@@ -461,7 +526,7 @@ def test_a_cache_of_the_frozen_model_is_not_reused_by_the_adapter(
 
 
 def test_a_fresh_adapter_changes_nothing(backbone: Backbone, tmp_path: Path) -> None:
-    config = write_job(backbone, tmp_path / "job", {**SETTINGS, "steps": 0, "dropout": 0.1})
+    config = write_job(backbone, tmp_path / "job", {**SETTINGS, "steps": 1, "learning_rate": 0.0, "dropout": 0.1})
     training.main(config)
     ref = AdapterRef(config.parent / ADAPTER, fingerprint(config.parent / ADAPTER))
     before = verdicts(backbone)

@@ -15,7 +15,6 @@ from sklearn.metrics import log_loss, precision_recall_curve
 
 from bench.metrics import (
     METRICS,
-    NLL_CLIP,
     NLL_WORST,
     aurc,
     brier,
@@ -34,6 +33,7 @@ from bench.metrics import (
     nll,
     smece,
 )
+from bench.protocol import NLL_CLIP
 
 # Decimals with few digits make ties, as sampled confidences do.
 CONFIDENCE = st.one_of(st.floats(0, 1), st.sampled_from([k / 10 for k in range(11)]))

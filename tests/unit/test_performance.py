@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
@@ -16,7 +15,7 @@ import torch
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.performance import gpu, measure, other_tools, training  # noqa: E402 - the tests are no installed package
+from tests.performance import gpu, measure, other_tools  # noqa: E402 - the tests are no installed package
 from tests.performance.definitions import features_by_definition  # noqa: E402
 
 
@@ -87,14 +86,6 @@ def test_definitions_and_quick_features_hold_the_same_numbers() -> None:
     slow, quick = features_by_definition(hidden, ids, head), perturbation_features(hidden, ids, head)
     assert slow.shape == (5, 75)
     torch.testing.assert_close(slow.sort(dim=1)[0], quick.sort(dim=1)[0], rtol=1e-3, atol=1e-3)
-
-
-def test_both_ways_of_training_run() -> None:
-    parts = list(itertools.chain(training._probes(8), training._networks()))
-    assert [part.name for part in parts] == ["P(IK)", "SAPLMA", "CCPS choice", "CCPS open"]
-    for part in parts:
-        part.ours(2)
-        part.plain(2)
 
 
 def test_an_environment_that_cannot_be_made_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -28,13 +28,16 @@ from bench.api import (
     RunFacts,
     UserError,
 )
+from bench.early_stopping import validation_loss
 from bench.testing import planted
 from methods import pik, saplma
-from methods._shared.probe import Recipe, Weights, draw_batches, predict_probe, train_probe
+from methods._shared.probe import Recipe, Weights, predict_probe, train_probe
+from methods._shared.training import batches_of
 from methods.pik import PIK
 from methods.saplma import SaplmaF, SaplmaM, SaplmaUM
 
 PROBES: list[type[ConfidenceMethod]] = [PIK, SaplmaF, SaplmaM, SaplmaUM]
+STATE = Hidden(1.0, At.PROMPT_END)
 RECIPE = Recipe((), steps=300, batch_size=32, learning_rate=1e-2, weight_decay=0.1, standardise=True)
 
 
@@ -47,7 +50,13 @@ def rows(n: int = 60, d: int = 7, seed: int = 0) -> tuple[np.ndarray, np.ndarray
 
 
 def train(states: np.ndarray, correct: np.ndarray, recipe: Recipe, seed: int = 3) -> Weights:
-    return train_probe("probe", states, correct, recipe, Context(seed=seed))
+    batch = Batch([str(i) for i in range(len(states))], {STATE: states}, correct)
+    return train_probe("probe", batch, lambda batch: batch[STATE], recipe, Context(seed=seed))
+
+
+def untrained(states: np.ndarray, correct: np.ndarray, recipe: Recipe) -> Weights:
+    """The weights that training starts from."""
+    return train(states, correct, recipe._replace(steps=1, learning_rate=0.0))
 
 
 # --- the shared probe -------------------------------------------------------------------------------------------------
@@ -89,44 +98,9 @@ def test_training_is_that_of_torchs_own_modules(changes: dict[str, Any]) -> None
     if not changes.get("standardise", True):
         states = states[:, :4]  # of moderate size
     recipe = RECIPE._replace(steps=20, batch_size=len(states), **changes)  # batches of all rows: their order is nothing
-    initial = train(states, correct, recipe._replace(steps=0))
+    initial = untrained(states, correct, recipe)
     expected = reference(initial, recipe, states, correct)
     assert predict_probe("probe", train(states, correct, recipe), states) == pytest.approx(expected, abs=1e-4)
-
-
-def plainly(start: Weights, recipe: Recipe, states: np.ndarray, correct: np.ndarray, seed: int) -> list[torch.Tensor]:
-    """Parameters after training torch's own modules by autograd on the same batches, from these weights."""
-    modules: list[nn.Module] = []
-    for i in range(len(recipe.hidden_layers) + 1):
-        weight, bias = (torch.tensor(start[f"{i}.{part}"]) for part in ("weight", "bias"))
-        linear = nn.Linear(weight.shape[1], weight.shape[0])
-        linear.load_state_dict({"weight": weight, "bias": bias})
-        modules += [linear, nn.ReLU()]
-    network = nn.Sequential(*modules[:-1])
-    adamw = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-    x, y = torch.tensor((states - start["mean"]) / start["scale"]), torch.tensor(correct, dtype=torch.int64)
-    generator = torch.Generator().manual_seed(seed)
-    for layer in (m for m in modules if isinstance(m, nn.Linear)):  # as the initial weights are drawn
-        torch.rand(layer.weight.shape, generator=generator)
-        torch.rand(layer.bias.shape, generator=generator)
-    for batch in draw_batches(len(x), recipe.steps, recipe.batch_size, generator):
-        adamw.zero_grad()
-        nn.functional.cross_entropy(network(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
-        adamw.step()
-    return [p.detach() for p in network.parameters()]
-
-
-@pytest.mark.parametrize(("hidden_layers", "d"), [((), 128), ((256, 128, 64), 128), ((256, 128, 64), 1100)])
-def test_three_hundred_steps_are_those_by_autograd(hidden_layers: tuple[int, ...], d: int) -> None:
-    rng = np.random.default_rng(0)
-    states = rng.normal(size=(200, d)).astype(np.float32)
-    correct = states[:, :4].sum(axis=1) > 0
-    recipe = RECIPE._replace(hidden_layers=hidden_layers, learning_rate=1e-4, standardise=True)
-    expected = plainly(train(states, correct, recipe._replace(steps=0)), recipe, states, correct, seed=3)
-    quick = train(states, correct, recipe)
-    for i, theirs in enumerate(expected):
-        mine = torch.tensor(quick[f"{i // 2}.{('weight', 'bias')[i % 2]}"])
-        assert (mine - theirs).norm() <= 1e-4 * theirs.norm(), i
 
 
 def test_inputs_are_scaled_by_the_training_rows() -> None:
@@ -143,25 +117,50 @@ def test_inputs_are_scaled_by_the_training_rows() -> None:
 
 def test_scales_of_many_columns_are_those_of_each() -> None:
     wide = np.random.default_rng(0).normal(size=(40, 1100)).astype(np.float32)
-    weights = train(wide, np.arange(40) % 2 == 0, RECIPE._replace(steps=0))
+    weights = untrained(wide, np.arange(40) % 2 == 0, RECIPE)
     assert weights["scale"] == pytest.approx(wide.astype(np.float64).std(axis=0), rel=1e-6)
 
 
 @pytest.mark.parametrize(("initialisation", "bound"), [("uniform", 1 / 20), ("xavier", np.inf)])
 def test_initial_weights(initialisation: Any, bound: float) -> None:
     states = np.random.default_rng(0).normal(size=(32, 400)).astype(np.float32)
-    recipe = RECIPE._replace(hidden_layers=(200,), steps=0, initialisation=initialisation)
-    weight = train(states, np.arange(32) < 9, recipe)["0.weight"]
+    recipe = RECIPE._replace(hidden_layers=(200,), initialisation=initialisation)
+    weights = untrained(states, np.arange(32) < 9, recipe)
+    weight = weights["0.weight"]
     deviation = 1 / 20 / np.sqrt(3) if initialisation == "uniform" else np.sqrt(2 / 600)
     assert np.abs(weight).max() <= bound
     assert weight.std() == pytest.approx(deviation, rel=0.02)
+    assert np.abs(weights["0.bias"]).max() == pytest.approx(1 / 20, rel=0.1)  # torch's own, under either
 
 
 def test_batches_visit_every_row_once_before_any_twice() -> None:
-    drawn = draw_batches(10, 5, 4, torch.Generator().manual_seed(0))
+    batches = batches_of(10, 4, torch.Generator().manual_seed(0))
+    drawn = torch.stack([next(batches) for _ in range(5)])
     assert drawn.shape == (5, 4)
     assert drawn.flatten().bincount(minlength=10).tolist() == [2] * 10
     assert sorted(drawn.flatten()[:10].tolist()) == list(range(10))
+
+
+def test_a_batch_is_no_larger_than_the_rows() -> None:
+    assert sorted(next(batches_of(3, 32, torch.Generator().manual_seed(0))).tolist()) == [0, 1, 2]
+    states, correct = rows(9)
+    assert (predict_probe("probe", train(states, correct, RECIPE), states) > 0.5).tolist() == correct.tolist()
+
+
+def test_the_step_that_validation_likes_best_is_kept() -> None:
+    """Labels that have nothing to do with the states: whatever is learned is worse than to have learned little."""
+    rng = np.random.default_rng(0)
+    learn, held = (Batch(["q"] * n, {STATE: rng.normal(size=(n, 50))}, rng.random(n) < 0.5) for n in (60, 200))
+    recipe = RECIPE._replace(hidden_layers=(64,), steps=640, learning_rate=1e-3)
+    ctx = Context(seed=3, validation=held)
+    weights = train_probe("probe", learn, lambda batch: batch[STATE], recipe, ctx)
+    (stage,) = (stopping.stage() for stopping in ctx.trainings)
+    assert (stage.kept, stage.taken) == (5, 20)  # two points in a row brought nothing
+    assert stage.epochs == pytest.approx(5 * 32 / 60)
+    kept = validation_loss(predict_probe("probe", weights, held[STATE]), held.correct)
+    assert kept == pytest.approx(min(stage.losses))
+    last = train_probe("probe", learn, lambda batch: batch[STATE], recipe, Context(seed=3))
+    assert validation_loss(predict_probe("probe", last, held[STATE]), held.correct) > 2 * kept
 
 
 def test_the_seed_decides() -> None:
@@ -186,13 +185,6 @@ def test_one_class_is_a_clear_error(*, right: bool) -> None:
     message = f"probe: expected right and wrong.*all 60 training answers are {'right' if right else 'wrong'}.*--limit"
     with pytest.raises(UserError, match=message):
         train(states, np.full(60, right), RECIPE)
-
-
-@pytest.mark.parametrize("n", [0, 31])
-def test_fewer_rows_than_a_batch_are_a_clear_error(n: int) -> None:
-    states, correct = rows()
-    with pytest.raises(UserError, match=f"at least 32 training answers, a batch; got {n}; raise --limit"):
-        train(states[:n], correct[:n], RECIPE)
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
@@ -234,7 +226,7 @@ def test_pik_ranks_as_logistic_regression() -> None:
 @pytest.mark.parametrize("preset", ["paper", "refcode", "fixed", "demo"])
 def test_every_preset_learns_the_planted_truth(cls: type[ConfidenceMethod], preset: str) -> None:
     learn, test = halves(cls)
-    quick = {"steps": 300, "learning_rate": 1e-2}
+    quick = {"steps": 300, "learning_rate": 1e-2, "batch_size": 32}
     fitted = cls(**{**cls.presets[preset], **quick}).fit(learn, Context(seed=1))
     assert roc_auc_score(test.correct, fitted.predict(unlabelled(test))) > 0.8
 
@@ -245,7 +237,7 @@ def test_presets_are_plain_and_fixed_is_the_default(cls: type[ConfidenceMethod])
     assert set(plain) == {"paper", "refcode", "fixed", "demo"}
     assert json.dumps(plain)  # nothing in it that JSON does not know
     assert cls().params() == plain["fixed"]
-    assert {k: v for k, v in plain["demo"].items() if plain["fixed"][k] != v} == {"steps": 1000, "learning_rate": 1e-3}
+    assert plain["demo"] == plain["fixed"]
     assert {k: v for k, v in plain["fixed"].items() if plain["paper"][k] != v} == {"standardise": True}
     assert (plain["paper"]["steps"], plain["paper"]["batch_size"], plain["paper"]["weight_decay"]) == (10_000, 32, 0.1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bench.api import (
     Batch,
     Context,
     ContractError,
+    EarlyStopping,
     Format,
     Hidden,
     ModelFacts,
@@ -30,9 +32,10 @@ from bench.api import (
     Unembedding,
     UserError,
 )
+from bench.early_stopping import validation_loss
 from methods.ccps import Ccps
 from methods.ccps.features import FEATURES, perturbation_features
-from methods.ccps.method import _scaler, _stratified_split
+from methods.ccps.method import _scaler
 from methods.ccps.networks import build, train_classifier
 from methods.ccps.paper import DEMO, FIXED, PAPER, PRESETS, REFCODE, Settings
 
@@ -97,8 +100,7 @@ def test_presets_differ_from_the_paper_where_the_sources_do() -> None:
         "contrastive_learning_rate_open": 1e-3,
         "contrastive_batch_size": 64,
     }
-    rates = dict.fromkeys(("learning_rate", "contrastive_learning_rate", "contrastive_learning_rate_open"), 1e-3)
-    assert difference(FIXED, DEMO) == {**rates, "contrastive_steps": 1000, "classifier_steps": 1000}
+    assert DEMO == FIXED
 
 
 def test_arguments_are_the_settings_with_fixed_as_default() -> None:
@@ -119,7 +121,6 @@ def test_it_learns_and_is_as_large_as_it_says(fmt: Format, tokens: int, size: in
     assert roc_auc_score(test.correct, values) > 0.7
     facts = RunFacts(ModelFacts("m", D, V, 2), "t", fmt, 400)
     assert fitted.n_parameters(facts) == size == sum(w.size for w in fitted.weights_.values())
-    assert 0 < fitted.held_out_loss_ < 2
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -183,17 +184,15 @@ def test_open_answers_are_cut_at_the_limit() -> None:
     assert fitted.predict(long) == pytest.approx(fitted.predict(Batch(long.ids, columns)), abs=1e-6)
 
 
-def test_scaler_is_fitted_on_the_training_rows_only() -> None:
+def test_scaler_is_fitted_on_all_training_rows_and_no_others() -> None:
     train = batch(100)
-    fitted = Ccps(**SMALL).fit(train, context())
-    kept = _stratified_split(train.correct, 0.1, context().rng)
+    fitted = Ccps(**SMALL).fit(train, replace(context(), validation=batch(50, seed=8)))
     features = perturbation_features(
         torch.tensor(train[Hidden(1.0, At.ANSWER_PREDICTING)].values),
         torch.tensor(train[TokenIds(Of.ANSWER)].values),
         train[Unembedding()],
     )
-    theirs = StandardScaler().fit(features.double().numpy()[kept])
-    assert kept.sum() == 90
+    theirs = StandardScaler().fit(features.double().numpy())
     assert fitted.mean_ == pytest.approx(theirs.mean_, rel=1e-6, abs=1e-9)
     assert fitted.scale_ == pytest.approx(theirs.scale_, rel=1e-6)
 
@@ -204,13 +203,6 @@ def test_constant_columns_are_scaled_by_one() -> None:
     _, scale = _scaler(rows)
     assert scale[1] == 1
     assert scale[0] == pytest.approx(rows[:, 0].astype(np.float64).std())
-
-
-def test_hold_out_has_the_share_of_each_label() -> None:
-    correct = np.arange(200) < 50
-    kept = _stratified_split(correct, 0.1, np.random.default_rng(0))
-    assert (correct[~kept].sum(), (~correct[~kept]).sum()) == (5, 15)
-    assert not np.array_equal(kept, _stratified_split(correct, 0.1, np.random.default_rng(1)))
 
 
 def test_refcode_gives_unflipped_test_tokens_another_distance() -> None:
@@ -240,10 +232,9 @@ def test_saved_weights_do_not_move_with_the_network(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(method, "_snapshot", lambda network: (seen.append(network), snapshot(network))[1])
     fitted = Ccps(**SMALL).fit(batch(80), context())
     before = {name: array.copy() for name, array in fitted.weights_.items()}
-    stage = networks.Stage(3, 8, 0.1, 0.0, "adamw", 0.1)
-    train_classifier(
-        seen[0], networks.Data(torch.randn(20, 75), torch.arange(20) % 2), stage, torch.Generator().manual_seed(0)
-    )
+    stage = networks.Stage(3, 8, 0.1, 0.0, "adamw", 0.1, 1.0)
+    rows = networks.Splits(networks.Data(torch.randn(20, 75), torch.arange(20) % 2), None)
+    train_classifier(seen[0], rows, stage, EarlyStopping(3), 0)
     live = seen[0].state_dict()
     assert any(not np.array_equal(live[name].numpy(), before[name]) for name in before)
     assert all(np.array_equal(fitted.weights_[name], before[name]) for name in before)
@@ -262,11 +253,16 @@ def test_one_class_is_a_clear_error(*, right: bool) -> None:
         Ccps(**SMALL).fit(Batch(train.ids, signals, np.full(50, right)), context())
 
 
-def test_too_few_rows_are_a_clear_error() -> None:
-    with pytest.raises(UserError, match=r"at least 32 training answers.*got 27 of 30.*--limit"):
-        Ccps(**SMALL).fit(batch(30), context())
-    with pytest.raises(UserError, match="at least 64"):
-        Ccps(**{**SMALL, "contrastive_batch_size": 64}).fit(batch(60), context())
+@pytest.mark.parametrize("fmt", list(Format))
+def test_both_stages_are_chosen_on_the_validation_answers(fmt: Format) -> None:
+    train, held = (batch(100, seed=seed, tokens=1 if fmt is Format.CHOICE else 5) for seed in (1, 2))
+    ctx = replace(context(fmt=fmt), validation=held)
+    fitted = Ccps(**{**SMALL, "contrastive_steps": 64, "classifier_steps": 64}).fit(train, ctx)
+    stages = [stopping.stage() for stopping in ctx.trainings]
+    assert [stage.name for stage in stages] == ["contrastive", "classification"]
+    assert stages[1].losses[stages[1].steps.index(stages[1].kept)] == min(stages[1].losses)
+    sure = fitted.predict(Batch(held.ids, {signal: held[signal] for signal in held.signals}))
+    assert validation_loss(sure, held.correct) == pytest.approx(min(stages[1].losses), rel=1e-4)
 
 
 def test_overflown_states_are_a_clear_error() -> None:

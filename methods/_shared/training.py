@@ -1,0 +1,112 @@
+"""What methods that train small networks share: batches, the loop over steps, and what they refuse to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.api import BoolArray, EarlyStopping, FloatArray, UntrainableError, UserError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+_MANY_WEIGHTS = 1 << 18  # from here on a product is worth a second thread
+
+
+def descend(
+    stopping: EarlyStopping,
+    optimiser: torch.optim.Optimizer,
+    batches: Iterator[Tensor],
+    loss: Callable[[Tensor], Tensor],
+    record: Callable[[], None],
+    schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
+) -> None:
+    """Take the steps of a training, until it has none left or validation says that it is over.
+
+    Args:
+        stopping: its steps.
+        optimiser: of the parameters that are trained.
+        batches: row numbers, `(batch,)` int64, one for each step.
+        loss: mean loss of a batch, a scalar with gradient.
+        record: called after the steps at which `stopping` takes the loss on validation.
+        schedule: of the learning rate; None: it is constant.
+    """
+    for _, rows in zip(stopping, batches, strict=False):
+        optimiser.zero_grad()
+        loss(rows).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        if schedule is not None:
+            schedule.step()
+        if stopping.due:
+            record()
+
+
+def batches_of(n: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Row numbers `(min(batch_size, n),)` int64 without end: one permutation of the n rows after another, in pieces."""
+    import torch
+
+    batch_size = min(batch_size, n)
+    rows = torch.empty(0, dtype=torch.int64)
+    while True:
+        while len(rows) < batch_size:
+            rows = torch.cat([rows, torch.randperm(n, generator=generator)])
+        yield rows[:batch_size]
+        rows = rows[batch_size:]
+
+
+@contextmanager
+def drawing_from(seed: int, device: str) -> Iterator[None]:
+    """Let torch's global generators start from the seed, for initial weights and dropout; afterwards put them back."""
+    import torch
+
+    with torch.random.fork_rng(devices=[torch.device(device)] if device.startswith("cuda") else []):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def threads_for(network: torch.nn.Module) -> Iterator[None]:
+    """One thread where no layer has many weights.
+
+    Smaller products gain nothing from a second thread, and on a busy machine waiting for it costs fifty times as much.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    if max(parameter.numel() for parameter in network.parameters()) < _MANY_WEIGHTS:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def check_labels(who: str, correct: BoolArray) -> None:
+    """Refuse answers that are all right or all wrong.
+
+    Raises:
+        UntrainableError: says what was expected, what came and what to do.
+    """
+    if correct.all() or not correct.any():
+        raise UntrainableError(
+            f"{who}: expected right and wrong answers to learn from; all {len(correct)} training answers are"
+            f" {'right' if correct.all() else 'wrong'}; raise --limit or name another task with --train-on"
+        )
+
+
+def check_finite(who: str, states: FloatArray) -> None:
+    """Refuse hidden states `(n, d)` that overflowed.
+
+    Raises:
+        UserError: some are not finite.
+    """
+    bad = ~np.isfinite(states).all(axis=1)
+    if bad.any():
+        raise UserError(
+            f"{who}: expected finite hidden states; {bad.sum()} of {len(states)} hold infinity or NaN;"
+            " load the model in another precision, e.g. --dtype float32"
+        )

@@ -1,0 +1,121 @@
+"""The rule by which every training ends: points, patience, what is kept, and what is told of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import metrics
+from bench.api import Batch, Context, EarlyStopping, UserError
+from bench.early_stopping import points_of, validation_loss
+from bench.records import TrainingStage
+
+CORRECT = np.array([True, False, True, True])
+
+
+def labelled() -> Batch:
+    return Batch(["a", "b", "c", "d"], {}, CORRECT)
+
+
+def followed(stopping: EarlyStopping, losses: dict[int, float]) -> list[int]:
+    """The steps taken where validation gives these losses."""
+    steps = []
+    for step in stopping:
+        steps.append(step)
+        if stopping.due:
+            stopping.record_loss(lambda _: losses[stopping.step], keep=lambda: f"weights {stopping.step}")
+    return steps
+
+
+def test_points_double_and_end_at_the_limit() -> None:
+    assert points_of(10_000) == (78, 156, 312, 625, 1250, 2500, 5000, 10_000)
+    assert points_of(5) == (1, 2, 5)
+    assert points_of(1) == (1,)
+
+
+def test_two_points_in_a_row_that_bring_nothing_end_it() -> None:
+    stopping = EarlyStopping(128, labelled(), name="stage", epochs_per_step=0.5)
+    steps = followed(stopping, {1: 0.6, 2: 0.5, 4: 0.55, 8: 0.45, 16: 0.46, 32: 0.45, 64: 0.1})
+    assert steps == list(range(1, 33))
+    assert stopping.kept == "weights 8"
+    stage = stopping.stage()
+    assert (stage.name, stage.limit, stage.taken, stage.kept, stage.epochs) == ("stage", 128, 32, 8, 4.0)
+    assert (stage.steps, stage.losses) == ((1, 2, 4, 8, 16, 32), (0.6, 0.5, 0.55, 0.45, 0.46, 0.45))
+
+
+def test_without_validation_the_last_step_is_kept() -> None:
+    stopping = EarlyStopping(7)
+    seen = []
+    for step in stopping:
+        if stopping.due:
+            seen.append(step)
+            stopping.record(lambda _: pytest.fail("there is nothing to predict"), keep=lambda: stopping.step)
+    assert (seen, stopping.kept) == ([7], 7)
+    assert stopping.stage() == TrainingStage("", 7, 7, 7, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "published", "losses", "cut_short"),
+    [
+        (4, 100, {1: 0.3, 2: 0.2, 4: 0.1}, True),
+        (4, 100, {1: 0.3, 2: 0.1, 4: 0.2}, False),
+        (4, 4, {1: 0.3, 2: 0.2, 4: 0.1}, False),
+        (4, 0, {1: 0.3, 2: 0.2, 4: 0.1}, False),
+    ],
+)
+def test_it_is_cut_short_where_the_loss_still_falls_before_the_published_end(
+    limit: int, published: int, losses: dict[int, float], *, cut_short: bool
+) -> None:
+    stopping = EarlyStopping(limit, labelled(), published=published)
+    followed(stopping, losses)
+    assert stopping.stage().cut_short is cut_short
+
+
+def test_a_loss_that_is_no_number_is_never_the_best() -> None:
+    stopping = EarlyStopping(4, labelled())
+    followed(stopping, {1: 0.3, 2: float("nan"), 4: 0.2})
+    assert stopping.kept == "weights 4"
+
+
+def test_confidences_of_every_point_are_kept_and_labels_count_as_read() -> None:
+    batch = labelled()
+    ctx = Context(seed=0, validation=batch)
+    stopping = ctx.early_stopping(2)
+    assert not batch.labels_read
+    for _ in stopping:
+        if stopping.due:
+            stopping.record(lambda some: np.full(len(some), 0.25 * stopping.step), keep=lambda: stopping.step)
+    assert [c.tolist() for c in stopping.confidences] == [[0.25] * 4, [0.5] * 4]
+    assert stopping.kept == 2
+    assert batch.labels_read
+    assert ctx.trainings == [stopping]
+
+
+@pytest.mark.parametrize(("limit", "points"), [(0, 8), (-1, 8), (10, 0)])
+def test_no_step_is_one_sentence(limit: int, points: int) -> None:
+    with pytest.raises(UserError, match="at least 1 step"):
+        EarlyStopping(limit, points=points)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1))
+def test_the_loss_is_the_metric(rows: list[tuple[float, bool]]) -> None:
+    confidence, correct = np.array([p for p, _ in rows]), np.array([o for _, o in rows])
+    assert validation_loss(confidence, correct) == pytest.approx(metrics.nll(confidence, correct), rel=1e-12)
+
+
+def test_a_resumed_training_goes_on_as_it_was() -> None:
+    losses = {1: 0.6, 2: 0.5, 4: 0.55, 8: 0.45, 16: 0.46, 32: 0.45}
+    whole = EarlyStopping(128, labelled())
+    followed(whole, losses)
+    broken, again = EarlyStopping(128, labelled()), EarlyStopping(128, labelled())
+    for step in broken:
+        if broken.due:
+            broken.record_loss(lambda _: losses[broken.step], keep=lambda: f"weights {broken.step}")
+        if step == 11:
+            break
+    stage = broken.stage()
+    again.resume(11, stage.steps, stage.losses, broken.confidences, broken.kept)
+    assert followed(again, losses) == list(range(12, 33))
+    assert (again.stage(), again.kept) == (whole.stage(), whole.kept)
