@@ -259,7 +259,7 @@ def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) ->
         rows.append(Row([Cell(line.method, notes=line.notes), *tested, *_numbers(line, names)], is_apart=is_apart))
         blank = ("", _range("ece", line.standing.calibration).text) if chance and line.standing else ()
         rows += [Row(cells, is_under=True) for cells in _beside_intervals(line, names, blank)]
-    said = [legend.mean([table], nats=True), legend.HALF, *legend.marks([table], names)]
+    said = [legend.mean(nats=True), legend.HALF, *legend.marks([table], names)]
     said += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.intervals([table])]
     reasons = tuple(_no_intervals(table.lines, names))
     return Grid((title,), (*head, *map(_column, names)), tuple(rows), tuple(said), reasons)

@@ -17,7 +17,7 @@ WORSE = "!"
 RANK_BY = "brier"
 """What lines are ordered and ranked by."""
 
-MEAN = "Numbers are means over subjects{seeds}, in percent{nats}; n is the number of questions."
+MEAN = "Numbers are means over subjects and, where there are several, over seeds, in percent{}; n counts questions."
 HALF = (
     "± is half the width of the 95 % interval for other questions of the same subjects, on its longer side; without ±"
     " there is no interval."
@@ -76,7 +76,7 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
         is_bare: cells hold means alone, and there are no columns but the metrics.
     """
     lines = [line for table in tables for line in table.lines]
-    said = [mean(tables, nats=stats)]
+    said = [mean(nats=stats)]
     if not is_bare:
         said += [HALF] * _is_any(lines, "half") + [FLOOR] * any("ece_floor" in line.estimates for line in lines)
     said += [BLOCKS] * (_group(lines) == "block") + marks(tables)
@@ -92,6 +92,7 @@ def for_page() -> dict[str, Any]:
     """Signs with their sentences, for a page of several blocks that shows what occurs."""
     signs = [*zip(SIGNS.values(), BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, CONSTANT)]
     return {
+        "mean": mean(nats=True),
         "best": dict(SIGNS),
         "calibrated": DAGGER,
         "worse": WORSE,
@@ -103,10 +104,9 @@ def for_page() -> dict[str, Any]:
     }
 
 
-def mean(tables: Sequence[Table], *, nats: bool = False) -> str:
+def mean(*, nats: bool = False) -> str:
     """What a number is."""
-    seeds = " and seeds" if any(table.several_seeds for table in tables) else ""
-    return MEAN.format(seeds=seeds, nats=" (NLL in nats)" if nats else "")
+    return MEAN.format(" (NLL in nats)" if nats else "")
 
 
 def intervals(tables: Sequence[Table]) -> list[str]:

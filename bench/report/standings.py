@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
 CHANCE = 0.5
 """AUROC of confidences that don't order answers."""
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ def _brier_of_constant(rate: float | None, correct: BoolArray, strata: Strata) -
 
 
 def _at_least(value: float | None, bound: float | None) -> bool:
-    return value is not None and bound is not None and value >= bound
+    return value is not None and bound is not None and value > bound - ROUNDING
 
 
 def _sorted(records: Records, path: Path) -> Records:

@@ -170,8 +170,7 @@ function showLeaderboard(grid) {
     : "No method, model and benchmark match these filters.";
   const [, , , said] = SPREADS.find(([value]) => value === spread);
   byId("legend").textContent = [
-    `Numbers are means over subjects${SEEDED ? " and seeds" : ""}, in percent, NLL in nats.`, said,
-    ...words(metrics), "A number opens its subjects and questions.",
+    DATA.words.mean, said, ...words(metrics), "A number opens its subjects and questions.",
   ].filter(Boolean).join(" ");
 }
 
