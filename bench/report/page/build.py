@@ -119,9 +119,7 @@ class _Page:
         table = table_of(group, self.judge)
         runs = lines_of(group.rows)
         lines = [
-            Line(told.key, rows, [self.records_of(row) for row in rows if row.status == "ok"])
-            for told in table.lines
-            for rows in (runs[told.key],)
+            Line(key, rows, [self.records_of(row) for row in rows if row.status == "ok"]) for key, rows in runs.items()
         ]
         subjects = sorted({s for row in group.rows for s in row.per_subject} | _subjects_of(lines))
         chosen = questions.chosen(lines, subjects, self.asked(first.task, first.task_version), self.texts)
@@ -139,13 +137,14 @@ class _Page:
 
     def _lines(self, lines: Sequence[Line], table: Table, subjects: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Lines in the order of the table, and after each block the methods of the page that were not run here."""
-        blocks = dict.fromkeys(recalibration_of(line.key.method) for line in lines)
-        for block in blocks:
-            for k, (line, told) in enumerate(zip(lines, table.lines, strict=True)):
-                if recalibration_of(line.key.method) == block:
-                    place = {"method": self.methods.index(line.key.method), "column": k}
-                    yield {**place, **line_of(line, told, subjects, self.footnotes)}
-            run = {line.key.method for line in lines}
+        column = {line.key: k for k, line in enumerate(lines)}
+        run = {line.key.method for line in lines}
+        for block in dict.fromkeys(recalibration_of(told.key.method) for told in table.lines):
+            for told in table.lines:
+                if recalibration_of(told.key.method) == block:
+                    k = column[told.key]
+                    place = {"method": self.methods.index(told.key.method), "column": k}
+                    yield {**place, **line_of(lines[k], told, subjects, self.footnotes)}
             for i, method in enumerate(self.methods):
                 if method not in run and recalibration_of(method) == block:
                     yield {"method": i, "column": None, **missing_line(self.footnotes)}
