@@ -162,7 +162,7 @@ def _fits(drawn: Drawn, console: Console) -> bool:
 def _roomy(grid: Grid, numbers: Sequence[int], console: Console) -> Drawn:
     """These columns, further apart where there is room."""
     drawn = _drawn(grid, numbers, gap=1)
-    return drawn if grid.is_folded or _fits(drawn, console) else _drawn(grid, numbers, gap=0)
+    return drawn if _fits(drawn, console) else _drawn(grid, numbers, gap=0)
 
 
 def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> Drawn:
