@@ -233,7 +233,9 @@ def table(  # noqa: PLR0913 - one parameter for each option
         TableLayout, typer.Option(help="A table for each model and task, or two models side by side.")
     ] = TableLayout.METHODS,
     *,
-    stats: Annotated[bool, typer.Option("--stats", help="Also intervals and the metrics beyond the paper's.")] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Also intervals, spreads, training, and the metrics beyond the paper's.")
+    ] = False,
     partial: Annotated[bool, typer.Option("--partial", help="Also show runs with --limit.")] = False,
     deviations: Annotated[bool, typer.Option("--deviations", help="Also show runs with --set.")] = False,
 ) -> None:

@@ -1,6 +1,6 @@
 """Which of some methods is better, and how sure that is: paired differences on the same questions, in words.
 
-Example: `build(tables, ["ccps", "litcab"])` has, for each model and task, the differences in Brier and NLL.
+Example: `build(tables, ["ccps", "litcab"])` has, for each model and task, the differences in every metric with a test.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from bench.report.data import pair_record
 from bench.report.groups import Key
 from bench.report.model import Cell, Column, Grid, Row, Sheet, Table
 from bench.report.standings import Pair
-from bench.report.text import EN_DASH, listed, plain, probability, signed
+from bench.report.text import ARROWS, EN_DASH, listed, plain, probability, signed
 
 COLUMNS = (
-    Column("first", is_left=True), Column("second", is_left=True), Column("loss", is_left=True), Column("difference"),
-    Column("95 % interval"), Column("p"), Column("p (Holm)"), Column("verdict", is_left=True),
+    Column("first", is_left=True), Column("second", is_left=True), Column("metric", is_left=True), Column("difference"),
+    Column("95 % interval"), Column("p alone"), Column("p corrected"), Column("verdict", is_left=True),
 )  # fmt: skip
 LEGEND = (
-    "difference: first minus second on the same questions, macro mean over subjects, mean over seeds",
-    "Brier in percentage points, NLL in nats; below 0 the first is better",
-    "interval: other questions of these subjects",
+    "The difference is the first's macro mean minus the second's on the same questions.",
+    "It is in percentage points, of NLL in nats; arrows say where a method is better.",
+    "Of ECE minus floor, less than 0 counts as 0.",
+    "The interval is for other questions of these subjects.",
+    "p alone is of this pair alone, for a question that was asked beforehand.",
+    "p corrected is the same, corrected for all pairs of the block, or of the table if the blocks differ.",
+    "The verdict goes by p corrected (below 0.05).",
 )
-ALL_PAIRS = "p: of this pair alone, for a question asked beforehand; p (Holm): corrected for all {} pairs of the table, the verdict's"  # noqa: E501
 UNDECIDED = "can't be told apart"
 TWO = 2
 
@@ -59,11 +62,10 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> Sheet:
 
 def verdict(pair: Pair, alpha: float = 0.05) -> str:
     """What the corrected p value says, in words."""
-    if pair.p_holm is None:
+    if pair.p_corrected is None:
         return "no test"
-    if pair.p_holm >= alpha or not pair.difference:
-        return UNDECIDED
-    return f"{_named(pair.first if pair.difference < 0 else pair.second)} is better"
+    winner = pair.winner(alpha)
+    return UNDECIDED if winner is None else f"{_named(winner)} is better"
 
 
 def _chosen(table: Table, names: Sequence[str]) -> Iterator[Pair]:
@@ -109,34 +111,33 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
         ends = pair.first, pair.second
         rows.append(Row(_cells(pair), is_apart=before not in {None, ends}))
         before = ends
-    tests = len(table.standings.pairs) // TWO if table.standings else 0  # for each of the two losses
     title, *facts = table.facts
     return Grid(
-        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), (*LEGEND, ALL_PAIRS.format(tests)),
+        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), LEGEND,
         tuple(_missing(table, names)), is_folded=True,
     )  # fmt: skip
 
 
 def _cells(pair: Pair) -> list[Cell]:
-    metric, interval = METRICS[pair.loss], pair.fixed
+    metric, interval = METRICS[pair.metric], pair.fixed
     if interval.low is None or interval.high is None:
         ends = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
     else:
         ends = Cell(f"{signed(metric, interval.low)} to {signed(metric, interval.high)}")
-    p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_holm)]
+    p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]
     return [
-        Cell(_named(pair.first)), Cell(_named(pair.second)), Cell(metric.label),
+        Cell(_named(pair.first)), Cell(_named(pair.second)), Cell(metric.label + ARROWS[metric.higher_is_better]),
         Cell(signed(metric, pair.difference)), ends, *p, Cell(verdict(pair)),
     ]  # fmt: skip
 
 
 def _record(table: Table, pair: Pair) -> dict[str, Any]:
     return {
-        "model": table.model, "task": table.task, "preset": table.preset, "loss": pair.loss,
+        "model": table.model, "task": table.task, "preset": table.preset, "metric": pair.metric,
         "first": _named(pair.first), "second": _named(pair.second), "difference": pair.difference,
         "low": pair.fixed.low, "high": pair.fixed.high, "clustered_low": pair.clustered.low,
-        "clustered_high": pair.clustered.high, "p": pair.p, "p_holm": pair.p_holm, "verdict": verdict(pair),
-        "caption": "; ".join(table.facts),
+        "clustered_high": pair.clustered.high, "p": pair.p, "p_corrected": pair.p_corrected, "verdict": verdict(pair),
+        "caption": ". ".join((table.facts[0], " ".join(table.facts[1:]))),
     }  # fmt: skip
 
 

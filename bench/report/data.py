@@ -7,10 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.grids import COLUMNS
-from bench.report.model import Estimate, Line, Table
+from bench.report import training
+from bench.report.model import COLUMNS, Estimate, Line, Table
 from bench.report.standings import Pair, Range
 from bench.report.text import plain
+
+RANKED = ("ece_debiased", "brier", "acc", "aucpr", "auroc", "nll")
+"""Metrics that have ranks, `bench.stats.TESTED`."""
 
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
@@ -29,14 +32,22 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
         "model": table.model, "task": table.task, "preset": table.preset, "method": line.method,
         "variant": line.variant, "status": line.status, "n": line.n, "seeds": len(line.seeds), "runs": line.runs,
         "labels_train": seen and seen.train, "labels_validation": seen and seen.validation,
+        "labels_gold": seen and seen.gold,
         "ece_floor": floor and floor.mean, "ece_without_chance": standing and standing.calibration_error,
         "p_calibrated": standing and standing.calibrated_p,
-        "rank_brier": standing and standing.ranks.get("brier"), "rank_nll": standing and standing.ranks.get("nll"),
+        "orders_answers": standing and int(standing.orders_answers), "constant_brier": standing and standing.constant,
+        "worse_than_constant": None if standing is None or standing.constant is None
+        else int(line.is_worse_than_constant),
     }  # fmt: skip
+    record |= {f"rank_{name}": standing and standing.ranks.get(name) for name in RANKED}
     for name in names:
         record |= {f"{name}_{key}": value for key, value in _flat_estimate(table, line, name).items()}
+    record |= {f"steps_{name}": training.total(line.training, name) for name in ("limit", "taken", "kept")}
+    record["epochs"] = training.total(line.training, "epochs")
+    record |= {name: training.mean_of(line.training, name) for name in training.LOSSES}
+    record["base_rate"] = line.base_rate
     record["notes"] = "; ".join(_notes(line))
-    record["caption"] = "; ".join(table.facts)
+    record["caption"] = ". ".join((table.facts[0], " ".join(table.facts[1:])))
     return record
 
 
@@ -45,11 +56,12 @@ def _flat_estimate(table: Table, line: Line, name: str) -> dict[str, Any]:
     standing = found.standing
     record: dict[str, Any] = {
         "mean": found.mean,
-        "std": found.std,
+        "half": found.half,
         "low": standing and standing.fixed.low,
         "high": standing and standing.fixed.high,
+        "std": found.std,
         "seed_std": standing and standing.spread,
-        "best": int(found.best) if standing else None,
+        "best": found.best,
     }
     if table.published is not None and name in COLUMNS:
         cell = table.cell(line.method, name)
@@ -89,14 +101,14 @@ def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
 def pair_record(pair: Pair) -> dict[str, Any]:
     """A paired difference."""
     return {
-        "loss": pair.loss,
+        "metric": pair.metric,
         "first": _key(pair.first),
         "second": _key(pair.second),
         "difference": pair.difference,
         "interval": _range(pair.fixed),
         "clustered": _range(pair.clustered),
         "p": pair.p,
-        "p_holm": pair.p_holm,
+        "p_corrected": pair.p_corrected,
     }
 
 
@@ -110,6 +122,9 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         "p_calibrated": standing.calibrated_p,
         "ece_without_chance": {"value": standing.calibration_error, "interval": _range(standing.calibration)},
         "ranks": dict(standing.ranks),
+        "orders_answers": standing.orders_answers,
+        "constant_brier": standing.constant,
+        "worse_than_constant": None if standing.constant is None else standing.worse_than_constant,
         "labels_group": standing.labels,
     }
     return {
@@ -122,6 +137,8 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         "seeds": list(line.seeds),
         "runs": line.runs,
         "labels_seen": [asdict(labels) for labels in line.labels],
+        "base_rate": line.base_rate,
+        "training": [asdict(of_seed) for of_seed in line.training],
         "standing": told,
         "metrics": {name: _estimate(estimate) for name, estimate in line.estimates.items()},
         **({} if table.published is None else {"published": _published(table, line)}),
@@ -132,12 +149,13 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
     record: dict[str, Any] = {
         "mean": estimate.mean,
         "std": estimate.std,
-        "best": estimate.best if estimate.standing else None,
+        "best": estimate.best,
         "notes": list(estimate.notes),
     }
     standing = estimate.standing
     if standing:
         record |= {
+            "half": estimate.half,
             "interval": _range(standing.fixed),
             "clustered": _range(standing.clustered),
             "by_seed": list(standing.by_seed),

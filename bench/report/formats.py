@@ -98,11 +98,19 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
 
     for grid in grids:
         _print(grid, console)
-    console.print(Text("; ".join(_legend(grids)), style="dim"), highlight=False)
+    console.print(Text(" ".join(_legend(grids)), style="dim"), highlight=False)
 
 
 def _legend(grids: Sequence[Grid]) -> list[str]:
-    return list(dict.fromkeys(said for grid in grids for said in grid.legend))
+    """Of all grids, each sentence once; those of a later grid stand where they stand there."""
+    merged: list[str] = []
+    for grid in grids:
+        place = 0
+        for said in grid.legend:
+            if said not in merged:
+                merged.insert(place, said)
+            place = merged.index(said) + 1
+    return merged
 
 
 def _print(grid: Grid, console: Console) -> None:
@@ -112,9 +120,9 @@ def _print(grid: Grid, console: Console) -> None:
     dropped = [column.label for i, column in enumerate(grid.columns) if not any(i in panel for panel in panels)]
     console.print(Text(grid.facts[0], style="bold"))
     if grid.facts[1:]:
-        console.print(Text(" · ".join(grid.facts[1:]), style="dim"), highlight=False)
+        console.print(Text(" ".join(grid.facts[1:]), style="dim"), highlight=False)
     for panel in panels if grid.rows else ():
-        console.print(_drawn(grid, panel))
+        console.print(_roomy(grid, panel, console))
     for number, note in enumerate(grid.footnotes, start=1):
         console.print(Text(f"{str(number).translate(SUPERSCRIPTS)} {note}"), highlight=False)
     for remark in grid.remarks:
@@ -128,8 +136,7 @@ def _panels(grid: Grid, console: Console) -> list[list[int]]:
     """Numbers of the columns that are shown, in pieces that fit; each begins with the first column."""
 
     def fits(numbers: Sequence[int]) -> bool:
-        drawn = _drawn(grid, numbers)
-        return drawn.__rich_measure__(console, console.options.update(max_width=MEASURED)).maximum <= console.width
+        return _fits(_drawn(grid, numbers, gap=0), console)
 
     kept = list(range(len(grid.columns)))
     for number in sorted(kept, key=lambda i: -grid.columns[i].droppable):
@@ -148,13 +155,24 @@ def _panels(grid: Grid, console: Console) -> list[list[int]]:
     return panels
 
 
-def _drawn(grid: Grid, numbers: Sequence[int]) -> Drawn:
+def _fits(drawn: Drawn, console: Console) -> bool:
+    return drawn.__rich_measure__(console, console.options.update(max_width=MEASURED)).maximum <= console.width
+
+
+def _roomy(grid: Grid, numbers: Sequence[int], console: Console) -> Drawn:
+    """These columns, further apart where there is room."""
+    drawn = _drawn(grid, numbers, gap=1)
+    return drawn if _fits(drawn, console) else _drawn(grid, numbers, gap=0)
+
+
+def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> Drawn:
     """These columns."""
     from rich import box
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    drawn = Drawn(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    drawn = Drawn(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False)
+    tails = {i: max((len(_tail(grid, row.cells[i])) for row in grid.rows), default=0) for i in numbers}
     for i in numbers:
         column = grid.columns[i]
         label = f"{column.span}\n{column.label}" if column.span else column.label
@@ -162,16 +180,25 @@ def _drawn(grid: Grid, numbers: Sequence[int]) -> Drawn:
     for number, row in enumerate(grid.rows):
         if row.is_apart and number:
             drawn.add_section()
-        cells = [_text(grid, row.cells[i], indent=row.is_under and i == 0) for i in numbers]
+        cells = [
+            _text(grid, row.cells[i], tail=0 if grid.columns[i].is_left else tails[i], indent=row.is_under and i == 0)
+            for i in numbers
+        ]
         drawn.add_row(*cells, style="dim" if row.is_under else None)
     return drawn
 
 
-def _text(grid: Grid, cell: Cell, *, indent: bool) -> Text:
+def _text(grid: Grid, cell: Cell, *, tail: int, indent: bool) -> Text:
+    """A cell whose signs hang out to the right, so that the digits of a column stand below one another."""
     from rich.text import Text
 
-    shown = Text("  " if indent else "").append(cell.text.replace(" ± ", "±"), style="bold" if cell.bold else "")
-    return shown.append(cell.mark).append(_numbers(grid, cell).translate(SUPERSCRIPTS))
+    text = cell.text.replace(" ±", "±").replace(" / ", "/")
+    shown = Text("  " if indent else "").append(text, style="bold" if cell.bold else "")
+    return shown.append(_tail(grid, cell).ljust(tail))
+
+
+def _tail(grid: Grid, cell: Cell) -> str:
+    return cell.mark + _numbers(grid, cell).translate(SUPERSCRIPTS)
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
@@ -180,14 +207,14 @@ def _text(grid: Grid, cell: Cell, *, indent: bool) -> Text:
 def markdown(grids: Sequence[Grid]) -> str:
     """As GitHub's Markdown, one section per grid, and the legend once."""
     lines = [line for grid in grids for line in _markdown_lines(grid)]
-    return "\n".join([*lines, _markdown_text("; ".join(_legend(grids))), ""])
+    return "\n".join([*lines, _markdown_text(" ".join(_legend(grids))), ""])
 
 
 def _markdown_lines(grid: Grid) -> list[str]:
     labels = [_markdown_text(f"{column.span} {column.label}".strip()) for column in grid.columns]
     lines = [f"### {_markdown_text(grid.facts[0])}", ""]
     if grid.facts[1:]:
-        lines += [_markdown_text(" · ".join(grid.facts[1:])), ""]
+        lines += [_markdown_text(" ".join(grid.facts[1:])), ""]
     if grid.rows:
         lines += [f"| {' | '.join(labels)} |", f"|{'|'.join(':--' if c.is_left else '--:' for c in grid.columns)}|"]
         lines += [f"| {' | '.join(_markdown_row(grid, row))} |" for row in grid.rows]
@@ -206,7 +233,7 @@ def _markdown_row(grid: Grid, row: Row) -> list[str]:
 def _markdown_cell(grid: Grid, cell: Cell) -> str:
     text = _markdown_text(cell.text)
     bold = f"**{text}**" if cell.bold else text
-    return bold + cell.mark + (f"<sup>{_numbers(grid, cell)}</sup>" if cell.notes else "")
+    return bold + _markdown_text(cell.mark) + (f"<sup>{_numbers(grid, cell)}</sup>" if cell.notes else "")
 
 
 def _markdown_text(text: str) -> str:
@@ -224,7 +251,7 @@ def latex(grids: Sequence[Grid]) -> str:
 def _latex_lines(grid: Grid) -> list[str]:
     notes = [f"\\textsuperscript{{{k}}} {_latex_text(note)}" for k, note in enumerate(grid.footnotes, start=1)]
     notes += [_latex_text(remark) for remark in grid.remarks]
-    notes.append(_latex_text("; ".join(grid.legend)))
+    notes.append(_latex_text(" ".join(grid.legend)))
     rows = [line for number, row in enumerate(grid.rows) for line in _latex_row(grid, row, is_first=not number)]
     tabular = [
         rf"\sbox0{{\begin{{tabular}}{{{''.join('l' if column.is_left else 'r' for column in grid.columns)}}}",
@@ -240,7 +267,7 @@ def _latex_lines(grid: Grid) -> list[str]:
     return [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_latex_text('; '.join(grid.facts))}.}}",
+        rf"\caption{{{_latex_text(' '.join((f'{grid.facts[0]}.', *grid.facts[1:])))}}}",
         r"\par\smallskip",
         *(tabular if grid.rows else []),
         r"\par\smallskip",
@@ -276,8 +303,8 @@ def _latex_row(grid: Grid, row: Row, *, is_first: bool) -> list[str]:
 
 
 def _latex_cell(grid: Grid, cell: Cell) -> str:
-    mean, plus_minus, std = map(_latex_text, cell.text.partition(" ± "))
-    text = (rf"\textbf{{{mean}}}" if cell.bold else mean) + plus_minus + std + _latex_text(cell.mark)
+    mean, space, rest = map(_latex_text, cell.text.partition(" "))
+    text = (rf"\textbf{{{mean}}}" if cell.bold else mean) + space + rest + _latex_text(cell.mark)
     return text + (rf"\textsuperscript{{{_numbers(grid, cell)}}}" if cell.notes else "")
 
 

@@ -11,48 +11,28 @@ from collections.abc import Callable, Iterator, Sequence
 from bench import models as known_models
 from bench.errors import UserError
 from bench.metrics import METRICS
+from bench.report import legend, training
+from bench.report.best import SIGNS
 from bench.report.groups import recalibration_of
-from bench.report.model import Cell, Column, Grid, Line, Row, Table
+from bench.report.model import COLUMNS, Cell, Column, Grid, Line, Row, Table
 from bench.report.published import Published
-from bench.report.standings import Range, Standing
+from bench.report.standings import Range
+from bench.report.style import place_of
 from bench.report.text import ARROWS, EN_DASH, count, listed, percent, probability, shown, signed, span
 
-COLUMNS = ("ece", "brier", "acc", "aucpr", "auroc")
-"""Metrics of the table, in the order of the paper's."""
 CALIBRATION_COLUMNS = ("ece_debiased", "ece_floor", "ece_mass", "smece", "brier_mcb")
 """Of the second table with statistics; before them stand the test of calibration and the ECE without chance."""
 RANKING_COLUMNS = ("nll", "brier_dsc", "brier_unc", "aurc", "eaurc", "coverage95")
 """Of the third."""
-DAGGER = "†"
-LEVEL = 0.05
-"""Of the test of calibration."""
 DASH = Cell(EN_DASH)
-RANK_BY = "brier"
-
-MEAN_STD = "macro mean ± std over subjects in percent"
-MEAN = "macro mean over subjects in percent"
-BOLD = (
-    "bold: better than the runner-up of its block beyond chance (Brier: Holm-corrected p < 0.05; others: the 95 %"
-    " interval of the paired difference leaves out 0); where nothing is bold, no best method is"
-)
-NOT_TESTED = "no marks for the best: differences were not tested here, bench table tests them"
-CALIBRATED = f"{DAGGER} ECE can't be told from a perfectly calibrated method's (p ≥ 0.05)"
-RANKS = "rank: by Brier, shared where methods can't be told from the best of their group"
-LABELS = "labels: learned from, train/validation"
-SEEDS = "seeds: number ± standard deviation of Brier between them"
-PUBLISHED = "published: the paper's, a single run; difference: ours minus it, percentage points"
 ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
-FIXED = "95 % interval (these subjects): other questions of the same subjects"
-CLUSTERED = "95 % interval (other subjects): subjects as a sample of subjects"
-CHANCE = "p calibrated: of an ECE as large from a perfectly calibrated method; ECE, no chance: what infinitely many answers would give, with its interval"  # noqa: E501
-DECOMPOSED = "Brier = MCB - DSC + UNC"
 
 
 # --- one method a row -------------------------------------------------------------------------------------------------
 
 
 def methods(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
-    """One grid for each model and task; with statistics, three."""
+    """One grid for each model and task; with statistics, up to four."""
     return [grid for table in tables for grid in _grids(table, stats=stats)]
 
 
@@ -62,10 +42,13 @@ def _grids(table: Table, *, stats: bool) -> Iterator[Grid]:
         title = table.facts[0]
         yield _further(table, f"{title}: calibration", CALIBRATION_COLUMNS, chance=True)
         yield _further(table, f"{title}: losses and selection", RANKING_COLUMNS, chance=False)
+        if any(line.training for line in table.lines):
+            yield _trained(table, f"{title}: training")
 
 
 def _main(table: Table, *, stats: bool) -> Grid:
-    columns = [Column("method", is_left=True), *map(_column, COLUMNS)]
+    columns = [Column("method", is_left=True)]
+    columns += [_column(name, floor=name == "ece" and _has_floor(table)) for name in COLUMNS]
     extras = list(_extras(table))
     columns += [column for column, _ in extras]
     rows: list[Row] = []
@@ -75,13 +58,17 @@ def _main(table: Table, *, stats: bool) -> Grid:
         rows += [
             Row([*cells, *([Cell("")] * len(extras))], is_under=True) for cells in _under(table, line, stats=stats)
         ]
-    legend = tuple(filter(None, _legend(table, stats=stats)))
     remarks = (*(_no_intervals(table.lines, COLUMNS) if stats else ()), *_remarks(table))
-    return Grid(table.facts, tuple(columns), tuple(rows), legend, remarks)
+    said = legend.legend([table], stats=stats)
+    return Grid((*table.facts, *_seeds_in_words(table.lines)), tuple(columns), tuple(rows), said, remarks)
 
 
-def _column(name: str) -> Column:
-    return Column(METRICS[name].label + ARROWS[METRICS[name].higher_is_better])
+def _column(name: str, *, floor: bool = False) -> Column:
+    return Column(METRICS[name].label + floor * "/floor" + ARROWS[METRICS[name].higher_is_better])
+
+
+def _has_floor(table: Table) -> bool:
+    return any("ece_floor" in line.estimates for line in table.lines)
 
 
 def _name(line: Line) -> Cell:
@@ -97,33 +84,45 @@ def _blocks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
         before = kind
 
 
-def _numbers(line: Line, names: Sequence[str], *, std: bool = True) -> list[Cell]:
+def _numbers(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
+    """Means; with ± and an ECE's floor unless bare."""
     if line.status != "ok":
         return [Cell(line.status, notes=line.reasons)] * len(names)
-    return [_number(line, name, std=std) for name in names]
+    return [_number(line, name, is_bare=is_bare) for name in names]
 
 
-def _number(line: Line, name: str, *, std: bool) -> Cell:
+def _number(line: Line, name: str, *, is_bare: bool) -> Cell:
     estimate = line.estimates.get(name)
     if estimate is None:
         return DASH
     if estimate.mean is None:
         return Cell("undefined", notes=estimate.notes)
     metric = METRICS[name]
-    spread = f" ± {shown(metric, estimate.std)}" if std and estimate.std is not None else ""
-    mark = DAGGER if name == "ece" and _seems_calibrated(line) else ""
-    return Cell(shown(metric, estimate.mean) + spread, estimate.best, mark, estimate.notes)
+    text = shown(metric, estimate.mean)
+    if not is_bare:
+        text += "" if estimate.half is None else f" ±{shown(metric, estimate.half)}"
+        text += _floor(line) if name == "ece" else ""
+    return Cell(text, estimate.best == "beyond chance", _signs(line, name), estimate.notes)
 
 
-def _seems_calibrated(line: Line) -> bool:
-    return line.standing is not None and line.standing.calibrated_p >= LEVEL
+def _floor(line: Line) -> str:
+    floor = line.estimates.get("ece_floor")
+    return "" if floor is None or floor.mean is None else f" / {percent(floor.mean)}"
+
+
+def _signs(line: Line, name: str) -> str:
+    """What the legend explains, after a number."""
+    best = line.estimates[name].best
+    signs = legend.DAGGER * (name == "ece" and line.is_calibrated and line.orders_answers)
+    signs += SIGNS[best] if best else ""
+    return signs + legend.WORSE * (name == "brier" and line.is_worse_than_constant)
 
 
 def _extras(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
     """Columns beside the metrics that this table needs, with what stands in them."""
     if any(line.standing and line.standing.ranks for line in table.lines):
         yield Column("rank", droppable=1), _rank
-    if table.several_seeds:
+    if _seeds_differ(table.lines):
         yield Column("seeds", droppable=2), _seeds
     if len({line.n for line in table.lines if line.n is not None}) > 1:
         yield Column("n", droppable=3), lambda line: DASH if line.n is None else Cell(count(line.n))
@@ -131,21 +130,35 @@ def _extras(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
 
 
 def _rank(line: Line) -> Cell:
-    rank = line.standing.ranks.get(RANK_BY) if line.standing else None
+    rank = line.standing.ranks.get(legend.RANK_BY) if line.standing else None
     return DASH if rank is None else Cell(str(rank))
 
 
 def _seeds(line: Line) -> Cell:
-    number = str(line.runs) if len(line.seeds) == line.runs else f"{len(line.seeds)} of {line.runs}"
-    standing = line.estimates[RANK_BY].standing if line.estimates else None
-    return Cell(number if standing is None or standing.spread is None else f"{number} ± {percent(standing.spread)}")
+    return Cell(str(line.runs) if len(line.seeds) == line.runs else f"{len(line.seeds)} of {line.runs}")
+
+
+def _seeds_differ(lines: Sequence[Line]) -> bool:
+    return len({line.runs for line in lines}) > 1 or any(0 < len(line.seeds) < line.runs for line in lines)
+
+
+def _seeds_in_words(lines: Sequence[Line]) -> Iterator[str]:
+    if lines[0].runs > 1 and not _seeds_differ(lines):
+        yield f"Every method ran with {lines[0].runs} seeds."
 
 
 def _labels(line: Line) -> Cell:
+    """Training / validation, e.g. `1,280 gold/320`."""
     if line.status != "ok":
         return DASH
-    seen = [span((getattr(labels, split) for labels in line.labels), count) for split in ("train", "validation")]
-    return Cell("none" if seen == ["0", "0"] else "/".join(seen))
+    train, validation, gold = (
+        span((getattr(labels, split) for labels in line.labels), count) for split in ("train", "validation", "gold")
+    )
+    if {train, validation, gold} == {"0"}:
+        return Cell("none")
+    return Cell(
+        "/".join((train if gold == "0" else f"{gold} gold" if train == "0" else f"{train}+{gold} gold", validation))
+    )
 
 
 # --- rows under a method ----------------------------------------------------------------------------------------------
@@ -159,9 +172,9 @@ def _under(table: Table, line: Line, *, stats: bool) -> Iterator[list[Cell]]:
         yield from _beside_intervals(line, COLUMNS)
 
 
-def _beside_published(table: Table, method: str, line: Line | None, *, std: bool = True) -> Iterator[list[Cell]]:
+def _beside_published(table: Table, method: str, line: Line | None, *, is_bare: bool = False) -> Iterator[list[Cell]]:
     """The published numbers, which are there also where ours are not, and the differences."""
-    yield [Cell("published"), *(_published(table.cell(method, name), std=std) for name in COLUMNS)]
+    yield [Cell("published"), *(_published(table.cell(method, name), is_bare=is_bare) for name in COLUMNS)]
     differences = [table.difference(line, name) if line else None for name in COLUMNS]
     if any(difference is not None for difference in differences):
         yield [
@@ -173,30 +186,36 @@ def _beside_published(table: Table, method: str, line: Line | None, *, std: bool
         ]
 
 
-def _published(cell: Published | None, *, std: bool) -> Cell:
+def _published(cell: Published | None, *, is_bare: bool) -> Cell:
     if cell is None:
         return DASH
-    spread = f" ± {percent(cell.std)}" if std and cell.std is not None else ""
+    spread = "" if is_bare or cell.std is None else f" ±{percent(cell.std)}"
     return Cell(percent(cell.mean) + spread, notes=(f"no target: {cell.reason}",) if cell.reason else ())
 
 
 def _beside_intervals(line: Line, names: Sequence[str], first: Sequence[str] = ()) -> Iterator[list[Cell]]:
-    """Intervals of both kinds and the spread between seeds, where there are any.
+    """Intervals of both kinds, the spread over subjects and the one between seeds, where there are any.
 
     Args:
         line: a method.
         names: metrics.
         first: what stands before these in the first row.
     """
-    standings = [line.estimates[name].standing if name in line.estimates else None for name in names]
+    estimates = [line.estimates.get(name) for name in names]
+    standings = [estimate and estimate.standing for estimate in estimates]
     before = list(map(Cell, first))
     for label, estimand in ESTIMANDS.items():
         ranges = [getattr(standing, estimand) if standing else None for standing in standings]
         if any(interval and interval.low is not None for interval in ranges):
             yield [Cell(label), *before, *map(_range, names, ranges)]
             before = [Cell("")] * len(before)
-    if any(standing and standing.spread is not None for standing in standings):
-        yield [Cell("between seeds"), *before, *map(_spread, names, standings)]
+    for label, values in (
+        ("std over subjects", [estimate.std if estimate else None for estimate in estimates]),
+        ("between seeds", [standing.spread if standing else None for standing in standings]),
+    ):
+        if any(value is not None for value in values):
+            yield [Cell(label), *before, *map(_spread, names, values)]
+            before = [Cell("")] * len(before)
 
 
 def _no_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
@@ -221,8 +240,8 @@ def _range(name: str, interval: Range | None) -> Cell:
     return Cell(f"{ends[0]} to {ends[1]}" if interval.low < 0 else EN_DASH.join(ends))
 
 
-def _spread(name: str, standing: Standing | None) -> Cell:
-    return DASH if standing is None or standing.spread is None else Cell(f"± {shown(METRICS[name], standing.spread)}")
+def _spread(name: str, value: float | None) -> Cell:
+    return DASH if value is None else Cell(shown(METRICS[name], value))
 
 
 # --- further statistics -----------------------------------------------------------------------------------------------
@@ -240,9 +259,10 @@ def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) ->
         rows.append(Row([Cell(line.method, notes=line.notes), *tested, *_numbers(line, names)], is_apart=is_apart))
         blank = ("", _range("ece", line.standing.calibration).text) if chance and line.standing else ()
         rows += [Row(cells, is_under=True) for cells in _beside_intervals(line, names, blank)]
-    legend = (MEAN_STD + " (NLL in nats)", *((CHANCE,) if chance else (DECOMPOSED,)), FIXED, CLUSTERED)
+    said = [legend.mean(nats=True), legend.HALF, *legend.marks([table], names)]
+    said += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.intervals([table])]
     reasons = tuple(_no_intervals(table.lines, names))
-    return Grid((title,), (*head, *map(_column, names)), tuple(rows), legend, reasons)
+    return Grid((title,), (*head, *map(_column, names)), tuple(rows), tuple(said), reasons)
 
 
 def _tested(line: Line) -> list[Cell]:
@@ -252,23 +272,19 @@ def _tested(line: Line) -> list[Cell]:
     return [Cell(probability(standing.calibrated_p)), Cell(percent(standing.calibration_error))]
 
 
-def _legend(table: Table, *, stats: bool) -> Iterator[str]:
-    yield MEAN_STD
-    yield from _marks([table])
-    yield RANKS if any(line.standing and line.standing.ranks for line in table.lines) else ""
-    yield SEEDS if table.several_seeds else ""
-    yield LABELS
-    yield PUBLISHED if table.published is not None else ""
-    yield from (FIXED, CLUSTERED) if stats and table.standings else ()
-
-
-def _marks(tables: Sequence[Table]) -> Iterator[str]:
-    """Of bold and of the dagger."""
-    lines = [line for table in tables for line in table.lines if line.estimates]
-    if any(sum(bool(line.estimates) for line in table.lines) > 1 for table in tables):
-        yield BOLD if any(table.standings for table in tables) else NOT_TESTED
-    if any(map(_seems_calibrated, lines)):
-        yield CALIBRATED
+def _trained(table: Table, title: str) -> Grid:
+    """What training was like: a row for each method that trained, and one below for each further stage."""
+    columns = ("kept step", "taken", "limit", "epochs", "train NLL", "validation NLL", "constant's NLL")
+    rows: list[Row] = []
+    for line in table.lines:
+        if not line.training:
+            continue
+        first, *others = training.stages(line.training) or [training.Stage("", *[EN_DASH] * 4)]
+        name = f"{line.method} ({first.name})" if first.name else line.method
+        rows.append(Row([*map(Cell, (name, *first[1:], *training.losses(line.training)))]))
+        rows += [Row([*map(Cell, (*stage, "", "", ""))], is_under=True) for stage in others]
+    head = (Column("method", is_left=True), *map(Column, columns))
+    return Grid((title,), head, tuple(rows), (legend.TRAINING,))
 
 
 def _remarks(table: Table) -> tuple[str, ...]:
@@ -321,18 +337,17 @@ def _side_by_side(tables: Sequence[Table]) -> Grid:
     rows: list[Row] = []
     lines = {key: [next((li for li in table.lines if li.key == key), None) for table in tables] for key in keys}
     first = {key: next(line for line in found if line) for key, found in lines.items()}
-    ordered = sorted(keys, key=lambda key: "+" in key.method)  # stable: recalibrated ones stay together
+    ordered = sorted(keys, key=lambda key: (place_of(key.method), key.variant))
     for line, is_apart in _blocks([first[key] for key in ordered]):
         own = [note for found in lines[line.key] if found for note in _name(found).notes]
         cells = [Cell(line.method, notes=tuple(dict.fromkeys(own)))]
         for table, found in zip(tables, lines[line.key], strict=True):
-            cells += _numbers(found, COLUMNS, std=False) if found else _missing(line, table)
+            cells += _numbers(found, COLUMNS, is_bare=True) if found else _missing(line, table)
         rows.append(Row(cells, is_apart=is_apart))
         if tables[0].published is not None:
             rows += _published_side_by_side(tables, line.method, lines[line.key])
-    legend = (MEAN, *_marks(tables), *((PUBLISHED,) if tables[0].published is not None else ()))
     remarks = tuple(remark for table in tables for remark in _remarks(table))
-    return Grid(_facts(tables), tuple(names), tuple(rows), legend, remarks)
+    return Grid(_facts(tables), tuple(names), tuple(rows), legend.legend(tables, is_bare=True), remarks)
 
 
 def _missing(line: Line, table: Table) -> list[Cell]:
@@ -340,7 +355,7 @@ def _missing(line: Line, table: Table) -> list[Cell]:
 
 
 def _published_side_by_side(tables: Sequence[Table], method: str, found: Sequence[Line | None]) -> Iterator[Row]:
-    blocks = [list(_beside_published(t, method, line, std=False)) for t, line in zip(tables, found, strict=True)]
+    blocks = [list(_beside_published(t, method, line, is_bare=True)) for t, line in zip(tables, found, strict=True)]
     for i, label in enumerate(("published", "difference")[: max(map(len, blocks))]):
         cells = [block[i][1:] if i < len(block) else [DASH] * len(COLUMNS) for block in blocks]
         yield Row([Cell(label), *(cell for block in cells for cell in block)], is_under=True)

@@ -94,12 +94,11 @@ def _refuse_mixtures(rows: Sequence[ResultRow]) -> None:
             )
 
 
-def lines_of(rows: Sequence[ResultRow], order: Sequence[str] = ()) -> dict[Key, list[ResultRow]]:
-    """The lines of one table, each with its seeds ascending.
+def lines_of(rows: Sequence[ResultRow]) -> dict[Key, list[ResultRow]]:
+    """The lines of one table in the order of figures, recalibrated ones last; each with its seeds ascending.
 
     Args:
         rows: of a group.
-        order: methods that come first, in this order. The others follow as in figures, recalibrated ones last.
 
     Raises:
         UserError: two rows of a line have one seed.
@@ -112,13 +111,7 @@ def lines_of(rows: Sequence[ResultRow], order: Sequence[str] = ()) -> dict[Key, 
     for key, seeds in lines.items():
         if len({row.seed for row in seeds}) < len(seeds):
             raise UserError(f"two results of {plain(key.method)} have one seed; delete one of the files")
-    first = {method: i for i, method in enumerate(order)}
-    return dict(
-        sorted(
-            lines.items(),
-            key=lambda item: (first.get(item[0].method, len(first)), place_of(item[0].method), item[0].variant),
-        )
-    )
+    return dict(sorted(lines.items(), key=lambda item: (place_of(item[0].method), item[0].variant)))
 
 
 def common_settings(rows: Sequence[ResultRow]) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 A summary of eleven methods on MMLU takes some ten seconds, so it is kept under the SHA-256 of all that it depends on:
 the bytes of the result files, the settings, and the source of the statistics. Example:
-`Reader(Path("results"), cache)(lines_of(rows)).leaders["brier"]`.
+`Reader(Path("results"), cache)(lines_of(rows)).lines[Key("ccps", "")].ranks["brier"]`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from bench.errors import UserError
 from bench.protocol import Protocol
 from bench.records import ResultRow
-from bench.report import standings
+from bench.report import groups, standings
 from bench.report.groups import Key
 from bench.report.standings import Standings, computed, decoded, encoded
 from bench.report.text import plain
@@ -111,7 +111,12 @@ def _source() -> str:
     """Digest of the program that computes."""
     here = Path(__file__).resolve()
     folders = (here.parents[1] / "stats", here.parents[1] / "metrics")
-    files = [here, Path(standings.__file__), *(file for folder in folders for file in sorted(folder.glob("*.py")))]
+    files = [
+        here,
+        Path(standings.__file__),
+        Path(groups.__file__),
+        *(file for folder in folders for file in sorted(folder.glob("*.py"))),
+    ]
     return _digest([[file.name, _digest_of_file(file)] for file in files])
 
 

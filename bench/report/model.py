@@ -6,10 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bench.records import LabelsSeen, Status
+from bench.records import LabelsSeen, Status, Training
+from bench.report.best import Best
 from bench.report.groups import Key
 from bench.report.published import Published
 from bench.report.standings import LineStanding, Standing, Standings
+
+COLUMNS = ("ece", "brier", "acc", "aucpr", "auroc")
+"""Metrics of the table, in the order of the paper's."""
+CALIBRATED = 0.05
+"""P value from which on an ECE can't be told from that of a calibrated method."""
+
 
 # --- what is known ----------------------------------------------------------------------------------------------------
 
@@ -22,12 +29,17 @@ class Estimate:
     """None where it is undefined in every subject."""
     std: float | None
     """Over subjects; mean over seeds."""
-    best: bool = False
-    """Better than the runner-up beyond chance; never set where no standings were computed."""
+    best: Best | None = None
+    """How sure it is that no other of its block is better; None where another one is."""
     standing: Standing | None = None
     """Intervals and the spread between seeds, where standings were computed."""
     notes: tuple[str, ...] = ()
     """Footnotes."""
+
+    @property
+    def half(self) -> float | None:
+        """Half the width of its 95 % interval for these subjects, on the longer side; None where there is none."""
+        return self.standing.fixed.half(self.mean) if self.standing else None
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,25 @@ class Line:
     """What else a reader should know."""
     standing: LineStanding | None = None
     """Ranks and the test of calibration, where they were computed."""
+    training: tuple[Training, ...] = ()
+    """Of the seeds that trained."""
+    base_rate: float | None = None
+    """Share of right answers in training, mean over seeds; None where it learned from none."""
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether its ECE can't be told from that of a calibrated method."""
+        return self.standing is not None and self.standing.calibrated_p >= CALIBRATED
+
+    @property
+    def orders_answers(self) -> bool:
+        """Whether its AUROC is above 50 % beyond chance; also where that can't be told."""
+        return self.standing is None or self.standing.orders_answers
+
+    @property
+    def is_worse_than_constant(self) -> bool:
+        """Whether its Brier is no better than that of a constant confidence; False where that isn't known."""
+        return self.standing is not None and self.standing.worse_than_constant
 
 
 @dataclass(frozen=True)
@@ -67,7 +98,7 @@ class Table:
     preset: str
     task_version: int
     facts: tuple[str, ...]
-    """What the caption says, piece by piece."""
+    """Caption: a title, then sentences."""
     lines: tuple[Line, ...]
     standings: Standings | None = None
     """None where none were asked for."""
@@ -112,7 +143,7 @@ class Cell:
     text: str
     bold: bool = False
     mark: str = ""
-    """A sign after the text that the legend explains."""
+    """Signs after the text that the legend explains."""
     notes: tuple[str, ...] = ()
     """Footnotes, which are numbered in the order in which they appear."""
 
@@ -132,11 +163,11 @@ class Grid:
     """A table that is ready to be written."""
 
     facts: tuple[str, ...]
-    """Caption, piece by piece; the first is the title."""
+    """Caption: a title, then sentences."""
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     legend: tuple[str, ...] = ()
-    """What the marks and columns mean."""
+    """What the marks and columns mean, in sentences."""
     remarks: tuple[str, ...] = ()
     """Footnotes without a mark."""
     is_folded: bool = False

@@ -7,9 +7,9 @@ Lines are compared only where they rest on the same answers and labels, question
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,14 @@ from bench.report.groups import Key, recalibration_of
 from bench.results import Records, read_records
 
 if TYPE_CHECKING:
+    from bench.api import BoolArray
     from bench.stats import Estimate as Estimated
-    from bench.stats import Interval, MethodSummary, NoInterval, Settings, Summary
+    from bench.stats import Interval, MethodSummary, NoInterval, Settings, Strata, Summary
 
 SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
+CHANCE = 0.5
+"""AUROC of confidences that don't order answers."""
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,11 @@ class Range:
     reason: str = ""
     """Why there is none; empty where there is one."""
 
-    def excludes_zero(self) -> bool:
-        """Whether there is an interval, and 0 lies outside of it."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+    def half(self, value: float | None) -> float | None:
+        """Half its width on the longer side of a value; None where there is no interval."""
+        if self.low is None or self.high is None or value is None:
+            return None
+        return max(self.high - value, value - self.low)
 
     def reversed(self) -> Range:
         """Of the difference taken the other way round."""
@@ -88,22 +94,38 @@ class LineStanding:
     calibrated_p: float
     """P value of calibration."""
     ranks: Mapping[str, int]
-    """By loss; empty where pairs could not be tested."""
+    """By metric; without those whose pairs could not be tested, and empty where training was cut short."""
+    constant: float | None = None
+    """Macro Brier of a constant confidence, the share of right answers in training; None where no line knows it."""
+
+    @property
+    def orders_answers(self) -> bool:
+        """Whether its AUROC is above 50 % beyond chance; also where that can't be told."""
+        auroc = self.metrics.get("auroc")
+        return auroc is None or auroc.fixed.low is None or auroc.fixed.low > CHANCE
+
+    @property
+    def worse_than_constant(self) -> bool:
+        """Whether its Brier is no better than that of the constant confidence."""
+        brier = self.metrics.get("brier")
+        return brier is not None and _at_least(brier.value, self.constant)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two lines on the same questions; negative differences speak for the first."""
+    """Two lines on the same questions."""
 
-    loss: str
+    metric: str
     first: Key
     second: Key
     difference: float
+    """The first's macro mean minus the second's."""
     fixed: Range
     clustered: Range
     p: float | None
-    p_holm: float | None
-    """Corrected for all pairs of lines with the same labels."""
+    """Of this pair alone."""
+    p_corrected: float | None
+    """Corrected for all pairs of its block; where the lines are of two blocks, for all pairs with the same labels."""
 
     def reversed(self) -> Pair:
         """The second minus the first."""
@@ -111,6 +133,12 @@ class Pair:
             self, first=self.second, second=self.first, difference=-self.difference, fixed=self.fixed.reversed(),
             clustered=self.clustered.reversed(),
         )  # fmt: skip
+
+    def winner(self, alpha: float) -> Key | None:
+        """The one that is better at this level of significance; None where neither is."""
+        if self.p_corrected is None or self.p_corrected >= alpha or not self.difference:
+            return None
+        return self.first if (self.difference > 0) is bool(METRICS[self.metric].higher_is_better) else self.second
 
 
 @dataclass(frozen=True)
@@ -121,13 +149,19 @@ class Standings:
     """Of all intervals; 1 - level is the level of significance."""
     lines: Mapping[Key, LineStanding]
     pairs: tuple[Pair, ...]
-    leaders: Mapping[str, tuple[Key, ...]]
-    """By metric: the line that is better than its runner-up beyond chance, at most one for each labels and block.
-
-    Recalibrated methods are a block of their own, or one and the method that it came from would share each first place.
-    """
     left_out: Mapping[Key, str]
     """Lines of which nothing can be told, and why."""
+
+    @cached_property
+    def beaten(self) -> Mapping[tuple[str, Key], frozenset[Key]]:
+        """Metric and line -> the lines that are significantly worse."""
+        found: dict[tuple[str, Key], frozenset[Key]] = {}
+        for pair in self.pairs:
+            winner = pair.winner(1 - self.level)
+            if winner is not None:
+                loser = pair.second if winner == pair.first else pair.first
+                found[pair.metric, winner] = found.get((pair.metric, winner), frozenset()) | {loser}
+        return found
 
 
 # --- computing --------------------------------------------------------------------------------------------------------
@@ -147,28 +181,52 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
 
     records = {key: [_sorted(read_records(path), path) for _, path in runs] for key, runs in files.items()}
     left_out = {key: SEEDS_DIFFER for key, runs in records.items() if any(not _same(a, b) for a, b in pairwise(runs))}
+    rates = _base_rates(files)
+    short = {key for key, runs in files.items() if is_cut_short([row for row, _ in runs])}
     lines: dict[Key, LineStanding] = {}
     pairs: list[Pair] = []
-    leaders: dict[str, list[Key]] = defaultdict(list)
-    alike = _by_labels({key: runs for key, runs in records.items() if key not in left_out})
-    for number, keys in enumerate(alike):
+    for number, keys in enumerate(_by_labels({key: runs for key, runs in records.items() if key not in left_out})):
         first = records[keys[0]][0]
         # Names are numbers because a method and its settings may not be told apart by any separator.
         confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(keys)}
-        told = summary(confidence, first.correct, first.subject, settings)
-        lines.update({key: _line(told, str(i), number) for i, key in enumerate(keys)})
+        told = summary(confidence, first.correct, first.subject, settings, _blocks(keys, short))
+        for i, key in enumerate(keys):
+            constant = _brier_of_constant(rates[key], first.correct, told.strata)
+            lines[key] = replace(_line(told, str(i), number), constant=constant)
         pairs += _pairs(told, keys)
-        for kind in dict.fromkeys(recalibration_of(key.method) for key in keys):
-            block = [str(i) for i, key in enumerate(keys) if recalibration_of(key.method) == kind]
-            for metric, best in _leaders(told, block).items():
-                leaders[metric].append(keys[int(best)])
-    return Standings(
-        settings.level,
-        {key: lines[key] for key in records if key in lines},
-        tuple(pairs),
-        {metric: tuple(keys) for metric, keys in leaders.items()},
-        left_out,
-    )
+    return Standings(settings.level, {key: lines[key] for key in records if key in lines}, tuple(pairs), left_out)
+
+
+def is_cut_short(rows: Sequence[ResultRow]) -> bool:
+    """Whether the training of one of these runs ended while its loss on validation was still falling."""
+    return any(stage.cut_short for row in rows if row.training for stage in row.training.stages)
+
+
+def _blocks(keys: Sequence[Key], short: Collection[Key]) -> list[list[str]]:
+    """Numbers of the lines that are ranked together: those that were recalibrated alike and not cut short.
+
+    Recalibrated methods are a block of their own, or one and the method that it came from would share each first place.
+    """
+    blocks: dict[str, list[str]] = {}
+    for i, key in enumerate(keys):
+        if key not in short:
+            blocks.setdefault(recalibration_of(key.method), []).append(str(i))
+    return list(blocks.values())
+
+
+def _base_rates(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]]) -> dict[Key, float | None]:
+    """Share of right answers in training; for a line that doesn't learn, that of the first line which does."""
+    own = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in files.items()}
+    of_table = next((rates for rates in own.values() if rates), [])
+    return {key: float(np.mean(rates or of_table)) if rates or of_table else None for key, rates in own.items()}
+
+
+def _brier_of_constant(rate: float | None, correct: BoolArray, strata: Strata) -> float | None:
+    return None if rate is None else float(strata.means(np.square(rate - correct)).mean())
+
+
+def _at_least(value: float | None, bound: float | None) -> bool:
+    return value is not None and bound is not None and value > bound - ROUNDING
 
 
 def _sorted(records: Records, path: Path) -> Records:
@@ -211,7 +269,7 @@ def _line(told: Summary, name: str, labels: int) -> LineStanding:
         calibration_error=method.calibration.value,
         calibration=_range(method.calibration.interval),
         calibrated_p=method.calibrated_p,
-        ranks={loss: ranks[name] for loss, ranks in told.ranks.items() if name in ranks},
+        ranks={metric: ranks[name] for metric, ranks in told.ranks.items() if name in ranks},
     )
 
 
@@ -229,35 +287,12 @@ def _range(interval: Interval | NoInterval) -> Range:
 def _pairs(told: Summary, keys: Sequence[Key]) -> list[Pair]:
     return [
         Pair(
-            loss, keys[int(pair.first)], keys[int(pair.second)], pair.difference, _range(pair.interval),
-            _range(pair.clustered), pair.p, pair.p_holm,
+            pair.metric, keys[int(pair.first)], keys[int(pair.second)], pair.difference, _range(pair.interval),
+            _range(pair.clustered), pair.p, pair.p_corrected,
         )
-        for loss, pairs in told.comparisons.items()
+        for pairs in told.comparisons.values()
         for pair in pairs
     ]  # fmt: skip
-
-
-def _leaders(told: Summary, names: Sequence[str]) -> dict[str, str]:
-    """Metric -> the one of these methods that is better than the runner-up beyond chance, where there is one.
-
-    By Holm's p value for the losses that methods are compared by, else by the interval of the paired difference.
-    """
-    leaders = {}
-    for metric in told.replicates:
-        values = {name: told.methods[name].estimates[metric].value for name in names}
-        known = {name: value for name, value in values.items() if value is not None}
-        ranked = sorted(known, key=lambda name: known[name], reverse=bool(METRICS[metric].higher_is_better))
-        if len(ranked) > 1 and _differ(told, metric, ranked[0], ranked[1]):
-            leaders[metric] = ranked[0]
-    return leaders
-
-
-def _differ(told: Summary, metric: str, best: str, second: str) -> bool:
-    if metric in told.comparisons:
-        (pair,) = (pair for pair in told.comparisons[metric] if {pair.first, pair.second} == {best, second})
-        return pair.p_holm is not None and pair.p_holm < 1 - told.settings.level and pair.difference != 0
-    difference = told.difference(metric, best, second)
-    return difference is not None and _range(difference[1]).excludes_zero()
 
 
 # --- as JSON ---------------------------------------------------------------------------------------------------------
@@ -269,7 +304,6 @@ def encoded(standings: Standings) -> str:
         "level": standings.level,
         "lines": [[key, asdict(line)] for key, line in standings.lines.items()],
         "pairs": [asdict(pair) for pair in standings.pairs],
-        "leaders": standings.leaders,
         "left_out": [[key, reason] for key, reason in standings.left_out.items()],
     }
     return json.dumps(body, allow_nan=False)
@@ -286,7 +320,6 @@ def decoded(text: str) -> Standings:
         body["level"],
         {Key(*key): _decoded_line(line) for key, line in body["lines"]},
         tuple(_decoded_pair(pair) for pair in body["pairs"]),
-        {metric: tuple(Key(*key) for key in keys) for metric, keys in body["leaders"].items()},
         {Key(*key): reason for key, reason in body["left_out"]},
     )
 

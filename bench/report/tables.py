@@ -1,36 +1,41 @@
 """Result rows -> one comparison table per model and task, and from there to terminal, Markdown, CSV, LaTeX and JSON.
 
-A line is a method; its cells are macro means ± standard deviations over subjects, or "skipped" / "failed" with a
-footnote that says why. Example: `print(render(build(read_all(Path("results"))), "md"))`.
+A line is a method; its cells are macro means with half the width of their intervals, or "skipped" / "failed" with a
+footnote that says why. Lines are in the order of their mean Brier score. Example:
+`print(render(build(read_all(Path("results"))), "md"))`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
 from bench.records import LabelsSeen, MetricSummary, ResultRow
-from bench.report import data, formats, grids
+from bench.report import data, formats, grids, training
+from bench.report.best import best_of
 from bench.report.caption import facts_of
-from bench.report.grids import COLUMNS
-from bench.report.groups import Group, Key, grouped, lines_of
-from bench.report.model import Estimate, Line, Sheet, Table
+from bench.report.groups import Group, Key, grouped, lines_of, recalibration_of
+from bench.report.legend import RANK_BY
+from bench.report.model import COLUMNS, Estimate, Line, Sheet, Table
 from bench.report.published import Published
-from bench.report.standings import Standings
+from bench.report.standings import LineStanding, Standings
 from bench.report.text import REASON_LENGTH, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["COLUMNS", "REASON_LENGTH", "Judge", "against", "build", "plain", "print_terminal", "render", "sheet"]
+__all__ = [
+    "COLUMNS", "REASON_LENGTH", "Judge", "against", "build", "plain", "print_terminal", "render", "sheet", "table_of",
+]  # fmt: skip
 
 Judge = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
 """Lines of a table -> how sure its numbers are, e.g. `bench.report.kept.Reader`."""
 
+NO_ORDER = "does not order answers: its AUROC is not above 50 % beyond chance, so it has no mark for calibration"
 OTHER_LABELS = "rests on other answers or labels than most lines: ranked and compared only with lines marked like it"
 
 
@@ -38,7 +43,6 @@ def build(
     rows: Sequence[ResultRow],
     *,
     preset: str | None = None,
-    order: Sequence[str] | None = None,
     deviations: bool = False,
     partial: bool = False,
     judge: Judge | None = None,
@@ -50,17 +54,16 @@ def build(
     Args:
         rows: what `bench.results.read_all` gives.
         preset: shows this preset only.
-        order: methods that come first, in this order; the others follow as in figures, recalibrated ones last.
         deviations: also shows rows with overridden constants.
         partial: also shows rows of runs with `--limit`.
-        judge: computes intervals, tests and ranks; without it no number is marked as best.
+        judge: computes intervals, tests and ranks; without it the best numbers are marked as not tested.
 
     Raises:
         UserError: nothing to show, the rows of a model and task differ in schema, preset, task version or protocol, or
             a file that `judge` reads is not as it must be.
     """
     groups = grouped(rows, preset=preset, deviations=deviations, partial=partial)
-    return [_table(group, order or (), judge) for group in groups]
+    return [table_of(group, judge) for group in groups]
 
 
 def against(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
@@ -113,19 +116,40 @@ def print_terminal(tables: Sequence[Table], console: Console) -> None:
 # --- one table --------------------------------------------------------------------------------------------------------
 
 
-def _table(group: Group, order: Sequence[str], judge: Judge | None) -> Table:
-    lines = lines_of(group.rows, order)
-    standings = judge(lines) if judge else None
+def table_of(group: Group, judge: Judge | None) -> Table:
+    """One table; see `build`."""
+    runs = lines_of(group.rows)
+    standings = judge(runs) if judge else None
     first = group.rows[0]
+    lines = sorted((_line(key, rows, standings) for key, rows in runs.items()), key=_place)
     return Table(
         model=plain(first.model),
         task=plain(first.task),
         preset=plain(first.preset),
         task_version=first.task_version,
         facts=facts_of(group),
-        lines=tuple(_line(key, rows, standings) for key, rows in lines.items()),
+        lines=tuple(_with_best(lines, standings)),
         standings=standings,
     )
+
+
+def _place(line: Line) -> tuple[str, bool, float]:
+    """Sorts lines, which come as in figures: by block, and in it by mean Brier; what isn't ok comes last."""
+    brier = line.estimates[RANK_BY].mean if line.estimates else None
+    return recalibration_of(line.key.method), brier is None, 0.0 if brier is None else brier
+
+
+def _with_best(lines: Sequence[Line], standings: Standings | None) -> Iterator[Line]:
+    means = {
+        line.key: {name: e.mean for name, e in line.estimates.items() if e.mean is not None}
+        for line in lines
+        if line.estimates and not training.cut_short(line.training)
+    }
+    best = best_of(means, standings)
+    for line in lines:
+        of_line = best.get(line.key, {})
+        estimates = {name: replace(e, best=of_line.get(name)) for name, e in line.estimates.items()}
+        yield replace(line, estimates=estimates)
 
 
 def _line(key: Key, rows: Sequence[ResultRow], standings: Standings | None) -> Line:
@@ -137,6 +161,9 @@ def _line(key: Key, rows: Sequence[ResultRow], standings: Standings | None) -> L
         notes.append(OTHER_LABELS)
     if standings and key in standings.left_out:
         notes.append(standings.left_out[key])
+    trainings = tuple(row.training for row in done if row.training)
+    rates = [row.base_rate for row in done]
+    notes += [training.cut_short(trainings)] if training.cut_short(trainings) else []
     notes += [note for row in rows for note in row.notes]
     line = Line(
         key=key,
@@ -151,22 +178,19 @@ def _line(key: Key, rows: Sequence[ResultRow], standings: Standings | None) -> L
         reasons=_texts(_reason(row, several=len(rows) > 1) for row in rows if row.status != "ok"),
         notes=_texts(notes),
         standing=standing,
+        training=trainings,
+        base_rate=_mean(rates),
     )
-    return _judged(line, standings) if standings and standing else line
+    return _judged(line, standing) if standing else line
 
 
-def _judged(line: Line, standings: Standings) -> Line:
+def _judged(line: Line, standing: LineStanding) -> Line:
     """With what is known of each metric."""
-    assert line.standing is not None  # noqa: S101 - for the type checker
-    metrics = line.standing.metrics
-    best = {name for name, keys in standings.leaders.items() if line.key in keys}
-    return replace(
-        line,
-        estimates={
-            name: replace(estimate, best=name in best, standing=metrics.get(name))
-            for name, estimate in line.estimates.items()
-        },
-    )
+    found = {name: replace(e, standing=standing.metrics.get(name)) for name, e in line.estimates.items()}
+    if "ece" in found and not line.orders_answers:
+        said = f"calibrated, but {NO_ORDER}" if line.is_calibrated else NO_ORDER
+        found["ece"] = replace(found["ece"], notes=(*found["ece"].notes, said))
+    return replace(line, estimates=found)
 
 
 def _is_known(rows: Sequence[ResultRow], name: str) -> bool:
@@ -192,7 +216,7 @@ def _estimate(rows: Sequence[ResultRow], name: str) -> Estimate:
         notes.append(f"{METRICS[name].label} leaves out {left_out} of {total} subjects, where it is undefined")
     clipped = max((row.n_clipped or 0 for row in rows), default=0) if name == "nll" else 0
     if clipped:
-        notes.append(f"{METRICS[name].label} counts {clipped} mistakes that were all but sure as if p were 2^-24")
+        notes.append(f"{METRICS[name].label} takes p as 2^-24 where a mistake was surer than that: {clipped} times")
     return Estimate(mean, _mean(summary.std for summary in summaries), notes=_texts(notes))
 
 

@@ -1,122 +1,224 @@
-"""Which of two methods is better on the same questions: paired tests on proper losses, Holm's correction, ranks.
+"""Which methods differ on the same questions: paired differences of any resampled metric, simultaneous tests, ranks.
 
-Brier and NLL are compared because each is a mean over questions and smallest for the true probabilities; macro ECE is
-neither (methods.md §0.17). Example: `compare({"a": losses_a, "b": losses_b}, strata)[0].p_holm`.
+All pairs of a block of methods are tested together: a difference is significant where it exceeds, in standard errors,
+what the largest of all differences does by chance in 95 % of the resamples that the methods share. Example:
+`ranks(["a", "b"], compare("auroc", {"a": a, "b": b}, strata, [["a", "b"]]))["b"]` is 2 where a is better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
 
 from bench.api import FloatArray
-from bench.stats.intervals import Interval, NoInterval, clustered_interval, macro_mean, mean_interval
+from bench.metrics import METRICS
+from bench.stats.intervals import Interval, NoInterval, basic_interval, clustered_interval, macro_mean, mean_interval
 from bench.stats.strata import Strata
 
-LOSSES = ("brier", "nll")
-"""What methods are compared by; the first decides where one is asked for."""
+TINY = 1e-12
+"""Differences and errors below it are rounding."""
+
+
+class Sample(NamedTuple):
+    """One metric of one method, as it is compared with others."""
+
+    value: float | None
+    """Macro mean, mean over seeds; None where undefined."""
+    replicates: FloatArray
+    """The same in every resample, (r,); resamples are shared by the methods that are compared."""
+    by_question: FloatArray | None = None
+    """What each question adds to a metric that is a mean, (n,), mean over seeds; None for other metrics."""
+    by_subject: FloatArray | None = None
+    """Mean over seeds in each subject, (S,), NaN where undefined; None where the value is no mean of them."""
+    refused: NoInterval | None = None
+    """Why resamples say nothing; None where they do."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two methods on the same questions; negative differences speak for the first."""
+    """Two methods on the same questions."""
 
+    metric: str
+    """By its name in `bench.metrics.METRICS`."""
     first: str
     second: str
     difference: float
-    """Macro mean of the first's loss minus the second's."""
+    """The first's macro mean minus the second's."""
     interval: Interval | NoInterval
     """Of the difference, for fixed subjects."""
     clustered: Interval | NoInterval
     """Of the difference, for subjects like these."""
     p: float | None
-    """Two-sided, of no difference, fixed subjects; None where there is no interval."""
-    p_holm: float | None = None
-    """The same, corrected for all pairs that were compared."""
+    """Two-sided, of no difference, of this pair alone, fixed subjects; None where there is no test."""
+    p_corrected: float | None = None
+    """The same, corrected for all pairs that are tested together."""
+
+    def winner(self, alpha: float) -> str | None:
+        """The one that is better at this level of significance; None where neither is."""
+        if self.p_corrected is None or self.p_corrected >= alpha or not self.difference:
+            return None
+        return self.first if (self.difference > 0) is bool(METRICS[self.metric].higher_is_better) else self.second
 
 
-def compare(losses: Mapping[str, FloatArray], strata: Strata, *, level: float = 0.95) -> tuple[Comparison, ...]:
-    """All pairs of methods, by the t test on per-question differences within subjects.
+class _Pair(NamedTuple):
+    """A comparison, and what its correction needs."""
 
-    The test is that of `mean_interval`, so interval and p value agree. It has no resolution limit, unlike a bootstrap's
-    p value, of which 1,000 replicates and 55 pairs leave none below 0.05 after correction.
+    comparison: Comparison
+    error: float
+    """Standard error of the difference."""
+    deviation: FloatArray
+    """Resampled differences less their mean, (r,)."""
+
+
+def compare(
+    metric: str,
+    samples: Mapping[str, Sample],
+    strata: Strata,
+    blocks: Sequence[Sequence[str]],
+    *,
+    level: float = 0.95,
+) -> tuple[Comparison, ...]:
+    """All pairs of the methods for which the metric is defined.
+
+    Interval and p value of a pair alone are Student's t for metrics that are means over questions, else they are
+    from the resamples. Corrected p values are from the resamples for all metrics alike; see `corrected`.
 
     Args:
-        losses: by method, shape (n,), one for each question; the mean over seeds where there are several.
-        strata: of the n questions.
+        metric: by its name in `bench.metrics.METRICS`.
+        samples: by method.
+        strata: of the questions.
+        blocks: methods that are ranked together. The pairs of a block are tested together; a pair of methods that
+            share no block is tested together with all pairs there are.
         level: of the intervals.
 
     Returns:
         Pairs in the order of the mapping.
     """
-    pairs = [_compared(a, b, losses[a] - losses[b], strata, level) for a, b in combinations(losses, 2)]
-    tested = [pair.p for pair in pairs if pair.p is not None]
-    if len(tested) < len(pairs):
-        return tuple(pairs)
-    return tuple(replace(pair, p_holm=p) for pair, p in zip(pairs, holm(tested), strict=True))
+    known = {name: sample for name, sample in samples.items() if sample.value is not None}
+    pairs = {(a, b): _compared(metric, (a, b), known, strata, level) for a, b in combinations(known, 2)}
+    everything = _corrected(pairs)
+    for block in blocks:
+        everything |= _corrected({key: pair for key, pair in pairs.items() if set(key) <= set(block)})
+    return tuple(replace(pair.comparison, p_corrected=everything.get(key)) for key, pair in pairs.items())
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """P values corrected for their number, in the order given (Holm, 1979).
+def corrected(difference: FloatArray, error: FloatArray, deviation: FloatArray) -> FloatArray:
+    """P values of several differences, each corrected for all of them: single-step max-t (Westfall and Young, 1993).
 
-    The i-th smallest of m (i from 0) times m - i, at least the one before, at most 1.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    corrected = [0.0] * len(p_values)
-    largest = 0.0
-    for i, k in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - i) * p_values[k]))
-        corrected[k] = largest
-    return corrected
-
-
-def ranks(means: Mapping[str, float], comparisons: Sequence[Comparison], *, alpha: float = 0.05) -> dict[str, int]:
-    """Ranks by mean loss, from 1; methods that can't be told from the best of their group share its rank.
-
-    Going up from the smallest mean, a method joins the current group if its corrected p value against the first of that
-    group is at least `alpha`; else it opens a group, whose rank is one more than the number of methods before it.
+    The share of resamples in which the largest of all deviations, each in its own standard deviations, is at least as
+    large as the difference in its standard errors. Unlike corrections of single p values it uses that differences with
+    one method in common go together. The smallest value is 1 / (r + 1). A difference that never varies is certain.
 
     Args:
-        means: by method, the loss.
-        comparisons: of all pairs of these methods, by `compare`.
+        difference: shape (m,).
+        error: shape (m,), their standard errors.
+        deviation: shape (m, r), resampled differences less their mean.
+
+    Returns:
+        Shape (m,).
+    """
+    spread = deviation.std(axis=1, ddof=1)
+    varies = (error > TINY) & (spread > TINY)
+    p = np.where(np.abs(difference) > TINY, 0.0, 1.0)
+    if varies.any():
+        largest = np.sort(np.max(np.abs(deviation[varies]) / spread[varies, None], axis=0))  # (r,)
+        reached = largest.size - np.searchsorted(largest, np.abs(difference[varies]) / error[varies])
+        p[varies] = (1 + reached) / (1 + largest.size)
+    return p
+
+
+def ranks(methods: Sequence[str], comparisons: Sequence[Comparison], *, alpha: float = 0.05) -> dict[str, int]:
+    """Rank of each method: 1 + the number of these methods that are significantly better.
+
+    Args:
+        methods: that are ranked together.
+        comparisons: of one metric, by `compare`; those of other methods are passed over.
         alpha: level of significance.
 
     Returns:
-        By method, best first; empty where the pairs could not be tested.
+        By method; empty where a pair could not be tested.
     """
-    if any(pair.p_holm is None for pair in comparisons):
+    own = [pair for pair in comparisons if pair.first in methods and pair.second in methods]
+    if len(own) < len(methods) * (len(methods) - 1) // 2 or any(pair.p_corrected is None for pair in own):
         return {}
-    p_of = {frozenset((pair.first, pair.second)): pair.p_holm or 0.0 for pair in comparisons}
-    ranked: dict[str, int] = {}
-    best = ""
-    for place, method in enumerate(sorted(means, key=lambda name: (means[name], name)), start=1):
-        joins = bool(ranked) and p_of[frozenset((best, method))] >= alpha
-        ranked[method] = ranked[best] if joins else place
-        best = best if joins else method
+    ranked = dict.fromkeys(methods, 1)
+    for pair in own:
+        winner = pair.winner(alpha)
+        if winner is not None:
+            ranked[pair.second if winner == pair.first else pair.first] += 1
     return ranked
 
 
-def _compared(first: str, second: str, difference: FloatArray, strata: Strata, level: float) -> Comparison:
-    interval = mean_interval(difference, strata, level=level)
-    by_subject = strata.means(difference)
-    return Comparison(
-        first=first,
-        second=second,
-        difference=float(by_subject.mean()),
-        interval=interval,
-        clustered=clustered_interval(by_subject, level=level),
-        p=_p_value(difference, strata) if isinstance(interval, Interval) else None,
-    )
+# --- one pair ---------------------------------------------------------------------------------------------------------
 
 
-def _p_value(difference: FloatArray, strata: Strata) -> float:
-    """Two-sided p value of a macro mean of 0, Student's t."""
+def _compared(
+    metric: str, names: tuple[str, str], samples: Mapping[str, Sample], strata: Strata, level: float
+) -> _Pair:
+    first, second = (samples[name] for name in names)
+    difference = float(first.value or 0.0) - float(second.value or 0.0)
+    drawn = first.replicates - second.replicates
+    deviation = drawn - drawn.mean()
+    if first.by_question is not None and second.by_question is not None:
+        interval, p, error = _of_means(first.by_question - second.by_question, strata, level)
+    else:
+        interval, p, error = _of_resamples(metric, difference, drawn, first.refused or second.refused, strata, level)
+    found = Comparison(metric, *names, difference, interval, _clustered(first, second, level), p)
+    return _Pair(found, error, deviation)
+
+
+def _of_means(
+    difference: FloatArray, strata: Strata, level: float
+) -> tuple[Interval | NoInterval, float | None, float]:
+    """Interval, p value and standard error of a macro mean of differences (n,), by Student's t."""
     from scipy.special import stdtr
 
+    interval = mean_interval(difference, strata, level=level)
+    if isinstance(interval, NoInterval):
+        return interval, None, 0.0
     mean, error, df = macro_mean(difference, strata)
-    if not error:
-        return 1.0 if not mean else 0.0
-    return float(2 * stdtr(min(df, 1e9), -abs(mean) / error))
+    if error <= TINY:
+        return interval, float(abs(mean) <= TINY), error
+    return interval, float(2 * stdtr(min(df, 1e9), -abs(mean) / error)), error
+
+
+def _of_resamples(
+    metric: str, difference: float, drawn: FloatArray, refused: NoInterval | None, strata: Strata, level: float
+) -> tuple[Interval | NoInterval, float | None, float]:
+    """Interval, p value and standard error from resampled differences (r,)."""
+    if refused:
+        return refused, None, 0.0
+    low, high = METRICS[metric].bounds
+    interval = basic_interval(difference, drawn, strata, level=level, bounds=(low - high, high - low))
+    if isinstance(interval, NoInterval):
+        return interval, None, 0.0
+    error = np.array([drawn.std(ddof=1)])
+    (p,) = corrected(np.array([difference]), error, (drawn - drawn.mean())[None])
+    return interval, float(p), float(error[0])
+
+
+def _clustered(first: Sample, second: Sample, level: float) -> Interval | NoInterval:
+    if first.by_subject is None or second.by_subject is None:
+        return NoInterval("clustered", "its value is no mean over subjects")
+    return clustered_interval(first.by_subject - second.by_subject, level=level)
+
+
+def _corrected(pairs: Mapping[tuple[str, str], _Pair]) -> dict[tuple[str, str], float]:
+    """Corrected p values of the pairs that have a test, by pair."""
+    tested = {key: pair for key, pair in pairs.items() if pair.comparison.p is not None}
+    return dict(_at_least_alone(tested)) if tested else {}
+
+
+def _at_least_alone(pairs: Mapping[tuple[str, str], _Pair]) -> Iterator[tuple[tuple[str, str], float]]:
+    """No p value is smaller than that of the pair alone: Student's t knows of small samples, resamples don't."""
+    together = corrected(
+        np.array([pair.comparison.difference for pair in pairs.values()]),
+        np.array([pair.error for pair in pairs.values()]),
+        np.stack([pair.deviation for pair in pairs.values()]),
+    )
+    for (key, pair), p in zip(pairs.items(), together.tolist(), strict=True):
+        yield key, max(p, pair.comparison.p or 0.0)

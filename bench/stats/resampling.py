@@ -172,6 +172,14 @@ class Resampled:
         known = [value for value in self.by_seed if value is not None]
         return float(np.mean(known)) if len(known) == len(self.by_subject) else None
 
+    @property
+    def over_seeds(self) -> FloatArray:
+        """Mean over the seeds in which it is defined, (S,); NaN where it is in none."""
+        defined = ~np.isnan(self.by_subject)
+        total, times = np.where(defined, self.by_subject, 0.0).sum(axis=0), defined.sum(axis=0)
+        mean: FloatArray = np.divide(total, times, out=np.full(times.size, np.nan), where=times > 0)
+        return mean
+
 
 def resample(
     runs: Mapping[str, FloatArray], correct: BoolArray, strata: Strata, settings: Settings

@@ -15,7 +15,7 @@ from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS, ece_floor
 from bench.metrics.summary import seed_of
 from bench.stats.calibration import CalibrationError, calibrated_p, calibration_error
-from bench.stats.comparison import LOSSES, Comparison, compare, ranks
+from bench.stats.comparison import Comparison, Sample, compare, ranks
 from bench.stats.intervals import (
     Interval,
     NoInterval,
@@ -27,6 +27,10 @@ from bench.stats.intervals import (
 from bench.stats.resampling import RANKED, RESAMPLED, Resampled, losses, resample
 from bench.stats.settings import Settings
 from bench.stats.strata import Strata, checked_runs, strata_of
+
+TESTED = ("ece_debiased", "brier", "acc", "aucpr", "auroc", "nll")
+"""Metrics that methods are compared and ranked by. Raw calibration errors are not among them: how large an ECE is by
+chance depends on how spread a method's confidences are, so it is compared less that, and as 0 where it is less."""
 
 
 @dataclass(frozen=True)
@@ -68,33 +72,14 @@ class Summary:
     methods: Mapping[str, MethodSummary]
     """In the order given."""
     comparisons: Mapping[str, tuple[Comparison, ...]]
-    """By loss (`LOSSES`), all pairs; each loss is one family of Holm's correction."""
+    """By metric of `TESTED`, all pairs of methods for which it is defined."""
     ranks: Mapping[str, Mapping[str, int]]
-    """By loss; empty where the pairs could not be tested."""
+    """By metric of `TESTED`, the methods of all blocks whose pairs could be tested."""
     replicates: Mapping[str, FloatArray]
     """By metric of `RESAMPLED`, shape (methods, replicates): macro means, paired between methods."""
     strata: Strata
     """Subjects of the questions."""
     settings: Settings
-
-    def difference(self, metric: str, first: str, second: str) -> tuple[float, Interval | NoInterval] | None:
-        """Macro mean of the first method minus the second's for any of `RESAMPLED`, paired; None where undefined.
-
-        No p value belongs to it: conclusions are drawn from `comparisons`.
-        """
-        a, b = (self.methods[name].estimates[metric].value for name in (first, second))
-        if a is None or b is None:
-            return None
-        names = list(self.methods)
-        drawn = self.replicates[metric]
-        for name in (first, second):
-            fixed = self.methods[name].estimates[metric].fixed
-            if isinstance(fixed, NoInterval):
-                return a - b, fixed
-        paired = drawn[names.index(first)] - drawn[names.index(second)]
-        low, high = METRICS[metric].bounds
-        widest = (low - high, high - low)
-        return a - b, basic_interval(a - b, paired, self.strata, level=self.settings.level, bounds=widest)
 
 
 def summary(
@@ -102,6 +87,7 @@ def summary(
     correct: npt.ArrayLike,
     subjects: Sequence[str],
     settings: Settings | None = None,
+    blocks: Sequence[Sequence[str]] | None = None,
 ) -> Summary:
     """Every method's macro metrics with their intervals, tests of calibration, and all pairs of methods.
 
@@ -112,6 +98,7 @@ def summary(
         correct: shape (n,), bool.
         subjects: n names.
         settings: how; `Settings()` by default.
+        blocks: methods that are ranked together; by default all of them. A method in none has no rank.
 
     Raises:
         ValueError: no method, or as `bench.metrics.accuracy`.
@@ -131,17 +118,65 @@ def summary(
         )
         for method, p in runs.items()
     }
-    by_question = {loss: {m: losses(p, o)[loss].mean(axis=0) for m, p in runs.items()} for loss in LOSSES}
-    comparisons = {loss: compare(by_question[loss], strata, level=settings.level) for loss in LOSSES}
-    means = {loss: {m: float(strata.means(x).mean()) for m, x in by_question[loss].items()} for loss in LOSSES}
+    blocks = [list(runs)] if blocks is None else blocks
+    comparisons = {
+        metric: compare(
+            metric,
+            {name: _sample(metric, runs[name], o, values[name], methods[name]) for name in runs},
+            strata,
+            blocks,
+            level=settings.level,
+        )
+        for metric in TESTED
+    }
     return Summary(
         methods=methods,
         comparisons=comparisons,
-        ranks={loss: ranks(means[loss], comparisons[loss], alpha=1 - settings.level) for loss in LOSSES},
+        ranks={metric: _ranks(metric, blocks, methods, pairs, settings) for metric, pairs in comparisons.items()},
         replicates={name: np.stack([values[m][name].replicates for m in runs]) for name in RESAMPLED},
         strata=strata,
         settings=settings,
     )
+
+
+# --- what is compared -------------------------------------------------------------------------------------------------
+
+
+def _sample(metric: str, p: FloatArray, o: BoolArray, values: Mapping[str, Resampled], method: MethodSummary) -> Sample:
+    """One method's metric (seeds, n) as it is compared."""
+    estimate = method.estimates[metric]
+    if metric == "ece_debiased":
+        return _excess(estimate, values["ece"])
+    by_question = losses(p, o).get(metric)
+    refused = estimate.fixed if isinstance(estimate.fixed, NoInterval) else None
+    return Sample(
+        estimate.value, values[metric].replicates, None if by_question is None else by_question.mean(axis=0),
+        values[metric].over_seeds, refused,
+    )  # fmt: skip
+
+
+def _excess(estimate: Estimate, ece: Resampled) -> Sample:
+    """ECE less its floor, as 0 where it is less; resamples lie around what was observed, without their own chance."""
+    refused = estimate.fixed if isinstance(estimate.fixed, NoInterval) else None
+    if estimate.value is None:
+        return Sample(None, ece.replicates)
+    around = estimate.value + ece.replicates - ece.replicates.mean()
+    return Sample(max(0.0, estimate.value), np.maximum(0.0, around), refused=refused)
+
+
+def _ranks(
+    metric: str,
+    blocks: Sequence[Sequence[str]],
+    methods: Mapping[str, MethodSummary],
+    pairs: Sequence[Comparison],
+    settings: Settings,
+) -> dict[str, int]:
+    """Ranks within each block, of the methods for which the metric is defined."""
+    found: dict[str, int] = {}
+    for block in blocks:
+        known = [name for name in block if methods[name].estimates[metric].value is not None]
+        found |= ranks(known, pairs, alpha=1 - settings.level)
+    return found
 
 
 # --- what is said of one method ---------------------------------------------------------------------------------------
@@ -185,17 +220,12 @@ def _bootstrapped(
 def _estimate(values: Resampled, fixed: Interval | NoInterval, settings: Settings) -> Estimate:
     seeds = values.by_seed
     known = [value for value in seeds if value is not None]
-    undefined = np.isnan(values.by_subject)
-    by_subject = np.where(undefined, 0.0, values.by_subject).sum(axis=0)
-    times = (~undefined).sum(axis=0)
     return Estimate(
         value=values.mean,
         fixed=fixed,
-        clustered=clustered_interval(
-            np.divide(by_subject, times, out=np.full(times.size, np.nan), where=times > 0), level=settings.level
-        ),
+        clustered=clustered_interval(values.over_seeds, level=settings.level),
         by_seed=seeds,
         spread=float(np.std(known, ddof=1)) if len(known) > 1 else None,
-        n_undefined=int(undefined.sum(axis=1).max()),
+        n_undefined=int(np.isnan(values.by_subject).sum(axis=1).max()),
         n_redrawn=values.n_redrawn,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from bench.metrics import METRICS
 from bench.report.groups import Key
 from bench.report.page.serving import server
-from bench.report.standings import LineStanding, Range, Standing, Standings
+from bench.report.standings import LineStanding, Pair, Range, Standing, Standings
 
 pytestmark = pytest.mark.browser
 
@@ -78,16 +79,16 @@ def test_numbers_and_marks_are_those_of_the_payload(visit, payload):
         for i, name in ((metric(name), name) for name in ("ece", "brier", "acc", "aucpr", "auroc")):
             button = cell(page, payload, method, name)
             assert button.locator(".mean").inner_text() == line["text"][i]
-            assert beside(button) == f"± {line['std'][i]}"
-            assert ("best" in button.get_attribute("class").split()) == bool(line["best"][i])
+            assert button.locator(".beside").count() == 0  # the spread over subjects only where it is asked for
+            assert button.locator(".signs").inner_text() == ("?" if line["best"][i] else "")
     labels = page.locator("#leaderboard-table thead .label").all_inner_texts()
-    assert labels[:6] == ["Method", "ECE ↓", "Brier ↓", "ACC ↑", "AUCPR ↑", "AUROC ↑"]
+    assert labels[:6] == ["Method", "ECE/floor ↓", "Brier ↓", "ACC ↑", "AUCPR ↑", "AUROC ↑"]
     assert labels[6:] == ["n", "Seeds", "Labels seen", "Parameters", "Tokens", "Seconds"]
     row = page.locator(FIRST).filter(has_text="ccps").locator("td.cost").all_inner_texts()
     assert row == ["80", "2", "360", "9,542", "27.4 k", "2.0"]
 
 
-@pytest.mark.parametrize(("name", "label", "falls"), [("auroc", "AUROC", True), ("ece", "ECE", False)])
+@pytest.mark.parametrize(("name", "label", "falls"), [("auroc", "AUROC", True), ("ece", "ECE/floor", False)])
 def test_a_heading_sorts_best_first_then_the_other_way(visit, payload, name, label, falls):
     page = visit()
     lines = lines_of(payload)
@@ -116,7 +117,7 @@ def test_filters_narrow_models_benchmarks_methods_and_columns(visit, payload):
     page.locator("#task").select_option("rivers")
     assert groups.all_inner_texts() == ["org/alpha · rivers"]
     page.locator("#query").fill("PTR, cc")
-    assert methods_shown(page) == ["ptrue", "ccps"]
+    assert sorted(methods_shown(page)) == ["ccps", "ptrue"]
     assert page.locator("#shown").inner_text() == "2 of 16 lines"
     page.locator("#query").fill("nobody")
     assert page.locator("#shown").inner_text() == "No method, model and benchmark match these filters."
@@ -124,9 +125,9 @@ def test_filters_narrow_models_benchmarks_methods_and_columns(visit, payload):
     page.locator("#columns").select_option("All")
     page.locator("#cost").uncheck()
     assert page.locator("#leaderboard-table thead .label").count() == 1 + len(NAMES)
-    page.locator("#spread").select_option("± std between seeds")
+    page.locator("#spread").select_option("std between seeds")
     between = lines_of(payload, ALPHA_RIVERS)["ccps"]["between"][metric("nll")]
-    assert beside(cell(page, payload, "ccps", "nll", ALPHA_RIVERS)) == f"± {between}"
+    assert beside(cell(page, payload, "ccps", "nll", ALPHA_RIVERS)) == between
     assert beside(cell(page, payload, "ptrue", "nll", ALPHA_RIVERS)) == ""
 
 
@@ -174,24 +175,52 @@ def test_the_overview_shows_one_metric_everywhere_and_sorts(visit, payload):
     assert methods_shown(page, "#overview-table tbody tr") == [*order, "pik"]
 
 
-def test_intervals_and_what_leads_are_drawn_where_they_are_given(visit, other):
-    key, none = Key("ccps", ""), Range("clustered", reason="few subjects")
-    found = {name: Standing(0.7, Range("fixed-subjects", 0.7, 0.8), none, (), None, 0, 0) for name in ("auroc", "ece")}
-    line = LineStanding(0, found, 0.0, none, 0.25, {"brier": 2})
-    page = visit(other(standings=lambda _: Standings(0.95, {key: line}, (), {"auroc": (key,)}, {})))
+def test_signs_intervals_and_ranks_are_drawn_where_they_are_given(visit, other):
+    keys = [Key(method, "") for method in ("ccps", "ptrue")]
+    none = Range("clustered", reason="few subjects")
+    found = {name: Standing(0.7, Range("fixed-subjects", 0.7, 0.8), none, (), None, 0, 0) for name in NAMES}
+    line = LineStanding(0, found, 0.0, none, 0.25, {"brier": 1, "auroc": 1}, 0.0)
+    pairs = [
+        Pair(name, *keys, difference, none, none, p, p)
+        for name, difference, p in (("brier", -0.1, 0.01), ("auroc", -0.1, 0.3))
+    ]
+    told = Standings(
+        0.95, dict(zip(keys, (line, replace(line, ranks={"brier": 2, "auroc": 1})), strict=True)), tuple(pairs), {}
+    )
+    page = visit(other(standings=lambda _: told))
+    rows = {key.method: page.locator(FIRST).filter(has_text=key.method).first for key in keys}
+    seen = {
+        method: [row.locator(f"td:nth-child({column}) .signs").inner_text() for column in (2, 3, 6)]
+        for method, row in rows.items()
+    }
+    assert {signs[0][:1] for signs in seen.values()} == {"†"}
+    assert all("!" in signs[1] for signs in seen.values())  # worse than the constant's 0
+    spoken = rows["ccps"].locator("td:nth-child(3) button").evaluate("node => node.textContent")
+    assert ("best, beyond chance" in spoken) == ("*" in seen["ccps"][1])
+    assert "no better than a constant" in spoken
+    ranks = page.locator(f"{FIRST} td.rank").all_inner_texts()
+    assert {"1", "2"} <= set(ranks) <= {"1", "2", "\u2013"}
+    button = rows["ccps"].locator("td:nth-child(6) button")
+    assert beside(button).startswith("± ")
     page.locator("#spread").select_option("interval")
-    ccps = page.locator(FIRST).filter(has_text="ccps")
-    for column, name in ((2, "ece"), (6, "auroc")):
-        button = ccps.locator(f"td:nth-child({column}) button")
-        assert beside(button) == "[70.0, 80.0]"
-        is_best = "best" in button.evaluate("node => node.textContent")
-        mark = "best" if name == "auroc" else "ahead"
-        assert button.get_attribute("class").split()[1:] == ([mark] if is_best else [])
-    assert ccps.locator("td:nth-child(3) button").get_attribute("title") == "rank 2"
-    assert page.locator("#legend .ahead").count() == 1
+    assert beside(button) == "[70.0, 80.0]"
+    assert "! is a Brier score no better" in page.locator("#legend").inner_text()
     plain = visit()
     assert "interval" not in plain.locator("#spread").inner_text()
-    assert plain.locator(".ahead").count() == 0
+    assert plain.locator("td.rank").count() == 0
+
+
+def test_no_state_of_a_best_value_is_told_by_colour_alone(visit):
+    """Forced colours and print keep the signs, which are text."""
+    page = visit()
+    page.emulate_media(forced_colors="active", media="print")
+    signs = page.locator("#leaderboard-table .signs").all()
+    marked = [sign for sign in signs if sign.inner_text()]
+    assert marked
+    assert all(sign.is_visible() for sign in marked)
+    page.emulate_media(forced_colors="none", media="screen")
+    backgrounds = {sign.evaluate("node => getComputedStyle(node.parentNode).backgroundColor") for sign in signs}
+    assert backgrounds == {"rgba(0, 0, 0, 0)"}
 
 
 # --- from a number to its questions -----------------------------------------------------------------------------------

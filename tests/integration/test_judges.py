@@ -173,7 +173,7 @@ def test_a_server_and_the_model_itself_judge_alike_and_are_asked_once(
     assert len(list((tmp_path / "cache" / "verdicts").iterdir())) == 2
 
     table = bench("table", "--results", tmp_path / "out", "--partial", "--format", "md")
-    assert f"judge {name}" in table.stdout
+    assert f"graded by {name}." in table.stdout
 
 
 def test_a_server_that_dies_is_paid_once_for_what_it_said(server: Served, judged: Command, tmp_path: Path) -> None:

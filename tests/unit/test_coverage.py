@@ -19,6 +19,7 @@ from bench.metrics import METRICS
 from bench.metrics.answers import bin_of
 from bench.stats import (
     Interval,
+    Sample,
     Settings,
     basic_interval,
     calibrated_p,
@@ -122,11 +123,21 @@ def statistics(world, rng, seed):
     for name in ("auroc", "aucpr", "ece"):
         interval = basic_interval(values[name].mean, values[name].replicates, strata, bounds=METRICS[name].bounds)
         found[name] = (values[name].mean, refused if refused and name in RANKED else interval)
-    (pair,) = compare({"m": np.square(p - o), "rival": np.square(rival - o)}, strata)
+    pair = compared(np.square(p - o), np.square(rival - o), strata)
     found["Brier difference"] = (pair.difference, pair.interval)
     error = calibration_error(p, o, world.names, quick)
     found["calibration error"] = (error.value, error.interval)
     return found
+
+
+def compared(first, second, strata):
+    """Two methods with these Brier losses (n,), by Student's t; resamples would only correct p values."""
+    samples = {
+        name: Sample(float(strata.means(loss).mean()), np.zeros(2), loss, strata.means(loss))
+        for name, loss in (("first", first), ("second", second))
+    }
+    (pair,) = compare("brier", samples, strata, [])
+    return pair
 
 
 def coverage(title, world, runs, seed=1):
@@ -204,7 +215,7 @@ def test_paired_test_errs_as_often_as_it_says():
     for _ in range(2000):
         p, rival, o = world.draw(rng)
         as_good = np.square(rival - o) + difference  # the rival's loss moved so that nothing is between them
-        p_values.append(compare({"a": np.square(p - o), "b": as_good}, world.strata)[0].p)
+        p_values.append(compared(np.square(p - o), as_good, world.strata).p)
     for alpha in (0.01, 0.05, 0.2):
         share = np.mean(np.array(p_values) < alpha)
         tell(f"\npaired test: p < {alpha} in {share:.1%} of 2000 runs without a difference")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import time
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,18 +17,19 @@ from scipy import stats as scipy_stats
 from bench.metrics import METRICS, ece, summarise
 from bench.protocol import Protocol
 from bench.stats import (
-    LOSSES,
     RESAMPLED,
+    TESTED,
     Comparison,
     Interval,
     NoInterval,
+    Sample,
     Settings,
     basic_interval,
     calibrated_p,
     calibration_error,
     clustered_interval,
     compare,
-    holm,
+    corrected,
     losses,
     mean_interval,
     ranks,
@@ -277,10 +280,25 @@ def test_calibration_of_equal_seeds_is_that_of_one():
 # --- comparisons ------------------------------------------------------------------------------------------------------
 
 
+def compared(losses_of, strata, blocks=None):
+    """Pairs by Brier of methods with these losses (n,), on resamples of the macro mean."""
+    rng = np.random.default_rng(9)
+    samples = {name: [] for name in losses_of}
+    for _ in range(200):
+        drawn = np.concatenate([rng.choice(rows, rows.size) for rows in strata.rows])
+        for name, loss in losses_of.items():
+            samples[name].append(np.mean([loss[part].mean() for part in np.split(drawn, np.cumsum(strata.sizes)[:-1])]))
+    found = {
+        name: Sample(float(strata.means(loss).mean()), np.array(samples[name]), loss, strata.means(loss))
+        for name, loss in losses_of.items()
+    }
+    return compare("brier", found, strata, [list(losses_of)] if blocks is None else blocks)
+
+
 def test_paired_test_within_one_subject_is_students():
     rng = np.random.default_rng(0)
     a, b = rng.random(40), rng.random(40) + 0.15
-    (pair,) = compare({"a": a, "b": b}, strata_of(["art"] * 40))
+    (pair,) = compared({"a": a, "b": b}, strata_of(["art"] * 40))
     expected = scipy_stats.ttest_rel(a, b)
     assert pair.p == pytest.approx(expected.pvalue, abs=1e-12)
     assert pair.difference == pytest.approx(np.mean(a - b))
@@ -291,7 +309,7 @@ def test_paired_test_within_one_subject_is_students():
 def test_paired_test_and_its_interval_agree_on_every_pair():
     confidence, o, names = answers(900, methods=5, subjects=25)
     strata = strata_of(names)
-    pairs = compare({m: losses(p, o)["brier"] for m, p in confidence.items()}, strata)
+    pairs = compared({m: losses(p, o)["brier"] for m, p in confidence.items()}, strata)
     assert len(pairs) == 10
     for pair in pairs:
         assert (pair.p < 0.05) == (not pair.interval.low <= 0 <= pair.interval.high)
@@ -301,39 +319,79 @@ def test_paired_test_and_its_interval_agree_on_every_pair():
 
 def test_equal_methods_do_not_differ_and_a_constant_gain_is_certain():
     losses_of = np.random.default_rng(0).integers(0, 2, 30) / 2
-    pairs = compare({"a": losses_of, "b": losses_of, "c": losses_of + 1}, strata_of(["x", "y"] * 15))
-    assert [pair.p for pair in pairs] == [1.0, 0.0, 0.0]
+    pairs = compared({"a": losses_of, "b": losses_of, "c": losses_of + 1}, strata_of(["x", "y"] * 15))
+    assert [pair.p for pair in pairs] == [pair.p_corrected for pair in pairs] == [1.0, 0.0, 0.0]
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.sampled_from([0.01, 0.05, 0.2]))
-def test_holms_correction_rejects_what_stepping_down_rejects(p_values, alpha):
-    rejected = set()
-    for step, k in enumerate(sorted(range(len(p_values)), key=lambda k: p_values[k])):
-        if p_values[k] * (len(p_values) - step) >= alpha:
-            break
-        rejected.add(k)
-    corrected = holm(p_values)
-    assert {k for k, p in enumerate(corrected) if p < alpha} == rejected
-    assert all(a >= b and a <= 1 for a, b in zip(corrected, p_values, strict=True))
+def naive_corrected(differences, errors, deviations):
+    """Single-step max-t, pair by pair and resample by resample."""
+    scaled = [[abs(value) / np.std(row, ddof=1) for value in row] for row in deviations]
+    largest = [max(column) for column in zip(*scaled, strict=True)]
+    return [
+        (1 + sum(value >= abs(d) / error for value in largest)) / (1 + len(largest))
+        for d, error in zip(differences, errors, strict=True)
+    ]
 
 
-def pairs_of(p_holm):
+def test_corrected_p_values_are_those_of_a_naive_loop():
+    rng = np.random.default_rng(0)
+    deviations = rng.normal(size=(6, 99)) * rng.uniform(0.5, 2, 6)[:, None]
+    differences, errors = rng.normal(size=6) * 3, rng.uniform(0.5, 2, 6)
+    assert corrected(differences, errors, deviations).tolist() == naive_corrected(differences, errors, deviations)
+
+
+def test_what_never_varies_is_certain_and_corrects_no_other():
+    deviation = np.random.default_rng(0).normal(size=(1, 99))
+    still = np.zeros((1, 99))
+    alone = corrected(np.array([2.0]), np.array([1.0]), deviation)
+    found = corrected(np.array([2.0, 0.0, 0.1]), np.array([1.0, 0.0, 0.0]), np.concatenate([deviation, still, still]))
+    assert found.tolist() == [alone[0], 1.0, 0.0]
+
+
+def test_single_step_correction_covers_all_pairs_of_equal_methods():
+    """In 200 tables of five methods that don't differ, a difference is found about as often as the level says."""
+    rng = np.random.default_rng(0)
+    names = [f"m{k}" for k in range(5)]
+    false = 0
+    for _ in range(200):
+        values = rng.normal(size=5)  # each method's mean has standard error 1, and they are independent
+        draws = values[:, None] + rng.normal(size=(5, 400))
+        samples = {name: Sample(float(v), row) for name, v, row in zip(names, values, draws, strict=True)}
+        pairs = compare("auroc", samples, strata_of(["a", "a"]), [names])
+        false += set(ranks(names, pairs).values()) != {1}
+    assert 2 <= false <= 20  # 10 expected
+
+
+def pairs_of(p_corrected, metric="brier"):
+    """Each first method has the smaller loss."""
     nothing = NoInterval("fixed-subjects", "not needed here")
-    return [Comparison(a, b, 0.0, nothing, nothing, p, p) for (a, b), p in p_holm.items()]
+    return [Comparison(metric, a, b, -0.1, nothing, nothing, p, p) for (a, b), p in p_corrected.items()]
 
 
-def test_methods_that_cannot_be_told_from_the_best_share_its_rank():
-    means = {"d": 0.40, "c": 0.30, "b": 0.21, "a": 0.20}
-    p = {("a", "b"): 0.5, ("a", "c"): 0.01, ("a", "d"): 0.0, ("b", "c"): 0.2, ("b", "d"): 0.0, ("c", "d"): 0.05}
-    found = ranks(means, pairs_of(p))
-    assert found == {"a": 1, "b": 1, "c": 3, "d": 3}  # c is not told from b, but from a, the best of that group
-    assert list(found) == ["a", "b", "c", "d"]
-    assert ranks(means, pairs_of({**p, ("c", "d"): 0.049})) == {"a": 1, "b": 1, "c": 3, "d": 4}
+def test_rank_is_one_plus_the_number_of_methods_that_are_significantly_better():
+    p = {("a", "b"): 0.5, ("a", "c"): 0.01, ("a", "d"): 0.2, ("b", "c"): 0.2, ("b", "d"): 0.0, ("c", "d"): 0.05}
+    assert ranks("abcd", pairs_of(p)) == {"a": 1, "b": 1, "c": 2, "d": 2}
+    assert ranks("abcd", pairs_of({**p, ("c", "d"): 0.049})) == {"a": 1, "b": 1, "c": 2, "d": 3}
+    assert ranks("bcd", pairs_of(p)) == {"b": 1, "c": 1, "d": 2}  # a is of another block
+    assert ranks("ab", pairs_of({("a", "b"): 0.01}, "auroc")) == {"a": 2, "b": 1}  # where more is better
 
 
 def test_one_method_has_rank_one_and_untested_pairs_have_no_ranks():
-    assert ranks({"a": 0.2}, []) == {"a": 1}
-    assert ranks({"a": 0.2, "b": 0.3}, pairs_of({("a", "b"): None})) == {}
+    assert ranks(["a"], []) == {"a": 1}
+    assert ranks(["a", "b"], pairs_of({("a", "b"): None})) == {}
+    assert ranks(["a", "b"], []) == {}
+
+
+def test_pairs_are_corrected_for_their_block_and_across_blocks_for_all():
+    rng = np.random.default_rng(0)
+    loss = {name: rng.random(60) + 0.1 * k for k, name in enumerate("abcd")}
+    strata = strata_of(["x", "y", "z"] * 20)
+    together = {(c.first, c.second): c.p_corrected for c in compared(loss, strata)}
+    blocks = {(c.first, c.second): c.p_corrected for c in compared(loss, strata, [["a", "b"], ["c"]])}
+    (alone,) = compared({name: loss[name] for name in "ab"}, strata)
+    assert blocks.pop(("a", "b")) == pytest.approx(alone.p_corrected, abs=0.03)  # other resamples
+    assert blocks == {key: p for key, p in together.items() if key != ("a", "b")}
+    assert all(c.p_corrected >= c.p for c in compared(loss, strata))
 
 
 # --- everything at once -----------------------------------------------------------------------------------------------
@@ -363,12 +421,13 @@ def test_resamples_are_shared_by_methods_so_differences_are_paired():
     confidence, o, names = answers(800, methods=2)
     near = {"m0": confidence["m0"], "nearly": np.clip(confidence["m0"] + 0.01, 0, 1), "m1": confidence["m1"]}
     result = summary(near, o, names, QUICK)
-    value, interval = result.difference("auroc", "m0", "m1")
+    pairs = {(pair.metric, pair.first, pair.second): pair for name in TESTED for pair in result.comparisons[name]}
+    found = pairs["auroc", "m0", "m1"]
     auroc = {m: result.methods[m].estimates["auroc"] for m in near}
-    assert value == pytest.approx(auroc["m0"].value - auroc["m1"].value)
-    assert interval.low < value < interval.high
-    _, paired = result.difference("brier", "m0", "nearly")
-    alone = result.methods["m0"].estimates["brier"].fixed
+    assert found.difference == pytest.approx(auroc["m0"].value - auroc["m1"].value)
+    assert found.interval.low < found.difference < found.interval.high
+    paired = pairs["aucpr", "m0", "nearly"].interval
+    alone = result.methods["m0"].estimates["aucpr"].fixed
     assert paired.high - paired.low < 0.2 * (alone.high - alone.low)
     subset = summary({"m1": confidence["m1"]}, o, names, QUICK)
     np.testing.assert_allclose(subset.replicates["auroc"][0], result.replicates["auroc"][2], atol=1e-12)
@@ -397,7 +456,7 @@ def test_seeds_are_averaged_question_by_question_and_their_spread_is_told():
         assert estimate.spread == pytest.approx(np.std(values, ddof=1), abs=1e-12)
     assert result.methods["one"].estimates["auroc"].spread is None
     (pair,) = result.comparisons["brier"]
-    expected = compare({"a": np.square(p - o).mean(axis=0), "b": np.square(p[0] - o)}, strata_of(names))[0]
+    expected = compared({"a": np.square(p - o).mean(axis=0), "b": np.square(p[0] - o)}, strata_of(names))[0]
     assert (pair.difference, pair.p) == pytest.approx((expected.difference, expected.p))
 
 
@@ -433,7 +492,9 @@ def test_a_lone_answer_of_a_class_leaves_no_interval_for_rank_metrics(lone, kind
     for name in ("auroc", "aucpr"):
         assert estimates[name].value is not None
         assert f"subject 'one' has one {kind} answer" in estimates[name].fixed.reason
-        assert result.difference(name, "a", "b")[1] == estimates[name].fixed
+        (pair,) = result.comparisons[name]
+        assert (pair.interval, pair.p, pair.p_corrected) == (estimates[name].fixed, None, None)
+        assert result.ranks[name] == {}
     assert isinstance(estimates["ece"].fixed, Interval)
 
 
@@ -444,25 +505,85 @@ def test_what_is_undefined_everywhere_has_neither_value_nor_interval():
         assert estimate.value is None
         assert estimate.fixed == NoInterval("fixed-subjects", "it is undefined in every subject")
         assert isinstance(estimate.clustered, NoInterval)
-    assert result.difference("auroc", "m", "m") is None
+    assert result.comparisons["auroc"] == ()
 
 
 def test_a_lone_question_leaves_values_but_no_tests():
     result = summary({"a": [0.9, 0.2, 0.4], "b": [0.8, 0.3, 0.4]}, [True, False, True], ["x", "x", "y"], QUICK)
     assert result.methods["a"].estimates["brier"].value is not None
-    for loss in LOSSES:
-        (pair,) = result.comparisons[loss]
-        assert (pair.p, pair.p_holm) == (None, None)
+    for metric in ("brier", "nll", "acc", "ece_debiased"):
+        (pair,) = result.comparisons[metric]
+        assert (pair.p, pair.p_corrected) == (None, None)
         assert "'y' has one question" in pair.interval.reason
-        assert result.ranks[loss] == {}
+        assert result.ranks[metric] == {}
 
 
 def test_the_better_method_is_found():
     confidence, o, names = answers(2000, methods=3)
     result = summary(confidence, o, names, QUICK)
     assert result.ranks["brier"] == {"m0": 1, "m1": 2, "m2": 3}
-    assert all(pair.p_holm < 0.05 and pair.difference < 0 for pair in result.comparisons["nll"])
-    assert [pair.p_holm for pair in result.comparisons["nll"]] == holm([pair.p for pair in result.comparisons["nll"]])
+    assert all(pair.p_corrected < 0.05 and pair.difference < 0 for pair in result.comparisons["nll"])
+
+
+def test_calibration_is_compared_as_ece_less_its_floor_and_below_it_as_zero():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.3, 0.9, 1200)
+    o, names = rng.random(1200) < p, [f"s{k % 4}" for k in range(1200)]
+    off = np.clip(p + 0.15, 0, 1)
+    result = summary({"good": p, "as good": np.round(p, 2), "off": off}, o, names, QUICK)
+    excess = {m: method.estimates["ece_debiased"].value for m, method in result.methods.items()}
+    pairs = {(pair.first, pair.second): pair for pair in result.comparisons["ece_debiased"]}
+    assert excess["good"] < 0.02 < excess["off"]
+    assert pairs["good", "off"].difference == pytest.approx(max(0, excess["good"]) - excess["off"])
+    assert result.ranks["ece_debiased"] == {"good": 1, "as good": 1, "off": 3}
+    assert "ece" not in result.ranks
+
+
+RESULTS = Path(__file__).parents[2] / "results" / "tiny"
+
+
+def holm(p_values):
+    """Step-down correction (Holm, 1979)."""
+    corrected_, largest = [0.0] * len(p_values), 0.0
+    for i, k in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - i) * p_values[k]))
+        corrected_[k] = largest
+    return corrected_
+
+
+def independent_ranks(by_question, subjects, alpha):
+    """1 + number of significantly better methods, by paired t tests within subjects and Holm's correction."""
+    p_values, better = [], []
+    for a, b in combinations(by_question, 2):
+        parts = [(by_question[a] - by_question[b])[subjects == s] for s in sorted(set(subjects))]
+        mean = np.mean([part.mean() for part in parts])
+        v = np.array([part.var(ddof=1) / part.size for part in parts])
+        df = v.sum() ** 2 / np.sum(v**2 / np.array([part.size - 1 for part in parts]))
+        p_values.append(2 * scipy_stats.t.sf(abs(mean) / (np.sqrt(v.sum()) / len(parts)), df))
+        better.append((b, a) if mean > 0 else (a, b))
+    rank = dict.fromkeys(by_question, 1)
+    for (_, loser), p in zip(better, holm(p_values), strict=True):
+        rank[loser] += p < alpha
+    return rank
+
+
+@pytest.mark.parametrize("task", ["atlas-choice", "atlas-oe"])
+def test_ranks_of_the_committed_results_are_those_of_an_independent_test(task):
+    """Two corrections may differ at the border of significance, so the independent one is asked on both sides of it."""
+    tables = {}
+    for path in sorted((RESULTS / task).glob("*--demo--s?.parquet")):
+        tables.setdefault(path.name.partition("--")[0], []).append(pq.read_table(path).to_pandas().sort_values("id"))
+    first = next(iter(tables.values()))[0]
+    o, subjects = first["correct"].to_numpy(), first["subject"].to_numpy()
+    runs = {m: np.stack([table["confidence"].to_numpy() for table in found]) for m, found in tables.items()}
+    found = summary(runs, o, subjects.tolist()).ranks
+    for name, loss in (
+        ("brier", lambda p: (p - o) ** 2),
+        ("nll", lambda p: -np.log(np.maximum(np.where(o, p, 1 - p), 2.0**-24))),
+    ):
+        by_question = {m: loss(p).mean(axis=0) for m, p in runs.items()}
+        least, most = (independent_ranks(by_question, subjects, alpha) for alpha in (0.02, 0.15))
+        assert all(least[m] <= found[name][m] <= most[m] for m in runs), (name, least, found[name], most)
 
 
 @pytest.mark.parametrize(

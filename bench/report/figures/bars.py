@@ -13,7 +13,7 @@ from bench.report.figures.notes import note_of
 from bench.report.figures.panel import LABELS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, sheet, short, styled, text_width
 from bench.report.figures.whiskers import StandingsOf, Whiskers, whiskers_of
-from bench.report.grids import COLUMNS
+from bench.report.model import COLUMNS
 from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH
 from bench.report.text import plain
 

@@ -10,6 +10,7 @@
                   "lines": [...],                           see `lines.line_of`
                   "questions": {...} | None,                see `questions.chosen`
                   "textless": bool}, ...],
+      "words": {...},                                       what the signs mean, see `legend.for_page`
       "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
       "asked_limit": None | characters per text,
       "footnotes": [...],                                   number k is at k - 1
@@ -28,23 +29,22 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.asked import Asked
 from bench.errors import UserError
 from bench.metrics import METRICS
 from bench.records import ResultRow
-from bench.report.caption import facts_of
-from bench.report.groups import Group, grouped, lines_of
+from bench.report import legend
+from bench.report.caption import limit_of, preset_of
+from bench.report.groups import Group, grouped, lines_of, recalibration_of
+from bench.report.model import Table
 from bench.report.page import questions
-from bench.report.page.lines import Footnotes, Line, line_of, mark_best, missing_line
+from bench.report.page.lines import Footnotes, Line, line_of, missing_line
 from bench.report.style import colour_of, place_of
-from bench.report.tables import Judge
+from bench.report.tables import Judge, table_of
 from bench.report.text import plain
 from bench.results import Records
-
-if TYPE_CHECKING:
-    from bench.report.standings import Standings
 
 SETS: Mapping[str, Sequence[str]] = {
     "Paper": ("ece", "brier", "acc", "aucpr", "auroc"),
@@ -91,6 +91,7 @@ def payload(
         "sets": _sets(),
         "methods": [{"name": plain(name), "colour": colour_of(name)} for name in methods],
         "blocks": blocks,
+        "words": legend.for_page(),
         "asked": page.texts.shortened(blocks),
         "asked_limit": page.texts.limit,
         "footnotes": page.footnotes.texts,
@@ -115,6 +116,7 @@ class _Page:
     def block(self, group: Group) -> dict[str, Any]:
         """One model and task, with a line for each method of the page."""
         first = group.rows[0]
+        table = table_of(group, self.judge)
         runs = lines_of(group.rows)
         lines = [
             Line(key, rows, [self.records_of(row) for row in rows if row.status == "ok"]) for key, rows in runs.items()
@@ -125,37 +127,32 @@ class _Page:
             "model": plain(first.model),
             "task": plain(first.task),
             "label": "",
-            "facts": [fact for fact in facts_of(group) if fact not in _titles(first)],
+            "facts": [fact for fact in table.facts if fact not in _titles(first)],
             "subjects": list(map(plain, subjects)),
             "sizes": [_size_of(group.rows, subject) for subject in subjects],
-            "lines": self._lines(lines, subjects, self.judge(runs) if self.judge else None),
+            "lines": list(self._lines(lines, table, subjects)),
             "questions": chosen,
             "textless": chosen is not None and -1 in chosen["asked"],
         }
 
-    def _lines(
-        self, lines: Sequence[Line], subjects: Sequence[str], standings: Standings | None
-    ) -> list[dict[str, Any]]:
-        """Lines that were run, and those that were not, in the order of methods."""
-        built = []
-        recalibrated = {_recalibration_of(line.key.method) for line in lines}
-        for i, method in enumerate(self.methods):
-            own = [(k, line) for k, line in enumerate(lines) if line.key.method == method]
-            for k, line in own:
-                built.append({"method": i, "column": k, **line_of(line, subjects, self.footnotes, standings)})
-            if not own and _recalibration_of(method) in recalibrated:
-                built.append({"method": i, "column": None, **missing_line(self.footnotes)})
-        mark_best(built)
-        return built
-
-
-def _recalibration_of(method: str) -> str:
-    return method.partition("+")[2]
+    def _lines(self, lines: Sequence[Line], table: Table, subjects: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Lines in the order of the table, and after each block the methods of the page that were not run here."""
+        column = {line.key: k for k, line in enumerate(lines)}
+        run = {line.key.method for line in lines}
+        for block in dict.fromkeys(recalibration_of(told.key.method) for told in table.lines):
+            for told in table.lines:
+                if recalibration_of(told.key.method) == block:
+                    k = column[told.key]
+                    place = {"method": self.methods.index(told.key.method), "column": k}
+                    yield {**place, **line_of(lines[k], told, subjects, self.footnotes)}
+            for i, method in enumerate(self.methods):
+                if method not in run and recalibration_of(method) == block:
+                    yield {"method": i, "column": None, **missing_line(self.footnotes)}
 
 
 def _titles(row: ResultRow) -> tuple[str, ...]:
     """Facts of a caption that the page says elsewhere."""
-    return tuple(map(plain, (f"{row.model} on {row.task}", f"preset {row.preset}", f"partial: --limit {row.limit}")))
+    return tuple(map(plain, (f"{row.model} on {row.task}", preset_of(row), limit_of(row))))
 
 
 def _tell_apart(blocks: Sequence[dict[str, Any]], groups: Sequence[Group]) -> None:

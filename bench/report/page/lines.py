@@ -2,14 +2,18 @@
 
     {"method": index, "variant": "", "column": of questions' confidences,
      "status": "ok" | "skipped" | "failed" | "missing", "reasons": [footnote], "notes": [footnote],
-     "seeds": [0, 1], "runs": 2, "n", "labels": [train, validation], "trained_on", "parameters", "tokens", "seconds",
-     "mean": [x], "text": ["15.4"], "std": ["1.1"], "between": ["0.3"], "best": [0 | 1], "undefined": [footnote | 0],
+     "seeds": [0, 1], "runs": 2, "n", "labels": [train, validation, gold], "trained_on", "parameters", "tokens",
+     "seconds", "training": [[name, text]],
+     "mean": [x], "text": ["15.4"], "std": ["1.1"], "between": ["0.3"], "remarks": [[footnote]],
+     "best": ["beyond chance" | "not beyond chance" | "not tested" | null],
      "subjects": [[value of each subject]], "bins": {"n", "confidence", "hits"},
-     "ci": [["14.3", "16.5"] | null], "leads": [0 | 1], "rank": {metric: 1}, "calibrated_p": "0.031"}
+     "ci": [["14.3", "16.5"] | null], "half": ["1.1" | null], "rank": {metric: 1}, "calibrated_p": "0.031",
+     "calibrated": bool, "constant": "22.1" | null, "worse": bool}
 
-Lists without a word on them go over the metrics. What is not known is null. The last row is there where standings were
-given: `ci` is the interval for these subjects and other questions, `leads` says that the best mean is better than the
-runner-up beyond chance, `rank` is by loss, `calibrated_p` the p value of perfect calibration.
+Lists without a word on them go over the metrics. What is not known is null. The last two rows are there where standings
+were given: `ci` is the interval for these subjects and other questions, `half` half its width on the longer side,
+`calibrated_p` the p value of perfect calibration, `calibrated` that it has the sign of it, `constant` the Brier of a
+constant confidence, `worse` that the line's is no better.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +30,13 @@ from bench.metrics import METRICS, Metric
 from bench.metrics.answers import bin_of
 from bench.protocol import Protocol
 from bench.records import ResultRow
+from bench.report import training
 from bench.report.groups import Key
-from bench.report.tables import OTHER_LABELS
-from bench.report.text import MINUS, plain, probability, shown
+from bench.report.model import Estimate
+from bench.report.model import Line as Told
+from bench.report.standings import Standing
+from bench.report.text import plain, probability, shown
 from bench.results import Records
-
-if TYPE_CHECKING:
-    from bench.report.standings import Standings
 
 PARTS = 10_000
 """Fractions of subjects, bins and questions are integers in these parts of 1."""
@@ -75,29 +79,27 @@ class Footnotes:
 # --- one line ---------------------------------------------------------------------------------------------------------
 
 
-def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes, standings: Standings | None) -> dict[str, Any]:
-    """One line without its method's index, its column, and `best`.
+def line_of(line: Line, told: Told, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
+    """One line without its method's index and its column.
 
     Args:
         line: with at least one run.
+        told: the same line of the table.
         subjects: of the block, in the order of columns `subjects`.
         footnotes: what is to be said of it is added.
-        standings: of its block, where they were computed.
     """
-    done = line.done
-    seeded = len(line.rows) > 1
-    reasons = dict.fromkeys(_reason(row, seeded=seeded) for row in line.rows if row.status != "ok")
-    notes = dict.fromkeys([*_said(line.key, standings), *(note for row in line.rows for note in row.notes)])
     head = {
-        "variant": plain(line.key.variant),
-        "status": "ok" if done else line.rows[0].status,
-        "reasons": list(map(footnotes.number, reasons)),
-        "notes": list(map(footnotes.number, notes)),
-        "seeds": [row.seed for row in done],
-        "runs": len(line.rows),
-        "n": next((row.n for row in [*done, *line.rows] if row.n is not None), None),
+        "variant": told.variant,
+        "status": told.status,
+        "reasons": list(map(footnotes.number, told.reasons)),
+        "notes": list(map(footnotes.number, told.notes)),
+        "seeds": list(told.seeds),
+        "runs": told.runs,
+        "n": told.n,
     }
-    return {**head, **_effort(done), **_numbers(line, subjects, footnotes, standings)} if done else head
+    if told.status != "ok":
+        return head
+    return {**head, **_effort(line.done, told), **_numbers(line, told, subjects, footnotes), **_standing(told)}
 
 
 def missing_line(footnotes: Footnotes) -> dict[str, Any]:
@@ -106,79 +108,62 @@ def missing_line(footnotes: Footnotes) -> dict[str, Any]:
     return {"variant": "", "status": "missing", "reasons": reasons, "notes": [], "seeds": [], "runs": 0, "n": None}
 
 
-def _said(key: Key, standings: Standings | None) -> Iterable[str]:
-    """What tells this line from others."""
-    if key.variant:
-        yield f"with {key.variant}"
-    if standings and key in standings.left_out:
-        yield standings.left_out[key]
-    if standings and key in standings.lines and standings.lines[key].labels:
-        yield OTHER_LABELS
-
-
-def _reason(row: ResultRow, *, seeded: bool) -> str:
-    return f"{row.status}{f' (seed {row.seed})' if seeded else ''}: {row.reason or 'no reason given'}"
-
-
-def _effort(rows: Sequence[ResultRow]) -> dict[str, Any]:
+def _effort(rows: Sequence[ResultRow], told: Told) -> dict[str, Any]:
     """What the runs took; means over seeds."""
     first = rows[0]
     tokens = _mean(row.forward_tokens_alone for row in rows)
     seconds = _mean(sum(row.timings.values()) if row.timings else None for row in rows)
     return {
-        "labels": [first.labels_seen.train, first.labels_seen.validation],
+        "labels": [first.labels_seen.train, first.labels_seen.validation, first.labels_seen.gold],
         "trained_on": None if first.train_on is None else plain(first.train_on),
         "parameters": first.n_parameters,
         "tokens": None if tokens is None else round(tokens),
         "seconds": None if seconds is None else round(seconds, 2),
+        "training": training.sentences(told.training),
     }
 
 
-def _numbers(line: Line, subjects: Sequence[str], footnotes: Footnotes, standings: Standings | None) -> dict[str, Any]:
+def _numbers(line: Line, told: Told, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
     """The metrics, each a column over METRICS, and the bins."""
     done = line.done
     columns: dict[str, list[Any]] = defaultdict(list)
     for name, metric in METRICS.items():
-        means = [row.metrics[name].mean if name in row.metrics else None for row in done]
-        mean = _mean(means)
-        columns["mean"].append(None if mean is None else round(mean, DIGITS))
-        columns["text"].append(_shown(metric, mean))
-        stds = (row.metrics[name].std for row in done if name in row.metrics)
-        columns["std"].append(_shown(metric, _mean(stds)))
-        known = [value for value in means if value is not None]
-        columns["between"].append(shown(metric, statistics.stdev(known)) if len(known) >= SEVERAL else None)
-        columns["undefined"].append(_undefined(done, metric, footnotes))
+        found = told.estimates.get(name, Estimate(None, None, notes=(f"{metric.label} was not computed",)))
+        columns["mean"].append(None if found.mean is None else round(found.mean, DIGITS))
+        columns["text"].append(_shown(metric, found.mean))
+        columns["std"].append(_shown(metric, found.std))
+        columns["best"].append(found.best)
+        columns["remarks"].append(list(map(footnotes.number, found.notes)))
+        known = [row.metrics[name].mean for row in done if name in row.metrics]
+        seeds = [value for value in known if value is not None]
+        columns["between"].append(shown(metric, statistics.stdev(seeds)) if len(seeds) >= SEVERAL else None)
         values = (_mean(_of_subject(row, subject, name) for row in done) for subject in subjects)
         columns["subjects"].append(list(map(_parts, values)))
-    return {**columns, "bins": bins_of(line), **_standing(line, standings)}
+    return {**columns, "bins": bins_of(line)}
 
 
-def _standing(line: Line, standings: Standings | None) -> dict[str, Any]:
+def _standing(told: Told) -> dict[str, Any]:
     """How sure its means are, where that was computed."""
-    standing = standings.lines.get(line.key) if standings else None
-    if standings is None or standing is None:
+    standing = told.standing
+    if standing is None:
         return {}
-    ranges = {name: found.fixed for name, found in standing.metrics.items()}
-    known = {name: (r.low, r.high) for name, r in ranges.items() if r.low is not None and r.high is not None}
+    found = {name: told.estimates.get(name, Estimate(None, None)) for name in METRICS}
     return {
-        "ci": [[shown(METRICS[name], end) for end in known[name]] if name in known else None for name in METRICS],
-        "leads": [int(line.key in standings.leaders.get(name, ())) for name in METRICS],
+        "ci": [_ends(METRICS[name], estimate.standing) for name, estimate in found.items()],
+        "half": [_shown(METRICS[name], estimate.half) for name, estimate in found.items()],
         "rank": dict(standing.ranks),
         "calibrated_p": probability(standing.calibrated_p),
+        "calibrated": told.is_calibrated and told.orders_answers,
+        "constant": _shown(METRICS["brier"], standing.constant),
+        "worse": told.is_worse_than_constant,
     }
 
 
-def _undefined(rows: Sequence[ResultRow], metric: Metric, footnotes: Footnotes) -> int:
-    """Number of the footnote that says in how many subjects a metric is undefined; 0 where it is defined in all."""
-    summaries = [row.metrics[metric.name] for row in rows if metric.name in row.metrics]
-    if not summaries:
-        return footnotes.number(f"{metric.label} was not computed")
-    if all(summary.mean is None for summary in summaries):
-        return footnotes.number(f"{metric.label} is undefined in every subject")
-    most = max(summary.n_undefined for summary in summaries)
-    total = len(rows[0].per_subject)
-    said = f"{metric.label} leaves out {most} of {total} subjects, where it is undefined"
-    return footnotes.number(said) if most else 0
+def _ends(metric: Metric, standing: Standing | None) -> list[str] | None:
+    """Of the interval for these subjects; None where there is none."""
+    if standing is None or standing.fixed.low is None or standing.fixed.high is None:
+        return None
+    return [shown(metric, standing.fixed.low), shown(metric, standing.fixed.high)]
 
 
 def bins_of(line: Line) -> dict[str, list[float]]:
@@ -202,26 +187,8 @@ def bins_of(line: Line) -> dict[str, list[float]]:
     }
 
 
-def mark_best(lines: Sequence[dict[str, Any]]) -> None:
-    """Add `best` to the lines that are ok: no other mean is better at the precision shown."""
-    done = [line for line in lines if line["status"] == "ok"]
-    columns = []
-    for i, metric in enumerate(METRICS.values()):
-        values = [_number(line["text"][i]) for line in done]
-        known = [value for value in values if value is not None]
-        ranked = metric.higher_is_better is not None and len(known) >= SEVERAL
-        best = (max if metric.higher_is_better else min)(known) if ranked else None
-        columns.append([int(best is not None and value == best) for value in values])
-    for k, line in enumerate(done):
-        line["best"] = [column[k] for column in columns]
-
-
 def _shown(metric: Metric, value: float | None) -> str | None:
     return None if value is None else shown(metric, value)
-
-
-def _number(text: str | None) -> float | None:
-    return None if text is None else float(text.replace(MINUS, "-"))
 
 
 def _of_subject(row: ResultRow, subject: str, name: str) -> float | None:

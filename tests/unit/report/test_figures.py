@@ -301,7 +301,7 @@ def standings(lines):
         ends = Range("fixed-subjects", 0.1 + 0.01 * k, 0.9, 0.9, "t")
         value = Standing(0.5, ends, ends, (0.5,), None, 0, 0)
         made[key] = LineStanding(0, dict.fromkeys(NAMES, value), 0.0, ends, 0.5, {})
-    return Standings(0.9, made, (), {}, {})
+    return Standings(0.9, made, (), {})
 
 
 def test_computed_intervals_are_drawn_where_they_are_given(one):

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.metrics import METRICS
-from bench.records import MetricSummary, ResultRow
+from bench.records import MetricSummary, ResultRow, Training, TrainingStage
 from bench.report import comparison, formats, tables
 from bench.report.groups import Key
 from bench.report.model import Cell, Column, Grid, Row
@@ -32,11 +32,15 @@ ENGINES = ("pdflatex", "tectonic")
 REQUIRED = "CONFBENCH_REQUIRE_LATEX"
 
 
+STAGE = TrainingStage("100% of_it", 128, 128, 64, 2.0, (64, 128), (0.5, 0.6))
+TRAINING = Training((STAGE, STAGE), 0.3, 0.4, 0.6)
+
+
 def cell(method: str, model: str = MODELS[0], **changes: object) -> ResultRow:
     metrics = {name: MetricSummary(0.2, 0.1, 0.2, 0) for name in METRICS}
     row = ResultRow(
         method=method, model=model, task="mmlu_oe%", preset="fixed", seed=0, protocol="0123", task_version=1,
-        status="ok", n=100, metrics=metrics, per_subject={"a": {"n": 100.0}},
+        status="ok", n=100, metrics=metrics, per_subject={"a": {"n": 100.0}}, training=TRAINING,
     )  # fmt: skip
     return replace(row, **changes)  # type: ignore[arg-type]
 
@@ -47,12 +51,12 @@ def judged(lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
     standing = Standing(0.2, fixed, Range("clustered", 0.1, 0.3, 0.95, "t"), (0.2, 0.21), 0.01, 0, 0)
     bare = replace(standing, fixed=Range("fixed-subjects", reason="subject 'a_b&%' has one question"))
     keys = [key for key, rows in lines.items() if rows[0].status == "ok"]
-    line = LineStanding(0, {**dict.fromkeys(METRICS, standing), "ece": bare}, 0.01, fixed, 0.5, {"brier": 1})
+    line = LineStanding(0, {**dict.fromkeys(METRICS, standing), "ece": bare}, 0.01, fixed, 0.5, {"brier": 1}, 0.1)
     pairs = [
         Pair(loss, a, b, -0.01, fixed, fixed, p, p) for loss in ("brier", "nll") for a, b in combinations(keys, 2)
         for p in ((1e-9,) if loss == "brier" else (None,))
     ]  # fmt: skip
-    return Standings(0.95, dict.fromkeys(keys, line), tuple(pairs), {"brier": (keys[0],)}, {})
+    return Standings(0.95, dict.fromkeys(keys, line), tuple(pairs), {})
 
 
 def all_forms() -> list[Grid]:

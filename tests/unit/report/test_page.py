@@ -165,9 +165,9 @@ def test_effort_is_averaged_over_seeds():
     world.rows[1] = replace(world.rows[1], timings={"fit": 4.75}, forward_tokens_alone=1600)
     built = world.page()
     line, free = line_named(built, "ccps"), line_named(built, "ptrue")
-    assert (line["labels"], line["trained_on"], line["parameters"]) == ([320, 0], "rivers/train", 9542)
+    assert (line["labels"], line["trained_on"], line["parameters"]) == ([320, 0, 0], "rivers/train", 9542)
     assert (line["tokens"], line["seconds"]) == (1550, 3.75)
-    assert (free["labels"], free["trained_on"], free["parameters"]) == ([0, 0], None, 0)
+    assert (free["labels"], free["trained_on"], free["parameters"]) == ([0, 0, 0], None, 0)
 
 
 # --- marks and footnotes ----------------------------------------------------------------------------------------------
@@ -181,9 +181,11 @@ def test_best_is_what_no_other_beats_at_the_precision_shown():
         world.rows[-1] = replace(row, metrics={**row.metrics, **changed})
     built = world.page()
     best = {name: [line_named(built, m)["best"][NAMES.index(name)] for m in "abc"] for name in NAMES}
-    assert best["auroc"] == [1, 1, 0]  # both are 80.0
-    assert best["brier"] == [0, 0, 1]
-    assert best["ece_floor"] == [0, 0, 0]  # a yardstick is neither good nor bad
+    assert best["auroc"] == ["not tested", "not tested", None]  # both are 80.0
+    assert best["brier"] == [None, None, "not tested"]
+    assert best["ece_floor"] == [None] * 3  # a yardstick is neither good nor bad
+    assert best["smece"] == best["ece_ref"] == [None] * 3  # raw calibration errors are not compared
+    assert best["ece"] == best["ece_debiased"]
 
 
 def test_alone_nobody_is_best():
@@ -225,7 +227,8 @@ def test_subjects_of_one_class_are_left_out_and_counted():
     built = world.page()
     i = NAMES.index("auroc")
     line = line_named(built, "ccps")
-    assert built["footnotes"][line["undefined"][i] - 1] == "AUROC leaves out 1 of 3 subjects, where it is undefined"
+    (number,) = line["remarks"][i]
+    assert built["footnotes"][number - 1] == "AUROC leaves out 1 of 3 subjects, where it is undefined"
     assert line["subjects"][i][SUBJECTS.index("moss")] is None
     assert line["text"][i] is not None
 
@@ -237,7 +240,7 @@ def test_a_metric_undefined_everywhere_is_a_dash_with_its_footnote():
     world.rows[0] = replace(row, metrics={name: metrics[name] for name in NAMES if name != "nll"})
     built = world.page()
     line = line_named(built, "ccps")
-    said = {name: built["footnotes"][line["undefined"][NAMES.index(name)] - 1] for name in ("auroc", "nll")}
+    said = {name: built["footnotes"][line["remarks"][NAMES.index(name)][0] - 1] for name in ("auroc", "nll")}
     assert said == {"auroc": "AUROC is undefined in every subject", "nll": "NLL was not computed"}
     assert line["text"][NAMES.index("auroc")] is None
 
@@ -249,23 +252,23 @@ def standing_of(low, high, name="auroc", p=0.0312):
         name: Standing(0.75, there, none, (0.75,), None, 0, 0),
         "ece": Standing(0.1, none, none, (0.1,), None, 0, 0),
     }
-    return LineStanding(0, found, 0.02, there, p, {"brier": 1})
+    return LineStanding(0, found, 0.02, there, p, {"brier": 1}, 0.01)
 
 
 def test_standings_are_put_beside_the_means():
     world = comparison()
     ccps, ptrue = Key("ccps", ""), Key("ptrue", "")
-    told = Standings(
-        0.95, {ccps: standing_of(-0.0212, 0.799, "ece_debiased")}, (), {"ece_debiased": (ccps,)}, {ptrue: "why"}
-    )
+    told = Standings(0.95, {ccps: standing_of(-0.0212, 0.799, "ece_debiased")}, (), {ptrue: "why"})
     asked_for = []
     built = world.page(standings=lambda lines: asked_for.append(list(lines)) or told)
     assert asked_for == [[ptrue, ccps]]
     line, i = line_named(built, "ccps"), NAMES.index("ece_debiased")
-    assert (line["ci"][i], line["leads"][i]) == (["\u22122.1", "79.9"], 1)
-    assert line["ci"][NAMES.index("ece")] is None
-    assert line["leads"][NAMES.index("ece")] == 0
-    assert (line["rank"], line["calibrated_p"]) == ({"brier": 1}, "0.031")
+    assert line["ci"][i] == ["\u22122.1", "79.9"]
+    mean = line["mean"][i]
+    assert line["half"][i] == f"{100 * max(0.799 - mean, mean + 0.0212):.1f}"
+    assert line["ci"][NAMES.index("ece")] is line["half"][NAMES.index("ece")] is None
+    assert (line["rank"], line["calibrated_p"], line["calibrated"]) == ({"brier": 1}, "0.031", False)
+    assert (line["constant"], line["worse"]) == ("1.0", False)
     other = line_named(built, "ptrue")
     assert "ci" not in other
     assert [built["footnotes"][k - 1] for k in other["notes"]] == ["why"]
@@ -276,7 +279,7 @@ def test_lines_on_other_labels_say_so():
     world = comparison()
     keys = [Key("ccps", ""), Key("ptrue", "")]
     found = [replace(standing_of(0.1, 0.2), labels=k) for k in (0, 1)]
-    built = world.page(standings=lambda _: Standings(0.95, dict(zip(keys, found, strict=True)), (), {}, {}))
+    built = world.page(standings=lambda _: Standings(0.95, dict(zip(keys, found, strict=True)), (), {}))
     notes = {name: [built["footnotes"][k - 1] for k in line_named(built, name)["notes"]] for name in ("ccps", "ptrue")}
     assert notes == {"ccps": [], "ptrue": [OTHER_LABELS]}
 
@@ -299,7 +302,7 @@ def test_only_what_may_be_compared_stands_in_one_block():
         "protocol ffffffff": {"ptrue": "missing", "ccps": "ok"},
         "partial, --limit 30": {"ptrue": "missing", "ccps": "ok"},
     }
-    assert named(built, 1) == ["ptrue", "ccps", "ccps+isotonic"]
+    assert named(built, 1)[2] == "ccps+isotonic"
 
 
 def test_settings_that_differ_make_lines_of_their_own_with_a_note():
@@ -307,8 +310,8 @@ def test_settings_that_differ_make_lines_of_their_own_with_a_note():
     world.add(records_like(seed=8), "ccps", config={"ccps.steps": 10}, deviations={"ccps.steps": 10})
     built = world.page()
     lines = [line for line in built["blocks"][0]["lines"] if built["methods"][line["method"]]["name"] == "ccps"]
-    assert [line["variant"] for line in lines] == ["", "ccps.steps=10"]
-    assert [built["footnotes"][k - 1] for k in lines[1]["notes"]] == ["with ccps.steps=10"]
+    notes = {line["variant"]: [built["footnotes"][k - 1] for k in line["notes"]] for line in lines}
+    assert notes == {"": [], "ccps.steps=10": ["with ccps.steps=10"]}
 
 
 def test_settings_that_all_share_are_said_once():
@@ -316,7 +319,7 @@ def test_settings_that_all_share_are_said_once():
     for method in ("ccps", "ptrue"):
         world.add(records_like(seed=len(method)), method, config={"dtype": "float16"})
     block = world.page()["blocks"][0]
-    assert "dtype float16" in block["facts"]
+    assert "Settings: dtype float16." in block["facts"]
     assert [line["variant"] for line in block["lines"]] == ["", ""]
 
 
@@ -365,6 +368,20 @@ def test_what_can_not_be_one_page_is_refused(change, said):
     change(world)
     with pytest.raises(UserError, match=said):
         world.page()
+
+
+def test_lines_are_in_the_order_of_mean_brier_and_missing_ones_come_last():
+    world = World()
+    for seed, method in enumerate(("ptrue", "lts", "pik", "ccps")):
+        world.add(records_like(seed=seed), method)
+    world.add(None, "saplma-f", status="failed", reason="x")
+    world.add(records_like(seed=9), "ct", model="other")
+    built = world.page()
+    place = NAMES.index("brier")
+    lines = built["blocks"][1]["lines"]
+    means = [line["mean"][place] for line in lines if line["status"] == "ok"]
+    assert means == sorted(means)
+    assert [line["status"] for line in lines] == ["ok"] * 4 + ["failed", "missing"]
 
 
 # --- questions --------------------------------------------------------------------------------------------------------

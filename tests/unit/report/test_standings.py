@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bench import stats
 from bench.errors import UserError
 from bench.protocol import Protocol
-from bench.records import ResultRow
+from bench.records import ResultRow, Training, TrainingStage
 from bench.report import kept, standings
 from bench.report.groups import Key, lines_of
 from bench.report.kept import Reader
@@ -99,7 +99,7 @@ def test_numbers_are_those_of_the_statistics(out: Path) -> None:
         method, line = told.methods[name], found.lines[key]
         assert line.calibrated_p == method.calibrated_p
         assert line.calibration_error == method.calibration.value
-        assert line.ranks == {loss: told.ranks[loss][name] for loss in ("brier", "nll")}
+        assert line.ranks == {metric: told.ranks[metric][name] for metric in stats.TESTED}
         assert set(line.metrics) == set(method.estimates)
         for metric, standing in line.metrics.items():
             estimate = method.estimates[metric]
@@ -108,26 +108,21 @@ def test_numbers_are_those_of_the_statistics(out: Path) -> None:
             assert standing.fixed.estimand == "fixed-subjects"
             assert "20 subjects are needed" in standing.clustered.reason
             assert standing.by_seed == estimate.by_seed
-    for metric in ("ece", "acc", "auroc"):  # ccps is the best and litcab the runner-up in each
-        _, interval = told.difference(metric, "c", "l")  # type: ignore[misc]
-        assert found.leaders.get(metric, ()) == ((CCPS,) if interval.low > 0 or interval.high < 0 else ())
     brier = found.lines[CCPS].metrics["brier"]
     assert brier.spread == pytest.approx(np.std(brier.by_seed, ddof=1))
     assert found.lines[PTRUE].metrics["brier"].spread is None
-    assert [(pair.loss, pair.first, pair.second) for pair in found.pairs] == [
-        (loss, a, b) for loss in ("brier", "nll") for a, b in combinations((PTRUE, LITCAB, CCPS), 2)
+    assert [(pair.metric, pair.first, pair.second) for pair in found.pairs] == [
+        (metric, a, b) for metric in stats.TESTED for a, b in combinations((PTRUE, LITCAB, CCPS), 2)
     ]
 
 
-def test_the_better_of_two_leads_only_beyond_chance(out: Path) -> None:
-    assert read(out).leaders["brier"] == (CCPS,)
+def test_the_better_of_two_beats_the_other_only_beyond_chance(out: Path) -> None:
+    assert read(out).beaten["brier", CCPS] == {LITCAB, PTRUE}
     put_twin(out, "twin")
     found = read(out)
-    assert "brier" not in found.leaders
-    twins = {CCPS, Key("twin", "")}
-    (pair,) = (pair for pair in found.pairs if {pair.first, pair.second} == twins and pair.loss == "brier")
-    assert pair.p_holm is not None
-    assert pair.p_holm >= 0.05
+    twin = Key("twin", "")
+    assert found.beaten["brier", CCPS] == found.beaten["brier", twin] == {LITCAB, PTRUE}
+    assert found.lines[CCPS].ranks["brier"] == found.lines[twin].ranks["brier"] == 1
 
 
 def test_a_pair_turned_round_says_the_same(out: Path) -> None:
@@ -139,21 +134,61 @@ def test_a_pair_turned_round_says_the_same(out: Path) -> None:
     assert turned.reversed() == pair
 
 
-def test_a_recalibrated_method_takes_nothing_from_the_method_that_it_came_from(out: Path) -> None:
-    before = read(out).leaders
+def test_a_recalibrated_method_changes_nothing_about_the_block_of_the_method_that_it_came_from(out: Path) -> None:
+    before = read(out)
     put_twin(out, "ccps+platt")
     after = read(out)
-    assert {metric: keys for metric, keys in before.items() if CCPS in keys} == {
-        metric: keys for metric, keys in after.leaders.items() if CCPS in keys
+    platt = Key("ccps+platt", "")
+    assert {key: line.ranks for key, line in after.lines.items() if key != platt} == {
+        key: line.ranks for key, line in before.lines.items()
     }
-    assert after.lines[CCPS].ranks["brier"] == after.lines[Key("ccps+platt", "")].ranks["brier"] == 1
+    assert set(after.lines[platt].ranks.values()) == {1}
+    assert {pair.p_corrected is None for pair in after.pairs if platt in {pair.first, pair.second}} == {False}
 
 
-def test_a_single_method_leads_nothing(tmp_path: Path) -> None:
+def test_a_single_method_has_the_first_rank(tmp_path: Path) -> None:
     put(tmp_path, "ccps", confidences(0.9))
     found = read(tmp_path)
-    assert (found.leaders, found.pairs) == ({}, ())
-    assert found.lines[CCPS].ranks == {"brier": 1, "nll": 1}
+    assert (found.beaten, found.pairs) == ({}, ())
+    assert found.lines[CCPS].ranks == dict.fromkeys(stats.TESTED, 1)
+
+
+def test_a_method_whose_training_was_cut_short_has_no_rank_and_takes_part_in_no_others(out: Path) -> None:
+    before = read(out)
+    stage = TrainingStage("", limit=128, taken=128, kept=128, epochs=2.0, cut_short=True)
+    put(out, "it", confidences(0.99, 3), training=Training((stage,)))
+    after = read(out)
+    it = Key("it", "")
+    assert after.lines[it].ranks == {}
+    assert after.lines[it].metrics["brier"].fixed.low is not None
+    assert {key: line.ranks for key, line in after.lines.items() if key != it} == {
+        key: line.ranks for key, line in before.lines.items()
+    }
+    assert any(it in {pair.first, pair.second} and pair.p_corrected is not None for pair in after.pairs)
+
+
+def test_a_constant_confidence_is_the_share_of_right_answers_in_training(out: Path) -> None:
+    assert {line.constant for line in read(out).lines.values()} == {None}
+    put(out, "litcab", confidences(0.6, 7), base_rate=0.6)
+    put(out, "lts", np.full(160, 0.6), base_rate=0.6)
+    put(out, "pik", confidences(0.6, 7), base_rate=0.1)
+    found = read(out)
+    subjects = np.array(SUBJECTS)
+    constant = {b: np.mean([np.mean((b - CORRECT[subjects == s]) ** 2) for s in set(SUBJECTS)]) for b in (0.6, 0.1)}
+    lts, pik = Key("lts", ""), Key("pik", "")
+    assert found.lines[lts].constant == pytest.approx(constant[0.6])
+    assert found.lines[pik].constant == pytest.approx(constant[0.1])
+    assert found.lines[PTRUE].constant == found.lines[lts].constant  # it learns nothing, so that of another line
+    assert {key for key, line in found.lines.items() if line.worse_than_constant} == {lts}  # it is that constant
+
+
+def test_confidences_that_do_not_order_answers_are_known(out: Path) -> None:
+    put(out, "lts", np.full(160, 0.6))
+    put(out, "pik", 1 - confidences(0.9))
+    assert {key for key, line in read(out).lines.items() if not line.orders_answers} >= {
+        Key("lts", ""), Key("pik", ""),
+    }  # fmt: skip
+    assert read(out).lines[CCPS].orders_answers
 
 
 def test_the_order_of_questions_in_a_file_does_not_matter(out: Path) -> None:
@@ -193,9 +228,8 @@ def test_lines_with_other_labels_are_compared_among_themselves_only(out: Path) -
     assert {key: line.labels for key, line in found.lines.items()} == {key: int(key in judged) for key in found.lines}
     assert len(found.lines) == 5
     assert all((pair.first in judged) == (pair.second in judged) for pair in found.pairs)
-    assert sum(pair.first in judged for pair in found.pairs) == 2
+    assert sum(pair.first in judged for pair in found.pairs) == len(stats.TESTED)
     assert {found.lines[key].ranks["brier"] for key in judged} == {1, 2}
-    assert len(found.leaders["brier"]) == 2
 
 
 def test_seeds_on_different_labels_have_no_standing(out: Path) -> None:
@@ -285,7 +319,7 @@ def test_standings_survive_json(out: Path) -> None:
     assert decoded(encoded(found)) == found
 
 
-FIELDS = st.sampled_from(["lines", "level", "pairs", "leaders", "left_out"])
+FIELDS = st.sampled_from(["lines", "level", "pairs", "left_out"])
 LEAVES = st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner))
 

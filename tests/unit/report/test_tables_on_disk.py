@@ -18,7 +18,7 @@ from sklearn.metrics import average_precision_score, brier_score_loss, log_loss,
 
 from bench import cli
 from bench.errors import UserError
-from bench.metrics import summarise
+from bench.metrics import METRICS, summarise
 from bench.protocol import Protocol
 from bench.records import LabelsSeen, ResultRow
 from bench.report import formats
@@ -26,6 +26,7 @@ from bench.report.model import Sheet
 from bench.report.published import read as published_cells
 from bench.report.views import View, shown
 from bench.results import Records, to_json, write
+from bench.stats import TESTED
 from bench.stats.resampling import RESAMPLED
 
 PROTOCOL = Protocol()
@@ -169,10 +170,14 @@ def test_printed_numbers_are_the_exact_ones_rounded(out: Path, cache: Path) -> N
         for row in grid.rows:
             record = exact[model, row.cells[0].text]
             for name, cell in zip(("ece", "brier", "acc", "aucpr", "auroc"), row.cells[1:], strict=False):
-                wanted = [
-                    f"{100 * float(record[f'{name}_{part}']):.1f}" for part in ("mean", "std") if record["seeds"] != "0"
-                ]
-                assert cell.text == (" ± ".join(wanted) or "failed")
+                parts = [f"{name}_mean", f"{name}_half", *(["ece_floor"] if name == "ece" else [])]
+                signs = ["", " ±", " / "]
+                known = [(sign, record[part]) for sign, part in zip(signs, parts, strict=False) if record[part]]
+                wanted = "".join(f"{sign}{100 * float(value):.1f}" for sign, value in known)
+                assert cell.text == (wanted or "failed")
+                if record[f"{name}_half"]:
+                    low, mean, high = (float(record[f"{name}_{part}"]) for part in ("low", "mean", "high"))
+                    assert float(record[f"{name}_half"]) == pytest.approx(max(mean - low, high - mean))
 
 
 def test_one_class_subjects_are_left_out_and_counted(out: Path, cache: Path) -> None:
@@ -182,19 +187,23 @@ def test_one_class_subjects_are_left_out_and_counted(out: Path, cache: Path) -> 
 # --- marks and statistics ---------------------------------------------------------------------------------------------
 
 
-def test_bold_is_what_the_tests_say(out: Path, cache: Path) -> None:
+def test_what_is_best_and_how_sure_is_what_the_tests_say(out: Path, cache: Path) -> None:
     for found in table(out, cache).data():
-        lines = [line for line in found["lines"] if line["metrics"]]
-        (best,) = sorted(lines, key=lambda line: line["metrics"]["brier"]["mean"])[:1]
-        second = sorted(lines, key=lambda line: line["metrics"]["brier"]["mean"])[1]
-        two = {best["method"], second["method"]}
-        (pair,) = (
-            pair
-            for pair in found["comparisons"]
-            if pair["loss"] == "brier" and {pair["first"]["method"], pair["second"]["method"]} == two
-        )
-        assert best["metrics"]["brier"]["best"] is (pair["p_holm"] < 0.05) is True
-        assert not any(line["metrics"]["brier"]["best"] for line in lines if line is not best)
+        lines = {line["method"]: line for line in found["lines"] if line["metrics"]}
+        for name in ("brier", "acc", "aucpr"):
+            better = max if METRICS[name].higher_is_better else min
+            best = better(lines, key=lambda method: lines[method]["metrics"][name]["mean"])
+            pairs = [
+                pair
+                for pair in found["comparisons"]
+                if pair["metric"] == name and best in {pair["first"]["method"], pair["second"]["method"]}
+            ]
+            assert len(pairs) == len(lines) - 1
+            is_sure = all(pair["p_corrected"] < 0.05 for pair in pairs)
+            assert lines[best]["metrics"][name]["best"] == ("beyond chance" if is_sure else "not beyond chance")
+            ranks = {method: line["standing"]["ranks"][name] for method, line in lines.items()}
+            assert ranks[best] == 1
+            assert not is_sure or sorted(ranks.values())[1] > 1
 
 
 def test_intervals_name_their_estimand_and_stand_under_their_method(out: Path, cache: Path) -> None:
@@ -203,7 +212,8 @@ def test_intervals_name_their_estimand_and_stand_under_their_method(out: Path, c
     main, calibration, selection = sheet.grids[:3]
     labels = [row.cells[0].text for row in main.rows]
     assert labels == [
-        "ptrue", "these subjects", "ct", "litcab", "these subjects", "ccps", "these subjects", "between seeds",
+        "ccps", "these subjects", "std over subjects", "between seeds", "litcab", "these subjects",
+        "std over subjects", "ptrue", "these subjects", "std over subjects", "ct",
     ]  # fmt: skip
     found = sheet.data()[0]["lines"][0]["metrics"]["brier"]["interval"]
     assert main.rows[1].cells[2].text == f"{100 * found['low']:.1f}\u2013{100 * found['high']:.1f}"
@@ -235,8 +245,8 @@ def test_all_is_in_the_json(out: Path, cache: Path) -> None:
     assert line["metrics"]["auroc"]["interval"]["estimand"] == "fixed-subjects"
     assert line["metrics"]["auroc"]["clustered"]["reason"].startswith("20 subjects")
     assert len(line["metrics"]["brier"]["by_seed"]) == 2
-    assert {pair["loss"] for pair in first["comparisons"]} == {"brier", "nll"}
-    assert len(first["comparisons"]) == 6
+    assert {pair["metric"] for pair in first["comparisons"]} == set(TESTED)
+    assert len(first["comparisons"]) == 3 * len(TESTED)
 
 
 # --- the paper --------------------------------------------------------------------------------------------------------
@@ -254,21 +264,20 @@ def test_published_numbers_and_differences_stand_beside_ours(out: Path, cache: P
                 difference = float(record[f"{name}_mean"]) - cell.mean
                 assert float(record[f"{name}_difference"]) == pytest.approx(difference, abs=1e-12)
     (grid, _) = sheet.grids
-    shown_rows = {row.cells[0].text: row for row in grid.rows[:3]}
-    ours, published, difference = (shown_rows[name].cells[1].text for name in ("ptrue", "published", "difference"))
-    assert published == "35.9 ± 5.7"
+    place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "ptrue")
+    assert [row.cells[0].text for row in grid.rows[place + 1 :]] == ["published", "difference", "ct", "published"]
+    ours, published, difference, failed, alone = (row.cells[1].text for row in grid.rows[place:])
+    assert published == "35.9 ±5.7"
     gap = float(ours.split()[0]) - 35.9
     assert float(difference.replace("\u2212", "-")) == pytest.approx(gap, abs=0.051)
-    assert [row.cells[0].text for row in grid.rows[3:5]] == ["ct", "published"]
-    assert grid.rows[3].cells[1].text == "failed"
-    assert grid.rows[4].cells[1].text == "10.7 ± 6.7"
+    assert (failed, alone) == ("failed", "10.7 ±6.7")
 
 
 def test_what_is_no_target_has_a_footnote_with_the_reason(out: Path, cache: Path) -> None:
     (grid, _) = table(out, cache, against=True).grids
     place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "litcab")
     cell = grid.rows[place + 1].cells[1]
-    assert cell.text == "10.9 ± 4.8"
+    assert cell.text == "10.9 ±4.8"
     assert cell.notes == ("no target: answers with confidence 1 fell into no bin",)
     assert "answers with confidence 1" in formats.render(table(out, cache, against=True), "terminal", width=100)
 
@@ -291,17 +300,19 @@ def test_differences_are_taken_in_the_order_named(out: Path, cache: Path) -> Non
     one, other = (table(out, cache, compare=names) for names in (("ccps", "ptrue"), ("ptrue", "ccps")))
     for a, b in zip(rows_of(one), rows_of(other), strict=True):
         assert (a["first"], b["first"]) == ("ccps", "ptrue")
-        assert float(a["difference"]) == -float(b["difference"]) < 0
+        assert float(a["difference"]) == -float(b["difference"])
+        assert (float(a["difference"]) > 0) is bool(METRICS[a["metric"]].higher_is_better)
         assert (float(a["low"]), float(a["high"])) == (-float(b["high"]), -float(b["low"]))
-        assert (a["p"], a["p_holm"], a["verdict"]) == (b["p"], b["p_holm"], b["verdict"])
-        assert a["verdict"] == ("ccps is better" if float(a["p_holm"]) < 0.05 else "can't be told apart")
-    assert {record["loss"] for record in rows_of(one)} == {"brier", "nll"}
+        assert (a["p"], a["p_corrected"], a["verdict"]) == (b["p"], b["p_corrected"], b["verdict"])
+        assert a["verdict"] == ("ccps is better" if float(a["p_corrected"]) < 0.05 else "can't be told apart")
+        assert float(a["p"]) <= float(a["p_corrected"])
+    assert [record["metric"] for record in rows_of(one)] == [*TESTED] * 2
 
 
 def test_a_comparison_is_that_of_the_means(out: Path, cache: Path) -> None:
     means = {(r["model"], r["method"]): float(r["brier_mean"]) for r in rows_of(table(out, cache)) if r["seeds"] != "0"}
     for record in rows_of(table(out, cache, compare=("ccps", "ptrue"))):
-        if record["loss"] == "brier":
+        if record["metric"] == "brier":
             gap = means[record["model"], "ccps"] - means[record["model"], "ptrue"]
             assert float(record["difference"]) == pytest.approx(gap, abs=1e-12)
 
@@ -422,7 +433,7 @@ def test_the_command_passes_its_options_on(
         ((), " rank "),
         (("--against", "paper", "--format", "md"), "published"),
         (("--stats", "--format", "tex"), "these subjects"),
-        (("--compare", "ccps,ptrue", "--format", "csv"), "p_holm"),
+        (("--compare", "ccps,ptrue", "--format", "csv"), "p_corrected"),
         (("--layout", "models"), "llama8b and qwen14b on mmlu-choice"),
         (("--format", "json"), '"estimand": "fixed-subjects"'),
     ):

@@ -64,19 +64,25 @@ function open(line, m) {
 }
 
 function summary(line, m) {
-  const spread = line.std[m] === null ? "" : ` ± ${line.std[m]}`;
+  const half = line.half?.[m] ? ` ± ${line.half[m]}` : "";
   const facts = [
-    [METRICS[m].label, `${line.text[m] ?? DASH}${spread}${METRICS[m].percent ? " %" : ""}`],
+    [METRICS[m].label, `${line.text[m] ?? DASH}${half}${METRICS[m].percent ? " %" : ""}`],
+    ...signsOf(line, m).map(([sign, said]) => [sign, said]),
     ["Questions", line.n === null ? DASH : count(line.n)],
     [line.seeds.length > 1 ? "Seeds" : "Seed", line.seeds.join(", ")],
-    ["Learned from", line.trained_on ? `${count(sum(line.labels))} labels of ${line.trained_on}` : "nothing"],
+    ["Learned from", line.trained_on ? `${labelled(line)}; ${line.trained_on}` : "nothing"],
     ["Parameters", line.parameters === null ? DASH : count(line.parameters)],
     ["Tokens", line.tokens === null ? DASH : count(line.tokens)],
   ];
-  if (line.between[m] !== null) facts.splice(1, 0, ["Between seeds", `± ${line.between[m]}`]);
-  if (line.ci?.[m]) facts.splice(1, 0, ["Interval", line.ci[m].join(" to ")]);
+  if (line.between[m] !== null) facts.splice(1, 0, ["Std between seeds", line.between[m]]);
+  if (line.std[m] !== null) facts.splice(1, 0, ["Std over subjects", line.std[m]]);
+  if (line.ci?.[m]) facts.splice(1, 0, ["95 % interval", line.ci[m].join(" to ")]);
+  if (METRICS[m].name === "ece") facts.splice(1, 0, ["ECE floor", line.text[FLOOR] ?? DASH]);
+  if (line.rank?.[METRICS[m].name]) facts.push([`Rank by ${METRICS[m].label}`, count(line.rank[METRICS[m].name])]);
   if (line.calibrated_p !== undefined) facts.push(["Perfect calibration", `p ${line.calibrated_p}`]);
-  const notes = [...line.notes, ...line.reasons, line.undefined[m]].filter(Boolean).map((k) => DATA.footnotes[k - 1]);
+  if (line.constant) facts.push(["Brier of a constant", line.constant]);
+  facts.push(...line.training);
+  const notes = [...line.notes, ...line.reasons, ...line.remarks[m]].map((k) => DATA.footnotes[k - 1]);
   return el("div", {}, el("dl", { class: "summary" }, ...facts.map(([name, text]) =>
     el("div", {}, el("dt", {}, name), el("dd", {}, apart(text))))),
   ...notes.map((note) => el("p", { class: "muted", dir: "auto" }, note)));

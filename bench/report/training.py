@@ -1,0 +1,82 @@
+"""What training was like, as tables and the page tell it: steps, passes over the rows, and losses, over the seeds.
+
+Example: `stages(trainings)[0].kept` is `1,250` where every seed kept step 1,250.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from bench.records import Training
+from bench.report.text import EN_DASH, count, span
+
+CUT_SHORT = (
+    "training was cut short after {} epochs: the loss on validation was still falling, and the published training is"
+    " longer; no rank, and never marked as best"
+)
+LOSSES = ("train_nll", "validation_nll", "base_rate_nll")
+
+
+class Stage(NamedTuple):
+    """One stage of training, as text."""
+
+    name: str
+    kept: str
+    taken: str
+    limit: str
+    epochs: str
+
+
+def stages(trainings: Sequence[Training]) -> list[Stage]:
+    """Each stage over the seeds."""
+    by_place = zip(*(training.stages for training in trainings), strict=False)
+    return [
+        Stage(
+            found[0].name,
+            span((stage.kept for stage in found), count),
+            span((stage.taken for stage in found), count),
+            span((stage.limit for stage in found), count),
+            span((stage.epochs for stage in found), tenths),
+        )
+        for found in by_place
+    ]
+
+
+def losses(trainings: Sequence[Training]) -> list[str]:
+    """Mean over seeds of the negative log-likelihoods `LOSSES`, in nats; a dash where unknown."""
+    return [EN_DASH if mean is None else f"{mean:.3f}" for mean in (mean_of(trainings, name) for name in LOSSES)]
+
+
+def mean_of(trainings: Sequence[Training], name: str) -> float | None:
+    """Mean over seeds of a field; None where no seed has it."""
+    known = [value for training in trainings if (value := getattr(training, name)) is not None]
+    return sum(known) / len(known) if known else None
+
+
+def total(trainings: Sequence[Training], name: str) -> float | None:
+    """Sum over stages of a field, mean over seeds; None without stages."""
+    sums = [float(sum(getattr(stage, name) for stage in t.stages)) for t in trainings if t.stages]
+    return sum(sums) / len(sums) if sums else None
+
+
+def cut_short(trainings: Sequence[Training]) -> str:
+    """The footnote of a line whose training was cut short; empty where it was not."""
+    epochs = [stage.epochs for training in trainings for stage in training.stages if stage.cut_short]
+    return CUT_SHORT.format(span(epochs, tenths)) if epochs else ""
+
+
+def sentences(trainings: Sequence[Training]) -> list[tuple[str, str]]:
+    """Names and texts, for the page."""
+    if not trainings:
+        return []
+    said = [
+        (f"Steps{f' ({stage.name})' if stage.name else ''}", f"{stage.kept} kept of {stage.taken}, limit {stage.limit}")
+        for stage in stages(trainings)
+    ]
+    said += [("Epochs", " + ".join(stage.epochs for stage in stages(trainings)))] if said else []
+    names = ("NLL in training", "NLL in validation", "NLL of a constant")
+    return said + [(name, text) for name, text in zip(names, losses(trainings), strict=True) if text != EN_DASH]
+
+
+tenths: Callable[[float], str] = "{:,.1f}".format
