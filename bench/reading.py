@@ -23,6 +23,7 @@ from bench.api import (
     Signal,
     Task,
 )
+from bench.errors import fenced
 from bench.grading import Asked, Judge, Match, grade_choice, grade_open, grade_released
 from bench.memory import give_back
 from bench.plan import Where
@@ -336,10 +337,11 @@ class Reader:
     def _ask_judge(self, reading: Reading, pairs: Sequence[tuple[Question, Generation]]) -> None:
         """Open answers with their verdicts; those without one are left out and counted."""
         task, letters = reading.task, self.protocol.letters
-        asked = [
-            Asked(context(question, task.style_of(question), letters), question.answer, generation.text)
-            for question, generation in pairs
-        ]
+        with fenced(f"task {task.name!r}, style_of"):
+            asked = [
+                Asked(context(question, task.style_of(question), letters), question.answer, generation.text)
+                for question, generation in pairs
+            ]
         verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.progress)
         undecided = {q.id for (q, _), verdict in zip(pairs, verdicts, strict=True) if verdict is None}
         reading.left_out |= undecided

@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from bench.cells import Cells, Used, checked, records_of
 from bench.choose import Chosen, choose, source_digest
 from bench.config import RunConfig
 from bench.duplicates import contaminated
-from bench.errors import UntrainableError, UserError, reason_of
+from bench.errors import ContractError, UntrainableError, fenced, reason_of
 from bench.judges import open_judge
 from bench.memory import give_back, peak_memory_mb
 from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
@@ -50,6 +51,9 @@ from bench.store import Store, key_of
 
 if TYPE_CHECKING:
     from bench.backbone.hf import Backbone
+
+S = TypeVar("S", bound=Step)
+T = TypeVar("T")
 
 
 @dataclass
@@ -95,7 +99,7 @@ class _Run:
         self.chosen = chosen
         self.progress = progress
         self.source = open_source(config.data_dir)
-        self.tasks: dict[str, Task] = {name: task(self.source, chosen.protocol) for name, task in chosen.tasks.items()}
+        self.tasks: dict[str, Task] = {name: self._made(name) for name in chosen.tasks}
         self.tests = [Where(name, "test") for name in chosen.tests]
         options = LoadOptions(config.device, config.dtype, config.trust_remote_code)
         self.backbone: Backbone = Backbone(chosen.model, options)
@@ -121,8 +125,13 @@ class _Run:
         self.kept: set[Where] = set()
         self.fits: dict[Fit, ConfidenceMethod | BaseException] = {}
         self.adapted: dict[tuple[str, Where], Reading | BaseException] = {}
-        self.seconds: dict[tuple[str, str], float] = {}
+        self.seconds: dict[tuple[str, str, Where], float] = {}
+        """By stage, method, and the split that was learned from or predicted."""
         self.report = RunReport([], notes=list(chosen.notes))
+
+    def _made(self, name: str) -> Task:
+        with fenced(f"task {name!r}"):
+            return self.chosen.tasks[name](self.source, self.chosen.protocol)
 
     def execute(self) -> RunReport:
         self._announce()
@@ -132,9 +141,9 @@ class _Run:
             if isinstance(step, Read):
                 self.reader.read(self.readings[step.where], step.signals)
             elif isinstance(step, Fit):
-                self.fits[step] = self._fit(step)
+                self.fits[step] = _attempted(self._fit, step)
             elif isinstance(step, Adapt):
-                self.adapted[step.method, step.where] = self._adapt(step)
+                self.adapted[step.method, step.where] = _attempted(self._adapt, step)
             else:
                 self._finish(step)
             give_back()
@@ -177,6 +186,8 @@ class _Run:
                 given = self.loaded[step.where]
                 reading = self.reader.open(step.where, task, given.questions, given.released)
                 self._mark_contaminated(reading)
+                if not reading.released:
+                    self.cells.origins(reading)
                 self.readings[step.where] = reading
                 self.report.plan.append(self._line(step, reading))
         count = Counter(type(step) for step in self.steps)
@@ -246,7 +257,7 @@ class _Run:
             self.store.put("fits", key, fields, method.save, seconds=seconds)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin raises is its cell's failure, not the run's
             return error
-        self.seconds["fit", step.method] = seconds
+        self.seconds["fit", step.method, step.where] = seconds
         return method
 
     def _seed(self, step: Fit) -> int:
@@ -264,7 +275,7 @@ class _Run:
                 f"the stored fit of {step.method} can't be used ({reason_of(error)}); it is fitted again"
             )
             return None
-        self.seconds["fit", step.method] = float(entry.manifest["seconds"])
+        self.seconds["fit", step.method, step.where] = float(entry.manifest["seconds"])
         return method
 
     def _context(self, step: Fit, seed: int) -> Context:
@@ -281,13 +292,12 @@ class _Run:
         fitted = self.fits[Fit(step.method, step.learned)]
         if isinstance(fitted, BaseException):
             return fitted
-        adapter: AdapterRef = fitted.fitted()["adapter_"]
+        adapter = fitted.fitted().get("adapter_")
+        if not isinstance(adapter, AdapterRef):
+            raise ContractError(f"{step.method} reads through an adapter of its own, and fit left none in `adapter_`")
         start = time.perf_counter()
-        try:
-            again = self.reader.read_through(self.readings[step.where], adapter)
-        except UserError as error:
-            return error
-        self.seconds["adapter_predictions", step.method] = time.perf_counter() - start
+        again = self.reader.read_through(self.readings[step.where], adapter)
+        self.seconds["adapter_predictions", step.method, step.where] = time.perf_counter() - start
         return again
 
     def _finish(self, step: Predict) -> None:
@@ -300,17 +310,17 @@ class _Run:
             facts = self.cells.facts(used)
             reason = self.barred.get((step.method, step.where)) or method.skip(facts)
             if reason is not None:
-                row = replace(row, status="skipped", reason=reason)
+                row = replace(row, status="skipped", reason=str(reason))
             else:
                 confidence = self._predict(step, step.where)
                 alone = self.cells.tokens_alone(step.method, used)
-                row = replace(row, n_parameters=method.n_parameters(facts), forward_tokens_alone=alone)
+                row = replace(row, n_parameters=int(method.n_parameters(facts)), forward_tokens_alone=alone)
                 row = self.cells.scored(row, used.test, confidence)
                 records = records_of(used.test, confidence)
         except UntrainableError as error:
             row = replace(row, status="skipped", reason=reason_of(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _fit
-            row = replace(row, status="failed", reason=reason_of(error))
+            row, confidence = replace(row, status="failed", reason=reason_of(error)), None
         row = replace(row, timings=self._timings(step), peak_memory_mb=peak_memory_mb(self.backbone.device))
         self._keep_questions(self.readings[step.where])
         self._write(row, records)
@@ -331,7 +341,7 @@ class _Run:
         with self.progress.stage(f"predict {step.method}", len(batch)) as advance:
             predicted = method.predict(batch) if len(batch) else np.zeros(0)
             advance(len(batch))
-        self.seconds["predict", step.method] = time.perf_counter() - start
+        self.seconds["predict", step.method, where] = time.perf_counter() - start
         confidence = np.zeros(len(reading.questions))
         confidence[reading.usable] = checked(step.method, predicted, len(batch))
         return confidence
@@ -390,7 +400,8 @@ class _Run:
             return
         self.kept.add(reading.where)
         task, letters = reading.task, self.chosen.protocol.letters
-        texts = [asked.of(q, task.style_of(q), task.format, letters) for q in reading.questions]
+        with fenced(f"task {task.name!r}, style_of"):
+            texts = [asked.of(q, task.style_of(q), task.format, letters) for q in reading.questions]
         asked.write(task.name, task.card.version, texts, self.config.out)
 
     def _write(self, row: ResultRow, records: Records | None) -> None:
@@ -405,10 +416,21 @@ class _Run:
         return Used(self.readings[step.where], learned, again if isinstance(again, Reading) else None)
 
     def _timings(self, step: Predict) -> dict[str, float]:
-        return {stage: round(s, 4) for (stage, name), s in self.seconds.items() if name == step.method}
+        """Stage -> seconds of this cell; a fit that serves several cells is in each."""
+        fit = ("fit", step.method, self._learned_from(step, self.chosen.methods[step.method]))
+        own = (fit, ("adapter_predictions", step.method, step.where), ("predict", step.method, step.where))
+        return {key[0]: round(self.seconds[key], 4) for key in own if key in self.seconds}
 
     def _learned_from(self, step: Adapt | Predict, method: ConfidenceMethod) -> Where:
         return self.chosen.learn_on[step.where.task].where(method)
+
+
+def _attempted(work: Callable[[S], T], step: S) -> T | BaseException:
+    """What a step made, or what a plugin raised instead: that is its cells' failure, not the run's."""
+    try:
+        return work(step)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin raises
+        return error
 
 
 def derived_seed(seed: int, *parts: str) -> int:

@@ -316,6 +316,17 @@ def test_two_rows_with_one_id(refused: Callable[..., str], tmp_path: Path) -> No
     assert "two questions 'twice/0'" in said
 
 
+@pytest.mark.parametrize("member", ["__init__", "questions", "pools", "style_of", "origins", "provenance"])
+def test_a_task_that_raises_is_one_sentence_before_any_work(
+    refused: Callable[..., str], tmp_path: Path, member: str
+) -> None:
+    raising = f"    def {member}(self, *_):\n        raise KeyError('gone')\n"
+    source = TASK.replace('"twice/0", "s", "Which else', '"twice/1", "s", "Which else') + raising
+    said = refused(*PTRUE, "--plugin", plugin(tmp_path, source), "--task", "twice")
+    assert said.startswith("task 'twice'")
+    assert "KeyError: 'gone'" in said
+
+
 # --- contexts and letters ---------------------------------------------------------------------------------------------
 
 
