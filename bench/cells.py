@@ -103,7 +103,7 @@ class Cells:
             letter_rule_disagreement=_letter_rule_disagreement(test, self.chosen.protocol.letters),
             cost=self._cost(used),
             limit=self.config.limit,
-            notes=tuple(_notes(used.readings)),
+            notes=(*self.reader.backbone.chat.notes, *_notes(used.readings)),
             provenance=provenance.collect(self.reader.backbone.device, self._revisions(used)),
         )
 

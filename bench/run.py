@@ -194,7 +194,9 @@ class _Run:
         again = f", {count[Adapt]} of them after reading the query again through an adapter" if count[Adapt] else ""
         self.report.plan.append(f"then {count[Fit]} fits and {count[Predict]} predictions{again}")
         self.progress.say(self._title())
-        for line in self.report.plan:
+        notes = self.backbone.chat.notes
+        self.report.notes += notes
+        for line in self.report.plan + notes:
             self.progress.say("  " + line)
 
     def _mark_contaminated(self, reading: Reading) -> None:
