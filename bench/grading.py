@@ -141,8 +141,9 @@ def same_text(one: str, other: str) -> bool:
 
 
 def grade_open(question: Question, generation: Generation, *, correct: bool) -> Answer:
-    """An open answer with the judge's verdict on it."""
-    return Answer(question.id, generation.text, None, correct, parsed=bool(generation.text))
+    """An open answer with the judge's verdict on it; one without text is wrong."""
+    said = bool(generation.text)
+    return Answer(question.id, generation.text, None, correct and said, parsed=said)
 
 
 def grade_choice(question: Question, generation: Generation, protocol: Protocol) -> Answer:

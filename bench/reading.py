@@ -81,9 +81,8 @@ class Reading:
 
     @property
     def answered(self) -> npt.NDArray[np.bool_]:
-        """`(n,)` bool: there is at least one answer token; the others never enter `fit` or `predict`."""
-        lengths = [len(ids) for shard in self.answer_ids for ids in shard]
-        return np.asarray(lengths, dtype=np.int64)[self.order] > 0
+        """`(n,)` bool: the answer is more than white space; the others never enter `fit` or `predict`."""
+        return np.asarray([bool(answer.text) for answer in self.answers], dtype=np.bool_)
 
     @property
     def kept(self) -> npt.NDArray[np.bool_]:

@@ -232,3 +232,10 @@ def test_given_answers_keep_their_labels_and_are_stored(folder: Path, tmp_path: 
     assert costs_of([stored], again) == costs_of([reading], reader)
     other, _ = read(folder, tmp_path, Rivers, CASES["query"], (*SAID[:3], "a lake"))
     assert other.forward_tokens > 0  # other answers are read anew
+
+
+def test_an_answer_of_white_space_alone_is_empty(folder: Path, tmp_path: Path) -> None:
+    _, reading = read(folder, tmp_path, OpenRivers, CASES["query"], (" \n", "a river", "b"))
+    assert all(len(ids) for shard in reading.answer_ids for ids in shard)
+    assert reading.answered.tolist() == [i % 3 != 0 for i in range(14)]
+    assert not reading.correct.any()  # whatever its label says
