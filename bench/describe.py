@@ -12,7 +12,7 @@ from bench import models, prompting, registry
 from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Task
 from bench.constants import constants
 from bench.errors import UserError, fenced
-from bench.protocol import PRESETS
+from bench.protocol import PRESETS, TEMPLATES
 from bench.records import Split
 from bench.shots import exemplars, places
 
@@ -126,6 +126,7 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
         names = [name for name in fields["fixed"] if name != "preset"]
         return {
             "kind": "protocol",
+            "templates": sorted(TEMPLATES.values()),
             "constants": [{"name": name, **{key: values[name] for key, values in fields.items()}} for name in names],
         }
     everything = ", ".join([*method_registry.names(), *task_registry.names(), *models.aliases(), "protocol"])

@@ -1,4 +1,4 @@
-"""Generation -> Answer: which option was meant, or whether a text is right; what can't be read is counted."""
+"""Text -> Answer: which option was meant, or whether a text is right; what can't be read is counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from bench.protocol import LetterRule
-from bench.records import Answer, Format, Generation, Question, Released
+from bench.records import Answer, Format, Question, Released
 
 if typing.TYPE_CHECKING:
     from bench.progress import Progress
@@ -140,29 +140,26 @@ def same_text(one: str, other: str) -> bool:
     return normalise_text(one) == normalise_text(other)
 
 
-def grade_open(question: Question, generation: Generation, *, correct: bool) -> Answer:
+def grade_open(text: str, *, correct: bool) -> Answer:
     """An open answer with the judge's verdict on it; one without text is wrong."""
-    said = bool(generation.text)
-    return Answer(question.id, generation.text, None, correct and said, parsed=said)
+    return Answer(text, None, correct and bool(text), parsed=bool(text))
 
 
-def grade_choice(question: Question, generation: Generation, protocol: Protocol) -> Answer:
+def grade_choice(question: Question, text: str, protocol: Protocol) -> Answer:
     """A letter, right or wrong by the protocol's rule."""
     letters = protocol.letters[: len(question.choices)]
-    letter = parse_letter(generation.text, letters)
+    letter = parse_letter(text, letters)
     gold = letters[question.gold]
     exact = protocol.letter_rule is LetterRule.EXACT
-    correct = letter == gold if exact else substring_rule(generation.text, gold)
-    return Answer(question.id, generation.text, letter, correct, parsed=letter is not None)
+    correct = letter == gold if exact else substring_rule(text, gold)
+    return Answer(text, letter, correct, parsed=letter is not None)
 
 
-def grade_released(
-    question: Question, generation: Generation, released: Released, fmt: Format, protocol: Protocol
-) -> Answer:
+def grade_released(question: Question, text: str, released: Released, fmt: Format, protocol: Protocol) -> Answer:
     """An answer with the label that its release gives it (methods.md §0.15)."""
     if fmt is Format.OPEN:
-        return grade_open(question, generation, correct=released.correct)
-    return replace(grade_choice(question, generation, protocol), correct=released.correct)
+        return grade_open(text, correct=released.correct)
+    return replace(grade_choice(question, text, protocol), correct=released.correct)
 
 
 def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol: Protocol) -> bool:

@@ -38,6 +38,10 @@ class ValidationRule(enum.Enum):
     (methods.md §1.2)."""
 
 
+TEMPLATES: Mapping[str, str] = MappingProxyType({"choice": "choice/1", "open": "open/1", "query": "query/1"})
+"""Name and version of each wording in `bench.prompting`, part of every digest; other words need another version."""
+
+
 @dataclass(frozen=True)
 class Protocol:
     """What must be equal for all methods; part of every result by its digest."""
@@ -78,8 +82,9 @@ class Protocol:
     """Whether training questions that are also in a test set are left out; counted anyway (methods.md §0.18)."""
 
     def digest(self) -> str:
-        """First 16 hex digits of the SHA-256 of all fields."""
+        """First 16 hex digits of the SHA-256 of all fields and of the wordings' versions."""
         fields = {k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(self).items()}
+        fields["templates"] = dict(TEMPLATES)
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 

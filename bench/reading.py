@@ -29,7 +29,7 @@ from bench.memory import give_back
 from bench.plan import Where
 from bench.prompting import context
 from bench.protocol import Protocol
-from bench.records import Answer, Format, Generation, Question, Released
+from bench.records import Answer, Format, Question, Released
 from bench.store import Entry, Store, key_of
 from bench.writing import Ids, Shard, Writer
 
@@ -321,34 +321,29 @@ class Reader:
             )
         )
         task, protocol = reading.task, self.protocol
-        generations = [
-            Generation(question.id, tuple(said[row]), self.backbone.chat.decode(said[row]))
-            for row, question in enumerate(reading.questions)
-        ]
-        pairs = list(zip(reading.questions, generations, strict=True))
+        texts = [self.backbone.chat.decode(said[row]) for row in range(len(reading.questions))]
+        pairs = list(zip(reading.questions, texts, strict=True))
         if reading.released:
-            reading.answers += [grade_released(q, g, reading.released[q.id], task.format, protocol) for q, g in pairs]
-        elif task.format is Format.CHOICE:
-            reading.answers += [grade_choice(question, generation, protocol) for question, generation in pairs]
-        else:
-            self._ask_judge(reading, pairs)
-
-    def _ask_judge(self, reading: Reading, pairs: Sequence[tuple[Question, Generation]]) -> None:
-        """Open answers with their verdicts; those without one are left out and counted."""
-        task, letters = reading.task, self.protocol.letters
-        with fenced(f"task {task.name!r}, style_of"):
-            asked = [
-                Asked(context(question, task.style_of(question), letters), question.answer, generation.text)
-                for question, generation in pairs
+            reading.answers += [
+                grade_released(q, text, reading.released[q.id], task.format, protocol) for q, text in pairs
             ]
+        elif task.format is Format.CHOICE:
+            reading.answers += [grade_choice(question, text, protocol) for question, text in pairs]
+        else:
+            self._ask_judge(reading, texts)
+
+    def _ask_judge(self, reading: Reading, texts: Sequence[str]) -> None:
+        """Open answers with their verdicts; those without one are left out and counted."""
+        task, letters, questions = reading.task, self.protocol.letters, reading.questions
+        with fenced(f"task {task.name!r}, style_of"):
+            contexts = [context(question, task.style_of(question), letters) for question in questions]
+        asked = [Asked(c, q.answer, text) for c, q, text in zip(contexts, questions, texts, strict=True)]
         verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.progress)
-        undecided = {q.id for (q, _), verdict in zip(pairs, verdicts, strict=True) if verdict is None}
+        undecided = {q.id for q, verdict in zip(questions, verdicts, strict=True) if verdict is None}
         reading.left_out |= undecided
         reading.n_undecided = len(undecided)
-        reading.answers += [
-            grade_open(question, generation, correct=bool(verdict))
-            for (question, generation), verdict in zip(pairs, verdicts, strict=True)
-        ]
+        pairs = zip(texts, verdicts, strict=True)
+        reading.answers += [grade_open(text, correct=bool(verdict)) for text, verdict in pairs]
 
 
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})

@@ -1,4 +1,4 @@
-"""The frozen records that travel through the house: Question -> Prompt -> Generation -> Answer -> ResultRow."""
+"""The frozen records that travel through the house: Question -> Prompt -> Answer -> ResultRow."""
 
 from __future__ import annotations
 
@@ -72,12 +72,7 @@ class Message:
 class Prompt:
     """A conversation that ends where the model is to answer."""
 
-    question_id: str
-    template_id: str
-    """Name and version of the wording, e.g. `choice/1`."""
     messages: tuple[Message, ...]
-    shots: int
-    """Exemplars that are in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,30 +85,15 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """What the frozen model said, as ids and as text; trailing end tokens are removed from the ids."""
-
-    question_id: str
-    token_ids: tuple[int, ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
-    """A graded generation; the same for every method."""
+    """What the frozen model said, graded; the same for every method."""
 
-    question_id: str
     text: str
     letter: str | None
     """The option letter it was read as; None for open answers and for text that is no letter."""
     correct: bool
     parsed: bool
     """False where the text could not be read as an answer; such answers count as wrong and are counted."""
-
-    @property
-    def empty(self) -> bool:
-        """No answer at all: label 0 and confidence 0.0 for every method, never shown to `fit` or `predict`."""
-        return not self.text
 
 
 SCHEMA_VERSION = 4

@@ -156,7 +156,7 @@ class Writer:
     def stand_in(self, task: Task) -> Prompt:
         """A prompt of the task's format, for what doesn't depend on the question."""
         messages = (Message("system", prompting.SYSTEM[task.format]), Message("user", "?"))
-        return Prompt("", "", messages, 0)
+        return Prompt(messages)
 
     def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
         """Ids of the self-check turn and of (no, yes); empty where this model can't be asked (`query_hindrance`)."""

@@ -112,7 +112,7 @@ def _prompts(backbone: Backbone, asked: Sequence[Asked]) -> list[Any]:
 def _first_ids(backbone: Backbone, word: str) -> set[int]:
     """The tokens that say this word, however it is written, right where an answer begins."""
     written = [space + form for space in ("", " ") for form in (word, word.capitalize(), word.upper())]
-    asking = Prompt("", prompt.ID, prompt.messages(Asked("?", "?", "?")), 0)
+    asking = Prompt(prompt.messages(Asked("?", "?", "?")))
     return {int(ids[0]) for ids in backbone.chat.continuations(asking, written) if len(ids) == 1}
 
 

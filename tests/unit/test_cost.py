@@ -104,7 +104,7 @@ def read(
 
 def _prompt(question: Question) -> Prompt:
     messages = (Message("system", "Be brief."), Message("user", f"Of {question.subject}: {question.text}?\nAnswer:"))
-    return Prompt(question.id, "released/1", messages, 0)
+    return Prompt(messages)
 
 
 def prefixes(sequences: list[list[int]]) -> set[tuple[int, ...]]:

@@ -225,7 +225,7 @@ def test_pools_are_not_read_before_they_are_needed(hub: SimpleNamespace) -> None
 def test_contract_holds_on_rows_like_the_hub_s(hub: SimpleNamespace, corpus: type[Corpus]) -> None:
     made = list(checks_for(corpus, hub.like(SMALL)))
     assert {check.__name__ for _, check in made} == {
-        "docstring", "card", "style", "sizes", "ids", "gold", "letters", "prompts",
+        "docstring", "card", "style", "origins", "sizes", "ids", "gold", "letters", "prompts", "provenance",
     }  # fmt: skip
     for make, check in made:
         assert isinstance(make, MakeTask)
