@@ -48,6 +48,8 @@ class Settings:
     """Of AdamW. CHOSEN: torch's default, as the paper names none (methods.md §0.8)."""
     beta2: float = 0.999
     """As beta1."""
+    clip: float = 0.0
+    """Longest gradient of a step; 0: none. Paper: unspecified; code: the trainer's default, 1.0 (methods.md §2.6)."""
     rank: int = 8
     """LoRA on query and value of every layer. Paper, parameter table; code: lora_rank (methods.md §2.5)."""
     alpha: int = 32
@@ -61,7 +63,7 @@ class Settings:
 
 
 PAPER = Settings()
-REFCODE = replace(PAPER, steps=5_000, batch_size=4, weight_decay=0.0)  # code: README, per device (methods.md §6 #53)
+REFCODE = replace(PAPER, steps=5_000, batch_size=4, weight_decay=0.0, clip=1.0)  # code: README (methods.md §6 #53)
 FIXED = replace(PAPER)
 DEMO = replace(FIXED, steps=40, learning_rate=1e-3)  # CHOSEN: a laptop's budget (architecture.md §13)
 
@@ -85,6 +87,7 @@ class IT(ConfidenceMethod):
         weight_decay: float = FIXED.weight_decay,
         beta1: float = FIXED.beta1,
         beta2: float = FIXED.beta2,
+        clip: float = FIXED.clip,
         rank: int = FIXED.rank,
         alpha: int = FIXED.alpha,
         dropout: float = FIXED.dropout,
@@ -97,6 +100,7 @@ class IT(ConfidenceMethod):
         self.weight_decay = weight_decay
         self.beta1 = beta1
         self.beta2 = beta2
+        self.clip = clip
         self.rank = rank
         self.alpha = alpha
         self.dropout = dropout

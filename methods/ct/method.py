@@ -51,6 +51,7 @@ class CT(ConfidenceMethod):
         weight_decay: float = FIXED.weight_decay,
         beta1: float = FIXED.beta1,
         beta2: float = FIXED.beta2,
+        clip: float = FIXED.clip,
         rank: int = FIXED.rank,
         alpha: int = FIXED.alpha,
         dropout: float = FIXED.dropout,
@@ -65,6 +66,7 @@ class CT(ConfidenceMethod):
         self.weight_decay = weight_decay
         self.beta1 = beta1
         self.beta2 = beta2
+        self.clip = clip
         self.rank = rank
         self.alpha = alpha
         self.dropout = dropout

@@ -36,6 +36,8 @@ class Settings:
     """Of AdamW. CHOSEN: torch's default, as the paper names none (methods.md §0.8)."""
     beta2: float = 0.999
     """Of AdamW. CHOSEN: as beta1 (methods.md §0.8)."""
+    clip: float = 0.0
+    """Longest gradient of a step; 0: none. Paper: unspecified; code: the trainer's default, 1.0 (methods.md §2.6)."""
     rank: int = 8
     """LoRA on query and value of every layer. Paper, parameter table; code: lora_rank (methods.md §2.6)."""
     alpha: int = 32
@@ -49,7 +51,7 @@ class Settings:
 
 
 PAPER = Settings()
-REFCODE = replace(PAPER, steps=5_000, batch_size=4, weight_decay=0.0)  # on one device
+REFCODE = replace(PAPER, steps=5_000, batch_size=4, weight_decay=0.0, clip=1.0)  # on one device
 FIXED = replace(PAPER)
 DEMO = replace(FIXED, steps=40, learning_rate=1e-3)  # CHOSEN: a laptop's budget (architecture.md §13)
 
