@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -12,7 +12,7 @@ from bench import models, prompting, registry
 from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Task
 from bench.constants import constants
 from bench.errors import UserError, fenced
-from bench.protocol import PRESETS, TEMPLATES
+from bench.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
 from bench.records import Split
 from bench.shots import exemplars, places
 
@@ -127,6 +127,7 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
         return {
             "kind": "protocol",
             "templates": sorted(TEMPLATES.values()),
+            "not reproduced": _listed(NOT_REPRODUCED),
             "constants": [{"name": name, **{key: values[name] for key, values in fields.items()}} for name in names],
         }
     everything = ", ".join([*method_registry.names(), *task_registry.names(), *models.aliases(), "protocol"])
@@ -142,8 +143,13 @@ def _method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
         "fit on": cls.fit_on if cls.trains() else "nothing",
         "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
         "reads in predict": sorted(map(repr, cls.needs.predict)),
+        "not reproduced": _listed(cls.not_reproduced),
         "constants": constants(cls),
     }
+
+
+def _listed(by_preset: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"{preset}: {sentence}" for preset, sentences in by_preset.items() for sentence in sentences]
 
 
 def _task(cls: type[Task]) -> dict[str, Any]:

@@ -28,6 +28,15 @@ class LetterRule(enum.Enum):
     """Gold letter occurs anywhere in the output, case-sensitively, as the official code does (methods.md §6 #44)."""
 
 
+class EmptyRule(enum.Enum):
+    """How sure a method is of an answer without text, which it never sees."""
+
+    ZERO = "zero"
+    """0.0 (methods.md §0.6)."""
+    BASE_RATE = "base_rate"
+    """The share of right answers among those that it learned from; 0.0 where it learns from none (methods.md §1.5)."""
+
+
 class ValidationRule(enum.Enum):
     """Which rows are the validation set of the training corpora."""
 
@@ -63,6 +72,8 @@ class Protocol:
     """The options of the self-check query: no, yes (methods.md §2.0)."""
     letter_rule: LetterRule = LetterRule.EXACT
     """How choice answers are graded (methods.md §1.7)."""
+    empty_rule: EmptyRule = EmptyRule.ZERO
+    """Confidence in answers without text (methods.md §0.6)."""
     max_new_tokens_choice: int = 1
     """Length of a choice answer in tokens (methods.md §1.6)."""
     max_new_tokens_open: int = 30
@@ -93,6 +104,7 @@ PAPER = replace(
     FIXED,
     preset="paper",
     exemplar_order=ExemplarOrder.PERMUTED,
+    empty_rule=EmptyRule.BASE_RATE,
     validation_rule=ValidationRule.PUBLISHED,
     drop_contaminated=False,
 )
@@ -100,3 +112,15 @@ REFCODE = replace(PAPER, preset="refcode", letter_rule=LetterRule.SUBSTRING)
 DEMO = replace(FIXED, preset="demo")
 
 PRESETS: Mapping[str, Protocol] = MappingProxyType({p.preset: p for p in (FIXED, PAPER, REFCODE, DEMO)})
+
+NOT_REPRODUCED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "paper": ("The self-check query in one line: the code's wording of it is taken (methods.md §6 #47).",),
+        "refcode": (
+            "A judge at the server's temperature, and yes found anywhere in its text (methods.md §1.7, §6 #45).",
+            "A second begin token before what features are read from (methods.md §6 #33).",
+            "Line ends deleted within answers of Qwen: only end tokens are taken off, at the end (methods.md §6 #32).",
+        ),
+    }
+)
+"""What the source of a preset does and this protocol does not; `bench show protocol` lists it."""

@@ -39,6 +39,7 @@ from bench.judges import open_judge
 from bench.memory import give_back, peak_memory_mb
 from bench.plan import Adapt, Fit, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
+from bench.protocol import EmptyRule
 from bench.questions import Loader
 from bench.reading import Reader, Reading, bundle_digest
 from bench.recalibrate import recalibrator
@@ -330,7 +331,7 @@ class _Run:
             self._recalibrate(step, used, row, confidence)
 
     def _predict(self, step: Predict, where: Where) -> FloatArray:
-        """How sure the method is of the answers of a split: (n,), 0.0 where there is no answer (methods.md §0.6)."""
+        """How sure the method is of the answers of a split: (n,), those without text included."""
         method = self.chosen.fresh(step.method)
         if method.trains():
             fitted = self.fits[Fit(step.method, self._learned_from(step, method))]
@@ -344,9 +345,16 @@ class _Run:
             predicted = method.predict(batch) if len(batch) else np.zeros(0)
             advance(len(batch))
         self.seconds["predict", step.method, where] = time.perf_counter() - start
-        confidence = np.zeros(len(reading.questions))
+        confidence = np.full(len(reading.questions), self._in_no_answer(step, method))
         confidence[reading.usable] = checked(step.method, predicted, len(batch))
         return confidence
+
+    def _in_no_answer(self, step: Predict, method: ConfidenceMethod) -> float:
+        """How sure the method is, by the protocol, where there is no answer."""
+        if self.chosen.protocol.empty_rule is EmptyRule.ZERO or not method.trains():
+            return 0.0
+        learned = self.readings[self._learned_from(step, method)]
+        return float(learned.correct[learned.usable].mean())
 
     def _unlabelled(self, name: str, where: Where) -> Batch:
         again = self.adapted.get((name, where))

@@ -6,7 +6,7 @@ Know", arXiv:2406.08391; methods.md §2.5. The answers stay the frozen model's; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
@@ -76,6 +76,18 @@ class IT(ConfidenceMethod):
     needs: ClassVar[Needs] = Needs(fit=frozenset({_QUERY}), predict=frozenset({_VERDICT}))
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
         {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
+    )
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType(
+        {
+            "paper": (
+                "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
+            ),
+            "refcode": (
+                "A base model in 8 bits: it is read in the precision of the run (methods.md §6 #55).",
+                "Plain text without a chat template, and a query with roman numerals (methods.md §2.0).",
+                "Four examples on each device: four in all (methods.md §6 #53).",
+            ),
+        }
     )
 
     def __init__(  # noqa: PLR0913 -- one argument per field of Settings, where each is explained

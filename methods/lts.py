@@ -8,7 +8,7 @@ keeps the order, so every rank metric is P(True)'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from types import MappingProxyType
@@ -74,6 +74,17 @@ class LTS(ConfidenceMethod):
     fit_on: ClassVar[Split] = "validation"
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
         {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
+    )
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType(
+        {
+            "paper": (
+                "Ranks unlike P(True)'s, as in its tables: one temperature can't change them (methods.md §6 #46).",
+            ),
+            "refcode": (
+                "The code's own shuffling of the answers.",
+                "Plain text without a chat template, and a query with roman numerals (methods.md §2.0).",
+            ),
+        }
     )
 
     def __init__(  # noqa: PLR0913 -- one argument per field of Settings, where each is explained

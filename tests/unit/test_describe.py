@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import registry
 from bench.describe import example, listing, shown
 from bench.errors import UserError
 from bench.sizes import sizes
@@ -46,6 +47,14 @@ class SadTask(Task):
     def origins(self, split):
         raise KeyError("origins")
 '''
+
+
+def test_what_a_preset_does_not_reproduce_is_shown() -> None:
+    assert any("hinge" in line for line in shown("ccps")["not reproduced"] if line.startswith("paper: "))
+    assert any("begin token" in line for line in shown("protocol")["not reproduced"])
+    known = registry.methods()
+    silent = [name for name in known.names() if known.get(name).presets and not shown(name)["not reproduced"]]
+    assert silent == []
 
 
 @pytest.fixture
