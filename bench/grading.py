@@ -119,6 +119,12 @@ class Judge(typing.Protocol):
             UserError: the judge can't be asked; verdicts that it gave are kept.
         """
 
+    def comparing(self) -> Judge | None:
+        """The same judge, asked whether two answers mean the same: `Asked.gold` holds one and `Asked.answer` the other.
+
+        None where the normalised texts alone decide.
+        """
+
 
 class Match:
     """Right where the normalised texts are equal, or are numbers of one value."""
@@ -129,6 +135,10 @@ class Match:
         """True or False for each."""
         del what, progress
         return [bool(a.answer) and same_text(a.answer, a.gold) for a in asked]
+
+    def comparing(self) -> Judge | None:
+        """None: `agrees` compares the same texts."""
+        return None
 
 
 def same_text(one: str, other: str) -> bool:

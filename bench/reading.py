@@ -61,6 +61,10 @@ class Reading:
     """What else a result should say of this split, in words, e.g. how many questions are left out and why."""
     n_undecided: int = 0
     """Open answers on which the judge came to no verdict."""
+    compared_by: str = ""
+    """The judge by which samples agree with the answer, where samples were drawn."""
+    modal_shares: dict[SampleAgreement, float] = field(default_factory=dict)
+    """Share of a question's samples that say what most of them say, mean over the questions (methods.md §2.14)."""
     released: Mapping[str, Released] = field(default_factory=dict)
     """Question id -> the answer that was taken from a release instead of being generated."""
 
@@ -197,6 +201,8 @@ class Reader:
                 advance(shard.tokens)
                 give_back()
         self._grade(reading)
+        if any(isinstance(signal, SampleAgreement) for signal in signals):
+            reading.compared_by = self.judge.name
 
     def _complete(
         self, reading: Reading, shard: Shard, asking: Asking, signals: frozenset[Signal]
@@ -334,16 +340,20 @@ class Reader:
 
     def _ask_judge(self, reading: Reading, texts: Sequence[str]) -> None:
         """Open answers with their verdicts; those without one are left out and counted."""
-        task, letters, questions = reading.task, self.protocol.letters, reading.questions
-        with fenced(f"task {task.name!r}, style_of"):
-            contexts = [context(question, task.style_of(question), letters) for question in questions]
-        asked = [Asked(c, q.answer, text) for c, q, text in zip(contexts, questions, texts, strict=True)]
+        questions = reading.questions
+        asked = [Asked(c, q.answer, text) for c, q, text in zip(self.contexts(reading), questions, texts, strict=True)]
         verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.progress)
         undecided = {q.id for q, verdict in zip(questions, verdicts, strict=True) if verdict is None}
         reading.left_out |= undecided
         reading.n_undecided = len(undecided)
         pairs = zip(texts, verdicts, strict=True)
         reading.answers += [grade_open(text, correct=bool(verdict)) for text, verdict in pairs]
+
+    def contexts(self, reading: Reading) -> list[str]:
+        """Each question as its prompt shows it, without exemplars: what a judge is shown."""
+        task, letters = reading.task, self.protocol.letters
+        with fenced(f"task {task.name!r}, style_of"):
+            return [context(question, task.style_of(question), letters) for question in reading.questions]
 
 
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
@@ -413,4 +423,5 @@ def _load_answers(entry: Entry) -> list[Ids]:
 def bundle_digest(reading: Reading) -> str:
     """What the answers and signals of a split are, for the key of what is learned from them."""
     files = [sorted(entry.manifest["files"].items()) for shard in reading.bundles for entry in shard]
-    return key_of({"files": files, "labels": hashlib.sha256(reading.correct.tobytes()).hexdigest()})
+    judge = {"samples compared by": reading.compared_by} if reading.compared_by else {}
+    return key_of({"files": files, "labels": hashlib.sha256(reading.correct.tobytes()).hexdigest(), **judge})
