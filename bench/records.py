@@ -37,6 +37,8 @@ class Question:
     """Index of the right one in `choices`."""
     parts: tuple[tuple[str, str], ...] = ()
     """Named pieces besides the text that the style writes out, e.g. `(("passage", "..."),)`."""
+    place: int | None = None
+    """Its number within its subject, by which exemplars are drawn; None: as the questions of its split come."""
 
     @property
     def answer(self) -> str:
