@@ -501,6 +501,8 @@ class ConfidenceMethod(ABC):
     """The split whose answers and labels `fit` gets."""
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType({})
     """Preset name -> keyword arguments of `__init__`; a method without presets runs as "defaults" under any."""
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
+    """Preset -> what its source does and this method does not, a sentence each; `bench show` lists them."""
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Contract check -> reason why this method may break it; an entry that is no longer needed fails."""
 

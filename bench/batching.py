@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from bench.api import (
     refuse_gold,
 )
 from bench.errors import UserError
-from bench.grading import agrees
+from bench.grading import Asked, agrees, normalise_text
 from bench.reading import OPTIONS, Reader, Reading, file_name, held_in
 from bench.records import Format
 from bench.store import Entry
@@ -77,7 +78,7 @@ class Batches:
         if isinstance(signal, TokenIds):
             return self._token_ids(reading, signal.of, asking)
         if isinstance(signal, SampleAgreement):
-            return self._agreement(reading, self._samples(reading, signal, asking))
+            return self._agreement(reading, signal, self._samples(reading, signal, asking))
         if isinstance(signal, Hidden) and signal.at in OPTIONS and reading.task.format is Format.CHOICE:
             return self._letter_states(reading, signal, asking)
         column = self._stored(reading, signal, asking)
@@ -141,19 +142,48 @@ class Batches:
             tokens = draw(logits, [0] * signal.n, numbers, signal.temperature, signal.top_p)
             yield [[] if token in self.reader.backbone.stops else [token] for token in tokens]
 
-    def _agreement(self, reading: Reading, samples: Iterator[list[list[int]]]) -> npt.NDArray[np.bool_]:
-        """`(questions, N)` bool: each sample graded against the greedy answer, as an answer is against the gold one."""
-        said: dict[tuple[int, ...], str] = {}
+    def _agreement(
+        self, reading: Reading, signal: SampleAgreement, samples: Iterator[list[list[int]]]
+    ) -> npt.NDArray[np.bool_]:
+        """`(questions, N)` bool: does each sample say what the greedy answer says (methods.md §2.14)."""
         answers = dict(zip((q.id for q in reading.questions), reading.answers, strict=True))
-        rows = []
-        for question, ids_of in zip(reading.in_shards(), samples, strict=True):
+        fmt, protocol = reading.task.format, self.reader.protocol
+        texts = list(self._texts(samples))
+        agree = np.asarray(
+            [
+                [agrees(text, answers[question.id], question, fmt, protocol) for text in said]
+                for question, said in zip(reading.in_shards(), texts, strict=True)
+            ],
+            dtype=np.bool_,
+        )
+        if fmt is Format.OPEN:
+            self._compare(reading, texts, agree)
+        reading.modal_shares[signal] = _modal_share(texts, agree)
+        return agree
+
+    def _texts(self, samples: Iterator[list[list[int]]]) -> Iterator[list[str]]:
+        """The texts of each question's samples; each is decoded once."""
+        said: dict[tuple[int, ...], str] = {}
+        for ids_of in samples:
             for ids in ids_of:
                 if tuple(ids) not in said:
                     said[tuple(ids)] = self.reader.backbone.chat.decode(ids)
-            texts = [said[tuple(ids)] for ids in ids_of]
-            answer, fmt = answers[question.id], reading.task.format
-            rows.append([agrees(text, answer, question, fmt, self.reader.protocol) for text in texts])
-        return np.asarray(rows, dtype=np.bool_)
+            yield [said[tuple(ids)] for ids in ids_of]
+
+    def _compare(self, reading: Reading, texts: list[list[str]], agree: npt.NDArray[np.bool_]) -> None:
+        """Ask the judge about samples whose text differs from the answer's; one without a verdict disagrees."""
+        judge = self.reader.judge.comparing()
+        if judge is None:
+            return
+        contexts, places = self.reader.contexts(reading), np.argsort(reading.order)
+        rows, columns = np.nonzero(~agree & reading.usable[places][:, None])
+        asked = [
+            Asked(contexts[places[i]], reading.answers[places[i]].text, texts[i][j])
+            for i, j in zip(rows, columns, strict=True)
+        ]
+        if asked:
+            verdicts = judge.verdicts(asked, f"compare samples {reading.where}", self.reader.progress)
+            agree[rows, columns] = [bool(verdict) for verdict in verdicts]
 
     def sampled(self, reading: Reading) -> Iterator[tuple[Ids, list[Ids]]]:
         """Each prompt with the ids of its samples; nothing where none had to be read."""
@@ -163,6 +193,15 @@ class Batches:
                 samples = self._samples(reading, signal, asking)
                 for (prompt, _), ids_of in zip(reading.pairs(), samples, strict=True):
                     yield prompt, [np.asarray(ids, dtype=np.int32) for ids in ids_of]
+
+
+def _modal_share(texts: Sequence[Sequence[str]], agree: npt.NDArray[np.bool_]) -> float:
+    """Mean over the questions of the largest group of samples that say the same, those of the answer being one."""
+    largest = [
+        max(Counter("" if same else f"={normalise_text(text)}" for text, same in zip(said, row, strict=True)).values())
+        for said, row in zip(texts, agree.tolist(), strict=True)
+    ]
+    return float(np.mean(largest)) / agree.shape[1]
 
 
 def _samples_in(samples: Ragged) -> Iterator[list[list[int]]]:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench import duplicates, metrics, provenance, results
-from bench.api import AdapterRef, BoolArray, ContractError, FloatArray, Hidden, RunFacts, Signal
+from bench.api import AdapterRef, BoolArray, ContractError, FloatArray, Hidden, RunFacts, Signal, Split
 from bench.choose import Chosen
 from bench.config import RunConfig
 from bench.cost import costs_of, tokens_alone
+from bench.errors import fenced
 from bench.fitting import Fitted
 from bench.grading import substring_rule
 from bench.launch.trainer import training_cost
-from bench.plan import paid
+from bench.plan import Where, paid
 from bench.protocol import Protocol
 from bench.reading import Reader, Reading
 from bench.records import Format, LabelsSeen, ResultRow, StageCost
@@ -66,6 +67,7 @@ class Cells:
     reader: Reader
     source: FolderSource | HubSource
     release: Release | None = None
+    _origins: dict[Where, dict[str, str]] = field(default_factory=dict)
     _costs: dict[tuple[int, ...], dict[str, StageCost]] = field(default_factory=dict)
     _alone: dict[object, int] = field(default_factory=dict)
     """By what is read of each split; methods that differ in the block only need the same tokens."""
@@ -108,7 +110,7 @@ class Cells:
             letter_rule_disagreement=_letter_rule_disagreement(test, self.chosen.protocol.letters),
             cost=self._cost(used),
             limit=self.config.limit,
-            notes=tuple(_notes(used)),
+            notes=(*self.reader.backbone.chat.notes, *_notes(used)),
             provenance=provenance.collect(self.reader.backbone.device, self._revisions(used)),
         )
 
@@ -157,13 +159,26 @@ class Cells:
                 about = self.release.describe(task, where.split)
                 revisions[f"released {task.released} {where.split}"] = ", ".join(f"{k} {v}" for k, v in about.items())
                 continue
-            revisions |= task.provenance(where.split)
-            for card, split in task.origins(where.split):
-                described = self.source.describe(card, split)
-                revisions[" ".join(filter(None, [card.hub, card.config, card.splits[split]]))] = ", ".join(
-                    f"{k} {v}" for k, v in described.items()
-                )
+            revisions |= self.origins(reading)
         return revisions
+
+    def origins(self, reading: Reading) -> dict[str, str]:
+        """Where a split's rows come from; asked before any work, so that a task can't fail there after it.
+
+        Raises:
+            UserError: the task can't say.
+        """
+        where, task = reading.where, reading.task
+        if where not in self._origins:
+            with fenced(f"task {where.task!r}, provenance and origins of {where.split}"):
+                source: Split = where.split if where.split in task.card.splits else "train"  # which it was taken out of
+                found = {str(key): str(value) for key, value in task.provenance(source).items()}
+                for card, split in task.origins(source):
+                    about = self.source.describe(card, split)
+                    name = " ".join(filter(None, [card.hub, card.config, card.splits[split]]))
+                    found[name] = ", ".join(f"{k} {v}" for k, v in about.items())
+            self._origins[where] = found
+        return self._origins[where]
 
     def _judge(self, used: Used) -> str | None:
         """Who graded; the release itself where answers were taken from one."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from bench import models, prompting, registry
 from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Task
 from bench.constants import constants
-from bench.errors import UserError
-from bench.protocol import PRESETS
+from bench.errors import UserError, fenced
+from bench.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
 from bench.records import Split
 from bench.shots import exemplars, places
+
+T = TypeVar("T")
 
 KINDS = ("methods", "models", "tasks")
 
@@ -26,38 +28,40 @@ def listing(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
         UserError: unknown kind.
     """
     if kind == "methods":
-        return [_method_line(entry) for entry in registry.methods(plugins).entries()]
+        return [_line(entry, _about_method) for entry in registry.methods(plugins).entries()]
     if kind == "tasks":
-        return [_task_line(entry) for entry in registry.tasks(plugins).entries()]
+        return [_line(entry, _about_task) for entry in registry.tasks(plugins).entries()]
     if kind == "models":
         return [_model_line(spec) for spec in models.aliases().values()]
     raise UserError(f"bench list: expected one of {', '.join(KINDS)}, got {kind!r}.")
 
 
-def _method_line(entry: registry.Entry[ConfidenceMethod]) -> dict[str, Any]:
+def _line(entry: registry.Entry[T], about: Callable[[type[T]], dict[str, Any]]) -> dict[str, Any]:
+    """One plugin; a broken one with the reason."""
     if entry.plugin is None:
         return {"name": entry.name, "origin": entry.origin, "broken": entry.error}
+    try:
+        with fenced(entry.module):
+            return {"name": entry.name, **about(entry.plugin), "origin": entry.origin}
+    except UserError as error:
+        return {"name": entry.name, "origin": entry.origin, "broken": str(error)}
+
+
+def _about_method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
     return {
-        "name": entry.name,
-        "trains on": entry.plugin.fit_on if entry.plugin.trains() else "nothing",
-        "reference": entry.plugin.reference,
-        "what": first_sentence(entry.plugin),
-        "origin": entry.origin,
+        "trains on": cls.fit_on if cls.trains() else "nothing",
+        "reference": cls.reference,
+        "what": first_sentence(cls),
     }
 
 
-def _task_line(entry: registry.Entry[Task]) -> dict[str, Any]:
-    if entry.plugin is None:
-        return {"name": entry.name, "origin": entry.origin, "broken": entry.error}
-    card = entry.plugin.card
+def _about_task(cls: type[Task]) -> dict[str, Any]:
     return {
-        "name": entry.name,
-        "format": entry.plugin.format.value,
-        "questions": ", ".join(f"{split} {size:,}" for split, size in card.sizes.items()),
-        "licence": card.license,
-        "rows from": _rows_from(_origins(entry.plugin)),
-        "what": first_sentence(entry.plugin),
-        "origin": entry.origin,
+        "format": cls.format.value,
+        "questions": ", ".join(f"{split} {size:,}" for split, size in cls.card.sizes.items()),
+        "licence": cls.card.license,
+        "rows from": _rows_from(_origins(cls)),
+        "what": first_sentence(cls),
     }
 
 
@@ -109,9 +113,11 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
     """
     method_registry, task_registry = registry.methods(plugins), registry.tasks(plugins)
     if name in method_registry.names():
-        return _method(method_registry.get(name))
+        with fenced(f"method {name!r}"):
+            return _method(method_registry.get(name))
     if name in task_registry.names():
-        return _task(task_registry.get(name))
+        with fenced(f"task {name!r}"):
+            return _task(task_registry.get(name))
     if name in models.aliases():
         spec = models.aliases()[name]
         return {"kind": "model", **asdict(spec), "source": "in the package" if spec.local else spec.source}
@@ -120,6 +126,8 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
         names = [name for name in fields["fixed"] if name != "preset"]
         return {
             "kind": "protocol",
+            "templates": sorted(TEMPLATES.values()),
+            "not reproduced": _listed(NOT_REPRODUCED),
             "constants": [{"name": name, **{key: values[name] for key, values in fields.items()}} for name in names],
         }
     everything = ", ".join([*method_registry.names(), *task_registry.names(), *models.aliases(), "protocol"])
@@ -135,8 +143,13 @@ def _method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
         "fit on": cls.fit_on if cls.trains() else "nothing",
         "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
         "reads in predict": sorted(map(repr, cls.needs.predict)),
+        "not reproduced": _listed(cls.not_reproduced),
         "constants": constants(cls),
     }
+
+
+def _listed(by_preset: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"{preset}: {sentence}" for preset, sentences in by_preset.items() for sentence in sentences]
 
 
 def _task(cls: type[Task]) -> dict[str, Any]:
@@ -168,11 +181,16 @@ def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] 
     """
     from bench.sources import open_source  # late: listing opens nothing
 
-    task = registry.tasks(plugins).get(name)(open_source(data_dir))
+    cls, source = registry.tasks(plugins).get(name), open_source(data_dir)
+    with fenced(f"task {name!r}"):
+        return _example(cls(source), row)
+
+
+def _example(task: Task, row: int) -> dict[str, str]:
     split: Split = "test" if "test" in task.card.splits else "train"
     questions = list(task.questions(split))
     if not 0 <= row < len(questions):
-        raise UserError(f"--example {row}: task {name!r} has {split} questions 0 to {len(questions) - 1}.")
+        raise UserError(f"--example {row}: task {task.name!r} has {split} questions 0 to {len(questions) - 1}.")
     question = questions[row]
     protocol = PRESETS["fixed"]
     shown = exemplars(task, question, places(questions)[question.id], task.pools().get(question.subject, ()), protocol)

@@ -71,7 +71,9 @@ class EarlyStopping:
             UserError: no step at all is allowed, or no point.
         """
         if limit < 1 or points < 1:
-            raise UserError(f"expected a training of at least 1 step and 1 point, got {limit} and {points}; correct it with --set")
+            raise UserError(
+                f"expected a training of at least 1 step and 1 point, got {limit} and {points}; correct it with --set"
+            )
         self.limit = limit
         self.name = name
         self.published = published

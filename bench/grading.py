@@ -1,4 +1,4 @@
-"""Generation -> Answer: which option was meant, or whether a text is right; what can't be read is counted."""
+"""Text -> Answer: which option was meant, or whether a text is right; what can't be read is counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from bench.protocol import LetterRule
-from bench.records import Answer, Format, Generation, Question, Released
+from bench.records import Answer, Format, Question, Released
 
 if typing.TYPE_CHECKING:
     from bench.progress import Progress
@@ -119,6 +119,12 @@ class Judge(typing.Protocol):
             UserError: the judge can't be asked; verdicts that it gave are kept.
         """
 
+    def comparing(self) -> Judge | None:
+        """The same judge, asked whether two answers mean the same: `Asked.gold` holds one and `Asked.answer` the other.
+
+        None where the normalised texts alone decide.
+        """
+
 
 class Match:
     """Right where the normalised texts are equal, or are numbers of one value."""
@@ -130,6 +136,10 @@ class Match:
         del what, progress
         return [bool(a.answer) and same_text(a.answer, a.gold) for a in asked]
 
+    def comparing(self) -> Judge | None:
+        """None: `agrees` compares the same texts."""
+        return None
+
 
 def same_text(one: str, other: str) -> bool:
     """Whether two answers are one, by normalised text; numbers, alone or within text, are compared by value.
@@ -140,28 +150,26 @@ def same_text(one: str, other: str) -> bool:
     return normalise_text(one) == normalise_text(other)
 
 
-def grade_open(question: Question, generation: Generation, *, correct: bool) -> Answer:
-    """An open answer with the judge's verdict on it."""
-    return Answer(question.id, generation.text, None, correct, parsed=bool(generation.text))
+def grade_open(text: str, *, correct: bool) -> Answer:
+    """An open answer with the judge's verdict on it; one without text is wrong."""
+    return Answer(text, None, correct and bool(text), parsed=bool(text))
 
 
-def grade_choice(question: Question, generation: Generation, protocol: Protocol) -> Answer:
+def grade_choice(question: Question, text: str, protocol: Protocol) -> Answer:
     """A letter, right or wrong by the protocol's rule."""
     letters = protocol.letters[: len(question.choices)]
-    letter = parse_letter(generation.text, letters)
+    letter = parse_letter(text, letters)
     gold = letters[question.gold]
     exact = protocol.letter_rule is LetterRule.EXACT
-    correct = letter == gold if exact else substring_rule(generation.text, gold)
-    return Answer(question.id, generation.text, letter, correct, parsed=letter is not None)
+    correct = letter == gold if exact else substring_rule(text, gold)
+    return Answer(text, letter, correct, parsed=letter is not None)
 
 
-def grade_released(
-    question: Question, generation: Generation, released: Released, fmt: Format, protocol: Protocol
-) -> Answer:
+def grade_released(question: Question, text: str, released: Released, fmt: Format, protocol: Protocol) -> Answer:
     """An answer with the label that its release gives it (methods.md §0.15)."""
     if fmt is Format.OPEN:
-        return grade_open(question, generation, correct=released.correct)
-    return replace(grade_choice(question, generation, protocol), correct=released.correct)
+        return grade_open(text, correct=released.correct)
+    return replace(grade_choice(question, text, protocol), correct=released.correct)
 
 
 def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol: Protocol) -> bool:

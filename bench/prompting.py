@@ -1,4 +1,4 @@
-"""Question -> Prompt: the wording of methods.md §1.4, §1.5 and §2.0; each template has an id with a version."""
+"""Question -> Prompt: the wording of methods.md §1.4, §1.5 and §2.0; its versions are `bench.protocol.TEMPLATES`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from bench.records import Format, Message, Prompt, PromptStyle, Question
 
 if TYPE_CHECKING:
     from bench.protocol import Protocol
-
-TEMPLATE_IDS: Mapping[Format, str] = MappingProxyType({Format.CHOICE: "choice/1", Format.OPEN: "open/1"})
 
 SYSTEM: Mapping[Format, str] = MappingProxyType(
     {
@@ -28,7 +26,6 @@ SYSTEM: Mapping[Format, str] = MappingProxyType(
 )
 """System messages (paper, appendix on prompts; methods.md §1.5)."""
 
-QUERY_ID = "query/1"
 QUERY_SENTINEL = "\u241e"
 """Stands for the answer while the three-turn conversation is rendered; no data set and no template contains it."""
 
@@ -73,11 +70,8 @@ def build(
     question: Question, exemplars: Sequence[Question], style: PromptStyle, fmt: Format, protocol: Protocol
 ) -> Prompt:
     """The conversation that asks a question."""
-    messages = (
-        Message("system", SYSTEM[fmt]),
-        Message("user", user_message(question, exemplars, style, fmt, protocol.letters)),
-    )
-    return Prompt(question.id, TEMPLATE_IDS[fmt], messages, len(exemplars))
+    text = user_message(question, exemplars, style, fmt, protocol.letters)
+    return Prompt((Message("system", SYSTEM[fmt]), Message("user", text)))
 
 
 def query_messages(prompt: Prompt, protocol: Protocol) -> tuple[Message, ...]:

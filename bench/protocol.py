@@ -34,6 +34,15 @@ class LetterRule(enum.Enum):
     """Gold letter occurs anywhere in the output, case-sensitively, as the official code does (methods.md §6 #44)."""
 
 
+class EmptyRule(enum.Enum):
+    """How sure a method is of an answer without text, which it never sees."""
+
+    ZERO = "zero"
+    """0.0 (methods.md §0.6)."""
+    BASE_RATE = "base_rate"
+    """The share of right answers among those that it learned from; 0.0 where it learns from none (methods.md §1.5)."""
+
+
 class ValidationRule(enum.Enum):
     """Which rows are the validation set of the training corpora."""
 
@@ -51,6 +60,10 @@ class KeptStep(enum.Enum):
     """The last one, as papers and official code do."""
     VALIDATION = "validation"
     """The one with the smallest loss on the validation answers (`bench.early_stopping`)."""
+
+
+TEMPLATES: Mapping[str, str] = MappingProxyType({"choice": "choice/1", "open": "open/1", "query": "query/1"})
+"""Name and version of each wording in `bench.prompting`, part of every digest; other words need another version."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,8 @@ class Protocol:
     """The options of the self-check query: no, yes (methods.md §2.0)."""
     letter_rule: LetterRule = LetterRule.EXACT
     """How choice answers are graded (methods.md §1.7)."""
+    empty_rule: EmptyRule = EmptyRule.ZERO
+    """Confidence in answers without text (methods.md §0.6)."""
     max_new_tokens_choice: int = 1
     """Length of a choice answer in tokens (methods.md §1.6)."""
     max_new_tokens_open: int = 30
@@ -94,8 +109,9 @@ class Protocol:
     """Whether training questions that are also in a test set are left out; counted anyway (methods.md §0.18)."""
 
     def digest(self) -> str:
-        """First 16 hex digits of the SHA-256 of all fields."""
+        """First 16 hex digits of the SHA-256 of all fields and of the wordings' versions."""
         fields = {k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(self).items()}
+        fields["templates"] = dict(TEMPLATES)
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -104,6 +120,7 @@ PAPER = replace(
     FIXED,
     preset="paper",
     exemplar_order=ExemplarOrder.PERMUTED,
+    empty_rule=EmptyRule.BASE_RATE,
     validation_rule=ValidationRule.PUBLISHED,
     kept_step=KeptStep.LAST,
     drop_contaminated=False,
@@ -112,3 +129,15 @@ REFCODE = replace(PAPER, preset="refcode", letter_rule=LetterRule.SUBSTRING)
 DEMO = replace(FIXED, preset="demo")
 
 PRESETS: Mapping[str, Protocol] = MappingProxyType({p.preset: p for p in (FIXED, PAPER, REFCODE, DEMO)})
+
+NOT_REPRODUCED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "paper": ("The self-check query in one line: the code's wording of it is taken (methods.md §6 #47).",),
+        "refcode": (
+            "A judge at the server's temperature, and yes found anywhere in its text (methods.md §1.7, §6 #45).",
+            "A second begin token before what features are read from (methods.md §6 #33).",
+            "Line ends deleted within answers of Qwen: only end tokens are taken off, at the end (methods.md §6 #32).",
+        ),
+    }
+)
+"""What the source of a preset does and this protocol does not; `bench show protocol` lists it."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.api import Split, Task
-from bench.errors import UserError
+from bench.errors import UserError, fenced
 from bench.plan import Where
 from bench.protocol import Protocol
 from bench.records import Format, Question, Released
@@ -54,13 +54,16 @@ class Loader:
         """
         task = self.tasks[where.task]
         released: dict[str, Released] = {}
+        letters = self.protocol.letters if task.format is Format.CHOICE else None
         if self.release is None:
-            whole = self._split(where)
+            with fenced(f"task {where.task!r}, {where.split} questions"):
+                whole = self._split(where)
+                check_questions(where, whole, letters)
         else:
             records = self.release.records(task, where.split)
             whole = [question for question, _ in records]
             released = {question.id: record for question, record in records}
-        check_questions(where, whole, self.protocol.letters if task.format is Format.CHOICE else None)
+            check_questions(where, whole, letters)
         if self.limit is None:
             return Loaded(whole, whole, released)
         cap = self.limit if where in self.tests else max(self.limit, TRAIN_LIMIT)

@@ -23,12 +23,13 @@ from bench.api import (
     Signal,
     Task,
 )
+from bench.errors import fenced
 from bench.grading import Asked, Judge, Match, grade_choice, grade_open, grade_released
 from bench.memory import give_back
 from bench.plan import Where
 from bench.prompting import context
 from bench.protocol import Protocol
-from bench.records import Answer, Format, Generation, Question, Released
+from bench.records import Answer, Format, Question, Released
 from bench.store import Entry, Store, key_of
 from bench.writing import Ids, Shard, Writer
 
@@ -60,6 +61,10 @@ class Reading:
     """What else a result should say of this split, in words, e.g. how many questions are left out and why."""
     n_undecided: int = 0
     """Open answers on which the judge came to no verdict."""
+    compared_by: str = ""
+    """The judge by which samples agree with the answer, where samples were drawn."""
+    modal_shares: dict[SampleAgreement, float] = field(default_factory=dict)
+    """Share of a question's samples that say what most of them say, mean over the questions (methods.md §2.14)."""
     released: Mapping[str, Released] = field(default_factory=dict)
     """Question id -> the answer that was taken from a release instead of being generated."""
 
@@ -80,9 +85,8 @@ class Reading:
 
     @property
     def answered(self) -> npt.NDArray[np.bool_]:
-        """`(n,)` bool: there is at least one answer token; the others never enter `fit` or `predict`."""
-        lengths = [len(ids) for shard in self.answer_ids for ids in shard]
-        return np.asarray(lengths, dtype=np.int64)[self.order] > 0
+        """`(n,)` bool: the answer is more than white space; the others never enter `fit` or `predict`."""
+        return np.asarray([bool(answer.text) for answer in self.answers], dtype=np.bool_)
 
     @property
     def kept(self) -> npt.NDArray[np.bool_]:
@@ -197,6 +201,8 @@ class Reader:
                 advance(shard.tokens)
                 give_back()
         self._grade(reading)
+        if any(isinstance(signal, SampleAgreement) for signal in signals):
+            reading.compared_by = self.judge.name
 
     def _complete(
         self, reading: Reading, shard: Shard, asking: Asking, signals: frozenset[Signal]
@@ -321,33 +327,33 @@ class Reader:
             )
         )
         task, protocol = reading.task, self.protocol
-        generations = [
-            Generation(question.id, tuple(said[row]), self.backbone.chat.decode(said[row]))
-            for row, question in enumerate(reading.questions)
-        ]
-        pairs = list(zip(reading.questions, generations, strict=True))
+        texts = [self.backbone.chat.decode(said[row]) for row in range(len(reading.questions))]
+        pairs = list(zip(reading.questions, texts, strict=True))
         if reading.released:
-            reading.answers += [grade_released(q, g, reading.released[q.id], task.format, protocol) for q, g in pairs]
+            reading.answers += [
+                grade_released(q, text, reading.released[q.id], task.format, protocol) for q, text in pairs
+            ]
         elif task.format is Format.CHOICE:
-            reading.answers += [grade_choice(question, generation, protocol) for question, generation in pairs]
+            reading.answers += [grade_choice(question, text, protocol) for question, text in pairs]
         else:
-            self._ask_judge(reading, pairs)
+            self._ask_judge(reading, texts)
 
-    def _ask_judge(self, reading: Reading, pairs: Sequence[tuple[Question, Generation]]) -> None:
+    def _ask_judge(self, reading: Reading, texts: Sequence[str]) -> None:
         """Open answers with their verdicts; those without one are left out and counted."""
-        task, letters = reading.task, self.protocol.letters
-        asked = [
-            Asked(context(question, task.style_of(question), letters), question.answer, generation.text)
-            for question, generation in pairs
-        ]
+        questions = reading.questions
+        asked = [Asked(c, q.answer, text) for c, q, text in zip(self.contexts(reading), questions, texts, strict=True)]
         verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.progress)
-        undecided = {q.id for (q, _), verdict in zip(pairs, verdicts, strict=True) if verdict is None}
+        undecided = {q.id for q, verdict in zip(questions, verdicts, strict=True) if verdict is None}
         reading.left_out |= undecided
         reading.n_undecided = len(undecided)
-        reading.answers += [
-            grade_open(question, generation, correct=bool(verdict))
-            for (question, generation), verdict in zip(pairs, verdicts, strict=True)
-        ]
+        pairs = zip(texts, verdicts, strict=True)
+        reading.answers += [grade_open(text, correct=bool(verdict)) for text, verdict in pairs]
+
+    def contexts(self, reading: Reading) -> list[str]:
+        """Each question as its prompt shows it, without exemplars: what a judge is shown."""
+        task, letters = reading.task, self.protocol.letters
+        with fenced(f"task {task.name!r}, style_of"):
+            return [context(question, task.style_of(question), letters) for question in reading.questions]
 
 
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
@@ -417,4 +423,5 @@ def _load_answers(entry: Entry) -> list[Ids]:
 def bundle_digest(reading: Reading) -> str:
     """What the answers and signals of a split are, for the key of what is learned from them."""
     files = [sorted(entry.manifest["files"].items()) for shard in reading.bundles for entry in shard]
-    return key_of({"files": files, "labels": hashlib.sha256(reading.correct.tobytes()).hexdigest()})
+    judge = {"samples compared by": reading.compared_by} if reading.compared_by else {}
+    return key_of({"files": files, "labels": hashlib.sha256(reading.correct.tobytes()).hexdigest(), **judge})

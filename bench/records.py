@@ -1,4 +1,4 @@
-"""The frozen records that travel through the house: Question -> Prompt -> Generation -> Answer -> ResultRow."""
+"""The frozen records that travel through the house: Question -> Prompt -> Answer -> ResultRow."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class Question:
     """Index of the right one in `choices`."""
     parts: tuple[tuple[str, str], ...] = ()
     """Named pieces besides the text that the style writes out, e.g. `(("passage", "..."),)`."""
+    place: int | None = None
+    """Its number within its subject, by which exemplars are drawn; None: as the questions of its split come."""
 
     @property
     def answer(self) -> str:
@@ -72,12 +74,7 @@ class Message:
 class Prompt:
     """A conversation that ends where the model is to answer."""
 
-    question_id: str
-    template_id: str
-    """Name and version of the wording, e.g. `choice/1`."""
     messages: tuple[Message, ...]
-    shots: int
-    """Exemplars that are in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,30 +87,15 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """What the frozen model said, as ids and as text; trailing end tokens are removed from the ids."""
-
-    question_id: str
-    token_ids: tuple[int, ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
-    """A graded generation; the same for every method."""
+    """What the frozen model said, graded; the same for every method."""
 
-    question_id: str
     text: str
     letter: str | None
     """The option letter it was read as; None for open answers and for text that is no letter."""
     correct: bool
     parsed: bool
     """False where the text could not be read as an answer; such answers count as wrong and are counted."""
-
-    @property
-    def empty(self) -> bool:
-        """No answer at all: label 0 and confidence 0.0 for every method, never shown to `fit` or `predict`."""
-        return not self.text
 
 
 SCHEMA_VERSION = 4
@@ -247,7 +229,7 @@ class ResultRow:
     n_unparsed: int | None = None
     """Answers that could not be read."""
     n_empty: int | None = None
-    """Answers without a token."""
+    """Answers without text, those of white space alone included: label 0 and confidence 0.0 for every method."""
     n_undecided: int | None = None
     """Open answers on which the judge came to no verdict; left out of `n` and of every number."""
     n_shots_dropped: int | None = None

@@ -42,7 +42,6 @@ FILES: Mapping[str, Sequence[str]] = {
     "test": ("test.jsonl",),
 }
 """Names that the file of a split may have."""
-TEMPLATE_ID = "released/1"
 INSTEAD = f"lay its files out as {FOLDER}/PART/MODEL/SPLIT.jsonl in a folder and name that with --data-dir"
 OPTION = re.compile(r"[ \t]*\(([A-Za-z])\): ?(.*)")
 """A line with which an option begins."""
@@ -279,7 +278,7 @@ class _Reader:
             if not target.strip():
                 raise _wrong(row, "target", "a text that is not empty", target)
             question = Question(name, subject, context, (target, *filter(None, wrong)), 0)
-        prompt = self._prompt(row, name, context)
+        prompt = self._prompt(row, context)
         if label is None:
             self.counts["records without a label, left out"] += 1
             return None
@@ -304,7 +303,7 @@ class _Reader:
             number += 1
         own = f"{question.id}#{number}"
         self._first[own] = row.where, text
-        return replace(question, id=own), replace(released, prompt=replace(released.prompt, question_id=own))
+        return replace(question, id=own), released
 
     def _choice(self, row: Row, question: Question, target: str) -> Question:
         text, options = _options(row, question.text)
@@ -319,19 +318,21 @@ class _Reader:
             self.counts["records whose wrong options are not all but the right one"] += 1
         return replace(question, text=text, choices=tuple(options), gold=gold)
 
-    def _prompt(self, row: Row, name: str, context: str) -> Prompt:
+    def _prompt(self, row: Row, context: str) -> Prompt:
         """The record's own conversation; where it has none, what the official code makes of its pieces."""
-        before, target_prompt = _text(row, "prompt", ""), _text(row, "target_prompt", "")
         messages = _messages(row)
         if not messages:
             self.counts["records without a conversation, put together from their pieces"] += 1
             system = SYSTEM[self.format]
             if self.format is Format.OPEN:
                 system = system.removesuffix(".")  # as the official code has it (methods.md §1.5)
-            messages = (Message("system", system), Message("user", before + context + target_prompt))
+            messages = (
+                Message("system", system),
+                Message("user", _text(row, "prompt", "") + context + _text(row, "target_prompt", "")),
+            )
         elif context not in messages[-1].content:
             self.counts["records whose conversation does not ask their question"] += 1
-        return Prompt(name, TEMPLATE_ID, messages, before.count(target_prompt) if target_prompt else 0)
+        return Prompt(messages)
 
 
 def _options(row: Row, context: str) -> tuple[str, list[str]]:

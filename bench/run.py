@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -31,13 +32,13 @@ from bench.cells import Cells, Used, checked, records_of
 from bench.choose import Chosen, choose
 from bench.config import RunConfig
 from bench.duplicates import contaminated
-from bench.errors import UntrainableError, UserError, reason_of
+from bench.errors import ContractError, UntrainableError, fenced, reason_of
 from bench.fitting import Fitted, Fitter, derived_seed
 from bench.judges import open_judge
 from bench.memory import give_back, peak_memory_mb
 from bench.plan import Adapt, Fit, LearnOn, Predict, Read, Step, Where, plan
 from bench.progress import Progress, Silent
-from bench.protocol import KeptStep
+from bench.protocol import EmptyRule, KeptStep
 from bench.questions import Loader
 from bench.reading import Reader, Reading
 from bench.recalibrate import recalibrator
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 MIN_VALIDATION = 2
 """Answers that are needed to choose a step by."""
+S = TypeVar("S", bound=Step)
+T = TypeVar("T")
 
 
 @dataclass
@@ -98,7 +101,7 @@ class _Run:
         self.chosen = chosen
         self.progress = progress
         self.source = open_source(config.data_dir)
-        self.tasks: dict[str, Task] = {name: task(self.source, chosen.protocol) for name, task in chosen.tasks.items()}
+        self.tasks: dict[str, Task] = {name: self._made(name) for name in chosen.tasks}
         self.tests = [Where(name, "test") for name in chosen.tests]
         options = LoadOptions(config.device, config.dtype, config.trust_remote_code)
         self.backbone: Backbone = Backbone(chosen.model, options)
@@ -131,8 +134,13 @@ class _Run:
         self.kept: set[Where] = set()
         self.fits: dict[Fit, Fitted | BaseException] = {}
         self.adapted: dict[tuple[str, Where], Reading | BaseException | None] = {}
-        self.seconds: dict[tuple[str, str], float] = {}
+        self.seconds: dict[tuple[str, str, Where], float] = {}
+        """By stage, method, and the split that was learned from or predicted."""
         self.report = RunReport([], notes=list(chosen.notes))
+
+    def _made(self, name: str) -> Task:
+        with fenced(f"task {name!r}"):
+            return self.chosen.tasks[name](self.source, self.chosen.protocol)
 
     def execute(self) -> RunReport:
         self._announce()
@@ -142,9 +150,9 @@ class _Run:
             if isinstance(step, Read):
                 self.reader.read(self.readings[step.where], step.signals)
             elif isinstance(step, Fit):
-                self.fits[step] = self._fit(step)
+                self.fits[step] = _attempted(self._fit, step)
             elif isinstance(step, Adapt):
-                self.adapted[step.method, step.where] = self._adapt(step)
+                self.adapted[step.method, step.where] = _attempted(self._adapt, step)
             else:
                 self._finish(step)
             give_back()
@@ -196,13 +204,17 @@ class _Run:
                 given = self.loaded[step.where]
                 reading = self.reader.open(step.where, task, given.questions, given.released)
                 self._mark_contaminated(reading)
+                if not reading.released:
+                    self.cells.origins(reading)
                 self.readings[step.where] = reading
                 self.report.plan.append(self._line(step, reading))
         count = Counter(type(step) for step in self.steps)
         again = f", {count[Adapt]} of them after reading the query again through an adapter" if count[Adapt] else ""
         self.report.plan.append(f"then {count[Fit]} fits and {count[Predict]} predictions{again}")
         self.progress.say(self._title())
-        for line in self.report.plan:
+        notes = self.backbone.chat.notes
+        self.report.notes += notes
+        for line in self.report.plan + notes:
             self.progress.say("  " + line)
 
     def _mark_contaminated(self, reading: Reading) -> None:
@@ -235,14 +247,11 @@ class _Run:
 
     # --- fit and predict ----------------------------------------------------------------------------------------------
 
-    def _fit(self, step: Fit) -> Fitted | BaseException:
-        """Fit, or take the fit from the store; a method's own failure is a value, so that the others go on."""
-        try:
-            fitted = self.fitter.fit(
-                step.method, self.readings[step.where], self._chosen_by(step.method, step.where), self.config.seed
-            )
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin raises is its cell's failure, not the run's
-            return error
+    def _fit(self, step: Fit) -> Fitted:
+        """Fit, or take the fit from the store."""
+        learned, chosen_by = self.readings[step.where], self._chosen_by(step.method, step.where)
+        fitted = self.fitter.fit(step.method, learned, chosen_by, self.config.seed)
+        self.seconds["fit", step.method, step.where] = fitted.seconds
         complaint = fitted.complaint()
         if complaint is not None:
             self.report.notes.append(f"{step.method}, learned on {step.where}: {complaint}")
@@ -261,13 +270,12 @@ class _Run:
             return fitted
         if step.where not in self.tests and fitted.curve is not None:
             return None  # how sure it is there was kept while it was trained
-        adapter: AdapterRef = fitted.method.fitted()["adapter_"]
+        adapter = fitted.method.fitted().get("adapter_")
+        if not isinstance(adapter, AdapterRef):
+            raise ContractError(f"{step.method} reads through an adapter of its own, and fit left none in `adapter_`")
         start = time.perf_counter()
-        try:
-            again = self.reader.read_through(self.readings[step.where], adapter)
-        except UserError as error:
-            return error
-        self.seconds["adapter_predictions", step.method] = time.perf_counter() - start
+        again = self.reader.read_through(self.readings[step.where], adapter)
+        self.seconds["adapter_predictions", step.method, step.where] = time.perf_counter() - start
         return again
 
     def _finish(self, step: Predict) -> None:
@@ -280,17 +288,17 @@ class _Run:
             facts = self.cells.facts(used)
             reason = self.barred.get((step.method, step.where)) or method.skip(facts)
             if reason is not None:
-                row = replace(row, status="skipped", reason=reason)
+                row = replace(row, status="skipped", reason=str(reason))
             else:
                 confidence = self._predict(step, step.where)
                 alone = self.cells.tokens_alone(step.method, used)
-                row = replace(row, n_parameters=method.n_parameters(facts), forward_tokens_alone=alone)
+                row = replace(row, n_parameters=int(method.n_parameters(facts)), forward_tokens_alone=alone)
                 row = self.cells.scored(row, used.test, confidence)
                 records = records_of(used.test, confidence)
         except UntrainableError as error:
             row = replace(row, status="skipped", reason=reason_of(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _fit
-            row = replace(row, status="failed", reason=reason_of(error))
+            row, confidence = replace(row, status="failed", reason=reason_of(error)), None
         row = replace(row, timings=self._timings(step), peak_memory_mb=peak_memory_mb(self.backbone.device))
         self._keep_questions(self.readings[step.where])
         self._write(row, records)
@@ -298,7 +306,7 @@ class _Run:
             self._recalibrate(step, used, row, confidence)
 
     def _predict(self, step: Predict, where: Where) -> FloatArray:
-        """How sure the method is of the answers of a split: (n,), 0.0 where there is no answer (methods.md §0.6)."""
+        """How sure the method is of the answers of a split: (n,), those without text included."""
         fitted = self._fitted(step)
         method = self.chosen.fresh(step.method) if fitted is None else fitted.method
         reading = self.readings[where]
@@ -307,8 +315,8 @@ class _Run:
         with self.progress.stage(f"predict {step.method}", len(batch)) as advance:
             predicted = method.predict(batch) if len(batch) else np.zeros(0)
             advance(len(batch))
-        self.seconds["predict", step.method] = time.perf_counter() - start
-        confidence = np.zeros(len(reading.questions))
+        self.seconds["predict", step.method, where] = time.perf_counter() - start
+        confidence = np.full(len(reading.questions), self._in_no_answer(step, method))
         confidence[reading.usable] = checked(step.method, predicted, len(batch))
         return confidence
 
@@ -321,6 +329,13 @@ class _Run:
         if isinstance(fitted, BaseException):
             raise fitted
         return fitted
+
+    def _in_no_answer(self, step: Predict, method: ConfidenceMethod) -> float:
+        """How sure the method is, by the protocol, where there is no answer."""
+        if self.chosen.protocol.empty_rule is EmptyRule.ZERO or not method.trains():
+            return 0.0
+        learned = self.readings[self._learned_from(step, method)]
+        return float(learned.correct[learned.usable].mean())
 
     def _unlabelled(self, name: str, where: Where) -> Batch:
         again = self.adapted.get((name, where))
@@ -378,7 +393,8 @@ class _Run:
             return
         self.kept.add(reading.where)
         task, letters = reading.task, self.chosen.protocol.letters
-        texts = [asked.of(q, task.style_of(q), task.format, letters) for q in reading.questions]
+        with fenced(f"task {task.name!r}, style_of"):
+            texts = [asked.of(q, task.style_of(q), task.format, letters) for q in reading.questions]
         asked.write(task.name, task.card.version, texts, self.config.out)
 
     def _write(self, row: ResultRow, records: Records | None) -> None:
@@ -403,7 +419,18 @@ class _Run:
         )
 
     def _timings(self, step: Predict) -> dict[str, float]:
-        return {stage: round(s, 4) for (stage, name), s in self.seconds.items() if name == step.method}
+        """Stage -> seconds of this cell; a fit that serves several cells is in each."""
+        fit = ("fit", step.method, self._learned_from(step, self.chosen.methods[step.method]))
+        own = (fit, ("adapter_predictions", step.method, step.where), ("predict", step.method, step.where))
+        return {key[0]: round(self.seconds[key], 4) for key in own if key in self.seconds}
 
     def _learned_from(self, step: Adapt | Predict, method: ConfidenceMethod) -> Where:
         return self.chosen.learn_on[step.where.task].where(method)
+
+
+def _attempted(work: Callable[[S], T], step: S) -> T | BaseException:
+    """What a step made, or what a plugin raised instead: that is its cells' failure, not the run's."""
+    try:
+        return work(step)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin raises
+        return error

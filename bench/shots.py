@@ -14,11 +14,11 @@ from bench.records import Question
 
 
 def places(questions: Sequence[Question]) -> dict[str, int]:
-    """Question id -> its number within its subject, which is the row that the official code seeds exemplars with."""
+    """Question id -> its own place, or its number within its subject: what the official code seeds exemplars with."""
     seen: Counter[str] = Counter()
     numbers = {}
     for question in questions:
-        numbers[question.id] = seen[question.subject]
+        numbers[question.id] = seen[question.subject] if question.place is None else question.place
         seen[question.subject] += 1
     return numbers
 

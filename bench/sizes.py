@@ -11,7 +11,7 @@ from typing import Any
 
 from bench import models, registry
 from bench.api import ConfidenceMethod, Format, ModelFacts, RunFacts
-from bench.errors import UserError
+from bench.errors import UserError, fenced
 
 BASELINE = "ccps"
 """The method that the ratios are to, as in the paper's table."""
@@ -76,4 +76,5 @@ def _of_model(model: str, facts: ModelFacts, methods: dict[str, type[ConfidenceM
 
 
 def _by_format(cls: type[ConfidenceMethod], facts: ModelFacts) -> dict[Format, int]:
-    return {fmt: cls().n_parameters(RunFacts(facts, "", fmt, 0)) for fmt in Format}
+    with fenced(f"method {cls.name!r}, n_parameters"):
+        return {fmt: int(cls().n_parameters(RunFacts(facts, "", fmt, 0))) for fmt in Format}

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bench import prompting
 from bench.api import Task
 from bench.backbone.prefix import Tails
-from bench.errors import UserError
+from bench.errors import UserError, fenced
 from bench.protocol import Protocol
 from bench.records import Format, Message, Prompt, Question, Released
 from bench.shots import exemplars, places
@@ -79,7 +79,8 @@ class Writer:
         Raises:
             UserError: a question alone is too long for the model's context.
         """
-        pools = {} if released else task.pools()
+        with fenced(f"task {task.name!r}, pools"):
+            pools = {} if released else task.pools()
         numbers = places(questions)
         shards = []
         with progress.stage(f"prompts {what}", len(questions)) as advance:
@@ -88,14 +89,18 @@ class Writer:
                 if released:
                     shards.append(self._released(rows, asked, task, released))
                 else:
-                    shown = [exemplars(task, q, numbers[q.id], pools.get(q.subject, ()), self.protocol) for q in asked]
+                    with fenced(f"task {task.name!r}, exemplars"):
+                        shown = [
+                            exemplars(task, q, numbers[q.id], pools.get(q.subject, ()), self.protocol) for q in asked
+                        ]
                     shards.append(self._shard(rows, asked, task, shown))
                 advance(len(rows))
         return shards
 
     def prompt(self, task: Task, question: Question, shown: Sequence[Question] = ()) -> Prompt:
         """The conversation that asks a question."""
-        return prompting.build(question, shown, task.style_of(question), task.format, self.protocol)
+        with fenced(f"task {task.name!r}, prompt of {question.id!r}"):
+            return prompting.build(question, shown, task.style_of(question), task.format, self.protocol)
 
     def _shard(
         self, rows: npt.NDArray[np.int64], asked: Sequence[Question], task: Task, shown: list[list[Question]]
@@ -151,7 +156,7 @@ class Writer:
     def stand_in(self, task: Task) -> Prompt:
         """A prompt of the task's format, for what doesn't depend on the question."""
         messages = (Message("system", prompting.SYSTEM[task.format]), Message("user", "?"))
-        return Prompt("", "", messages, 0)
+        return Prompt(messages)
 
     def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
         """Ids of the self-check turn and of (no, yes); empty where this model can't be asked (`query_hindrance`)."""

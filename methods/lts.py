@@ -8,10 +8,11 @@ keeps the order, so every rank metric is P(True)'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from bench.api import (
     Context,
     ContractError,
     FloatArray,
+    IntArray,
     Needs,
     Preset,
     QueryLogits,
@@ -44,10 +46,21 @@ class Settings:
     """CHOSEN: the paper says only that the temperature is positive; at 0.01 the softmax ties (methods.md §0.10)."""
     highest: float = 100.0
     """CHOSEN: by then all confidences are near a half (methods.md §0.10)."""
+    solver: Literal["exact", "descent"] = "exact"
+    """CHOSEN: the minimum itself, as the paper names no way to it. Code: descent on the log temperature from 0, whose
+    steps add up to 1, so that it ends between about 0.4 and 2.2 wherever the minimum is (methods.md §2.2)."""
+    steps: int = 2_000
+    """Of the descent. Code (methods.md §2.2)."""
+    batch_size: int = 64
+    """Of the descent. Code (methods.md §2.2)."""
+    learning_rate: float = 1e-3
+    """Of the descent, along a half cosine. Code (methods.md §2.2)."""
+    weight_decay: float = 1e-2
+    """Of the descent's AdamW. Code (methods.md §2.2)."""
 
 
 PAPER = Settings()
-REFCODE = replace(PAPER)  # Kapoor et al. descend on log temperature towards the same minimum (methods.md §2.2)
+REFCODE = replace(PAPER, solver="descent")
 FIXED = replace(PAPER)
 DEMO = replace(FIXED)
 
@@ -62,10 +75,36 @@ class LTS(ConfidenceMethod):
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
         {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
     )
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType(
+        {
+            "paper": (
+                "Ranks unlike P(True)'s, as in its tables: one temperature can't change them (methods.md §6 #46).",
+            ),
+            "refcode": (
+                "The code's own shuffling of the answers.",
+                "Plain text without a chat template, and a query with roman numerals (methods.md §2.0).",
+            ),
+        }
+    )
 
-    def __init__(self, *, lowest: float = FIXED.lowest, highest: float = FIXED.highest) -> None:
+    def __init__(  # noqa: PLR0913 -- one argument per field of Settings, where each is explained
+        self,
+        *,
+        lowest: float = FIXED.lowest,
+        highest: float = FIXED.highest,
+        solver: Literal["exact", "descent"] = FIXED.solver,
+        steps: int = FIXED.steps,
+        batch_size: int = FIXED.batch_size,
+        learning_rate: float = FIXED.learning_rate,
+        weight_decay: float = FIXED.weight_decay,
+    ) -> None:
         self.lowest = lowest
         self.highest = highest
+        self.solver: Literal["exact", "descent"] = solver
+        self.steps = steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
 
     def fit(self, train: Batch, ctx: Context) -> LTS:
         """Find the temperature with the smallest log loss; sets `temperature_` and `at_bound_`.
@@ -74,9 +113,11 @@ class LTS(ConfidenceMethod):
         which and why: that is a finding about the self-check, not an error.
 
         Raises:
-            UserError: the bounds are not 0 < lowest < highest, all labels are equal, or logits are not finite.
+            UserError: the bounds are not 0 < lowest < highest, the solver is unknown, all labels are equal, or logits
+                are not finite.
         """
-        del ctx
+        if self.solver not in {"exact", "descent"}:
+            raise UserError(f"lts.solver: expected exact or descent, got {self.solver!r}")
         if not 0 < self.lowest < self.highest < math.inf:
             raise UserError(f"lts: expected 0 < lowest < highest, got lowest={self.lowest}, highest={self.highest}")
         _check_labels(train.correct)
@@ -86,8 +127,27 @@ class LTS(ConfidenceMethod):
                 f"lts: expected finite logits of no and yes; {(~np.isfinite(odds)).sum()} of {len(odds)} answers have"
                 " others; load the model in another precision, e.g. --dtype float32"
             )
-        self.temperature_, self.at_bound_ = _best_temperature(odds, train.correct, self.lowest, self.highest)
+        if self.solver == "exact":
+            self.temperature_, self.at_bound_ = _best_temperature(odds, train.correct, self.lowest, self.highest)
+        else:
+            self.temperature_, self.at_bound_ = self._descended(odds, train.correct, ctx.rng), ""
         return self
+
+    def _descended(self, odds: npt.NDArray[np.float64], correct: BoolArray, rng: np.random.Generator) -> float:
+        """Where the descent ends from a temperature of 1."""
+        import torch
+
+        x, y = torch.tensor(odds), torch.tensor(correct.astype(np.float64))
+        log_temperature = torch.zeros((), dtype=torch.float64, requires_grad=True)
+        adamw = torch.optim.AdamW([log_temperature], lr=self.learning_rate, weight_decay=self.weight_decay)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adamw, self.steps)
+        for rows in islice(_minibatches(len(odds), self.batch_size, rng), self.steps):
+            adamw.zero_grad()
+            scaled = x[rows] / log_temperature.exp()
+            torch.nn.functional.binary_cross_entropy_with_logits(scaled, y[rows]).backward()
+            adamw.step()
+            schedule.step()
+        return float(log_temperature.detach().exp())
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of yes at the fitted temperature, shape (n,), float64."""
@@ -99,6 +159,13 @@ class LTS(ConfidenceMethod):
         """The temperature."""
         del facts
         return 1
+
+
+def _minibatches(n: int, size: int, rng: np.random.Generator) -> Iterator[IntArray]:
+    """Row numbers, without end; each row once in every epoch."""
+    while True:
+        order = rng.permutation(n)
+        yield from (order[start : start + size] for start in range(0, n, size))
 
 
 def _odds(batch: Batch) -> npt.NDArray[np.float64]:

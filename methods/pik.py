@@ -6,7 +6,7 @@ whether the one greedy answer was right, where Kadavath et al. took the share of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
@@ -59,6 +59,14 @@ class PIK(ConfidenceMethod):
     needs: ClassVar[Needs] = Needs(fit=frozenset({_STATE}), predict=frozenset({_STATE}))
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
         {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
+    )
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType(
+        {
+            "paper": (
+                "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
+            ),
+            "refcode": ("There is no official code of this baseline: these are the paper's values.",),
+        }
     )
 
     def __init__(

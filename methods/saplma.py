@@ -6,7 +6,7 @@ Three registrations read three depths: the final state (F), the middle (M) and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Literal
@@ -62,6 +62,20 @@ class Saplma(ConfidenceMethod):
     reference: ClassVar[str] = "arXiv:2304.13734"
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
         {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
+    )
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType(
+        {
+            "paper": (
+                "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
+            ),
+            "refcode": (
+                (
+                    "There is no official code of this baseline: these are the values of Kapoor et al.'s probe, which"
+                    " reads the final state alone (methods.md §2.4)."
+                ),
+                "Four examples on each device: four in all (methods.md §6 #53).",
+            ),
+        }
     )
 
     def __init__(  # noqa: PLR0913 -- one argument per field of Settings, where each is explained

@@ -40,6 +40,11 @@ class SelfConsistency(ConfidenceMethod):
     presets: ClassVar = {
         "paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)
     }  # fmt: skip
+    not_reproduced: ClassVar = {
+        "refcode": (
+            "There is no official code of self-consistency: these are the values of `paper`, which names none.",
+        )
+    }
 
     def __init__(self, n: int = FIXED.n, temperature: float = FIXED.temperature, top_p: float = FIXED.top_p) -> None:
         self.n = n

@@ -32,6 +32,10 @@ PLAIN_TEMPLATE = (
     "{% if add_generation_prompt %}Assistant:\n{% endif %}"
 )
 """For models without a chat template: named turns, and a new line before the answer so that a bare letter follows."""
+PLAIN_NOTE = (
+    "this model has no chat template: it was asked with a plain one of confbench's own (turns named System, User and"
+    " Assistant), on which every number here depends"
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,11 @@ class Chat:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.template: str | None = None if tokenizer.chat_template else PLAIN_TEMPLATE
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the numbers should know of how the model was asked."""
+        return [] if self.template is None else [PLAIN_NOTE]
 
     def render(self, messages: Sequence[Message], *, answering: bool = True) -> str:
         """The conversation as text; `answering` adds the tokens after which the model speaks."""

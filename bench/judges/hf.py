@@ -29,14 +29,18 @@ SHORT = 8
 class Local:
     """Judges with a model of this machine; its weights are in memory only while it judges."""
 
-    def __init__(self, spec: ModelSpec, options: LoadOptions, cache: Path) -> None:
+    def __init__(
+        self, spec: ModelSpec, options: LoadOptions, cache: Path, wording: prompt.Wording = prompt.GRADING
+    ) -> None:
         """Nothing is loaded yet.
 
         Args:
             spec: which model.
             options: where and how to load it.
             cache: verdicts are kept below it.
+            wording: what it is asked.
         """
+        self.wording = wording
         self.spec = spec
         self.options = options
         self.cache = cache
@@ -52,13 +56,13 @@ class Local:
     def kept(self) -> Verdicts:
         """The verdicts of this model in this arithmetic, with this chat template."""
         backbone = self._files
-        (example,) = _prompts(backbone, [Asked("question", "gold", "answer")])
+        (example,) = self._prompts(backbone, [Asked("question", "gold", "answer")])
         fields = {
             "kind": "hf",
             "model": backbone.fingerprint,
             "dtype": str(backbone.dtype),
             "template": key_of({"ids": example.tolist()}),
-            "prompt": prompt.ID,
+            "prompt": self.wording.id,
             "temperature": 0.0,
         }
         return Verdicts(self.cache, fields)
@@ -67,7 +71,11 @@ class Local:
     def name(self) -> str:
         """The model with the beginning of its revision or of its weights' digest, and the prompt."""
         revision = self._files.fingerprint.rpartition("@")[2][:SHORT]
-        return f"hf {model_label(self.spec.name)}@{revision}, {prompt.ID}"
+        return f"hf {model_label(self.spec.name)}@{revision}, {self.wording.id}"
+
+    def comparing(self) -> Local:
+        """As `Judge.comparing`, with the same model."""
+        return Local(self.spec, self.options, self.cache, prompt.COMPARING)
 
     def verdicts(self, asked: Sequence[Asked], what: str, progress: Progress) -> Sequence[bool | None]:
         """As `Judge.verdicts`; a prompt that is longer than the model's context gets none."""
@@ -87,7 +95,7 @@ class Local:
                     f"--judge-model {self.spec.name}: expected words yes and no that are one token each where its"
                     " answer begins, got a tokenizer without; name another model."
                 )
-            for one, ids in zip(todo, _prompts(backbone, todo), strict=True):
+            for one, ids in zip(todo, self._prompts(backbone, todo), strict=True):
                 verdict = None
                 if len(ids) <= backbone.context:
                     verdict = _verdict(_last_logits(backbone, ids), sorted(no), sorted(yes))
@@ -103,16 +111,15 @@ class Local:
             del backbone
             _release()
 
-
-def _prompts(backbone: Backbone, asked: Sequence[Asked]) -> list[Any]:
-    """Token ids up to where the judge's answer begins."""
-    return backbone.chat.encode([backbone.chat.render(prompt.messages(one)) for one in asked])
+    def _prompts(self, backbone: Backbone, asked: Sequence[Asked]) -> list[Any]:
+        """Token ids up to where the judge's answer begins."""
+        return backbone.chat.encode([backbone.chat.render(prompt.messages(one, self.wording)) for one in asked])
 
 
 def _first_ids(backbone: Backbone, word: str) -> set[int]:
     """The tokens that say this word, however it is written, right where an answer begins."""
     written = [space + form for space in ("", " ") for form in (word, word.capitalize(), word.upper())]
-    asking = Prompt("", prompt.ID, prompt.messages(Asked("?", "?", "?")), 0)
+    asking = Prompt(prompt.messages(Asked("?", "?", "?")))
     return {int(ids[0]) for ids in backbone.chat.continuations(asking, written) if len(ids) == 1}
 
 

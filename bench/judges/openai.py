@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -108,11 +109,12 @@ class OpenAI:
             "kind": "openai",
             "model": model,
             "url": address.public,
-            "prompt": prompt.ID,
+            "prompt": prompt.GRADING.id,
             "temperature": TEMPERATURE,
         }
         if address.query:  # may name another deployment, and may hold a secret
             fields["query"] = key_of(address.query)
+        self.wording = prompt.GRADING
         self.kept = Verdicts(cache, fields)
         self._confirmed = False
         """Whether the server has said in this run which model it is."""
@@ -125,7 +127,14 @@ class OpenAI:
     def name(self) -> str:
         """The model that the server says it is (before its first answer: the one that is asked for), where, and how."""
         model = public_model(self.kept.reported or self.model)
-        return f"openai {model} at {self.address.public}, {prompt.ID}"
+        return f"openai {model} at {self.address.public}, {self.wording.id}"
+
+    def comparing(self) -> OpenAI:
+        """As `Judge.comparing`, on the same server."""
+        other = copy.copy(self)
+        other.wording = prompt.COMPARING
+        other.kept = self.kept.of_prompt(other.wording.id)
+        return other
 
     def verdicts(self, asked: Sequence[Asked], what: str, progress: Progress) -> Sequence[bool | None]:
         """As `Judge.verdicts`; what the server can't be asked about any more is found in the next run."""
@@ -144,7 +153,7 @@ class OpenAI:
         return found
 
     def _estimate(self, todo: Sequence[Asked], what: str) -> str:
-        characters = sum(len(message.content) for asked in todo for message in prompt.messages(asked))
+        characters = sum(len(message.content) for asked in todo for message in prompt.messages(asked, self.wording))
         tokens = characters // CHARACTERS_PER_TOKEN
         price = PRICES.get(self.model) if self.address.official else None
         cost = "price unknown"
@@ -229,7 +238,7 @@ class OpenAI:
         """
         import openai
 
-        system, user = prompt.messages(asked)
+        system, user = prompt.messages(asked, self.wording)
         try:
             response: Any = await client.chat.completions.create(
                 model=self.model,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from bench.grading import Asked
 from bench.records import Message
-
-ID = "judge/1"
 
 SYSTEM = "You are an automated grading assistant helping a teacher grade student answers."
 
@@ -25,12 +24,37 @@ USER = (
 )
 """The official code's form (methods.md §1.7); the blank at the end belongs to it."""
 
+PAIR = (
+    "The problem is: {question}\n"
+    "\n"
+    "Student A submitted the answer: {gold}\n"
+    " Student B submitted the answer: {answer}\n"
+    "Your task is to evaluate if these two answers are equivalent, so the teacher can group matching answers together."
+    " Small differences in formatting should not be a reason to mark the answers as different."
+    " Did the two students provide equivalent answers? Please answer yes or no without any explanation: "
+)
+"""The form of Kapoor et al. for two answers (methods.md §1.7)."""
+
+
+class Wording(NamedTuple):
+    """What a judge is asked, with `{question}`, `{gold}` and `{answer}`."""
+
+    id: str
+    """Name and version; other words need another one."""
+    user: str
+
+
+GRADING = Wording("judge/1", USER)
+"""Does an answer mean what the gold answer means?"""
+COMPARING = Wording("pair/1", PAIR)
+"""Do two answers mean the same?"""
+
 _OUTSIDE = re.compile(r"^[\W_]+|[\W_]+$")
 
 
-def messages(asked: Asked) -> tuple[Message, Message]:
+def messages(asked: Asked, wording: Wording = GRADING) -> tuple[Message, Message]:
     """The conversation that asks for one verdict."""
-    text = USER.format(question=asked.question, gold=asked.gold, answer=asked.answer)
+    text = wording.user.format(question=asked.question, gold=asked.gold, answer=asked.answer)
     return Message("system", SYSTEM), Message("user", text)
 
 

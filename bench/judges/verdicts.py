@@ -82,6 +82,12 @@ class Verdicts:
             return None
         return entry if whole else None
 
+    def of_prompt(self, name: str) -> Verdicts:
+        """The verdicts of the same judge, and of the model that its server reported last, on another prompt."""
+        others = Verdicts(self.path.parents[1], {**self.judge, "prompt": name})
+        others.reported = self.reported or others.reported
+        return others
+
     def __len__(self) -> int:
         return len(self._known)
 

@@ -45,6 +45,8 @@ class Recipe:
     weight_decay: float
     beta1: float
     beta2: float
+    clip: float
+    """Longest gradient (L2) of a step, over all parameters; 0: as long as it is."""
     seed: int
     deepspeed: bool
     """ZeRO stage 2; else plain torch does the same training."""

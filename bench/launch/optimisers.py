@@ -77,6 +77,7 @@ class TorchOptimiser:
     def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: Processes) -> None:
         self.parameters = parameters
         self.processes = processes
+        self.clip = recipe.clip
         betas = (recipe.beta1, recipe.beta2)
         self.adamw = torch.optim.AdamW(
             parameters, lr=recipe.learning_rate, betas=betas, weight_decay=recipe.weight_decay
@@ -88,6 +89,8 @@ class TorchOptimiser:
         parts = torch.split(flat, [parameter.numel() for parameter in self.parameters])
         for parameter, part in zip(self.parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter).to(parameter.dtype)
+        if self.clip:
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
         for group in self.adamw.param_groups:
             group["lr"] = learning_rate
         self.adamw.step()
@@ -120,7 +123,7 @@ class DeepSpeedOptimiser:
 
     The engine holds the adapter's parameters alone: the frozen model needs neither its casts nor its broadcasts. It
     gets the gradient of a step in one backward pass over their inner product with it, so that processes may cut their
-    shares into different numbers of forward passes. Clipping is off in ds_zero2.json because its default is 1.0.
+    shares into different numbers of forward passes.
     """
 
     def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: Processes) -> None:
@@ -131,6 +134,7 @@ class DeepSpeedOptimiser:
         # No operator of its own: the first start would compile one for a minute, and gloo and torch serve as well.
         deepspeed.ops.__compatible_ops__ = defaultdict(bool)
         settings = json.loads(resources.files("bench.launch").joinpath("ds_zero2.json").read_text(encoding="utf-8"))
+        settings["gradient_clipping"] = recipe.clip
         settings["optimizer"]["params"] |= {
             "lr": recipe.learning_rate,
             "betas": [recipe.beta1, recipe.beta2],

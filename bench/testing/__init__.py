@@ -104,7 +104,10 @@ def _plugins(target: str | Path) -> list[Any]:
 
 def rows_at_hand(make: MakeTask) -> bool:
     """Whether every split can be read from the source, as for tasks that make their questions themselves."""
-    origins = [origin for split in make.plugin.card.splits for origin in make().origins(split)]
+    try:
+        origins = [origin for split in make.plugin.card.splits for origin in make().origins(split)]
+    except (Exception, SystemExit):  # noqa: BLE001  (`check_origins` says so; collecting checks must go on)
+        return False
     return all(make.source.has(card, split) for card, split in origins)
 
 
@@ -134,6 +137,6 @@ def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
     try:
         method = MakeMethod(plugin)()
         usable = [f for f in Format if method.skip(RunFacts(MODEL, "planted", f, TRAIN)) is None]
-    except Exception:  # noqa: BLE001  (a check will say what is wrong with it; collecting checks must go on)
+    except (Exception, SystemExit):  # noqa: BLE001  (a check will say what is wrong with it; collecting checks must go on)
         return [Format.CHOICE]
     return [f for f in usable if f is Format.CHOICE or not lettered] or [Format.CHOICE]

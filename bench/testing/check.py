@@ -87,7 +87,7 @@ class Check:
         who = f"{make.plugin.name}: "
         try:
             self.body(make)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if self.expected_failure:
                 return
             rule = (self.body.__doc__ or "").splitlines()[0]

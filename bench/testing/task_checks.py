@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench import prompting
-from bench.api import Format, Question, Split
+from bench.api import DataCard, Format, Question, Split
 from bench.protocol import Protocol
 from bench.shots import exemplars, places
 from bench.testing.check import MakeTask, check_docstring
@@ -40,6 +40,22 @@ def check_style(make: MakeTask) -> None:
     """The style shows the options where they are lettered, and only there."""
     style, lettered = make.plugin.style, make.plugin.format is Format.CHOICE
     assert ("{options}" in style.context) == lettered, f"{{options}} in style.context: expected {lettered}"
+
+
+def check_origins(make: MakeTask) -> None:
+    """`origins` names the data sets of every split, each as a card with one of its splits."""
+    for split in make.plugin.card.splits:
+        for card, origin in make().origins(split):
+            assert isinstance(card, DataCard), f"{split}: expected (DataCard, split), got {card!r}"
+            assert origin in card.splits, f"{split}: the card of {card.hub} has no split {origin!r}"
+
+
+def check_provenance(make: MakeTask) -> None:
+    """`provenance` gives texts by name for every split."""
+    for split in make.plugin.card.splits:
+        for name, value in make().provenance(split).items():
+            assert isinstance(name, str), f"{split}: expected text, got {name!r}"
+            assert isinstance(value, str), f"{split}: {name}: expected text, got {value!r}"
 
 
 def check_sizes(make: MakeTask) -> None:
@@ -100,11 +116,12 @@ def _asked(make: MakeTask) -> Split:
     return "test" if "test" in make.plugin.card.splits else "train"
 
 
-TASK_CHECKS: tuple[Callable[[Any], None], ...] = (check_docstring, check_card, check_style)
+TASK_CHECKS: tuple[Callable[[Any], None], ...] = (check_docstring, check_card, check_style, check_origins)
 TASK_ROW_CHECKS: tuple[Callable[[Any], None], ...] = (
     check_sizes,
     check_ids,
     check_gold,
     check_letters,
     check_prompts,
+    check_provenance,
 )

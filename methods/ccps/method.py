@@ -6,7 +6,7 @@ arXiv:2505.21772; methods.md §2.8-§2.12. Choice answers are read at their firs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ from bench.api import (
 )
 from methods._shared.training import check_labels, drawing_from
 from methods.ccps.columns import FEATURES, Variant
-from methods.ccps.paper import FIXED, PRESETS
+from methods.ccps.paper import FIXED, NOT_REPRODUCED, PRESETS
 
 if TYPE_CHECKING:
     from methods.ccps.networks import Data, Network, Stage
@@ -63,6 +63,7 @@ class Ccps(ConfidenceMethod):
     reference: ClassVar[str] = "arXiv:2505.21772"
     needs: ClassVar[Needs] = Needs(fit=_SIGNALS, predict=_SIGNALS)
     presets: ClassVar[Mapping[str, Preset]] = PRESETS
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = NOT_REPRODUCED
 
     def __init__(  # noqa: PLR0913 -- one argument per field of paper.Settings, where each is explained
         self,

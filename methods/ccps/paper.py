@@ -10,7 +10,7 @@ token, its re-tokenised answers, its split by token rows, and the tenth of the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -96,3 +96,22 @@ PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     }
 )
 """Preset name -> arguments of `Ccps`."""
+
+NOT_REPRODUCED: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "paper": (
+            (
+                "A hinge on the difference of two distances over pairs of one question: there is one graded answer to a"
+                " question, so the code's loss over random pairs stands for it (methods.md §2.11, §6 #8, #9, #10)."
+            ),
+            "PEI as total normalised drop: the code's mean drop over the steps is taken (methods.md §6 #26).",
+            "Epsilon-to-flip from the answer's token: the code's, from the first choice, is taken (methods.md §6 #25).",
+        ),
+        "refcode": (
+            "Half-precision arithmetic (methods.md §6 #24).",
+            "A second begin token, and answers that are tokenised again (methods.md §6 #33, #34).",
+            "A tenth of the training rows, drawn by tokens, kept from training (methods.md §6 #18, #19).",
+        ),
+    }
+)
+"""Preset -> what its source does and this one does not."""

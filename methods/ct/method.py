@@ -6,7 +6,7 @@ Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from bench.api import (
@@ -26,7 +26,7 @@ from bench.api import (
     method,
 )
 from methods._shared.lora import DIVERGENCES, n_lora_parameters, probability_of_yes, train_adapter
-from methods.ct.paper import FIXED, PRESETS
+from methods.ct.paper import FIXED, NOT_REPRODUCED, PRESETS
 
 _QUERY, _PROMPT, _GOLD = TokenIds(Of.QUERY), TokenIds(Of.PROMPT), TokenIds(Of.GOLD)
 _VERDICT = QueryLogits(Adapter.OWN)
@@ -39,6 +39,7 @@ class CT(ConfidenceMethod):
     reference: ClassVar[str] = "arXiv:2406.08391"
     needs: ClassVar[Needs] = Needs(fit=frozenset({_QUERY, _PROMPT, _GOLD}), predict=frozenset({_VERDICT}))
     presets: ClassVar[Mapping[str, Preset]] = PRESETS
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = NOT_REPRODUCED
 
     def __init__(  # noqa: PLR0913 -- one argument per field of paper.Settings, where each is explained
         self,
@@ -51,6 +52,7 @@ class CT(ConfidenceMethod):
         weight_decay: float = FIXED.weight_decay,
         beta1: float = FIXED.beta1,
         beta2: float = FIXED.beta2,
+        clip: float = FIXED.clip,
         rank: int = FIXED.rank,
         alpha: int = FIXED.alpha,
         dropout: float = FIXED.dropout,
@@ -67,6 +69,7 @@ class CT(ConfidenceMethod):
         self.weight_decay = weight_decay
         self.beta1 = beta1
         self.beta2 = beta2
+        self.clip = clip
         self.rank = rank
         self.alpha = alpha
         self.dropout = dropout

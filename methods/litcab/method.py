@@ -6,7 +6,7 @@ arXiv:2310.19208; methods.md §2.7. The confidence is the geometric mean of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ from bench.api import (
     method,
 )
 from methods._shared.training import batches_of, check_finite
-from methods.litcab.paper import FIXED, PRESETS
+from methods.litcab.paper import FIXED, NOT_REPRODUCED, PRESETS
 
 if TYPE_CHECKING:
     from methods.litcab.networks import Layer, Tokens
@@ -65,6 +65,7 @@ class LitCab(ConfidenceMethod):
         predict=frozenset({_ANSWER, TokenIds(Of.ANSWER), Unembedding()}),
     )
     presets: ClassVar[Mapping[str, Preset]] = PRESETS
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = NOT_REPRODUCED
     expected_failures: ClassVar[Mapping[str, str]] = {
         "one_class": "learns from gold answers and wrong options, never from which answers were right",
     }

@@ -7,6 +7,8 @@ text.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bench.api import DataCard, Format, PromptStyle, Row
 from tasks.ct.data_set import (
     FOLLOWING,
@@ -166,6 +168,7 @@ PIQA = DataSet(
 )
 
 BLANK = "_"
+NO_BLANK = Verdict(kept=False, why="sentences without a blank, left out")
 NOT_ONE_BLANK = Verdict(kept=False, why="sentences without exactly one blank, left out")
 
 
@@ -176,13 +179,21 @@ def _resolvable(row: Row) -> Verdict:
     return NOT_ONE_BLANK if isinstance(sentence, str) and sentence.count(BLANK) != 1 else KEPT
 
 
+def _resolvable_published(row: Row) -> Verdict:
+    """The official code keeps sentences with two blanks and fills the first."""
+    sentence = row.values["sentence"]
+    if row.values["answer"] not in {"1", "2"}:
+        return UNLABELLED
+    return NO_BLANK if isinstance(sentence, str) and BLANK not in sentence else KEPT
+
+
 def _winogrande(row: Row, how: How) -> Item:
     sentence, options = text(row, "sentence"), pieces(row, "option1", "option2")
-    filled = (sentence.replace(BLANK, options[0]), sentence.replace(BLANK, options[1]))
+    filled = (sentence.replace(BLANK, options[0], 1), sentence.replace(BLANK, options[1], 1))
     return _of_two(sentence, filled, options, label(row, "answer", "12"), how)
 
 
-WINOGRANDE = DataSet(
+_WINOGRANDE = DataSet(
     name="winogrande",
     card=DataCard(
         hub="allenai/winogrande",
@@ -208,4 +219,7 @@ WINOGRANDE = DataSet(
         ),
     ),
     filter=Filter(("sentence", "answer"), _resolvable),
+)
+WINOGRANDE = replace(
+    _WINOGRANDE, published=replace(_WINOGRANDE, filter=Filter(("sentence", "answer"), _resolvable_published))
 )

@@ -7,6 +7,7 @@ Which data sets they hold, and how many rows of each, follows from the paper's r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 from typing import ClassVar
@@ -89,7 +90,7 @@ class Corpus(Task):
 
     @cached_property
     def _sets(self) -> tuple[DataSet, ...]:
-        # the protocol has no field of its own for how MathQA's options are read
+        # the protocol has no field of its own for how MathQA and WinoGrande are read
         return tuple((self._as_published and each.published) or each for each in self.sets)
 
     @cached_property
@@ -123,13 +124,15 @@ class Corpus(Task):
     def _published_validation(self) -> list[Question]:
         """The first 2,000 of the first rows of each validation split in proportion to its size, permuted.
 
-        About 70 % are BoolQ's, and most data sets have none (methods.md §1.2).
+        About 70 % are BoolQ's, and most data sets have none (methods.md §1.2). Exemplars are drawn by a question's row
+        in its own split, as the official code does.
         """
         splits = [self._kept(each, origin) for each, origin in self._parts("validation")]
         sizes = [len(kept) for kept in splits]
         total = sum(sizes) + PUBLISHED_BEHIND
         firsts = (islice(kept, size * min(ROWS, total) // total) for kept, size in zip(splits, sizes, strict=True))
-        found = list(islice(chain.from_iterable(firsts), VALIDATION))
+        placed = (replace(question, place=i) for first in firsts for i, question in enumerate(first))
+        found = list(islice(placed, VALIDATION))
         order = np.random.default_rng(self.protocol.split_seed).permutation(len(found))
         return [found[i] for i in order.tolist()]
 
@@ -148,10 +151,10 @@ def proportional(total: int, sizes: Sequence[int]) -> list[int]:
     return shares
 
 
-def _card(train: int, validation: int, options: tuple[int, int], why: str) -> TaskCard:
+def _card(train: int, validation: int, options: tuple[int, int], why: str, version: int = 1) -> TaskCard:
     return TaskCard(
         license="each data set's own; of some, research or non-commercial use",
-        version=1,
+        version=version,
         splits={"train": "train", "validation": "validation"},
         sizes={"train": train, "validation": validation},
         options=options,
@@ -171,7 +174,7 @@ class CTChoice(Corpus):
     format: ClassVar[Format] = Format.CHOICE
     sets: ClassVar[tuple[DataSet, ...]] = CHOICE_SETS
     quota: ClassVar[int] = ROWS // len(CHOICE_SETS)
-    card: ClassVar[TaskCard] = _card(18_650, VALIDATION, (2, 6), VALIDATION_WHY)
+    card: ClassVar[TaskCard] = _card(18_650, VALIDATION, (2, 6), VALIDATION_WHY, version=2)
     released: ClassVar[str] = "CT-CHOICE"
 
 
@@ -192,6 +195,7 @@ class CTOpen(Corpus):
         (2, 6),
         f"{VALIDATION_WHY} Which rows the published set held can't be told (order of a hash table); preset `paper`"
         " takes data sets by name.",
+        version=2,
     )
     style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.OPEN)
     released: ClassVar[str] = "CT-OE"

@@ -140,6 +140,7 @@ ENTRIES = re.compile(",".join(rf"\s*['\"]?\s*{letter}\s*\)(.*?)" for letter in "
 """The options as in `a ) 1,200 , b ) 38 ...`, each up to where the next letter stands; some are quoted, in a list."""
 
 UNREADABLE = Verdict(kept=False, why="rows whose options can't be read as five, left out")
+NOT_AMONG = Verdict(kept=False, why="rows whose right option is not among those that commas give, left out")
 READ_OTHERWISE = Verdict(kept=True, why="rows whose options the official code reads otherwise")
 READ_AS_PUBLISHED = Verdict(kept=True, why="rows whose options are not what their letters say")
 
@@ -182,17 +183,23 @@ def _math_item(row: Row, options: list[str]) -> Item:
 
 def _math_verdict(row: Row) -> Verdict:
     options = row.values["options"]
-    return _judged(by_letters(options), by_commas(options), READ_OTHERWISE) if isinstance(options, str) else KEPT
+    if not isinstance(options, str):
+        return KEPT
+    read = by_letters(options)
+    return _judged(read, by_commas(options), READ_OTHERWISE) if len(read) == MATH_OPTIONS else UNREADABLE
 
 
 def _math_verdict_published(row: Row) -> Verdict:
+    """Commas within numbers make more than five options, and the official code keeps such rows."""
     options = row.values["options"]
-    return _judged(by_commas(options), by_letters(options), READ_AS_PUBLISHED) if isinstance(options, str) else KEPT
+    if not isinstance(options, str):
+        return KEPT
+    read = by_commas(options)
+    missing = "abcde".find(str(row.values["correct"]).strip()) >= len(read)
+    return NOT_AMONG if missing else _judged(read, by_letters(options), READ_AS_PUBLISHED)
 
 
 def _judged(options: list[str], otherwise: list[str], odd: Verdict) -> Verdict:
-    if len(options) != MATH_OPTIONS:
-        return UNREADABLE
     verdict = differing(options)
     return odd if verdict.kept and options != otherwise else verdict
 
@@ -224,7 +231,7 @@ _MATH_QA = DataSet(
 )
 MATH_QA = replace(
     _MATH_QA,
-    published=replace(_MATH_QA, read=_math_published, filter=Filter(("options",), _math_verdict_published)),
+    published=replace(_MATH_QA, read=_math_published, filter=Filter(("options", "correct"), _math_verdict_published)),
 )
 
 # --- TREC -------------------------------------------------------------------------------------------------------------

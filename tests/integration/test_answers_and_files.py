@@ -78,7 +78,7 @@ def test_released_answers_are_judged_as_they_are_and_nothing_is_generated(
     command = (
         "run", "--method", "ptrue,ccps", "--model", "tiny", "--task", "mmlu-choice", "--train-on", "ct-choice",
         "--answers", "released", "--data-dir", release, "--set", "ccps.contrastive_steps=20", "--set",
-        "ccps.classifier_steps=20", "--out", tmp_path / "out",
+        "ccps.classifier_steps=20", "--set", "protocol.empty_rule=base_rate", "--out", tmp_path / "out",
     )  # fmt: skip
     env = {"CONFBENCH_CACHE": str(tmp_path / "cache")}
     result = bench(*command, env=env)
@@ -93,7 +93,7 @@ def test_released_answers_are_judged_as_they_are_and_nothing_is_generated(
         stages = {stage for stage, cost in row["cost"].items() if cost["forward_tokens"]}
         assert stages == {"query"}
         assert row["cost"]["query"]["forward_tokens"] >= row["cost"]["query"]["forward_tokens_floor"] > 0
-    assert rows["ccps"]["labels_seen"] == {"train": 46, "validation": 0}  # without an answer: one; without a label: one
+    assert rows["ccps"]["labels_seen"]["train"] == 46  # without an answer: one; without a label: one
     assert rows["ccps"]["counts"]["ct-choice/train: train: records without a label, left out"] == 1
     for path in (tmp_path / "out").rglob("*.parquet"):
         table = parquet.read_table(path).to_pydict()
@@ -101,6 +101,10 @@ def test_released_answers_are_judged_as_they_are_and_nothing_is_generated(
         assert table["correct"] == [i % 3 == 0 and i != 5 for i in range(20)]
         assert table["answer"] == [record(i, test=True)["llm_output"] for i in range(20)]
         assert table["subject"] == ["hills", "coasts"] * 10
+        learned = [record(i, test=False) for i in range(48) if i != 7]
+        labels = [one["query_label"] for one in learned if one["llm_output"]]
+        base_rate = sum(labels) / len(labels) if path.name.startswith("ccps") else 0.0  # P(True) learns from none
+        assert table["confidence"][table["answer"].index("")] == base_rate
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.parquet")}
     again = bench(*command, env=env)
     assert again.returncode == 0, again.stderr

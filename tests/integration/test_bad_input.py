@@ -192,6 +192,20 @@ def test_a_model_folder_that_is_not_whole(
         assert word in said
 
 
+def test_a_model_without_chat_template_is_noted_on_screen_and_in_the_result(
+    bench: Command, model: Path, tmp_path: Path
+) -> None:
+    (model / "chat_template.jinja").unlink()
+    result = bench(
+        "run", "--method", "ptrue", "--model", model, "--task", "atlas-choice", "--limit", 4, "--set",
+        "protocol.shots=0", "--out", tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("this model has no chat template") == 2  # before the work, and below the table
+    (note,) = _row(tmp_path / "out", "ptrue")["notes"]
+    assert note.startswith("this model has no chat template: it was asked with a plain one")
+
+
 def test_without_the_hub_a_model_and_a_task_name_the_way_out(bench_process: Command, tmp_path: Path) -> None:
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf"), "CONFBENCH_CACHE": str(tmp_path / "cache")}
     arguments = ("run", "--method", "ptrue", "--task", "mmlu-choice", "--out", tmp_path / "out", "--model")
@@ -314,6 +328,17 @@ def test_two_rows_with_one_id(refused: Callable[..., str], tmp_path: Path) -> No
     said = refused(*PTRUE, "--plugin", plugin(tmp_path, TASK), "--task", "twice")
     assert "twice/test" in said
     assert "two questions 'twice/0'" in said
+
+
+@pytest.mark.parametrize("member", ["__init__", "questions", "pools", "style_of", "origins", "provenance"])
+def test_a_task_that_raises_is_one_sentence_before_any_work(
+    refused: Callable[..., str], tmp_path: Path, member: str
+) -> None:
+    raising = f"    def {member}(self, *_):\n        raise KeyError('gone')\n"
+    source = TASK.replace('"twice/0", "s", "Which else', '"twice/1", "s", "Which else') + raising
+    said = refused(*PTRUE, "--plugin", plugin(tmp_path, source), "--task", "twice")
+    assert said.startswith("task 'twice'")
+    assert "KeyError: 'gone'" in said
 
 
 # --- contexts and letters ---------------------------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -26,12 +26,14 @@ from bench.api import (
     TokenIds,
 )
 from bench.backbone.hf import Backbone, LoadOptions
+from bench.batching import Batches
 from bench.cost import costs_of, floor_of, tokens_alone
+from bench.grading import Asked, Match, normalise_text
 from bench.models import ModelSpec
 from bench.plan import Where
 from bench.progress import Silent
 from bench.protocol import FIXED
-from bench.reading import Reader, Reading
+from bench.reading import Reader, Reading, bundle_digest
 from bench.records import Message, Prompt, Question, Released, Split
 from bench.store import Store
 
@@ -84,13 +86,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(
-    folder: Path, cache: Path, task: type[Task], signals: set[Signal], said: tuple[str, ...] = ()
+    folder: Path, cache: Path, task: type[Task], signals: set[Signal], said: tuple[str, ...] = (), judge: Any = None
 ) -> tuple[Reader, Reading]:
     """Read the test questions; `said` are the answers of a release, in turn, where the model doesn't answer."""
     backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
     store = Store(cache)
     store.prepare()
-    reader = Reader(backbone, store, replace(FIXED, max_new_tokens_open=4), 96, Silent())
+    protocol = replace(FIXED, max_new_tokens_open=4)
+    reader = Reader(backbone, store, protocol, 96, Silent(), judge=judge or Match())
     made = task(None)  # type: ignore[arg-type]
     questions = list(made.questions("test"))
     released = {
@@ -104,7 +107,7 @@ def read(
 
 def _prompt(question: Question) -> Prompt:
     messages = (Message("system", "Be brief."), Message("user", f"Of {question.subject}: {question.text}?\nAnswer:"))
-    return Prompt(question.id, "released/1", messages, 0)
+    return Prompt(messages)
 
 
 def prefixes(sequences: list[list[int]]) -> set[tuple[int, ...]]:
@@ -181,6 +184,42 @@ def test_stored_readings_tell_what_they_once_cost(folder: Path, tmp_path: Path) 
     assert costs_of([stored], again) == costs_of([reading], reader)
 
 
+# --- samples compared by a judge --------------------------------------------------------------------------------------
+
+
+class Friend:
+    """A judge that takes any two answers for one, and remembers what it was asked."""
+
+    name = "friend"
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+
+    def verdicts(self, asked: Sequence[Asked], what: str, progress: object) -> list[bool | None]:
+        self.asked += asked
+        return [True] * len(asked)
+
+    def comparing(self) -> Friend:
+        return self
+
+
+def test_the_judge_says_which_samples_agree_where_their_text_does_not(folder: Path, tmp_path: Path) -> None:
+    signal = SampleAgreement(5)
+    literal, by_match = read(folder, tmp_path, OpenRivers, {signal})
+    same = Batches(literal).batch(by_match, frozenset({signal}), labels=False)[signal]
+    judge = Friend()
+    reader, reading = read(folder, tmp_path, OpenRivers, {signal}, judge=judge)
+    assert reader.forward_tokens == 0  # the samples are the same
+    judge.asked.clear()
+    assert Batches(reader).batch(reading, frozenset({signal}), labels=False)[signal].all()
+    assert len(judge.asked) == (~same).sum() > 0
+    said = {answer.text for answer in reading.answers}
+    assert all(one.gold in said and normalise_text(one.gold) != normalise_text(one.answer) for one in judge.asked)
+    assert reading.modal_shares == {signal: 1.0}
+    assert 1 / 5 <= by_match.modal_shares[signal] < 1
+    assert bundle_digest(replace(reading, compared_by="another")) != bundle_digest(reading)
+
+
 # --- answers from a release -------------------------------------------------------------------------------------------
 
 SAID = ("The answer is b", "b", "", "a river")
@@ -232,3 +271,10 @@ def test_given_answers_keep_their_labels_and_are_stored(folder: Path, tmp_path: 
     assert costs_of([stored], again) == costs_of([reading], reader)
     other, _ = read(folder, tmp_path, Rivers, CASES["query"], (*SAID[:3], "a lake"))
     assert other.forward_tokens > 0  # other answers are read anew
+
+
+def test_an_answer_of_white_space_alone_is_empty(folder: Path, tmp_path: Path) -> None:
+    _, reading = read(folder, tmp_path, OpenRivers, CASES["query"], (" \n", "a river", "b"))
+    assert all(len(ids) for shard in reading.answer_ids for ids in shard)
+    assert reading.answered.tolist() == [i % 3 != 0 for i in range(14)]
+    assert not reading.correct.any()  # whatever its label says

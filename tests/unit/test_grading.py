@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.grading import Asked, Match, grade_choice, grade_open, normalise_text, parse_letter, substring_rule
 from bench.progress import Silent
 from bench.protocol import FIXED, REFCODE, LetterRule
-from bench.records import Answer, Generation, Question
+from bench.records import Answer, Question
 
 LETTERS = string.ascii_lowercase
 RENDERINGS = ["{}", " {}", "({})", "{}.", "{})", "[{}]", "{}:", " ({}). ", "\n{}\n", ".{}"]
@@ -21,7 +21,7 @@ RENDERINGS = ["{}", " {}", "({})", "{}.", "{})", "[{}]", "{}:", " ({}). ", "\n{}
 def choice(text: str, gold: int = 0, n: int = 4, rule: LetterRule = LetterRule.EXACT, letters: str = LETTERS) -> Answer:
     question = Question("q", "s", "Which?", tuple(f"option {i}" for i in range(n)), gold)
     protocol = replace(FIXED, letter_rule=rule, letters=letters)
-    return grade_choice(question, Generation("q", (1,) if text else (), text), protocol)
+    return grade_choice(question, text, protocol)
 
 
 @given(st.sampled_from(LETTERS), st.sampled_from(RENDERINGS), st.booleans())
@@ -74,7 +74,7 @@ def test_a_word_is_no_letter(word: str) -> None:
 
 def test_a_letter_beyond_the_options_is_not_parsed_and_wrong() -> None:
     answer = choice("e", gold=3, n=4)
-    assert answer == Answer("q", "e", None, correct=False, parsed=False)
+    assert answer == Answer("e", None, correct=False, parsed=False)
     assert choice("d", gold=3, n=4).correct
 
 
@@ -97,7 +97,6 @@ def test_on_bare_small_letters_the_rules_agree(said: str, gold: str) -> None:
 @pytest.mark.parametrize("rule", list(LetterRule))
 def test_no_answer_is_wrong_under_either_rule(rule: LetterRule) -> None:
     answer = choice("", rule=rule)
-    assert answer.empty
     assert not answer.correct
     assert not answer.parsed
 
@@ -105,7 +104,7 @@ def test_no_answer_is_wrong_under_either_rule(rule: LetterRule) -> None:
 def open_answer(text: str, gold: str = "The Blue Delta") -> Answer:
     question = Question("q", "s", "Where?", (gold, "Elsewhere"), 0)
     (correct,) = Match().verdicts([Asked(question.text, gold, text)], "judge", Silent())
-    return grade_open(question, Generation("q", (1,) if text else (), text), correct=bool(correct))
+    return grade_open(text, correct=bool(correct))
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_presets_differ_as_they_say(method: Any) -> None:
     assert presets["fixed"] == presets["paper"] == method().params()
     for name, changed in (
         ("demo", {"steps": 40, "learning_rate": 1e-3, "points": 3}),
-        ("refcode", {"steps": 5_000, "batch_size": 4, "weight_decay": 0.0}),
+        ("refcode", {"steps": 5_000, "batch_size": 4, "weight_decay": 0.0, "clip": 1.0}),
     ):
         assert presets[name] == {**presets["fixed"], **changed}
     assert (presets["paper"]["steps"], presets["paper"]["batch_size"]) == (10_000, 32)

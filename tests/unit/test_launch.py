@@ -42,6 +42,7 @@ from bench.launch.job import (
     read_examples,
     write_examples,
 )
+from bench.launch.optimisers import Processes, TorchOptimiser
 from bench.launch.reading import together
 from bench.launch.trainer import AdapterTrainer, training_cost, training_report
 from bench.models import ModelSpec
@@ -52,8 +53,8 @@ NO, YES = 10, 11
 N, BATCH = 24, 8
 SETTINGS: dict[str, Any] = {
     "rank": 4, "alpha": 16, "dropout": 0.0, "target_modules": "", "steps": 6, "batch_size": BATCH,
-    "learning_rate": 1e-2, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.999, "seed": 3, "deepspeed": False,
-    "divergence": "jsd", "divergence_weight": 1.0,
+    "learning_rate": 1e-2, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.999, "clip": 0.0, "seed": 3,
+    "deepspeed": False, "divergence": "jsd", "divergence_weight": 1.0,
 }  # fmt: skip
 CT = "methods._shared.lora:ct_loss"
 CONFIDENCE = "methods._shared.lora:verdict_confidence"
@@ -359,10 +360,26 @@ def test_two_processes_train_as_one_does(
 @pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is for Linux")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_deepspeed_trains_as_plain_torch_does(backbone: Backbone, tmp_path: Path, processes: int) -> None:
-    settings = {**SETTINGS, "steps": 50, "learning_rate": 2e-3}
+    settings = {**SETTINGS, "steps": 50, "learning_rate": 2e-3, "clip": 0.1}
     plain = finished(write_job(backbone, tmp_path / "plain", settings))
     zero = finished(write_job(backbone, tmp_path / "zero", {**settings, "deepspeed": True}), processes)
     np.testing.assert_allclose([x["loss"] for x in zero], [x["loss"] for x in plain], atol=1e-3)
+
+
+def test_long_gradients_are_clipped_over_all_parameters_together() -> None:
+    ours, theirs = ([torch.nn.Parameter(torch.ones(n)) for n in (3, 2)] for _ in range(2))
+    recipe = Recipe.of({**SETTINGS, "clip": 1.0})
+    optimiser = TorchOptimiser(ours, recipe, Processes("cpu", grouped=False))
+    adamw = torch.optim.AdamW(theirs, lr=1e-2, weight_decay=0.1)
+    for length in (0.1, 5.0, 0.3):
+        gradients = [torch.full((3,), length), torch.full((2,), -length)]
+        optimiser.step(gradients, 1e-2)
+        shrunk = min(1.0, 1.0 / (length * math.sqrt(5) + 1e-6))
+        for parameter, gradient in zip(theirs, gradients, strict=True):
+            parameter.grad = gradient * shrunk
+        adamw.step()
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 # --- what can go wrong ------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import itertools
 import re
 from collections import Counter
@@ -12,8 +13,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from bench import prompting
-from bench.protocol import Protocol
+from bench import prompting, protocol
+from bench.protocol import TEMPLATES, Protocol
 from bench.records import Format, Prompt, PromptStyle, Question
 from bench.sources import FolderSource
 from tasks.mmlu import MMLUChoice
@@ -54,8 +55,7 @@ def fixture(tmp_path: Path) -> MMLUChoice:
 
 
 def _written(prompt: Prompt) -> str:
-    head = f"{prompt.question_id} {prompt.template_id} {prompt.shots} shots\n"
-    return head + "".join(f"--- {m.role}\n{m.content}\n--- end\n" for m in prompt.messages)
+    return "".join(f"--- {m.role}\n{m.content}\n--- end\n" for m in prompt.messages)
 
 
 @pytest.mark.parametrize("i", range(3))
@@ -81,6 +81,26 @@ def test_query_conversation_equals_its_golden_file(fixture: MMLUChoice) -> None:
     assert shown == (GOLDEN / "prompt_query.txt").read_text(encoding="utf-8")
 
 
+WORDS = {"choice/1": "53ef4487", "open/1": "6f799c76", "query/1": "de7b204f"}
+
+
+def test_other_words_need_another_version() -> None:
+    """Once the words change, raise the version in `bench.protocol.TEMPLATES` and put their hash here."""
+    prompts = {fmt.value: prompting.build(OPEN, [OPEN], STYLE, fmt, PROTOCOL) for fmt in Format}
+    said = {name: [m.content for m in prompt.messages] for name, prompt in prompts.items()}
+    said["query"] = [prompting.query_text(PROTOCOL.query_letters)]
+    hashes = {
+        TEMPLATES[name]: hashlib.sha256("\0".join(words).encode()).hexdigest()[:8] for name, words in said.items()
+    }
+    assert hashes == WORDS
+
+
+def test_another_version_of_the_words_is_another_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = PROTOCOL.digest()
+    monkeypatch.setattr(protocol, "TEMPLATES", {**TEMPLATES, "query": "query/2"})
+    assert PROTOCOL.digest() != before
+
+
 # --- rules that no golden file shows ----------------------------------------------------------------------------------
 
 STYLE = PromptStyle(header="About {label}.", footer="Now.", context="Q: {text}", target_prompt="\nA:")
@@ -90,7 +110,6 @@ OPEN = Question("t/0", "world_religions", "Who?", ("Ann", "Bob"), gold=1)
 def test_open_questions_show_the_answer_text_and_never_the_options() -> None:
     prompt = prompting.build(OPEN, [OPEN], STYLE, Format.OPEN, PROTOCOL)
     assert prompt.messages[1].content == "About World religions.\n\nQ: Who?\nA: Bob\n\nNow.\n\nQ: Who?\nA:"
-    assert prompt.template_id == "open/1"
     assert "multiple-choice" not in prompt.messages[0].content
 
 
@@ -175,7 +194,7 @@ def test_every_real_prompt_is_built_as_it_must_be(mmlu: MMLUChoice) -> None:
         before, own = content.split("\n\nNow, answer the next question.\n\n")
         assert content.endswith("\nAnswer:")
         assert own.startswith("Question:\n" + question.text)
-        assert prompt.shots == len(re.findall(r"\nAnswer: [a-d]$", before, re.MULTILINE)) == 5
+        assert len(re.findall(r"\nAnswer: [a-d]$", before, re.MULTILINE)) == 5
         assert seen.setdefault(question.subject, before) == before
         longest = max(longest, sum(len(m.content) for m in prompt.messages))
     assert len(set(seen.values())) == 57

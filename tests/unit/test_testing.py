@@ -681,6 +681,20 @@ class NoOptions(Fine):
     style = PromptStyle(header="About {label}.", footer="Now.", context="{text}")
 
 
+class NoOrigins(Fine):
+    """Can't say where its rows come from."""
+
+    def origins(self, split: Split) -> Any:
+        raise SystemExit("who knows")
+
+
+class NumberAsProvenance(Fine):
+    """Gives a number where a text must be."""
+
+    def provenance(self, split: Split) -> Any:
+        return {"rows": 4}
+
+
 @dataclass
 class _Pair:
     plugin: type[Task]
@@ -696,6 +710,8 @@ class _Pair:
         _Pair(Unstable, "ids", "a second reading gave other questions"),
         _Pair(HiddenLabels, "letters", "never right: ['b']"),
         _Pair(GoldOutside, "gold", "t/test/1: expected a gold index from 0 to 1, got 2"),
+        _Pair(NoOrigins, "origins", "SystemExit: who knows"),
+        _Pair(NumberAsProvenance, "provenance", "test: rows: expected text, got 4"),
         _Pair(NoOptions, "style", "{options} in style.context"),
     ],
     ids=lambda case: case.plugin.__name__,
@@ -714,7 +730,7 @@ def test_fine_task_passes() -> None:
 
 def test_plugin_can_be_checked_by_name() -> None:
     results = check_plugin("mmlu-choice")  # without rows: what stands in the class
-    assert {r.name for r in results} == {"mmlu-choice docstring", "mmlu-choice card", "mmlu-choice style"}
+    assert {r.name for r in results} == {f"mmlu-choice {rule}" for rule in ("docstring", "card", "style", "origins")}
     assert all(r.ok for r in results)
 
 

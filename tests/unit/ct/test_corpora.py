@@ -173,10 +173,32 @@ def test_published_corpus_reads_math_options_at_commas(hub: SimpleNamespace) -> 
     ours, theirs = (CTChoice(hub.like(SMALL), protocol) for protocol in (Protocol(), PAPER))
     rows = [[q.id for q in task.pools()["math_qa"][:5]] for task in (ours, theirs)]
     assert rows[0] == [f"ct/math_qa/train/{i}" for i in (0, 1, 2, 4, 5)]
-    assert rows[1] == [f"ct/math_qa/train/{i}" for i in (0, 1, 2, 6, 8)]
-    assert theirs.counts["math_qa train: rows whose options can't be read as five, left out"] == 2
-    assert theirs.pools()["math_qa"][3].choices == ("", "9", "8", "7", "6")
+    assert rows[1] == [f"ct/math_qa/train/{i}" for i in (0, 1, 2, 4, 6)]
+    assert theirs.counts["math_qa train: rows whose right option is not among those that commas give, left out"] == 1
+    numbers = theirs.pools()["math_qa"][3]  # of commas within numbers
+    assert (numbers.choices, numbers.answer) == (("1", "000", "2", "500", "3", "45", "none of these"), "3")
+    assert theirs.pools()["math_qa"][4].choices == ("", "9", "8", "7", "6")
     assert ours.pools()["math_qa"][5].choices == ("10 ( rounded )", "9", "8", "7", "6")
+
+
+def test_published_corpus_keeps_sentences_with_two_blanks_and_fills_the_first(hub: SimpleNamespace) -> None:
+    ours, theirs = (CTOpen(hub.like(SMALL), protocol) for protocol in (Protocol(), PAPER))
+    rows = [[q.id for q in task.pools()["winogrande"][:4]] for task in (ours, theirs)]
+    assert rows[0] == [f"ct/winogrande/train/{i}" for i in (0, 1, 2, 6)]
+    assert rows[1] == [f"ct/winogrande/train/{i}" for i in (0, 1, 2, 4)]
+    two = theirs.pools()["winogrande"][3]
+    first, second = (dict(two.parts)[name] for name in ("first", "second"))
+    assert "hid the _ ." in first
+    assert "hid the _ ." in second
+    assert first != second
+
+
+def test_published_exemplars_are_drawn_by_the_row_within_its_own_split(hub: SimpleNamespace) -> None:
+    validation = list(CTChoice(hub.like(), PAPER).questions("validation"))
+    numbers = places(validation)
+    assert all(question.id.endswith(f"/{numbers[question.id]}") for question in validation)  # whose filters keep all
+    ours = list(CTChoice(hub.like(SMALL)).questions("validation"))
+    assert all(question.place is None for question in ours)
 
 
 def test_part_of_a_corpus_has_no_published_validation(hub: SimpleNamespace) -> None:
@@ -225,7 +247,7 @@ def test_pools_are_not_read_before_they_are_needed(hub: SimpleNamespace) -> None
 def test_contract_holds_on_rows_like_the_hub_s(hub: SimpleNamespace, corpus: type[Corpus]) -> None:
     made = list(checks_for(corpus, hub.like(SMALL)))
     assert {check.__name__ for _, check in made} == {
-        "docstring", "card", "style", "sizes", "ids", "gold", "letters", "prompts",
+        "docstring", "card", "style", "origins", "sizes", "ids", "gold", "letters", "prompts", "provenance",
     }  # fmt: skip
     for make, check in made:
         assert isinstance(make, MakeTask)

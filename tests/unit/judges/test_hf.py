@@ -97,6 +97,13 @@ def test_the_weights_are_out_of_memory_when_it_has_judged(tmp_path: Path, monkey
     assert loaded == []
 
 
+def test_two_answers_are_compared_in_other_words_and_kept_apart(tmp_path: Path) -> None:
+    comparing = judge(tmp_path).comparing()
+    comparing.verdicts(ASKED[:2], "compare", Silent())
+    assert (len(comparing.kept), len(judge(tmp_path).kept)) == (2, 0)
+    assert comparing.name.endswith(", pair/1")
+
+
 def test_the_name_says_which_weights(tmp_path: Path) -> None:
     digest = Backbone(resolve("tiny"), LoadOptions(device="cpu")).fingerprint
     assert judge(tmp_path).name == f"hf tiny@{digest[:8]}, judge/1"

@@ -28,6 +28,18 @@ def test_the_words_are_those_of_the_specification() -> None:
     assert [m.content for m in prompt.messages(Asked("{question}", "{gold}", "{answer}"))] == [system[1], user]
 
 
+def test_two_answers_are_compared_in_the_words_of_the_specification() -> None:
+    if not SPEC.is_file():
+        pytest.skip("the specification is not beside this checkout")
+    section = SPEC.read_text(encoding="utf-8").partition("### 1.7 Labels")[2]
+    block = re.search(r"two-answers: `([^`]+)`", section)
+    assert block is not None
+    expected = block[1].replace("\\n", "\n").replace("<question>", "{question}")
+    expected = expected.replace("<prediction-a>", "{gold}").replace("<prediction-b>", "{answer}")
+    (_, user) = prompt.messages(Asked("{question}", "{gold}", "{answer}"), prompt.COMPARING)
+    assert user.content == expected
+
+
 def test_the_wording_is_fixed_to_the_last_blank() -> None:
     system, user = prompt.messages(ASKED)
     assert (system.role, user.role) == ("system", "user")

@@ -1,0 +1,144 @@
+"""A plugin that raises fails alone: its cell has the reason, and the other cells their numbers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+PLUGINS = '''"""Two small tasks, and methods that raise in one place each."""
+import time
+
+import numpy as np
+
+from bench.api import (
+    Adapter, ConfidenceMethod, Format, Needs, PromptStyle, QueryLogits, Question, Task, TaskCard, method, task,
+)
+
+SIZES = {"train": 24, "validation": 24, "test": 12}
+
+
+class Small(Task):
+    "Which letter comes first."
+    format = Format.CHOICE
+    card = TaskCard(license="MIT", version=1, why="none", options=(2, 2), splits={s: s for s in SIZES}, sizes=SIZES)
+    style = PromptStyle(header="", footer="", context="{text}\\n{options}")
+
+    def questions(self, split):
+        for i in range(SIZES[split]):
+            yield Question(f"{self.name}/{split}/{i}", "s", f"{self.name} {split} {i}?", ("x", "y"), i % 2)
+
+
+@task("small-a")
+class A(Small):
+    "The first."
+
+
+@task("small-b")
+class B(Small):
+    "The second."
+
+
+class Fine(ConfidenceMethod):
+    "As sure as the self-check."
+    reference = "none"
+    needs = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
+
+    def predict(self, batch):
+        z = batch[QueryLogits()].astype(np.float64)
+        return 1 / (1 + np.exp(z[:, 0] - z[:, 1]))
+
+
+@method("no-count")
+class NoCount(Fine):
+    "Can't count its parameters."
+    def n_parameters(self, facts):
+        raise KeyError("layers")
+
+
+@method("no-skip")
+class NoSkip(Fine):
+    "Can't say whether it runs."
+    def skip(self, facts):
+        raise SystemExit("no idea")
+
+
+@method("no-save")
+class NoSave(Fine):
+    "Can't be saved."
+    def fit(self, train, ctx):
+        return self
+
+    def save(self, folder):
+        raise ValueError("no room")
+
+
+@method("no-adapter")
+class NoAdapter(Fine):
+    "Reads through an adapter that it never trained."
+    needs = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits(Adapter.OWN)}))
+
+    def fit(self, train, ctx):
+        return self
+
+
+@method("slow-start")
+class SlowStart(Fine):
+    "Takes its time the first time."
+    waits = [0.5, 0.0]
+
+    def fit(self, train, ctx):
+        time.sleep(self.waits.pop(0))
+        return self
+'''
+
+
+@pytest.fixture(scope="module")
+def cells(bench: Command, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Method and task -> the cell of one run with all of them."""
+    folder = tmp_path_factory.mktemp("broken")
+    path = folder / "broken.py"
+    path.write_text(PLUGINS, encoding="utf-8")
+    result = bench(
+        "run", "--method", "no-count,no-skip,no-save,no-adapter,slow-start,ptrue", "--model", small_model, "--plugin",
+        path, "--task", "small-a", "--task", "small-b", "--recalibrate", "temperature", "--out", folder / "out",
+        env={"CONFBENCH_CACHE": str(folder / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "out").rglob("*.json")]
+    return {f"{row['method']} {row['task']}": row for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("no-count", "KeyError: 'layers'"),
+        ("no-skip", "SystemExit: no idea"),
+        ("no-save", "ValueError: no room"),
+        ("no-adapter", "no-adapter reads through an adapter of its own, and fit left none in `adapter_`"),
+    ],
+)
+def test_a_method_that_raises_has_the_reason_in_its_cells(
+    cells: dict[str, dict[str, Any]], method: str, reason: str
+) -> None:
+    for task in ("small-a", "small-b"):
+        row = cells[f"{method} {task}"]
+        assert (row["status"], row["reason"], row["metrics"]) == ("failed", reason, {})
+
+
+@pytest.mark.parametrize("method", ["ptrue", "ptrue+temperature", "slow-start", "slow-start+temperature"])
+def test_the_others_have_their_numbers(cells: dict[str, dict[str, Any]], method: str) -> None:
+    for task in ("small-a", "small-b"):
+        assert cells[f"{method} {task}"]["status"] == "ok"
+
+
+def test_seconds_are_those_of_the_cell(cells: dict[str, dict[str, Any]]) -> None:
+    assert cells["slow-start small-a"]["timings"]["fit"] > 0.4
+    assert cells["slow-start small-b"]["timings"]["fit"] < 0.4
