@@ -201,7 +201,7 @@ def _modal_share(texts: Sequence[Sequence[str]], agree: npt.NDArray[np.bool_]) -
         max(Counter("" if same else f"={normalise_text(text)}" for text, same in zip(said, row, strict=True)).values())
         for said, row in zip(texts, agree.tolist(), strict=True)
     ]
-    return float(np.mean(largest)) / agree.shape[1]
+    return float(np.mean(largest) / agree.shape[1])
 
 
 def _samples_in(samples: Ragged) -> Iterator[list[list[int]]]:

@@ -144,7 +144,8 @@ class LTS(ConfidenceMethod):
         for rows in islice(_minibatches(len(odds), self.batch_size, rng), self.steps):
             adamw.zero_grad()
             scaled = x[rows] / log_temperature.exp()
-            torch.nn.functional.binary_cross_entropy_with_logits(scaled, y[rows]).backward()
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(scaled, y[rows])
+            loss.backward()  # type: ignore[no-untyped-call]
             adamw.step()
             schedule.step()
         return float(log_temperature.detach().exp())
