@@ -25,7 +25,7 @@ from bench.report import formats
 from bench.report.model import Sheet
 from bench.report.published import read as published_cells
 from bench.report.views import View, shown
-from bench.results import Records, to_json, write
+from bench.results import Records, read, read_records, to_json, write
 from bench.stats.resampling import RESAMPLED
 
 PROTOCOL = Protocol()
@@ -436,11 +436,8 @@ def spoil(out: Path, what: str) -> None:
     if what == "no parquet":
         path.with_suffix(".parquet").unlink()
     elif what == "nan":
-        questions = pq.read_table(path.with_suffix(".parquet"))
-        column = [float("nan"), *questions["confidence"].to_pylist()[1:]]
-        pq.write_table(
-            questions.set_column(3, questions.schema.field("confidence"), [column]), path.with_suffix(".parquet")
-        )
+        records = read_records(path)
+        write(read(path), replace(records, confidence=np.array([np.nan, *records.confidence[1:]])), out)
     elif what == "schema":
         path.write_text(
             path.read_text(encoding="utf-8").replace('"schema_version": 4', '"schema_version": 1'), encoding="utf-8"
