@@ -139,6 +139,7 @@ def read(folder: Path, task: str, version: int) -> dict[str, Asked]:
     way_out = "delete it and run that task again"
     try:
         table = pq.read_table(path, memory_map=False)
+        table.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"questions {path} can't be read ({error}); {way_out}") from error
     expected = pa.schema(list(_columns().items()))

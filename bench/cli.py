@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -297,24 +298,26 @@ def check(
     if (target is None) == (results is None):
         raise UserError("bench check: expected a file, a name, or --results DIR, and one of them only")
     if results is not None:
-        _check_results(results, as_json=as_json)
+        _check_results(results, data_dir, as_json=as_json)
         return
     _check_plugin(str(target), data_dir, as_json=as_json)
 
 
-def _check_results(folder: Path, *, as_json: bool) -> None:
+def _check_results(folder: Path, data_dir: Path | None, *, as_json: bool) -> None:
     from bench.submissions import check_results
 
-    found = check_results(folder)
+    found = check_results(folder, data_dir)
     if as_json:
-        _print_json([{"file": verdict.file, "problems": verdict.problems} for verdict in found])
+        _print_json([{"file": v.file, "problems": v.problems, "not_checked": v.unchecked} for v in found])
     else:
         for verdict in found:
             mark = Text("FAILED", style="red") if verdict.problems else Text("ok    ", style="green")
             _console().print(mark, Text(verdict.file), soft_wrap=True)
             for problem in verdict.problems:
                 _console().print(Text(f"         {problem}"), soft_wrap=True)
-        _console().print(f"{sum(not v.problems for v in found)} of {len(found)} results may be submitted")
+        for reason, n in Counter(reason for verdict in found for reason in verdict.unchecked).items():
+            _console().print(Text(f"not checked: {reason} ({n} file{'s' * (n > 1)})"), soft_wrap=True)
+        _console().print(f"{sum(not v.problems for v in found)} of {len(found)} files may be submitted")
     raise typer.Exit(1 if any(verdict.problems for verdict in found) else 0)
 
 

@@ -1,8 +1,8 @@
 """ResultRow <-> `results/<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of config>].json`, with a Parquet file.
 
 The JSON file is strict (no NaN), sorted, and written last, so that where it stands the cell is complete; the Parquet
-file of the same stem has one row per question, and the JSON file its digest. Runs with `--limit` lie under `partial/`. Example:
-`results/tiny/atlas-choice/ccps--demo--s0.json`.
+file of the same stem has one row per question, and its digest stands in the JSON file. Runs with `--limit` lie under
+`partial/`. Example: `results/tiny/atlas-choice/ccps--demo--s0.json`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ RECALIBRATED = "+"
 PARTIAL = "partial"
 RESERVED = frozenset({PARTIAL, "paper", "questions"})
 """Folders of `results/` that are no model's."""
+
+DEEPEST = 20
+"""Levels of objects and lists in a field that holds any values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,7 @@ def model_label(model: str) -> str:
     absolute = os.path.abspath(model)  # noqa: PTH100 - must not follow links, which is what Path.resolve does
     words = re.findall(r"[A-Za-z0-9._]+", re.split(r"[/\\]", absolute)[-1])
     stem = "-".join(words)[:60].strip("._-") or "model"
-    digest = hashlib.sha256(absolute.encode("utf-8", "surrogateescape")).hexdigest()
+    digest = hashlib.sha256(absolute.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{stem}-{digest[:8]}"
 
 
@@ -286,6 +289,7 @@ def read_records(path: Path) -> Records:
     path = path.with_suffix(".parquet")
     try:
         table = pq.read_table(path, memory_map=False)
+        table.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"result {path} can't be read ({error}); run that cell again") from error
     expected = pa.schema(list(_columns().items()))
@@ -339,4 +343,14 @@ def _row_from(values: Any) -> ResultRow:
         raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
     row = decoder(ResultRow)(values)
     assert isinstance(row, ResultRow)  # noqa: S101 - for the type checker
+    if not isinstance(row.provenance.get("code", {}), Mapping):
+        raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
+    for name in ("config", "deviations", "provenance"):
+        if not _is_shallow(getattr(row, name), DEEPEST):
+            raise ValueError(f"{name}: expected at most {DEEPEST} levels")
     return row
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels >= 0 and all(_is_shallow(part, levels - 1) for part in parts)
