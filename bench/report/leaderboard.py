@@ -11,6 +11,7 @@ from bench.choose import cache_folder
 from bench.errors import UserError
 from bench.report import formats
 from bench.report.views import View, shown
+from bench.submissions import check_results
 
 NAME = "README.md"
 
@@ -51,8 +52,9 @@ def write(folder: Path, cache: Path | None = None) -> Path:
         cache: folder where intervals and tests are kept; None keeps none.
 
     Raises:
-        UserError: there are no results, or some that don't belong together.
+        UserError: there are no results, some that don't belong together, or some that `bench check` refuses.
     """
+    _refuse_unchecked(folder)
     tables = formats.render(shown(View(folder), cache), "md")
     path = folder / NAME
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".", delete=False) as file:
@@ -61,6 +63,16 @@ def write(folder: Path, cache: Path | None = None) -> Path:
     temporary.chmod(0o644)
     temporary.replace(path)
     return path
+
+
+def _refuse_unchecked(folder: Path) -> None:
+    verdicts = check_results(folder)
+    refused = [verdict for verdict in verdicts if verdict.problems]
+    if refused:
+        raise UserError(
+            f"{len(refused)} of {len(verdicts)} files can't stand on the leaderboard, e.g. {refused[0].file}:"
+            f" {refused[0].problems[0]}; see them all: bench check --results {folder}"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
