@@ -18,6 +18,8 @@ from bench.sources import FolderSource, HubSource, open_source
 from bench.submissions import declared, numbers, questions, together
 from bench.submissions.cell import Cell, Finding, Known, Unchecked, in_order
 
+ONLY_A_RUN = "only a run can tell whether its method does that (--rerun)"
+"""How a problem ends that `bench.rerun` can take away."""
 LONGEST = 400
 """Characters of a finding that are shown."""
 
@@ -107,7 +109,7 @@ class _Check:
         yield from _mismatches(cell.row, records)
         reason = numbers.too_good(records)
         if reason is not None:
-            yield f"{reason}; only a run can tell whether its method does that: --rerun"
+            yield f"{reason}; {ONLY_A_RUN}"
         yield from questions.findings(cell, self._questions_of(cell.row.task, cell.row.task_version))
         if cell.recalibration:
             yield from self._origin(cell)
