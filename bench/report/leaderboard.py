@@ -23,8 +23,8 @@ This page is generated: `make results`, or `python -m bench.report.leaderboard r
 comparison; the Parquet file of the same name has one row per question (`id, subject, correct, confidence, answer,
 parsed`), from which every number can be computed again. `questions/` has the text of the questions, `paper/` the
 published numbers. Runs with `--limit` go to `partial/` and enter no table unless asked for. Tables and reports show
-what the Parquet files give. `records_digest` is the SHA-256 of a cell's Parquet file, `questions_digest` a digest of the
-questions that were tested.
+what the Parquet files give. `records_digest` is the SHA-256 of a cell's Parquet file, `questions_digest` a digest of
+the questions that were tested.
 
 Fields of the JSON file: see `ResultRow` in `bench/records.py`; `schema_version` names their version. Metrics are
 fractions, not percent: `mean` and `std` over subjects, `pooled` over all questions, `n_undefined` subjects left out.
@@ -39,16 +39,16 @@ itself.
 2. Copy the two files of each cell (JSON and Parquet) to the same place below `results/`, and the files of `questions/`.
 3. `bench check --results results` must pass. It computes every number again from the Parquet file. It compares labels
    with right answers, questions with the task's own, answers with those of other cells, and settings, versions and
-   labels seen with what is registered. It refuses partial and renamed results, uncommitted or unknown code, copies under
-   other names or seeds, and files that belong to nothing. It lists what it can't check: data that are not at hand
+   labels seen with what is registered. It refuses partial and renamed results, uncommitted or unknown code, copies
+   under other names or seeds, and files that belong to nothing. It lists what it can't check: data that are not at hand
    (`--data-dir DIR`), and methods and tasks that are not built in, which it never imports.
 4. Run `python -m bench.report.leaderboard results`, which refuses what the check refuses, and open a pull request with
    the files and this page.
 
 ## What only a run can find
 
-A confidence is a number that somebody wrote. Files can't tell an honest one from one that was mixed with the label, such
-as 0.9 * confidence + 0.1 * label, or that another method or other constants gave. Nor can they tell whether tokens,
+A confidence is a number that somebody wrote. Files can't tell an honest one from one that was mixed with the label,
+such as 0.9 * confidence + 0.1 * label, or that another method or other constants gave. Nor can they tell whether tokens,
 seconds and trained parameters are true. A run of the cell can:
 
     bench check --results results --rerun tiny/atlas-choice/ccps--demo--s0.json
