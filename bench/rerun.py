@@ -115,12 +115,12 @@ def _cell(path: Path) -> Cell:
 def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
     """The run that a row says it comes from, with this method alone."""
     method, _, kind = row.method.partition(RECALIBRATED)
-    options = {name: _text(row, name) for name in ("train_on", "judge_model", "judge_url", "dtype")}
     return RunConfig(
         methods=(method,), model=row.model, tasks=(row.task,), preset=row.preset, seed=row.seed, limit=row.limit,
         overrides=tuple(f"{key}={value}" for key, value in row.deviations.items() if "." in key),
         recalibrate=(kind,) if kind else (), judge=_text(row, "judge") or RunConfig.judge, answers=row.answers_source,
-        data_dir=data_dir, out=out, **options,
+        train_on=_text(row, "train_on"), judge_model=_text(row, "judge_model"), judge_url=_text(row, "judge_url"),
+        dtype=_text(row, "dtype"), data_dir=data_dir, out=out,
     )  # fmt: skip
 
 
@@ -171,11 +171,14 @@ def _verdict(before: Cell, after: Cell, allowed: Mapping[str, float] | None, why
 def _metrics_agree(before: ResultRow, after: ResultRow, allowed: Mapping[str, float], why: str) -> tuple[bool, str]:
     for name in COMPARED:
         said, found = before.metrics[name].mean, after.metrics[name].mean
-        known = said is not None and found is not None
-        if abs(said - found) > allowed[name] if known else said != found:
+        if not _agree(said, found, allowed[name]):
             told = f"{name} was {_percent(said)} and is {_percent(found)}"
             return False, f"{told} ({_percent(allowed[name])} allowed: {why})"
     return True, f"the metrics differ by no more than is allowed ({why})"
+
+
+def _agree(said: float | None, found: float | None, allowed: float) -> bool:
+    return said == found if said is None or found is None else abs(said - found) <= allowed
 
 
 def _percent(value: float | None) -> str:

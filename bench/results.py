@@ -144,7 +144,8 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
         raise ValueError(f"expected records exactly for status ok, got status {row.status} of {row.method}")
     path = path_of(row, out)
     columns = None if records is None else _parquet(records)
-    text = to_json(dataclasses.replace(row, records_digest=columns and hashlib.sha256(columns).hexdigest()))
+    digest = None if columns is None else hashlib.sha256(columns).hexdigest()
+    text = to_json(dataclasses.replace(row, records_digest=digest))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from bench.records import ResultRow
 from bench.sources import FolderSource, HubSource, open_source
 from bench.submissions import declared, numbers, questions, together
 from bench.submissions.cell import Cell, Finding, Known, Unchecked, in_order
+from bench.submissions.questions import Questions
 
 ONLY_A_RUN = "only a run can tell whether its method does that (--rerun)"
 """How a problem ends that `bench.rerun` can take away."""
@@ -68,7 +69,7 @@ class _Check:
     known: Known
     source: FolderSource | HubSource
     traces: list[together.Trace] = field(default_factory=list)
-    questions: dict[tuple[str, int], questions.Questions] = field(default_factory=dict)
+    asked: dict[tuple[str, int], Questions] = field(default_factory=dict)
 
     def verdicts(self, files: Iterable[Path]) -> list[Verdict]:
         """Of these JSON files, and of Parquet files that belong to none."""
@@ -135,10 +136,10 @@ class _Check:
             return
         yield from self._questions_of(kept.task, kept.version).findings()
 
-    def _questions_of(self, task: str, version: int) -> questions.Questions:
-        if (task, version) not in self.questions:
-            self.questions[task, version] = questions.make(task, version, self.folder, self.known, self.source)
-        return self.questions[task, version]
+    def _questions_of(self, task: str, version: int) -> Questions:
+        if (task, version) not in self.asked:
+            self.asked[task, version] = questions.make(task, version, self.folder, self.known, self.source)
+        return self.asked[task, version]
 
 
 def _mismatches(row: ResultRow, records: results.Records) -> Iterator[str]:
