@@ -140,10 +140,10 @@ def _learned(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], k
     if row.train_on != expected:
         yield f"it learned on {row.train_on}, its settings say {expected} (config, file name); run it again"
     source = known.task(name)
-    largest = max(source.card.sizes.values(), default=0) if source else None
+    size = sum(source.card.sizes.values()) if source else None
     seen = row.labels_seen
-    if largest is not None and max(seen.train, seen.validation, seen.gold) > largest:
-        yield f"it has seen more labels than {name} has questions ({largest:,}): {_said(row)}"
+    if size is not None and max(seen.train, seen.validation, seen.gold) > size:
+        yield f"it has seen more labels than {name} has questions ({size:,}): {_said(row)}"
 
 
 def _labels(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:

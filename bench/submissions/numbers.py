@@ -23,8 +23,12 @@ ENOUGH = 10
 def with_numbers_of(row: ResultRow, records: Records) -> ResultRow:
     """The row with every number that follows from its records taken from there.
 
+    Args:
+        row: ok.
+        records: its own, at least one.
+
     Raises:
-        UserError: the records are empty, or the row deviates from its preset in a way that can't be.
+        UserError: the row deviates from its preset in a way that can't be.
     """
     scores = metrics.summarise(records.confidence, records.correct, list(records.subject), _protocol(row))
     return replace(

@@ -46,26 +46,23 @@ class Questions:
             return str(error)
 
     @cached_property
-    def own(self) -> Mapping[str, Asked] | None:
-        """What the task itself asks, by id; None where its rows can't be had without the network."""
+    def own(self) -> Mapping[str, Asked] | str:
+        """What the task itself asks, by id; a sentence where its rows can't be had without the network."""
         if self.plugin is None:
-            return None
+            return f"{self.task} v{self.version} is not built in"
         task = self.plugin(self.source, FIXED)
-        rows_at_hand = isinstance(self.source, FolderSource)
-        if not rows_at_hand and (task.card.hub is not None or task.origins("test")):
-            return None
         try:
+            if isinstance(self.source, HubSource) and (task.card.hub is not None or task.origins("test")):
+                return "name its data with --data-dir"
             made = [asked.of(q, task.style_of(q), task.format, FIXED.letters) for q in task.questions("test")]
-        except UserError:
-            return None
+        except UserError as error:
+            return str(error)
         return {question.id: question for question in made}
 
     @property
     def true(self) -> Mapping[str, Asked]:
-        """What results are checked against; empty where nothing is known."""
-        if self.own is not None:
-            return self.own
-        return {} if isinstance(self.kept, str) else self.kept
+        """What results are checked against: the task's own questions, else those in the folder; empty without both."""
+        return next((found for found in (self.own, self.kept) if not isinstance(found, str)), {})
 
     @cached_property
     def digest(self) -> str:
@@ -76,9 +73,8 @@ class Questions:
         """What is wrong with the file in the folder."""
         if isinstance(self.kept, str):
             yield self.kept
-        elif self.own is None:
-            why = "name its data with --data-dir" if self.plugin else f"{self.task} v{self.version} is not built in"
-            yield Unchecked(f"questions of {self.task} against the task's own: {why}")
+        elif isinstance(self.own, str):
+            yield Unchecked(f"questions of {self.task} against the task's own: {self.own}")
         elif self.kept != self.own:
             differing = [key for key in {**self.own, **self.kept} if self.kept.get(key) != self.own.get(key)]
             yield (

@@ -388,7 +388,7 @@ TAMPERINGS: dict[str, tuple[Tamper, str]] = {
     "labels of the untrained": (said("labels_seen", "train", to=9, name=OPEN), "but labels_seen is train 9"),
     "validation only": (
         said("labels_seen", "train", to=9, name="tiny/rivers-choice/lts--demo--s0"), "learns on validation only"),
-    "labels of nobody": (said("labels_seen", "train", to=9_999), "more labels than rivers-choice has questions (90)"),
+    "labels of nobody": (said("labels_seen", "train", to=9_999), "more labels than rivers-choice has questions (160)"),
     "parameters": (said("n_parameters", to=1), "n_parameters differs between seeds of its method: 1, 900"),
     "parameters of the untrained": (said("n_parameters", to=5, name=OPEN), "5 trained parameters"),
     "tokens alone": (said("forward_tokens_alone", to=1_000), "at most the 70 tokens that were read"),
@@ -515,8 +515,12 @@ def test_methods_and_tasks_of_others_are_not_imported_but_named(
 def test_data_at_hand_are_compared(tmp_path: Path) -> None:
     put(tmp_path, "ptrue", task=Elsewhere)
     (tmp_path / "data").mkdir()
-    told = [text for verdict in check_results(tmp_path, tmp_path / "data") for text in verdict.unchecked]
-    assert not told
+    said = [verdict.unchecked for verdict in check_results(tmp_path, tmp_path / "data") if verdict.unchecked]
+    assert not said
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Elsewhere, "questions", lambda self, split: self.source.rows(self.card, split, ()))
+        (said,) = (verdict.unchecked for verdict in check_results(tmp_path, tmp_path / "data") if verdict.unchecked)
+    assert "Expected the file far/test.parquet in the folder given by --data-dir" in said[0]
     asked.path_of("far-choice", 3, tmp_path).unlink()
     assert (
         "questions/far-choice--v3.parquet is not there" in complaints(tmp_path)["tiny/far-choice/ptrue--demo--s0.json"]
