@@ -10,6 +10,7 @@ import pytest
 
 from bench import asked, results
 from bench.errors import UserError
+from bench.protocol import PRESETS
 from bench.report import leaderboard
 from bench.submissions import check_results
 
@@ -30,7 +31,8 @@ def test_what_the_check_refuses_is_no_leaderboard(tmp_path: Path) -> None:
     shutil.copytree(RESULTS / "questions", tmp_path / "questions")
     path = tmp_path / "tiny/atlas-oe/ptrue--demo--s0.json"
     row = results.read(path)
-    row = replace(row, questions_digest=asked.digest(asked.read(tmp_path, "atlas-oe", 1).values()))
+    digest = asked.digest(asked.read(tmp_path, "atlas-oe", 1).values())
+    row = replace(row, questions_digest=digest, protocol=PRESETS[row.preset].digest())
     results.write(row, results.read_records(path), tmp_path)
     (tmp_path / "questions/atlas-choice--v1.parquet").unlink()
     assert leaderboard.main([str(tmp_path)]) == 0
