@@ -499,6 +499,8 @@ class ConfidenceMethod(ABC):
     needs: ClassVar[Needs]
     fit_on: ClassVar[Split] = "train"
     """The split whose answers and labels `fit` gets."""
+    draws: ClassVar[bool] = True
+    """Whether `fit` draws at random, so that two seeds never give the same confidences; of no account without `fit`."""
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType({})
     """Preset name -> keyword arguments of `__init__`; a method without presets runs as "defaults" under any."""
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})

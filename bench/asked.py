@@ -7,8 +7,10 @@ options as shown, choices `["femur", "tibia"]`, gold `a`.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,12 @@ def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> Ask
         choices=question.choices if fmt is Format.CHOICE else (),
         gold=prompting.target(question, fmt, letters),
     )
+
+
+def digest(questions: Iterable[Asked]) -> str:
+    """SHA-256 of all fields of the questions, whatever their order."""
+    rows = sorted(map(astuple, questions))
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def path_of(task: str, version: int, out: Path) -> Path:
@@ -131,6 +139,7 @@ def read(folder: Path, task: str, version: int) -> dict[str, Asked]:
     way_out = "delete it and run that task again"
     try:
         table = pq.read_table(path, memory_map=False)
+        table.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"questions {path} can't be read ({error}); {way_out}") from error
     expected = pa.schema(list(_columns().items()))

@@ -26,6 +26,8 @@ from bench.questions import MIN_OPTIONS
 from bench.recalibrate import recalibrator
 from bench.records import Format
 
+MOST_BINS = 10_000
+"""Of the expected calibration error; more are more than there are answers, and fill the memory."""
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
 
 
@@ -210,6 +212,16 @@ def _parse_overrides(overrides: Sequence[str], methods: Sequence[str]) -> dict[s
     return parsed
 
 
+def protocol_of(preset: str, deviations: Mapping[str, object]) -> Protocol:
+    """The protocol of a result: a preset with the `protocol.FIELD` among its deviations; others are passed over.
+
+    Raises:
+        UserError: there is no such preset or field, or a value is not of its field's type.
+    """
+    owned = {key.removeprefix("protocol."): str(v) for key, v in deviations.items() if key.startswith("protocol.")}
+    return _protocol(preset, owned)[0]
+
+
 def _protocol(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, dict[str, object]]:
     if preset not in PRESETS:
         near = difflib.get_close_matches(preset, PRESETS, n=1)
@@ -232,10 +244,13 @@ def _check_protocol(protocol: Protocol) -> None:
         "max_new_tokens_choice": 1,
         "max_new_tokens_open": 1,
         "ece_bins": 1,
+        "std_ddof": 0,
     }
     for key, bound in least.items():
         if getattr(protocol, key) < bound:
             raise UserError(f"--set protocol.{key}: expected at least {bound}, got {getattr(protocol, key)}.")
+    if protocol.ece_bins > MOST_BINS:
+        raise UserError(f"--set protocol.ece_bins: expected at most {MOST_BINS:,}, got {protocol.ece_bins}.")
     for key, letters in (("letters", protocol.letters), ("query_letters", protocol.query_letters)):
         if len(set(letters.casefold())) != len(letters) or len(letters) < MIN_OPTIONS or not letters.isalnum():
             raise UserError(f"--set protocol.{key}: expected different letters, two at least, got {letters!r}.")

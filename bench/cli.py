@@ -9,7 +9,9 @@ import gc
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -291,6 +293,9 @@ def check(
         str | None, typer.Argument(help="A .py file with methods or tasks, or a registered name.")
     ] = None,
     results: Annotated[Path | None, typer.Option(help="Check this folder of result files instead.")] = None,
+    rerun: Annotated[
+        Path | None, typer.Option(help="Also run this cell of --results again, named by its JSON file, and compare.")
+    ] = None,
     data_dir: DataDir = None,
     *,
     as_json: AsJson = False,
@@ -299,24 +304,40 @@ def check(
     if (target is None) == (results is None):
         raise UserError("bench check: expected a file, a name, or --results DIR, and one of them only")
     if results is not None:
-        _check_results(results, as_json=as_json)
+        _check_results(results, rerun, data_dir, as_json=as_json)
         return
+    if rerun is not None:
+        raise UserError("--rerun: expected --results DIR as well, the folder that the cell is in")
     _check_plugin(str(target), data_dir, as_json=as_json)
 
 
-def _check_results(folder: Path, *, as_json: bool) -> None:
+def _check_results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: bool) -> None:
     from bench.submissions import check_results
 
-    found = check_results(folder)
+    found = check_results(folder, data_dir)
+    again = None
+    if cell is not None:
+        from bench.progress import Bars, Lines
+        from bench.rerun import rerun, settled
+
+        again = rerun(cell, folder, data_dir, Bars() if sys.stderr.isatty() else Lines(sys.stderr))
+        found = settled(found, again)
     if as_json:
-        _print_json([{"file": verdict.file, "problems": verdict.problems} for verdict in found])
+        files = [{"file": v.file, "problems": v.problems, "not_checked": v.unchecked} for v in found]
+        _print_json(files if again is None else {"files": files, "rerun": asdict(again)})
     else:
         for verdict in found:
             mark = Text("FAILED", style="red") if verdict.problems else Text("ok    ", style="green")
             _console().print(mark, Text(verdict.file), soft_wrap=True)
             for problem in verdict.problems:
                 _console().print(Text(f"         {problem}"), soft_wrap=True)
-        _console().print(f"{sum(not v.problems for v in found)} of {len(found)} results may be submitted")
+        for reason, n in Counter(reason for verdict in found for reason in verdict.unchecked).items():
+            _console().print(Text(f"not checked: {reason} ({n} file{'s' * (n > 1)})"), soft_wrap=True)
+        if again is not None:
+            _console().print(Text(f"{again.file}, run again: {again.reason}"), soft_wrap=True)
+            for note in again.notes:
+                _console().print(Text(f"         {note}"), soft_wrap=True)
+        _console().print(f"{sum(not v.problems for v in found)} of {len(found)} files may be submitted")
     raise typer.Exit(1 if any(verdict.problems for verdict in found) else 0)
 
 

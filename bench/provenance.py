@@ -10,6 +10,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -43,6 +44,16 @@ def collect(device: str | None = None, revisions: Mapping[str, str | None] | Non
         "threads": threads(),
         "revisions": dict(revisions or {}),
     }
+
+
+def has_commit(folder: Path, sha: str) -> bool | None:
+    """Whether the repository around a folder has a commit; None where there is none, or not its whole history."""
+    shallow = _git(folder, "rev-parse", "--is-shallow-repository")
+    if shallow is None:
+        return None
+    if re.fullmatch(r"[0-9a-f]{40}", sha) and _git(folder, "cat-file", "-e", f"{sha}^{{commit}}") is not None:
+        return True
+    return None if shallow == "true" else False
 
 
 @functools.cache

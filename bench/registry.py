@@ -135,6 +135,15 @@ def tasks(plugins: Sequence[Path] = (), files: Sequence[Path] = ()) -> Registry[
     return _load(TASK, plugins, [_entry_of_file(path) for path in files])
 
 
+def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
+    """The methods and tasks of this package alone; no other package is imported.
+
+    Raises:
+        UserError, ContractError: as `methods`.
+    """
+    return _load(METHOD, foreign=False), _load(TASK, foreign=False)
+
+
 def _entry_of_file(path: Path) -> Entry[Task]:
     from bench.taskfile import task_of_file  # late: listing methods reads no questions
 
@@ -142,12 +151,15 @@ def _entry_of_file(path: Path) -> Entry[Task]:
     return Entry(task.name, task, task.__module__, str(path))
 
 
-def _load(kind: Kind, plugins: Sequence[Path], made: Sequence[Entry[Any]] = ()) -> Registry[Any]:
+def _load(
+    kind: Kind, plugins: Sequence[Path] = (), made: Sequence[Entry[Any]] = (), *, foreign: bool = True
+) -> Registry[Any]:
     for each in (METHOD, TASK):
         _refuse_intruders(each)
     entries: list[Entry[Any]] = []
     for point in sorted(importlib.metadata.entry_points(group=kind.group), key=lambda p: (not _is_ours(p), p.name)):
-        entries.extend(_from_entry_point(kind, point))
+        if foreign or _is_ours(point):
+            entries.extend(_from_entry_point(kind, point))
     notes: list[str] = []
     for path in plugins:
         entries.extend(_from_file(kind, path))

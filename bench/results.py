@@ -1,21 +1,21 @@
 """ResultRow <-> `results/<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of config>].json`, with a Parquet file.
 
 The JSON file is strict (no NaN), sorted, and written last, so that where it stands the cell is complete; the Parquet
-file of the same stem has one row per question. Runs with `--limit` lie under `partial/`. Example:
-`results/tiny/atlas-choice/ccps--demo--s0.json`.
+file of the same stem has one row per question, and its digest stands in the JSON file. Runs with `--limit` lie under
+`partial/`. Example: `results/tiny/atlas-choice/ccps--demo--s0.json`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import re
 import tempfile
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,6 +35,9 @@ RECALIBRATED = "+"
 PARTIAL = "partial"
 RESERVED = frozenset({PARTIAL, "paper", "questions"})
 """Folders of `results/` that are no model's."""
+
+DEEPEST = 20
+"""Levels of objects and lists in a field that holds any values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,7 @@ def model_label(model: str) -> str:
     absolute = os.path.abspath(model)  # noqa: PTH100 - must not follow links, which is what Path.resolve does
     words = re.findall(r"[A-Za-z0-9._]+", re.split(r"[/\\]", absolute)[-1])
     stem = "-".join(words)[:60].strip("._-") or "model"
-    digest = hashlib.sha256(absolute.encode("utf-8", "surrogateescape")).hexdigest()
+    digest = hashlib.sha256(absolute.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{stem}-{digest[:8]}"
 
 
@@ -131,7 +134,7 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
     """Write a cell, JSON last; returns the JSON file's path.
 
     Killed at any moment, it leaves the whole cell or none: an older JSON file goes first. Cells that aren't ok have no
-    records.
+    records. `records_digest` is set here.
 
     Raises:
         UserError: the folder can't be written, or a name is not safe.
@@ -140,16 +143,17 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
     if (row.status == "ok") != (records is not None):
         raise ValueError(f"expected records exactly for status ok, got status {row.status} of {row.method}")
     path = path_of(row, out)
-    text = to_json(row)
+    columns = None if records is None else _parquet(records)
+    digest = None if columns is None else hashlib.sha256(columns).hexdigest()
+    text = to_json(dataclasses.replace(row, records_digest=digest))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        if records is None:
+        if columns is None:
             path.with_suffix(".parquet").unlink(missing_ok=True)
         else:
-            _write_records(records, path.with_suffix(".parquet"))
-        with _replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+            _write(path.with_suffix(".parquet"), columns)
+        _write(path, text.encode())
     except OSError as error:
         raise _unwritable(out, error) from error
     return path
@@ -161,13 +165,15 @@ def to_json(row: ResultRow) -> str:
     return json.dumps(_encode(public), allow_nan=False, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
 
 
-def _write_records(records: Records, path: Path) -> None:
+def _parquet(records: Records) -> bytes:
+    """The bytes of the Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.table({name: pa.array(getattr(records, name), type=kind) for name, kind in _columns().items()})
-    with _replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def _columns() -> dict[str, Any]:
@@ -179,12 +185,11 @@ def _columns() -> dict[str, Any]:
     }  # fmt: skip
 
 
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its place once the block is through."""
+def _write(path: Path, content: bytes) -> None:
+    """The file appears whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
+        temporary.write_bytes(content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -211,23 +216,39 @@ def _unwritable(out: Path, error: OSError) -> UserError:
 
 
 def read(path: Path) -> ResultRow:
-    """Read one JSON file, checked field by field.
+    """Read one JSON file, checked field by field, and its Parquet file's digest.
 
     Raises:
-        UserError: it is not such a file, or its Parquet file is missing; names the file.
+        UserError: it is not such a file, or its Parquet file is missing or another one; names the file.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
         row = _row_from(values)
     except OSError as error:
         raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
+    except RecursionError as error:
+        raise UserError(f"result {path} is nested too deep; delete the file and run that cell again") from error
     except ValueError as error:  # also what JSON and UTF-8 decoding raise
         raise UserError(f"result {path}: {error}; delete the file and run that cell again") from error
-    if row.status == "ok" and not path.with_suffix(".parquet").is_file():
-        raise UserError(
-            f"result {path} has no {path.with_suffix('.parquet').name} beside it; copy both, or run it again"
-        )
+    if row.status == "ok":
+        _require_records(path.with_suffix(".parquet"), row)
     return row
+
+
+def _require_records(path: Path, row: ResultRow) -> None:
+    """Refuse a Parquet file that is not the one that the row was written with."""
+    if not path.is_file():
+        raise UserError(f"result {path.with_suffix('.json')} has no {path.name} beside it; copy both, or run it again")
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
+    if digest != row.records_digest:
+        raise UserError(
+            f"result {path} is not the file that its JSON file was written with: expected SHA-256"
+            f" {str(row.records_digest)[:16]}, got {digest[:16]}; copy both files again, or run that cell again"
+        )
 
 
 def read_all(folder: Path, *, partial: bool = False) -> list[ResultRow]:
@@ -240,13 +261,21 @@ def read_all(folder: Path, *, partial: bool = False) -> list[ResultRow]:
     Raises:
         UserError: there is no such folder, or a file in it is not as it must be.
     """
+    return [read(file) for file in files(folder, partial=partial)]
+
+
+def files(folder: Path, *, partial: bool = False) -> list[Path]:
+    """The JSON files that `read_all` reads, in its order.
+
+    Raises:
+        UserError: there is no such folder.
+    """
     if not folder.is_dir():
         raise UserError(f"results folder {str(folder)!r} does not exist; run something first: bench run --method all")
-    files = sorted(folder.glob("*/*/*.json"))
-    models = {file: file.relative_to(folder).parts[0] for file in files}
-    whole = [read(file) for file, model in models.items() if model not in RESERVED and not model.startswith(".")]
+    models = {file: file.relative_to(folder).parts[0] for file in sorted(folder.glob("*/*/*.json"))}
+    whole = [file for file, model in models.items() if model not in RESERVED and not model.startswith(".")]
     limited = folder / PARTIAL
-    return [*whole, *read_all(limited)] if partial and limited.is_dir() else whole
+    return [*whole, *files(limited)] if partial and limited.is_dir() else whole
 
 
 def read_records(path: Path) -> Records:
@@ -261,6 +290,7 @@ def read_records(path: Path) -> Records:
     path = path.with_suffix(".parquet")
     try:
         table = pq.read_table(path, memory_map=False)
+        table.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"result {path} can't be read ({error}); run that cell again") from error
     expected = pa.schema(list(_columns().items()))
@@ -314,4 +344,14 @@ def _row_from(values: Any) -> ResultRow:
         raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
     row = decoder(ResultRow)(values)
     assert isinstance(row, ResultRow)  # noqa: S101 - for the type checker
+    if not isinstance(row.provenance.get("code", {}), Mapping):
+        raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
+    for name in ("config", "deviations", "provenance"):
+        if not _is_shallow(getattr(row, name), DEEPEST):
+            raise ValueError(f"{name}: expected at most {DEEPEST} levels")
     return row
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels >= 0 and all(_is_shallow(part, levels - 1) for part in parts)

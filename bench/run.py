@@ -131,7 +131,8 @@ class _Run:
         self.fitter = Fitter(chosen, self.backbone, self.store, self.batches, progress)
         self.cells = Cells(config, chosen, self.reader, self.source, self.release)
         self.readings: dict[Where, Reading] = {}
-        self.kept: set[Where] = set()
+        self.kept: dict[Where, str] = {}
+        """Digest of the questions that were tested."""
         self.fits: dict[Fit, Fitted | BaseException] = {}
         self.adapted: dict[tuple[str, Where], Reading | BaseException | None] = {}
         self.seconds: dict[tuple[str, str, Where], float] = {}
@@ -300,7 +301,7 @@ class _Run:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _fit
             row, confidence = replace(row, status="failed", reason=reason_of(error)), None
         row = replace(row, timings=self._timings(step), peak_memory_mb=peak_memory_mb(self.backbone.device))
-        self._keep_questions(self.readings[step.where])
+        row = replace(row, questions_digest=self._keep_questions(self.readings[step.where]))
         self._write(row, records)
         if confidence is not None:
             self._recalibrate(step, used, row, confidence)
@@ -387,19 +388,21 @@ class _Run:
         again = self.adapted.get((step.method, where))
         return self.readings[where], again if isinstance(again, Reading) else None
 
-    def _keep_questions(self, reading: Reading) -> None:
-        """The texts of what was tested, once beside the results of all methods."""
-        if reading.released or reading.where in self.kept:
-            return
-        self.kept.add(reading.where)
-        task, letters = reading.task, self.chosen.protocol.letters
-        with fenced(f"task {task.name!r}, style_of"):
-            texts = [asked.of(q, task.style_of(q), task.format, letters) for q in reading.questions]
-        asked.write(task.name, task.card.version, texts, self.config.out)
+    def _keep_questions(self, reading: Reading) -> str | None:
+        """The texts of what was tested, once beside the results of all methods, and their digest."""
+        if reading.released:
+            return None
+        if reading.where not in self.kept:
+            task, letters = reading.task, self.chosen.protocol.letters
+            with fenced(f"task {task.name!r}, style_of"):
+                texts = [asked.of(q, task.style_of(q), task.format, letters) for q in reading.questions]
+            asked.write(task.name, task.card.version, texts, self.config.out)
+            self.kept[reading.where] = asked.digest(texts)
+        return self.kept[reading.where]
 
     def _write(self, row: ResultRow, records: Records | None) -> None:
-        self.report.rows.append(row)
         self.report.paths.append(results.write(row, records, self.config.out))
+        self.report.rows.append(results.read(self.report.paths[-1]))
 
     def _used(self, step: Predict) -> Used:
         """What the cell rests on."""

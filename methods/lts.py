@@ -72,6 +72,7 @@ class LTS(ConfidenceMethod):
     reference: ClassVar[str] = "arXiv:2406.08391"
     needs: ClassVar[Needs] = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
     fit_on: ClassVar[Split] = "validation"
+    draws: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
         {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
     )

@@ -11,6 +11,7 @@ from bench.choose import cache_folder
 from bench.errors import UserError
 from bench.report import formats
 from bench.report.views import View, shown
+from bench.submissions import check_results
 
 NAME = "README.md"
 
@@ -21,7 +22,9 @@ This page is generated: `make results`, or `python -m bench.report.leaderboard r
 `<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of what differs from the defaults>].json` is one cell of the
 comparison; the Parquet file of the same name has one row per question (`id, subject, correct, confidence, answer,
 parsed`), from which every number can be computed again. `questions/` has the text of the questions, `paper/` the
-published numbers. Runs with `--limit` go to `partial/` and enter no table unless asked for.
+published numbers. Runs with `--limit` go to `partial/` and enter no table unless asked for. Tables and reports show
+what the Parquet files give. `records_digest` is the SHA-256 of a cell's Parquet file, `questions_digest` a digest of
+the questions that were tested.
 
 Fields of the JSON file: see `ResultRow` in `bench/records.py`; `schema_version` names their version. Metrics are
 fractions, not percent: `mean` and `std` over subjects, `pooled` over all questions, `n_undefined` subjects left out.
@@ -33,10 +36,28 @@ itself.
 
 1. Run whole tasks from a commit of this repository or from a released wheel: `bench run --method METHOD --model
    MODEL`.
-2. Copy the two files of each cell (JSON and Parquet) to the same place below `results/`.
-3. `bench check --results results` must pass: it computes every number again from the Parquet file, refuses partial
-   results, results of uncommitted code and renamed files, and imports nothing that a file names.
-4. Run `python -m bench.report.leaderboard results` and open a pull request with the files and this page.
+2. Copy the two files of each cell (JSON and Parquet) to the same place below `results/`, and the files of `questions/`.
+3. `bench check --results results` must pass. It computes every number again from the Parquet file. It compares labels
+   with right answers, questions with the task's own, answers with those of other cells, and settings, versions and
+   labels seen with what is registered. It refuses partial and renamed results, uncommitted or unknown code, copies
+   under other names or seeds, and files that belong to nothing. It lists what it can't check: data that are not at hand
+   (`--data-dir DIR`), and methods and tasks that are not built in, which it never imports.
+4. Run `python -m bench.report.leaderboard results`, which refuses what the check refuses, and open a pull request with
+   the files and this page.
+
+## What only a run can find
+
+A confidence is a number that somebody wrote. Files can't tell an honest one from one that was mixed with the label,
+such as 0.9 * confidence + 0.1 * label, or that another method or other constants gave. Nor can they tell whether
+tokens, seconds and trained parameters are true. A run of the cell can:
+
+    bench check --results results --rerun tiny/atlas-choice/ccps--demo--s0.json
+
+It runs this cell again with its own settings, in a temporary folder, and says whether it comes out again. On one
+machine, every confidence of a method that neither learns nor draws must agree to 1e-4. Other machines read a model
+slightly otherwise, and move trained methods by up to two points. So for all others each of the paper's metrics may
+differ by as much as between the method's other seeds, at least one point, or by two points where there are not two
+others. Confidences that separate right from wrong answers without a mistake are refused unless a run gives them again.
 
 ## Leaderboard
 
@@ -51,8 +72,9 @@ def write(folder: Path, cache: Path | None = None) -> Path:
         cache: folder where intervals and tests are kept; None keeps none.
 
     Raises:
-        UserError: there are no results, or some that don't belong together.
+        UserError: there are no results, some that don't belong together, or some that `bench check` refuses.
     """
+    _refuse_unchecked(folder)
     tables = formats.render(shown(View(folder), cache), "md")
     path = folder / NAME
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".", delete=False) as file:
@@ -61,6 +83,16 @@ def write(folder: Path, cache: Path | None = None) -> Path:
     temporary.chmod(0o644)
     temporary.replace(path)
     return path
+
+
+def _refuse_unchecked(folder: Path) -> None:
+    verdicts = check_results(folder)
+    refused = [verdict for verdict in verdicts if verdict.problems]
+    if refused:
+        raise UserError(
+            f"{len(refused)} of {len(verdicts)} files can't stand on the leaderboard, e.g. {refused[0].file}:"
+            f" {refused[0].problems[0]}; see them all: bench check --results {folder}"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import results
 from bench.errors import UserError
-from bench.report import comparison, published, tables
+from bench.report import comparison, published, recomputed, tables
 from bench.report.kept import Reader
 from bench.report.model import Sheet
 
@@ -50,7 +49,7 @@ def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _:
         UserError: options that exclude each other, nothing to show, or a result that is not as it must be.
     """
     _refuse_both(view)
-    rows = results.read_all(view.results, partial=view.partial)
+    rows = recomputed.rows_of(view.results, cache, partial=view.partial, say=say)
     found = tables.build(
         rows, preset=view.preset, deviations=view.deviations, partial=view.partial,
         judge=Reader(view.results, cache, say),

@@ -9,6 +9,7 @@ from pathlib import Path
 from bench import asked, results
 from bench.errors import UserError
 from bench.records import ResultRow
+from bench.report import recomputed
 from bench.report.groups import grouped
 from bench.report.kept import Reader
 
@@ -47,7 +48,7 @@ def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambd
 
     if wanted.out.is_dir():
         raise UserError(f"--out {wanted.out}: expected the name of a file, got a folder")
-    found = results.read_all(wanted.results, partial=wanted.partial)
+    found = recomputed.rows_of(wanted.results, cache, partial=wanted.partial, say=say)
     groups = grouped(found, preset=wanted.preset, deviations=wanted.deviations, partial=wanted.partial)
     rows = [row for group in groups for row in group.rows]
 

@@ -45,6 +45,15 @@ def test_what_was_written_is_read_back_in_order_whatever_stands_in_it(tmp_path):
     assert list(read) == ["x", "y", "z"]
 
 
+def test_the_digest_knows_every_field_and_no_order():
+    kept = questions()
+    assert asked.digest(kept) == asked.digest(reversed(kept))
+    changes = {"id": "t/9", "subject": "tins", "text": "?", "choices": ("two", "one"), "gold": "b"}
+    others = [replace(kept[0], **{name: value}) for name, value in changes.items()]
+    digests = {asked.digest([other, *kept[1:]]) for other in others} | {asked.digest(kept), asked.digest(kept[1:])}
+    assert len(digests) == len(changes) + 2
+
+
 def test_versions_and_tasks_have_files_of_their_own_and_absent_ones_are_empty(tmp_path):
     asked.write("rivers", 1, questions(), tmp_path)
     assert asked.read(tmp_path, "rivers", 2) == {}

@@ -63,6 +63,26 @@ def test_a_clean_checkout_has_its_commit(checkout):
 
 
 @needs_git
+def test_a_repository_knows_its_commits_and_a_shallow_one_only_some(checkout, tmp_path_factory):
+    (checkout / "README.md").write_text("2\n")
+    git(checkout, "commit", "--quiet", "--all", "--message", "second")
+    read = ["git", "-C", checkout, "rev-list", "HEAD"]
+    last, first = subprocess.run(read, capture_output=True, check=True, text=True).stdout.split()
+    assert provenance.has_commit(checkout / "results", first) is True
+    assert provenance.has_commit(checkout, "0" * 40) is False
+    assert provenance.has_commit(checkout, "--help") is False
+    outside = tmp_path_factory.mktemp("outside")
+    assert provenance.has_commit(outside, first) is None
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth", "1", checkout.as_uri(), outside / "clone"],
+        check=True,
+        capture_output=True,
+    )
+    assert provenance.has_commit(outside / "clone", last) is True
+    assert provenance.has_commit(outside / "clone", first) is None
+
+
+@needs_git
 @pytest.mark.parametrize(
     ("name", "dirty"),
     [

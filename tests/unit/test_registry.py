@@ -179,6 +179,17 @@ def test_without_installation_the_command_to_install_is_told(monkeypatch: pytest
         registry.methods()
 
 
+def test_the_built_in_ones_are_had_without_importing_others(monkeypatch):
+    real = importlib.metadata.entry_points
+    foreign = importlib.metadata.EntryPoint("margin", "not_there", "confbench.methods")
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: importlib.metadata.EntryPoints([*real(group=group), foreign])
+    )
+    assert [entry.name for entry in registry.methods().entries() if entry.error] == ["margin"]
+    for found in registry.built_in():
+        assert {entry.origin for entry in found.entries()} == {registry.BUILT_IN}
+
+
 # --- packages of third parties ----------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -80,6 +81,11 @@ ROW = ResultRow(
 )
 
 
+def as_written(row, path):
+    """The row with the digest of its Parquet file."""
+    return replace(row, records_digest=hashlib.sha256(path.with_suffix(".parquet").read_bytes()).hexdigest())
+
+
 # --- names and paths --------------------------------------------------------------------------------------------------
 
 
@@ -145,8 +151,8 @@ def test_local_folders_are_told_apart_without_telling_where_they_are(tmp_path, m
 
 def test_what_is_written_is_read_back(tmp_path):
     path = write(ROW, RECORDS, tmp_path)
-    assert read(path) == ROW
-    assert read_all(tmp_path) == [ROW]
+    assert read(path) == as_written(ROW, path)
+    assert read_all(tmp_path) == [read(path)]
     records = read_records(path)
     assert records.confidence.tobytes() == RECORDS.confidence.tobytes()
     assert (records.id, records.subject, records.answer) == (RECORDS.id, RECORDS.subject, RECORDS.answer)
@@ -201,13 +207,13 @@ def test_columns_of_different_length_leave_nothing(tmp_path):
 
 
 def test_partial_and_reserved_folders_are_not_in_the_whole(tmp_path):
-    write(ROW, RECORDS, tmp_path)
+    whole = as_written(ROW, write(ROW, RECORDS, tmp_path))
     write(replace(ROW, limit=3), RECORDS, tmp_path)
     published = tmp_path / "paper" / "llama" / "numbers.json"
     published.parent.mkdir(parents=True)
     published.write_text("[]")
-    assert read_all(tmp_path) == [ROW]
-    assert read_all(tmp_path / "partial") == [replace(ROW, limit=3)]
+    assert read_all(tmp_path) == [whole]
+    assert read_all(tmp_path / "partial") == [replace(whole, limit=3)]
 
 
 def test_an_empty_folder_has_no_rows_and_a_missing_one_is_named(tmp_path):
@@ -288,7 +294,7 @@ def test_a_wrong_field_is_named_with_its_file(tmp_path, change, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b"null"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b"null", b"[" * 100_000])
 def test_what_is_no_json_object_is_named(tmp_path, content):
     path = write(ROW, RECORDS, tmp_path)
     path.write_bytes(content)
@@ -309,6 +315,17 @@ def test_a_missing_parquet_file_is_named(tmp_path):
         read(path)
     with pytest.raises(UserError, match=r"ccps--demo--s0\.parquet can't be read"):
         read_records(path)
+
+
+def test_no_number_is_read_beside_a_parquet_file_that_it_was_not_written_with(tmp_path):
+    path = write(ROW, RECORDS, tmp_path)
+    other = write(replace(ROW, seed=1), replace(RECORDS, confidence=np.array([0.9, 0.1, 0.4])), tmp_path)
+    path.with_suffix(".parquet").write_bytes(other.with_suffix(".parquet").read_bytes())
+    with pytest.raises(UserError, match=r"s0\.parquet is not the file that its JSON file was written with"):
+        read_all(tmp_path)
+    path = broken(tmp_path, lambda v: v.update(records_digest=None))
+    with pytest.raises(UserError, match="expected SHA-256 None"):
+        read(path)
 
 
 @pytest.mark.parametrize(

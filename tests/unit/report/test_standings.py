@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -65,6 +67,14 @@ def put_twin(out: Path, method: str) -> None:
     for seed in (0, 1):
         noise = np.random.default_rng(seed + 3).normal(scale=0.01, size=160)
         put(out, method, np.clip(confidences(0.9, seed) + noise, 0, 1), seed=seed)
+
+
+def rewrite(path: Path, table: pa.Table, **options: str) -> None:
+    """Put another Parquet file in the place of one, with its digest in the JSON file."""
+    pq.write_table(table, path, **options)
+    row = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    row["records_digest"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.with_suffix(".json").write_text(json.dumps(row), encoding="utf-8")
 
 
 @pytest.fixture
@@ -267,7 +277,7 @@ def test_any_changed_byte_is_computed_again(out: Path, tmp_path: Path, suffix: s
         values = json.loads(path.read_text(encoding="utf-8"))
         path.write_text(json.dumps({**values, "notes": ["x"]}), encoding="utf-8")
     else:
-        pq.write_table(pq.read_table(path), path, compression="none")
+        rewrite(path, pq.read_table(path), compression="none")
     with pytest.raises(AssertionError, match="computed again"):
         read(out, tmp_path / "cache")
 
@@ -342,7 +352,7 @@ def test_a_confidence_that_is_none_is_named(out: Path, bad: float) -> None:
     table = pq.read_table(path)
     column = table["confidence"].to_pylist()
     column[17] = bad
-    pq.write_table(table.set_column(3, table.schema.field("confidence"), [column]), path)
+    rewrite(path, table.set_column(3, table.schema.field("confidence"), [column]))
     with pytest.raises(UserError, match=rf"litcab--demo--s0\.parquet: confidence {bad} in row 17; expected .*\[0, 1\]"):
         read(out)
 
@@ -350,10 +360,10 @@ def test_a_confidence_that_is_none_is_named(out: Path, bad: float) -> None:
 def test_a_question_twice_and_no_question_are_named(out: Path) -> None:
     (path,) = out.rglob("litcab*.parquet")
     table = pq.read_table(path)
-    pq.write_table(table.set_column(0, table.schema.field("id"), [["q000", *table["id"].to_pylist()[:-1]]]), path)
+    rewrite(path, table.set_column(0, table.schema.field("id"), [["q000", *table["id"].to_pylist()[:-1]]]))
     with pytest.raises(UserError, match=r"litcab--demo--s0\.parquet: expected each question once, got id 'q000' twice"):
         read(out)
-    pq.write_table(table.slice(0, 0), path)
+    rewrite(path, table.slice(0, 0))
     with pytest.raises(UserError, match="got no question"):
         read(out)
 

@@ -21,13 +21,15 @@ from bench.errors import UserError
 from bench.metrics import METRICS, summarise
 from bench.protocol import Protocol
 from bench.records import LabelsSeen, ResultRow
-from bench.report import formats
+from bench.report import formats, recomputed
 from bench.report.model import Sheet
 from bench.report.published import read as published_cells
+from bench.report.recomputed import rows_of as rows_to_show
 from bench.report.views import View, shown
-from bench.results import Records, to_json, write
+from bench.results import Records, read, read_records, to_json, write
 from bench.stats import TESTED
 from bench.stats.resampling import RESAMPLED
+from bench.submissions.numbers import with_numbers_of
 
 PROTOCOL = Protocol()
 N = 120
@@ -83,6 +85,45 @@ def table(out: Path, cache: Path, **view: object) -> Sheet:
 
 def rows_of(sheet: Sheet) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(formats.render(sheet, "csv"))))
+
+
+def test_a_mean_edited_in_the_json_file_is_not_shown(tmp_path: Path, cache: Path) -> None:
+    put(tmp_path, "ccps")
+    put(tmp_path, "ptrue")
+    honest = {record["method"]: record for record in rows_of(table(tmp_path, cache))}
+    (path,) = tmp_path.rglob("ccps*.json")
+    values = json.loads(path.read_text(encoding="utf-8"))
+    values["metrics"]["brier"]["mean"] = values["per_subject"]["subject 1"]["brier"] = 0.054
+    path.write_text(json.dumps(values), encoding="utf-8")
+    for _ in range(2):  # also once all is kept that is kept
+        shown = {record["method"]: record for record in rows_of(table(tmp_path, cache))}
+        assert shown["ccps"]["brier_mean"] == honest["ccps"]["brier_mean"] != 0.054
+        assert "other numbers than its Parquet file" in shown["ccps"]["notes"]
+        assert shown["ptrue"] == honest["ptrue"]
+    (row,) = (row for row in rows_to_show(tmp_path, cache) if row.method == "ccps")
+    assert row.per_subject["subject 1"]["brier"] != 0.054
+
+
+def test_numbers_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, path = put(tmp_path, "ccps"), tmp_path / "llama8b/mmlu-choice/ccps--fixed--s0.json"
+    row = with_numbers_of(row, read_records(path))
+    write(row, read_records(path), tmp_path)
+    said: list[str] = []
+    first = rows_to_show(tmp_path, tmp_path / "cache", say=said.append)
+    assert len(said) == 1
+    monkeypatch.setattr(recomputed.numbers, "with_numbers_of", None)
+    assert rows_to_show(tmp_path, tmp_path / "cache", say=said.append) == first == [read(path)]
+    assert len(said) == 1
+    write(replace(row, notes=("x",)), read_records(path), tmp_path)
+    with pytest.raises(TypeError, match="not callable"):
+        rows_to_show(tmp_path, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(("bins", "complaint"), [([1], "expected a value of type int"), (10**9, "at most 10,000")])
+def test_bins_that_can_t_be_are_named(tmp_path: Path, bins: object, complaint: str) -> None:
+    put(tmp_path, "ccps", deviations={"protocol.ece_bins": bins}, config={"protocol.ece_bins": bins})
+    with pytest.raises(UserError, match=rf"ccps--fixed--s0--[0-9a-f]{{8}}\.json: .*{complaint}"):
+        rows_to_show(tmp_path, None)
 
 
 # --- every number, again ----------------------------------------------------------------------------------------------
@@ -447,11 +488,8 @@ def spoil(out: Path, what: str) -> None:
     if what == "no parquet":
         path.with_suffix(".parquet").unlink()
     elif what == "nan":
-        questions = pq.read_table(path.with_suffix(".parquet"))
-        column = [float("nan"), *questions["confidence"].to_pylist()[1:]]
-        pq.write_table(
-            questions.set_column(3, questions.schema.field("confidence"), [column]), path.with_suffix(".parquet")
-        )
+        records = read_records(path)
+        write(read(path), replace(records, confidence=np.array([np.nan, *records.confidence[1:]])), out)
     elif what == "schema":
         path.write_text(
             path.read_text(encoding="utf-8").replace('"schema_version": 4', '"schema_version": 1'), encoding="utf-8"
