@@ -316,6 +316,8 @@ def decoded(text: str) -> Standings:
         ValueError, KeyError, TypeError, AttributeError: it is no JSON, or its values are no standings.
     """
     body = json.loads(text)
+    if not isinstance(body["level"], float) or not body["lines"]:
+        raise ValueError("no standings: expected a level, and at least one line")
     return Standings(
         body["level"],
         {Key(*key): _decoded_line(line) for key, line in body["lines"]},

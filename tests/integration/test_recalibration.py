@@ -13,8 +13,9 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 
 from bench.api import Batch, ConfidenceMethod, Needs
+from bench.metrics import nll
 from bench.recalibrate import folds_of
-from bench.recalibrating import out_of_fold
+from bench.recalibrating import chosen_out_of_fold, out_of_fold
 from bench.results import read_records
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -36,10 +37,10 @@ def test_every_method_has_its_versions_and_they_say_what_they_saw(rows: tuple[Pa
     _, found = rows
     assert set(found) == {f"{m}{kind}" for m in ("ptrue", "lts", "pik") for kind in ("", "+isotonic", "+temperature")}
     seen = {name: row["labels_seen"] for name, (row, _) in found.items()}
-    assert seen["ptrue"] == {"train": 0, "validation": 0}
-    assert seen["ptrue+isotonic"] == {"train": 0, "validation": 320}
-    assert seen["lts+temperature"] == {"train": 0, "validation": 320}
-    assert seen["pik+isotonic"] == {"train": 320, "validation": 320}
+    assert seen["ptrue"] == {"train": 0, "validation": 0, "gold": 0}
+    assert seen["ptrue+isotonic"] == {"train": 0, "validation": 320, "gold": 0}
+    assert seen["lts+temperature"] == {"train": 0, "validation": 320, "gold": 0}
+    assert seen["pik+isotonic"] == {"train": 320, "validation": 320, "gold": 0}
 
 
 def test_reading_the_validation_split_is_part_of_the_cost(rows: tuple[Path, dict[str, Any]]) -> None:
@@ -47,7 +48,7 @@ def test_reading_the_validation_split_is_part_of_the_cost(rows: tuple[Path, dict
     alone = {name: row["forward_tokens_alone"] for name, (row, _) in found.items()}
     assert alone["ptrue+isotonic"] == alone["ptrue+temperature"] == alone["lts"] > alone["ptrue"]
     assert alone["lts+isotonic"] == alone["lts"]  # which was fitted there
-    assert alone["pik+isotonic"] > alone["pik"]
+    assert alone["pik+isotonic"] == alone["pik"]  # whose step was chosen there
 
 
 def test_order_is_kept_and_isotonic_gives_steps(rows: tuple[Path, dict[str, Any]]) -> None:
@@ -91,6 +92,18 @@ def test_a_method_that_learned_the_split_by_heart_is_seen_through() -> None:
     assert [len(fit) for fit in fits] == [int((fold != k).sum()) for k in range(5)]
     flat = IsotonicRegression().fit(confidence, correct).predict(confidence)
     assert flat == pytest.approx(np.full(100, correct.mean()))
+
+
+def test_what_chose_the_step_does_not_tell_how_sure_it_was_there() -> None:
+    """Each answer's confidence is that of the step which the other four fifths of the answers would choose."""
+    rng = np.random.default_rng(0)
+    correct = rng.random(60) < 0.6
+    curve = rng.random((6, 60)) * 0.2 + 0.5
+    confidence, fold = chosen_out_of_fold(curve, correct, seed=3), folds_of(correct, seed=3)
+    for k in range(5):
+        others = [nll(point[fold != k], correct[fold != k]) for point in curve]
+        assert np.array_equal(confidence[fold == k], curve[np.argmin(others)][fold == k])
+    assert len({int(np.argmin([nll(p[fold != k], correct[fold != k]) for p in curve])) for k in range(5)}) > 1
 
 
 def test_an_unknown_recalibration_is_one_sentence(bench: Command, tmp_path: Path) -> None:
