@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench import duplicates, metrics, provenance, results
-from bench.api import AdapterRef, BoolArray, ContractError, FloatArray, Hidden, RunFacts, Signal, Split
+from bench.api import AdapterRef, BoolArray, ContractError, FloatArray, Hidden, RunFacts, SampleAgreement, Signal, Split
 from bench.choose import Chosen
 from bench.config import RunConfig
 from bench.cost import costs_of, tokens_alone
@@ -121,8 +121,12 @@ class Cells:
         scores = metrics.summarise(confidence[kept], test.correct[kept], subjects, self.chosen.protocol)
         return replace(
             row, metrics=scores.metrics, n_excluded=scores.n_excluded, n_clipped=scores.n_clipped,
-            per_subject=scores.per_subject,
+            per_subject=scores.per_subject, modal_share=self._modal_share(row.method, test),
         )  # fmt: skip
+
+    def _modal_share(self, name: str, test: Reading) -> float | None:
+        reads = self.chosen.methods[name.partition(results.RECALIBRATED)[0]].reads().predict
+        return next((test.modal_shares[s] for s in reads if isinstance(s, SampleAgreement)), None)
 
     def tokens_alone(self, name: str, used: Used, *predicted: Reading | None) -> int:
         """What the method would have to read if it were the only one; `predicted`: splits beside the test split."""

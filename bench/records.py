@@ -117,8 +117,6 @@ class MetricSummary:
     """Value over all questions at once; None where undefined."""
     n_undefined: int
     """Subjects left out of mean and std because the metric is undefined there, e.g. AUROC with one class."""
-    ci: tuple[float, float] | None = None
-    """Interval of the mean; None where none was computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +236,8 @@ class ResultRow:
     """Share of right answers: the model's, not the method's."""
     letter_rule_disagreement: float | None = None
     """Share of answers that the substring rule grades differently; None for open answers."""
+    modal_share: float | None = None
+    """Share of a question's samples that say what most of them say, mean over the questions; None without samples."""
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
     """By the names in `bench.metrics.METRICS`."""
     n_excluded: int | None = None

@@ -557,4 +557,7 @@ def test_where_the_query_can_not_be_asked_only_the_methods_that_ask_it_are_skipp
     row = _row(tmp_path / "out", "ptrue")
     assert row["status"] == "skipped"
     assert "to be one token" in row["reason"]
-    assert _row(tmp_path / "out", "self-consistency")["status"] == "ok"
+    sampled = _row(tmp_path / "out", "self-consistency")
+    assert sampled["status"] == "ok"
+    assert 0.1 <= sampled["modal_share"] <= 1
+    assert row["modal_share"] is None

@@ -22,14 +22,14 @@ def test_presets_that_differ_from_the_paper_are_named() -> None:
     by_name = {record["name"]: record for record in constants(METHODS.get("ccps"))}
     assert by_name["radius"]["deviates"] == ""
     assert by_name["optimiser"]["deviates"] == "refcode"
-    assert by_name["classifier_steps"] | {"source": ""} == {
-        "name": "classifier_steps", "paper": 5000, "refcode": 5000, "fixed": 5000, "demo": 1000, "deviates": "demo",
+    assert by_name["weight_decay"] | {"source": ""} == {
+        "name": "weight_decay", "paper": 0.1, "refcode": 0.01, "fixed": 0.1, "demo": 0.1, "deviates": "refcode",
         "source": "",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", METHODS.names())
 def test_demo_differs_from_fixed_in_budgets_only(name: str) -> None:
-    budgets = ("steps", "learning_rate")
+    budgets = ("steps", "learning_rate", "points")
     differing = [r["name"] for r in constants(METHODS.get(name)) if r.get("demo") != r.get("fixed")]
     assert all(any(word in field for word in budgets) for field in differing)

@@ -232,7 +232,6 @@ def test_summary_is_the_unweighted_mean_over_subjects():
     assert set(scores.metrics) == set(METRICS)
     assert scores.n_excluded == n_excluded(p, o)
     assert scores.n_clipped == n_clipped(p, o)
-    assert all(summary.ci is None for summary in scores.metrics.values())
 
 
 def test_summary_follows_bins_and_ddof_of_the_protocol():

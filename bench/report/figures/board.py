@@ -29,8 +29,6 @@ class Value(NamedTuple):
     """None where it is undefined in every subject, or with no seed."""
     std: float | None
     """Over subjects; mean over seeds."""
-    ci: tuple[float, float] | None
-    """Stored interval of the mean; ends are means over seeds. None where a seed has none."""
     by_seed: tuple[float, ...]
     """Means over subjects, in the order of seeds."""
     n_undefined: int
@@ -68,12 +66,9 @@ class Series:
         """A metric over the seeds that are ok."""
         summaries = [row.metrics.get(metric, UNDEFINED) for row in self.runs]
         means = tuple(summary.mean for summary in summaries if summary.mean is not None)
-        cis = [summary.ci for summary in summaries if summary.ci is not None]
-        complete = bool(cis) and len(cis) == len(summaries)
         return Value(
             mean=mean_of(means),
             std=mean_of(summary.std for summary in summaries),
-            ci=(sum(low for low, _ in cis) / len(cis), sum(high for _, high in cis) / len(cis)) if complete else None,
             by_seed=means,
             n_undefined=max((summary.n_undefined for summary in summaries), default=0),
         )

@@ -15,7 +15,6 @@ StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
 Ends = tuple[float, float]
 
 RESAMPLED = "{level:g} % intervals of the mean over these subjects, questions resampled within each"
-STORED = "95 % intervals of the mean over subjects, as stored with the results"
 NONE = "none, as there is neither an interval nor a second subject"
 SPREAD = "standard deviation over subjects, as there are no intervals"
 
@@ -46,22 +45,19 @@ class Whiskers:
 
 
 def whiskers_of(board: Board, metrics: Sequence[str], standings_of: StandingsOf | None) -> Whiskers:
-    """Intervals for these subjects and other questions if given, else the stored ones, else the standard deviation.
+    """Intervals for these subjects and other questions if given, else the standard deviation.
 
     One figure has one kind; a mean without it has none.
     """
     if standings_of is not None:
         return _resampled(board, standings_of)
-    for kind, of in ((STORED, _stored), (SPREAD, _spread)):
-        ends = {
-            (model, task, series.key, metric): found
-            for model, task, series in board.everything()
-            for metric in metrics
-            if (found := of(series, metric)) is not None
-        }
-        if ends:
-            return Whiskers(ends, kind)
-    return Whiskers({}, NONE)
+    ends = {
+        (model, task, series.key, metric): found
+        for model, task, series in board.everything()
+        for metric in metrics
+        if (found := _spread(series, metric)) is not None
+    }
+    return Whiskers(ends, SPREAD if ends else NONE)
 
 
 def _resampled(board: Board, standings_of: StandingsOf) -> Whiskers:
@@ -79,10 +75,6 @@ def _resampled(board: Board, standings_of: StandingsOf) -> Whiskers:
                 if low is not None and high is not None:
                     ends[model, task, key, metric] = (low, high)
     return Whiskers(ends, RESAMPLED.format(level=100 * level))
-
-
-def _stored(series: Series, metric: str) -> Ends | None:
-    return series.value(metric).ci
 
 
 def _spread(series: Series, metric: str) -> Ends | None:

@@ -278,22 +278,6 @@ def test_bars_are_the_means_of_the_tables(made):
     assert "standard deviation over subjects, as there are no intervals" in note(figure)
 
 
-def with_ci(row):
-    around = {m: replace(s, ci=(s.mean - 0.01, s.mean + 0.02)) for m, s in row.metrics.items()}
-    return replace(row, metrics=around)
-
-
-def test_stored_intervals_are_drawn_where_there_are_some(one):
-    rows = [with_ci(row) if row.method != "pik" else row for row in one]
-    figure = metric_bars(rows)
-    (row,) = (row for row in one if row.method == "ccps")
-    ((start, end),) = drawn(figure, "mmlu-oe/auroc/ccps/whisker")
-    mean = row.metrics["auroc"].mean
-    assert (start[0], end[0]) == pytest.approx((mean - 0.01, mean + 0.02))
-    assert "mmlu-oe/auroc/pik/whisker" not in labels(figure)
-    assert "as stored with the results; none for 5 of the means" in note(figure)
-
-
 def standings(lines):
     """Intervals that say which line they belong to."""
     made = {}
