@@ -45,11 +45,11 @@ class Recipe:
     weight_decay: float
     beta1: float
     beta2: float
-    clip: float
-    """Longest gradient (L2) of a step, over all parameters; 0: as long as it is."""
     seed: int
     deepspeed: bool
     """ZeRO stage 2; else plain torch does the same training."""
+    clip: float = 0.0
+    """Longest gradient (L2) of a step, over all parameters; 0: as long as it is."""
     points: int = POINTS
     """At which the loss on validation is taken."""
     published_steps: int = 0

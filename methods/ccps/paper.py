@@ -2,10 +2,6 @@
 
 Sources: "paper" is arXiv:2505.21772; "code" is what the authors' repository github.com/ledengary/CCPS executes;
 methods.md §n is this project's account of both. CHOSEN marks what neither gives.
-
-REFCODE reproduces values and formulas of the code. It does not reproduce its half-precision arithmetic, its second BOS
-token, its re-tokenised answers, its split by token rows, and the tenth of the training rows that it keeps from training
-(methods.md §6 #19, #24, #33, #34).
 """
 
 from __future__ import annotations
