@@ -164,7 +164,7 @@ def test_presets_differ_as_they_say(method: Any) -> None:
     presets = {name: method(**arguments).params() for name, arguments in method.presets.items()}
     assert presets["fixed"] == presets["paper"] == method().params()
     for name, changed in (
-        ("demo", {"steps": 40, "learning_rate": 1e-3, "points": 3}),
+        ("demo", {"steps": 40, "learning_rate": 3e-3, "points": 3}),
         ("refcode", {"steps": 5_000, "batch_size": 4, "weight_decay": 0.0, "clip": 1.0}),
     ):
         assert presets[name] == {**presets["fixed"], **changed}
