@@ -315,6 +315,15 @@ class Needs:
     predict: frozenset[Signal] = frozenset()
 
 
+def validation_signals(needs: Needs) -> frozenset[Signal]:
+    """What `ctx.validation` holds: the signals of `needs.predict`, and the token ids of `needs.fit`.
+
+    Without what tells the right answer, and without what goes through the method's own adapter, which is not there yet.
+    """
+    read = needs.predict | {signal for signal in needs.fit if isinstance(signal, TokenIds)}
+    return frozenset(s for s in read if not tells_gold(s) and s != QueryLogits(Adapter.OWN))
+
+
 LEARNED_SPLITS: tuple[Split, ...] = ("train", "validation")
 """Where `fit` may learn."""
 

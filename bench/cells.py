@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench import duplicates, metrics, provenance, results
-from bench.api import AdapterRef, BoolArray, ContractError, FloatArray, Hidden, RunFacts, SampleAgreement, Signal, Split
+from bench.api import AdapterRef, BoolArray, FloatArray, Hidden, RunFacts, SampleAgreement, Signal, Split
 from bench.choose import Chosen
 from bench.config import RunConfig
 from bench.cost import costs_of, tokens_alone
@@ -16,7 +16,7 @@ from bench.fitting import Fitted
 from bench.grading import substring_rule
 from bench.launch.trainer import training_cost
 from bench.plan import Where, paid
-from bench.protocol import Protocol
+from bench.protocol import KeptStep, Protocol
 from bench.reading import Reader, Reading
 from bench.records import Format, LabelsSeen, ResultRow, StageCost
 from bench.release import Release
@@ -46,6 +46,11 @@ class Used:
     def readings(self) -> list[Reading]:
         """All of them."""
         return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What validation already shows against the method."""
+        return tuple(filter(None, [self.fitted.complaint() if self.fitted else None]))
 
     @property
     def n_learned(self) -> int:
@@ -110,7 +115,7 @@ class Cells:
             letter_rule_disagreement=_letter_rule_disagreement(test, self.chosen.protocol.letters),
             cost=self._cost(used),
             limit=self.config.limit,
-            notes=(*self.reader.backbone.chat.notes, *_notes(used)),
+            notes=(*self.reader.backbone.chat.notes, *_notes(used, self.chosen.protocol)),
             provenance=provenance.collect(self.reader.backbone.device, self._revisions(used)),
         )
 
@@ -207,35 +212,17 @@ def _where(signal: Signal) -> Signal:
     return replace(signal, depth=1.0) if isinstance(signal, Hidden) else signal
 
 
-def _notes(used: Used) -> list[str]:
+def _notes(used: Used, protocol: Protocol) -> list[str]:
     """What a reader of the numbers should know of how they came about."""
     manifests = [entry.manifest for reading in used.readings for shard in reading.bundles for entry in shard]
     halvings = sum(int(manifest["halvings"]) for manifest in manifests)
     notes = [f"{halvings} forward passes did not fit into memory and were halved"] if halvings else []
     if not all(manifest["packed"] for manifest in manifests):
         notes.append("this architecture can't share a cache between questions: each was read alone")
-    complaint = used.fitted.complaint() if used.fitted else None
-    return [*notes, complaint] if complaint else notes
-
-
-def checked(name: str, confidence: FloatArray, n: int) -> FloatArray:
-    """The confidences, if they are what the contract says.
-
-    Raises:
-        ContractError: wrong shape, NaN, or values outside [0, 1].
-    """
-    array = np.asarray(confidence, dtype=np.float64)
-    if array.shape != (n,):
-        raise ContractError(f"{name}.predict: expected shape ({n},), got {array.shape}")
-    if np.isnan(array).any():
-        raise ContractError(f"{name}.predict: expected numbers, got NaN in {int(np.isnan(array).sum())} of {n}")
-    outside = (array < 0) | (array > 1)
-    if outside.any():
-        raise ContractError(
-            f"{name}.predict: expected values within [0, 1], got {int(outside.sum())} outside,"
-            f" e.g. {array[outside][0]:.4g}"
-        )
-    return array
+    selects = protocol.kept_step is KeptStep.VALIDATION
+    if selects and used.fitted and used.fitted.training.stages and used.chosen_by is None:
+        notes.append("no validation answers chose the step of its training: the last one was kept")
+    return [*notes, *used.complaints]
 
 
 def records_of(reading: Reading, confidence: FloatArray) -> results.Records:

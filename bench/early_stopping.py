@@ -1,16 +1,18 @@
 """Which step of a training to keep: the one whose loss on the validation answers is smallest.
 
 One rule for every method that learns in steps, so that no ranking rests on a number of steps that suited one of them.
-Example: `for step in stopping: ...; if stopping.due: stopping.record(predict, keep=weights)`.
+Example: `for step in stopping: ...; if stopping.due: stopping.record(predict, keep=weights)`, then `stopping.kept`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.confidence import checked
 from bench.errors import UserError
 from bench.protocol import NLL_CLIP
 from bench.records import TrainingStage
@@ -39,6 +41,16 @@ def validation_loss(confidence: FloatArray, correct: BoolArray) -> float:
     """Mean negative log-likelihood in nats, clipped as `bench.metrics.nll` clips; arrays `(n,)`."""
     likelihood = np.where(correct, confidence, 1.0 - np.asarray(confidence, dtype=np.float64))
     return float(-np.log(np.maximum(likelihood, NLL_CLIP)).mean())
+
+
+def best_point(losses: Sequence[float | None]) -> int:
+    """The first of the smallest losses; what is no number is never the best.
+
+    >>> best_point([0.5, float("nan"), 0.4, 0.4])
+    2
+    """
+    known = [math.inf if loss is None or math.isnan(loss) else loss for loss in losses]
+    return known.index(min(known))
 
 
 class EarlyStopping:
@@ -109,31 +121,40 @@ class EarlyStopping:
         """
 
         def loss(validation: Batch) -> float:
-            self.confidences.append(np.asarray(predict(validation), dtype=np.float64))
-            return validation_loss(self.confidences[-1], validation.correct)
+            confidence = checked("validation confidences", predict(validation), len(validation), allow_nan=True)
+            self.confidences.append(confidence)
+            return validation_loss(confidence, validation.correct)
 
         self.record_loss(loss, keep=keep)
 
     def record_loss(self, loss: Callable[[Batch], float], *, keep: Callable[[], Any]) -> None:
-        """The same for a stage without confidences: by a loss of its own on the validation answers."""
+        """As `record`, for a stage that has no confidences: by a loss of its own on the validation answers."""
         if self._validation is not None:
             self._steps.append(self.step)
-            self._losses.append(loss(self._validation))
+            self._losses.append(float(loss(self._validation)))
         if self._best == self.step:
             self.kept = keep()
 
     def resume(
-        self, step: int, steps: Sequence[int], losses: Sequence[float], confidences: Sequence[FloatArray], kept: Any
+        self,
+        step: int,
+        steps: Sequence[int],
+        losses: Sequence[float | None],
+        confidences: Sequence[FloatArray],
+        kept: Any,
     ) -> None:
         """Go on after a step, with what was recorded until then (`stage`, `confidences`, `kept`)."""
         self.step, self.kept = step, kept
-        self._steps, self._losses, self.confidences = list(steps), list(losses), list(confidences)
+        self._steps, self._losses, self.confidences = (
+            list(steps),
+            [math.nan if x is None else x for x in losses],
+            list(confidences),
+        )
 
     @property
     def _best(self) -> int:
         """The step to keep; a loss that is not a number is never the best."""
-        losses = np.nan_to_num(np.asarray(self._losses), nan=np.inf)
-        return self._steps[int(losses.argmin())] if self._steps else self.step
+        return self._steps[best_point(self._losses)] if self._steps else self.step
 
     @property
     def _ended(self) -> bool:
@@ -149,6 +170,6 @@ class EarlyStopping:
             kept=self._best,
             epochs=self._best * self.epochs_per_step,
             steps=tuple(self._steps),
-            losses=tuple(self._losses),
+            losses=tuple(loss if math.isfinite(loss) else None for loss in self._losses),
             cut_short=bool(self._steps) and self._best == self.limit < self.published,
         )

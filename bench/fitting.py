@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,21 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.api import (
-    Adapter,
     AdapterRef,
     Batch,
     ConfidenceMethod,
     Context,
     FloatArray,
-    QueryLogits,
     Signal,
-    TokenIds,
     tells_gold,
+    validation_signals,
 )
 from bench.batching import Batches
 from bench.choose import Chosen, source_digest
+from bench.confidence import checked
 from bench.decoding import decoder
-from bench.early_stopping import validation_loss
+from bench.early_stopping import best_point, validation_loss
 from bench.errors import reason_of
 from bench.launch.trainer import AdapterTrainer, confidences, training_stage
 from bench.progress import Progress
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 KIND = "fits"
 """The part of the store."""
+SAME = 1e-4
+"""Largest difference between the confidences of the kept step and those of the fitted method."""
 ACCOUNT, CURVE = "training.json", "curve.safetensors"
 """Files beside what the method itself saves."""
 
@@ -128,31 +130,23 @@ class Fitter:
         train = self.batches.batch(learned, reads.fit, labels=True)
         held = None
         if validation is not None:
-            held = self.batches.batch(validation, selected_by(reads.fit, reads.predict), labels=True)
+            held = self.batches.batch(validation, validation_signals(reads), labels=True)
         ctx = self.context(name, learned, held, seed)
         with self.progress.stage(f"fit {name}", 1, unit="fit") as advance:
             method.fit(train, ctx)
             advance(1)
         seconds = time.perf_counter() - start
         labels = _labels(learned, reads.fit, train, held)
-        stages, curve, sure_of_train = _trained(method, ctx)
+        stages, curve, sure_of_train = _trained(method, ctx, held)
         training = Training(
             stages=stages,
-            train_nll=_train_nll(method, train, sure_of_train),
+            train_nll=_train_nll(method, train, held, sure_of_train),
             validation_nll=None if held is None else _validation_nll(method, held, curve),
             base_rate_nll=None if held is None else _base_rate_nll(train, held),
         )
         fitted = Fitted(method, training, labels, curve, seconds)
         self.store.put(KIND, key, fields, lambda folder: _save(fitted, folder), seconds=seconds)
         return fitted
-
-
-def selected_by(fit: frozenset[Signal], predict: frozenset[Signal]) -> frozenset[Signal]:
-    """The signals of the validation batch: what is read to predict, and of what is read to learn the token ids.
-
-    What goes through the method's own adapter is not there before the adapter is.
-    """
-    return frozenset(s for s in predict if s != QueryLogits(Adapter.OWN)) | {s for s in fit if isinstance(s, TokenIds)}
 
 
 def derived_seed(seed: int, *parts: str) -> int:
@@ -177,38 +171,51 @@ def _labels(learned: Reading, reads: frozenset[Signal], train: Batch, held: Batc
 
 
 def _trained(
-    method: ConfidenceMethod, ctx: Context
+    method: ConfidenceMethod, ctx: Context, held: Batch | None
 ) -> tuple[tuple[TrainingStage, ...], FloatArray | None, FloatArray | None]:
-    """Stages, confidences in the validation answers at each point, and those in the first training answers."""
+    """Stages, confidences in the validation answers at each point, and those in the first training answers.
+
+    A training whose kept step does not give the method's own confidences is a part of something, e.g. of an ensemble:
+    then there is no curve.
+    """
     stages = [stopping.stage() for stopping in ctx.trainings]
-    curves = [np.stack(stopping.confidences) for stopping in ctx.trainings if stopping.confidences]
     adapter = method.fitted().get("adapter_")
-    if not isinstance(adapter, AdapterRef):
-        return tuple(stages), curves[-1] if curves else None, None
-    sure = confidences(adapter)
-    return (*stages, training_stage(adapter)), sure.get("validation"), sure.get("train")
+    if isinstance(adapter, AdapterRef):
+        sure = confidences(adapter)
+        return (*stages, training_stage(adapter)), sure.get("validation"), sure.get("train")
+    curves = [(stopping, np.stack(stopping.confidences)) for stopping in ctx.trainings if stopping.confidences]
+    if len(curves) != 1 or held is None:
+        return tuple(stages), None, None
+    ((stopping, curve),) = curves
+    own = curve[best_point(stopping.stage().losses)]
+    return tuple(stages), curve if np.allclose(_predicted(method, held), own, atol=SAME) else None, None
 
 
-def _train_nll(method: ConfidenceMethod, train: Batch, sure: FloatArray | None) -> float | None:
-    """In the answers that were learned from; None where the method reads other signals to predict than to learn."""
-    if sure is not None:
-        return validation_loss(sure, train.correct[: len(sure)])
-    if not method.reads().predict <= train.signals:
-        return None
-    return validation_loss(_predicted(method, train), train.correct)
+def _train_nll(method: ConfidenceMethod, train: Batch, held: Batch | None, sure: FloatArray | None) -> float | None:
+    if sure is None:
+        if not method.reads().predict <= train.signals:
+            return None
+        sure = _predicted(method, train.take(np.arange(len(train) if held is None else min(len(train), len(held)))))
+    return _finite(validation_loss(sure, train.correct[: len(sure)]))
 
 
 def _validation_nll(method: ConfidenceMethod, held: Batch, curve: FloatArray | None) -> float | None:
     if curve is not None:
-        return min(validation_loss(confidence, held.correct) for confidence in curve)
+        losses = [validation_loss(confidence, held.correct) for confidence in curve]
+        return _finite(losses[best_point(losses)])
     if not method.reads().predict <= held.signals:
         return None
-    return validation_loss(_predicted(method, held), held.correct)
+    return _finite(validation_loss(_predicted(method, held), held.correct))
+
+
+def _finite(loss: float) -> float | None:
+    return loss if math.isfinite(loss) else None
 
 
 def _predicted(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
-    signals = method.reads().predict
-    return np.asarray(method.predict(Batch(labelled.ids, {signal: labelled[signal] for signal in signals})))
+    """Confidences `(n,)` as a run would ask for them."""
+    unlabelled = Batch(labelled.ids, {signal: labelled[signal] for signal in method.reads().predict})
+    return checked(f"{method.name}.predict", method.predict(unlabelled), len(labelled), allow_nan=True)
 
 
 def _base_rate_nll(train: Batch, held: Batch) -> float:

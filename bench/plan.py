@@ -36,7 +36,7 @@ class LearnOn:
 
     @property
     def validation(self) -> Where:
-        """Where recalibrators are fitted."""
+        """Where recalibrators are fitted, and steps are chosen."""
         return Where(self.task, "validation")
 
     def where(self, method: ConfidenceMethod) -> Where:

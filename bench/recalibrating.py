@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray
-from bench.early_stopping import validation_loss
+from bench.early_stopping import best_point, validation_loss
 from bench.recalibrate import folds_of
 
 
@@ -42,5 +42,5 @@ def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> Floa
     for k in range(int(fold.max()) + 1):
         inside = fold == k
         losses = [validation_loss(point[~inside], correct[~inside]) for point in curve]
-        confidence[inside] = curve[int(np.argmin(losses))][inside]
+        confidence[inside] = curve[best_point(losses)][inside]
     return confidence

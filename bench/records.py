@@ -159,8 +159,8 @@ class TrainingStage:
     """Passes over the training rows up to the kept step."""
     steps: tuple[int, ...] = ()
     """Steps after which the loss on validation was taken; empty where the last step is kept."""
-    losses: tuple[float, ...] = ()
-    """That loss at each of them."""
+    losses: tuple[float | None, ...] = ()
+    """That loss at each of them; None where it was no number."""
     cut_short: bool = False
     """Whether the loss was still falling at the limit, and the method's published training is longer."""
 
@@ -172,7 +172,8 @@ class Training:
     stages: tuple[TrainingStage, ...] = ()
     """In their order; empty where a method learns without steps."""
     train_nll: float | None = None
-    """Of the method's confidences in the answers that it learned from."""
+    """Of its confidences in the first answers that it learned from, as many as there are for validation; None where it
+    reads other signals to predict than to learn."""
     validation_nll: float | None = None
     """Of its confidences in the validation answers."""
     base_rate_nll: float | None = None
@@ -215,7 +216,7 @@ class ResultRow:
     labels_seen: LabelsSeen = field(default_factory=LabelsSeen)
     """Labels used in fitting."""
     base_rate: float | None = None
-    """Share of right answers in the train split, the best constant confidence; None where no split was learned on."""
+    """Share of right answers among those that the method learned from; None where it does not learn."""
     training: Training | None = None
     """What training was like; None where the method does not learn."""
     status: Status

@@ -28,18 +28,19 @@ from bench.api import (
     TokenIds,
 )
 from bench.batching import Batches
-from bench.cells import Cells, Used, checked, records_of
+from bench.cells import Cells, Used, records_of
 from bench.choose import Chosen, choose
+from bench.confidence import checked
 from bench.config import RunConfig
 from bench.duplicates import contaminated
-from bench.errors import ContractError, UntrainableError, fenced, reason_of
+from bench.errors import ContractError, UntrainableError, UserError, fenced, reason_of
 from bench.fitting import Fitted, Fitter, derived_seed
 from bench.judges import open_judge
 from bench.memory import give_back, peak_memory_mb
-from bench.plan import Adapt, Fit, LearnOn, Predict, Read, Step, Where, plan
+from bench.plan import Adapt, Fit, LearnOn, Predict, Read, Step, Where, adapted, plan
 from bench.progress import Progress, Silent
 from bench.protocol import EmptyRule, KeptStep
-from bench.questions import Loader
+from bench.questions import Loaded, Loader
 from bench.reading import Reader, Reading
 from bench.recalibrate import recalibrator
 from bench.recalibrating import chosen_out_of_fold, out_of_fold
@@ -112,19 +113,10 @@ class _Run:
         )
         self.release = open_release(config, chosen.model)
         self.barred = self._barred()
-        recalibrated = bool(chosen.recalibrate)
+        self.report = RunReport([], notes=list(chosen.notes))
         self.selecting = self._selecting()
-        self.steps: list[Step] = plan(
-            chosen.methods,
-            self.tests,
-            chosen.learn_on,
-            self.barred,
-            recalibrated=recalibrated,
-            selecting=self.selecting,
-        )
-        reads = [step.where for step in self.steps if isinstance(step, Read)]
-        loader = Loader(self.tasks, self.tests, reads, chosen.protocol, config.limit, self.release)
-        self.loaded = {where: loader.load(where) for where in reads}
+        while not self._planned():
+            pass
         if not config.dry_run:
             self.store.prepare()
         self.batches = Batches(self.reader)
@@ -137,7 +129,6 @@ class _Run:
         self.adapted: dict[tuple[str, Where], Reading | BaseException | None] = {}
         self.seconds: dict[tuple[str, str, Where], float] = {}
         """By stage, method, and the split that was learned from or predicted."""
-        self.report = RunReport([], notes=list(chosen.notes))
 
     def _made(self, name: str) -> Task:
         with fenced(f"task {name!r}"):
@@ -195,6 +186,31 @@ class _Run:
             return frozenset()
         targets = {self.chosen.learn_on[test.task] for test in self.tests if test.task in self.chosen.learn_on}
         return frozenset(t.validation for t in targets if t.task in self.tasks and self._has_validation(t.task))
+
+    def _planned(self) -> bool:
+        """Make the plan and load its questions; False where a split to choose steps by is missing and was given up."""
+        chosen, recalibrated = self.chosen, bool(self.chosen.recalibrate)
+        self.steps: list[Step] = plan(
+            chosen.methods,
+            self.tests,
+            chosen.learn_on,
+            self.barred,
+            recalibrated=recalibrated,
+            selecting=self.selecting,
+        )
+        reads = [step.where for step in self.steps if isinstance(step, Read)]
+        loader = Loader(self.tasks, self.tests, reads, chosen.protocol, self.config.limit, self.release)
+        self.loaded: dict[Where, Loaded] = {}
+        for where in reads:
+            try:
+                self.loaded[where] = loader.load(where)
+            except UserError as error:
+                if where not in self.selecting:
+                    raise
+                self.selecting -= {where}
+                self.report.notes.append(f"no step is chosen by {where}, the last one is kept: {error}")
+                return False
+        return True
 
     # --- plan ---------------------------------------------------------------------------------------------------------
 
@@ -318,7 +334,7 @@ class _Run:
             advance(len(batch))
         self.seconds["predict", step.method, where] = time.perf_counter() - start
         confidence = np.full(len(reading.questions), self._in_no_answer(step, method))
-        confidence[reading.usable] = checked(step.method, predicted, len(batch))
+        confidence[reading.usable] = checked(f"{step.method}.predict", predicted, len(batch))
         return confidence
 
     def _fitted(self, step: Predict) -> Fitted | None:
@@ -349,7 +365,8 @@ class _Run:
         """A cell of its own for each recalibrated version, fitted on the validation split."""
         usable = used.test.usable
         for kind in self.chosen.recalibrate:
-            again = replace(row, method=f"{row.method}{RECALIBRATED}{kind}")
+            notes = tuple(note for note in row.notes if note not in used.complaints)
+            again = replace(row, method=f"{row.method}{RECALIBRATED}{kind}", notes=notes)
             records = None
             try:
                 seen, correct = self._on_validation(step)
@@ -373,6 +390,11 @@ class _Run:
             return chosen_out_of_fold(fitted.curve, correct, self.config.seed), correct
         if fitted is None or target.where(method) != target.validation:
             return self._predict(step, target.validation)[reading.usable], correct
+        if adapted(method):
+            raise UserError(
+                "it learned on the validation split through an adapter, so that there is nothing to recalibrate it on;"
+                " let it learn elsewhere with --train-on"
+            )
         seed = derived_seed(self.config.seed, step.method, str(target.validation))
 
         def fitted_anew(batch: Batch) -> ConfidenceMethod:
@@ -408,15 +430,15 @@ class _Run:
         """What the cell rests on."""
         method = self.chosen.methods[step.method]
         again = self.adapted.get((step.method, step.where))
-        adapted = again if isinstance(again, Reading) else None
+        through = again if isinstance(again, Reading) else None
         where = self._learned_from(step, method)
         if not method.trains() or where not in self.readings:
-            return Used(self.readings[step.where], adapted=adapted)
+            return Used(self.readings[step.where], adapted=through)
         fitted = self.fits.get(Fit(step.method, where))
         return Used(
             self.readings[step.where],
             self.readings[where],
-            adapted,
+            through,
             self._chosen_by(step.method, where),
             fitted if isinstance(fitted, Fitted) else None,
         )

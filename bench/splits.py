@@ -11,16 +11,26 @@ from bench.records import Question
 
 
 def held_out(questions: Sequence[Question], fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """`(n,)` bool: the share of a train split that serves as validation, the same share of every subject.
+    """`(n,)` bool: the share of a train split that serves as validation, at least one question, from all subjects.
 
-    The seed is the protocol's, never the run's, so that answers are made once for all seeds.
+    Every subject gives its share; where that is no whole number, those with the largest rests give one more, so that
+    many small subjects give as much as a large one. The seed is the protocol's, never the run's, so that answers are
+    made once for all seeds.
     """
     rng = np.random.default_rng(seed)
     subjects = np.asarray([question.subject for question in questions])
+    rows = {
+        subject: rng.permutation(np.flatnonzero(subjects == subject)) for subject in dict.fromkeys(subjects.tolist())
+    }
+    shares = {subject: fraction * len(of_subject) for subject, of_subject in rows.items()}
+    total = min(max(1, round(fraction * len(questions))), len(questions) - 1)
+    given = {subject: int(share) for subject, share in shares.items()}
+    by_rest = sorted(rows, key=lambda subject: given[subject] - shares[subject])
+    for subject in by_rest[: max(0, total - sum(given.values()))]:
+        given[subject] += 1
     chosen = np.zeros(len(questions), dtype=np.bool_)
-    for subject in dict.fromkeys(subjects.tolist()):
-        rows = np.flatnonzero(subjects == subject)
-        chosen[rng.permutation(rows)[: round(fraction * len(rows))]] = True
+    for subject, of_subject in rows.items():
+        chosen[of_subject[: given[subject]]] = True
     return chosen
 
 

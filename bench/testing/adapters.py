@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Adapter, AdapterRef, Context, IntArray, QueryLogits, Ragged, TokenIds, Validation
+from bench.api import AdapterRef, Context, IntArray, Ragged, Validation, validation_signals
 from bench.testing.check import MakeMethod
 from bench.testing.synthetic import MODEL, planted
 
@@ -28,12 +28,13 @@ VALIDATION = 40
 """Answers to choose a step by."""
 
 
-def context(make: MakeMethod) -> Context:
-    """What `fit` gets in the checks."""
-    needs = make.plugin.needs
-    signals = {signal for signal in needs.predict if signal != QueryLogits(Adapter.OWN)}
-    signals |= {signal for signal in needs.fit if isinstance(signal, TokenIds)}
-    validation = planted(signals, VALIDATION, seed=3, fmt=make.format) if make.plugin.fit_on == "train" else None
+def context(make: MakeMethod, *, right: bool | None = None) -> Context:
+    """What `fit` gets in the checks; `right`: all labels of the validation answers."""
+    validation = None
+    if make.plugin.fit_on == "train":
+        signals = validation_signals(make.plugin.needs)
+        labels = None if right is None else np.full(VALIDATION, right)
+        validation = planted(signals, VALIDATION, seed=3, fmt=make.format, correct=labels)
     return Context(seed=7, format=make.format, train_adapter=Recorder(), validation=validation)
 
 

@@ -279,7 +279,7 @@ def check_one_class(make: MakeMethod) -> None:
     for label in (True, False):
         train = train_batch(make, ONE_CLASS, np.full(ONE_CLASS, label))
         try:
-            p = fit(make, train).predict(batch)
+            p = fit(make, train, right=label).predict(batch)
         except UserError:
             continue
         assert np.isfinite(p).all(), "the confidences are not finite"

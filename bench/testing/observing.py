@@ -110,10 +110,10 @@ def moved_states(before: Mapping[str, str]) -> tuple[str, ...]:
 # --- fits -------------------------------------------------------------------------------------------------------------
 
 
-def fit(make: MakeMethod, train: Batch) -> ConfidenceMethod:
-    """A method fitted on this batch; the global generators are as before."""
+def fit(make: MakeMethod, train: Batch, *, right: bool | None = None) -> ConfidenceMethod:
+    """A method fitted on this batch; the global generators are as before; `right`: all labels of validation."""
     with global_states_kept():
-        return make().fit(train, context(make))
+        return make().fit(train, context(make, right=right))
 
 
 @dataclass(frozen=True)

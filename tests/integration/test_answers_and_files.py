@@ -125,7 +125,8 @@ def test_released_training_questions_that_are_also_tested_are_left_out(
     )
     assert old in records[11]["context"]
     result = bench(
-        "run", "--method", "pik", "--model", "tiny", "--task", "mmlu-choice", "--train-on", "ct-choice", "--answers",
+        "run", "--method", "pik", "--set", "pik.steps=300",
+        "--model", "tiny", "--task", "mmlu-choice", "--train-on", "ct-choice", "--answers",
         "released", "--data-dir", release, "--out", tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
@@ -297,7 +298,7 @@ def test_an_open_file_is_judged_by_its_answers(bench: Command, tmp_path: Path) -
 
 def test_rows_of_the_train_split_are_learned_on(bench: Command, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "isles.jsonl", [*quiz(6), *quiz(44, split="train")])
-    result = run_file(bench, path, tmp_path, "--method", "pik")
+    result = run_file(bench, path, tmp_path, "--method", "pik", "--set", "pik.steps=300")
     assert result.returncode == 0, result.stderr
     row = rows_in(tmp_path / "out")["pik"]
     assert (row["train_on"], row["n"]) == ("isles/train", 6)
@@ -327,7 +328,9 @@ def test_a_file_without_rows_to_learn_from_sends_methods_to_the_corpora(bench: C
     """The corpora need the Hub or a folder; an empty folder shows where the methods look."""
     (tmp_path / "data").mkdir()
     path = write_lines(tmp_path / "isles.jsonl", quiz(3))
-    result = run_file(bench, path, tmp_path, "--method", "pik", "--data-dir", tmp_path / "data")
+    result = run_file(
+        bench, path, tmp_path, "--method", "pik", "--set", "pik.steps=300", "--data-dir", tmp_path / "data"
+    )
     assert result.returncode == 2
     assert "Expected the file ct/" in result.stderr
 

@@ -145,7 +145,8 @@ def test_a_method_that_can_learn_nothing_is_skipped_with_the_reason(
 ) -> None:
     """The random model names no letter: all its training answers are wrong."""
     result = bench(
-        "run", "--method", "pik,share", "--model", small_model, "--plugin", plugin, "--task", "clean", "--out",
+        "run", "--method", "pik,share", "--set", "pik.steps=300",
+        "--model", small_model, "--plugin", plugin, "--task", "clean", "--out",
         tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr

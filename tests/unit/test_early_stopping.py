@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import metrics
-from bench.api import Batch, Context, EarlyStopping, UserError
+from bench.api import Batch, Context, ContractError, EarlyStopping, UserError
 from bench.early_stopping import points_of, validation_loss
 from bench.records import TrainingStage
 
@@ -91,6 +91,18 @@ def test_confidences_of_every_point_are_kept_and_labels_count_as_read() -> None:
     assert stopping.kept == 2
     assert batch.labels_read
     assert ctx.trainings == [stopping]
+
+
+@pytest.mark.parametrize(
+    ("confidence", "complaint"),
+    [(np.full((4, 1), 0.5), "expected shape"), (np.full(4, -1.5), "within"), (np.full(3, 0.5), "expected shape")],
+)
+def test_what_is_recorded_must_be_confidences(confidence: np.ndarray, complaint: str) -> None:
+    """A column would be broadcast, and logits give a loss as well: a wrong step would be kept without a word."""
+    stopping = EarlyStopping(1, labelled())
+    for _ in stopping:
+        with pytest.raises(ContractError, match=complaint):
+            stopping.record(lambda _: confidence, keep=lambda: None)
 
 
 @pytest.mark.parametrize(("limit", "points"), [(0, 8), (-1, 8), (10, 0)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from bench.api import (
     Of,
     QueryLogits,
     TokenIds,
+    validation_signals,
 )
 from bench.early_stopping import validation_loss
-from bench.fitting import Fitted, _base_rate_nll, _loaded, _save, _train_nll, _trained, _validation_nll, selected_by
+from bench.fitting import Fitted, _base_rate_nll, _loaded, _save, _train_nll, _trained, _validation_nll
 from bench.records import LabelsSeen, Training, TrainingStage
 from bench.store import Store
 
@@ -58,9 +60,9 @@ def fitted() -> tuple[Fitted, Batch, Batch]:
     train, held = labelled(0), labelled(1)
     ctx = Context(seed=0, validation=held)
     method = Slope().fit(train, ctx)
-    stages, curve, sure = _trained(method, ctx)
+    stages, curve, sure = _trained(method, ctx, held)
     training = Training(
-        stages, _train_nll(method, train, sure), _validation_nll(method, held, curve), _base_rate_nll(train, held)
+        stages, _train_nll(method, train, held, sure), _validation_nll(method, held, curve), _base_rate_nll(train, held)
     )
     return Fitted(method, training, LabelsSeen(80, 80), curve, 1.5), train, held
 
@@ -101,5 +103,38 @@ def test_what_validation_already_shows_is_said(own: float | None, constant: floa
 
 def test_validation_answers_have_what_is_read_to_predict_and_free_ids_but_no_own_adapter() -> None:
     query, own = TokenIds(Of.QUERY), QueryLogits(Adapter.OWN)
-    wrong = Hidden(1.0, At.WRONG_PREDICTING)
-    assert selected_by(frozenset({query, wrong}), frozenset({own, STATE})) == {query, STATE}
+    wrong, gold = Hidden(1.0, At.WRONG_PREDICTING), TokenIds(Of.GOLD)
+    assert validation_signals(Needs(frozenset({query, wrong, gold}), frozenset({own, STATE}))) == {query, STATE}
+
+
+def test_a_member_of_an_ensemble_does_not_speak_for_it() -> None:
+    held = labelled(1)
+
+    class Two(Slope):
+        def fit(self, train: Batch, ctx: Context) -> Two:
+            super().fit(train, ctx)
+            self.slope_ = self.slope_ / 2 + 1
+            return self
+
+    ctx = Context(seed=0, validation=held)
+    method = Two().fit(labelled(0), ctx)
+    stages, curve, _ = _trained(method, ctx, held)
+    assert (len(stages), curve) == (1, None)
+    assert _validation_nll(method, held, curve) == pytest.approx(validation_loss(method.predict(held), held.correct))
+
+
+def test_a_training_that_diverges_keeps_its_best_and_tells_no_nan() -> None:
+    held = labelled(1)
+
+    class Wild(Slope):
+        def predict(self, batch: Batch) -> FloatArray:
+            return super().predict(batch) if self.slope_ < 1 else np.full(len(batch), np.nan)
+
+    ctx = Context(seed=0, validation=held)
+    method = Wild().fit(labelled(0), ctx)
+    stages, curve, _ = _trained(method, ctx, held)
+    assert stages[0].losses[-1] is None
+    assert method.slope_ < 1
+    assert curve is not None
+    assert json.dumps([stage.losses for stage in stages], allow_nan=False)
+    assert _validation_nll(method, held, curve) == min(loss for loss in stages[0].losses if loss is not None)

@@ -1,0 +1,33 @@
+"""What a method may give as its confidences: one probability for each answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.errors import ContractError
+
+
+def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
+    """The confidences `(n,)` as float64, if they are what the contract says.
+
+    Args:
+        who: gave them, for the error.
+        confidence: what was given.
+        n: answers.
+        allow_nan: whether NaN is let through, in a training that may yet recover.
+
+    Raises:
+        ContractError: another shape, NaN, or values outside [0, 1].
+    """
+    array = np.asarray(confidence, dtype=np.float64)
+    if array.shape != (n,):
+        raise ContractError(f"{who}: expected shape ({n},), got {array.shape}")
+    if np.isnan(array).any() and not allow_nan:
+        raise ContractError(f"{who}: expected numbers, got NaN in {int(np.isnan(array).sum())} of {n}")
+    outside = (array < 0) | (array > 1)
+    if outside.any():
+        raise ContractError(
+            f"{who}: expected values within [0, 1], got {int(outside.sum())} outside, e.g. {array[outside][0]:.4g}"
+        )
+    return array
