@@ -201,9 +201,8 @@ class Cells:
         for reading in used.splits:
             found = {**reading.task.counts, **duplicates.oddities(reading.questions)}
             counts |= {f"{reading.where}: {what}": n for what, n in found.items()}
-        if used.learned is not None:
-            where = used.learned.where
-            counts |= {f"{where}: {what}": n for what, n in used.learned.counts.items()}
+        for reading in used.splits[1:]:
+            counts |= {f"{reading.where}: {what}": n for what, n in reading.counts.items()}
         return counts
 
 

@@ -112,7 +112,7 @@ def test_a_plan_is_printed_and_nothing_is_written(
     assert result.returncode == 0
     assert result.stdout == ""
     assert "Plan: ptrue, echo on" in result.stderr
-    for part in ("rivers/test: 310 questions", "rivers/train: 310", "QueryLogits", "2 of 2 shards to compute"):
+    for part in ("rivers/test: 310 questions", "rivers/train: 279", "rivers/validation: 31", "shards to compute"):
         assert part in result.stderr
     assert "1 fits and 2 predictions" in result.stderr
     assert list(tmp_path.iterdir()) == []
@@ -126,7 +126,7 @@ def test_a_plan_knows_what_is_stored(bench: Command, small_model: Path, rivers: 
     said = json.loads(result.stdout)
     assert said["rows"] == said["paths"] == []
     reads = [line for line in said["plan"] if line.startswith("read")]
-    assert len(reads) == 2
+    assert len(reads) == 3
     assert all("all stored" in line for line in reads)
 
 

@@ -90,10 +90,12 @@ def test_contaminated_questions_are_left_out_and_counted(
 ) -> None:
     row = run(bench, small_model, plugin, tmp_path, "--preset", "fixed")
     assert row["counts"] == {
-        "leaky/train: questions that are also in clean/test, left out": 12,
+        "leaky/train: questions that are also in clean/test, left out": 10,
         "leaky/train: rows without a source": 2,
+        "leaky/validation: questions that are also in clean/test, left out": 2,
+        "leaky/validation: rows without a source": 2,
     }
-    assert row["labels_seen"]["train"] == 48
+    assert row["labels_seen"]["train"] == 54 - 10  # a tenth of sixty rows is for validation
     assert row["n"] == 30
 
 
@@ -107,7 +109,7 @@ def test_they_are_compared_with_the_whole_test_set_also_in_a_partial_run(
     bench: Command, small_model: Path, plugin: Path, tmp_path: Path
 ) -> None:
     row = run(bench, small_model, plugin, tmp_path, "--preset", "fixed", "--limit", 4)
-    assert row["labels_seen"]["train"] == 48
+    assert row["labels_seen"]["train"] == 44
     assert row["n"] == 4
 
 
@@ -153,4 +155,4 @@ def test_a_method_that_can_learn_nothing_is_skipped_with_the_reason(
     (path,) = (tmp_path / "out").rglob("pik*.json")
     row = json.loads(path.read_text())
     assert row["status"] == "skipped"
-    assert "all 48 training answers are wrong" in row["reason"]
+    assert "all 44 training answers are wrong" in row["reason"]

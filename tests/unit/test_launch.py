@@ -326,9 +326,9 @@ def test_the_step_that_validation_likes_best_is_kept(
     assert not report["cut_short"]
     assert len(logged(capsys.readouterr().out)) == report["taken"]
 
-    wrapped = peft.PeftModel.from_pretrained(
-        transformers.AutoModelForCausalLM.from_pretrained(folder), str(config.parent / ADAPTER)
-    ).eval()
+    plain = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    with pytest.warns(FutureWarning):
+        wrapped = peft.PeftModel.from_pretrained(plain, str(config.parent / ADAPTER)).eval()
     query, correct = held.examples["query"], np.asarray(held.examples["correct"])
     with torch.no_grad():
         last = [wrapped(torch.tensor(query[i].astype(np.int64))[None]).logits[0, -1] for i in range(len(query))]
