@@ -315,6 +315,12 @@ class Needs:
     predict: frozenset[Signal] = frozenset()
 
 
+def _is_plain(signal: Signal) -> bool:
+    """Whether a signal is one of these classes themselves; a subclass could be one thing here and another when read."""
+    place = signal.at if isinstance(signal, Hidden) else signal.of if isinstance(signal, TokenIds) else None
+    return type(signal) in Signal.__subclasses__() and (place is None or type(place) in {At, Of})
+
+
 def validation_signals(needs: Needs) -> frozenset[Signal]:
     """What `ctx.validation` holds: the signals of `needs.predict`, and the token ids of `needs.fit`.
 
@@ -339,6 +345,9 @@ def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
     Raises:
         ContractError: `predict` would read a signal that tells the right answer, or `fit` would learn on another split.
     """
+    strange = sorted(type(signal).__name__ for signal in needs.fit | needs.predict if not _is_plain(signal))
+    if strange:
+        raise ContractError(f"{who}: expected signals of bench.api as they are, got {', '.join(strange)}")
     told = sorted(repr(signal) for signal in needs.predict if tells_gold(signal))
     if told:
         raise ContractError(

@@ -12,7 +12,7 @@ from bench.choose import Chosen
 from bench.config import RunConfig
 from bench.cost import costs_of, tokens_alone
 from bench.errors import fenced
-from bench.fitting import Fitted
+from bench.fitting import FEW, Fitted
 from bench.grading import substring_rule
 from bench.launch.trainer import training_cost
 from bench.plan import Where, paid
@@ -221,6 +221,12 @@ def _notes(used: Used, protocol: Protocol) -> list[str]:
     selects = protocol.kept_step is KeptStep.VALIDATION
     if selects and used.fitted and used.fitted.training.stages and used.chosen_by is None:
         notes.append("no validation answers chose the step of its training: the last one was kept")
+    if used.chosen_by is not None and used.fitted and used.fitted.training.stages:
+        correct = used.chosen_by.correct[used.chosen_by.usable]
+        if len(correct) < FEW or correct.all() or not correct.any():
+            notes.append(
+                f"its step was chosen by {len(correct)} validation answers, {int(correct.sum())} of them right"
+            )
     return [*notes, *used.complaints]
 
 

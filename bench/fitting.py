@@ -37,6 +37,8 @@ from bench.store import Entry, Store, key_of
 if TYPE_CHECKING:
     from bench.backbone.hf import Backbone
 
+FEW = 20
+"""Validation answers below which they say nothing against a method."""
 KIND = "fits"
 """The part of the store."""
 SAME = 1e-4
@@ -59,7 +61,7 @@ class Fitted:
     def complaint(self) -> str | None:
         """What validation already shows: that a constant confidence would do better."""
         own, constant = self.training.validation_nll, self.training.base_rate_nll
-        if own is None or constant is None or own <= constant:
+        if own is None or constant is None or own <= constant or 0 < self.labels.validation < FEW:
             return None
         return (
             "on the validation answers its confidences are worse than a constant"

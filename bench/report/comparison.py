@@ -26,7 +26,7 @@ LEGEND = (
     "It is in percentage points, of NLL in nats; arrows say where a method is better.",
     "Of ECE minus floor, less than 0 counts as 0.",
     "The interval is for other questions of these subjects.",
-    "p alone is of this pair alone, for a question that was asked beforehand.",
+    "The interval and p alone are of this pair alone, for a question that was asked beforehand.",
     "p corrected is the same, corrected for all pairs of the block, or of the table if the blocks differ.",
     "The verdict goes by p corrected (below 0.05).",
 )

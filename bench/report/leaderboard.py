@@ -48,7 +48,8 @@ itself.
 ## What only a run can find
 
 A confidence is a number that somebody wrote. Files can't tell an honest one from one that was mixed with the label,
-such as 0.9 * confidence + 0.1 * label, or that another method or other constants gave. Nor can they tell whether
+such as 0.9 * confidence + 0.1 * label, that another method or other constants gave, or
+that was recalibrated on the labels it is tested on. Nor can they tell whether
 tokens, seconds and trained parameters are true. A run of the cell can:
 
     bench check --results results --rerun tiny/atlas-choice/ccps--demo--s0.json

@@ -18,6 +18,8 @@ from bench.registry import Registry
 from bench.results import RECALIBRATED, Records
 
 T = TypeVar("T")
+DIGITS = 4
+"""To which confidences of two cells are compared."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,9 @@ class Cell:
 
     @property
     def confidences_digest(self) -> str:
-        """Of the confidences and what they are of."""
-        return hashlib.sha256(json.dumps(self.records.id).encode() + self.records.confidence.tobytes()).hexdigest()
+        """Of the confidences and what they are of, rounded, so that a copy is one in spite of noise."""
+        rounded = np.round(self.records.confidence, DIGITS) + 0.0
+        return hashlib.sha256(json.dumps(self.records.id).encode() + rounded.tobytes()).hexdigest()
 
 
 def in_order(records: Records) -> Records:

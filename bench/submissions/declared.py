@@ -17,6 +17,7 @@ from bench.protocol import PRESETS
 from bench.recalibrate import recalibrator
 from bench.records import ResultRow
 from bench.results import RECALIBRATED
+from bench.submissions import trained
 from bench.submissions.cell import Finding, Known, Unchecked
 
 OPTIONS = frozenset({"dtype", "answers", "judge", "judge_model", "judge_url", "train_on"})
@@ -47,6 +48,7 @@ def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
         yield f"its method has no preset {row.preset!r}: expected one of {', '.join(method.presets)}"
     if row.status == "ok":
         yield from _labels(row, method)
+        yield from trained.findings(row, method)
         yield from _size(row, method)
     if task is not None:
         yield from _learned(row, method, task, known)
@@ -153,7 +155,8 @@ def _labels(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
         yield f"its method learns nothing, but labels_seen is {_said(row)}"
     if recalibrated and not seen.validation:
         yield f"it was recalibrated on validation labels, but labels_seen is {_said(row)}"
-    if method.trains() and not (seen.train or seen.validation or seen.gold):
+    elsewhere = seen.validation if str(row.train_on).endswith("/validation") else 0
+    if method.trains() and not (seen.train or seen.gold or elsewhere):
         yield f"its method learns from labels, but labels_seen is {_said(row)}"
     if method.trains() and method.fit_on == "validation" and (seen.train or seen.gold):
         yield f"its method learns on validation only, but labels_seen is {_said(row)}"

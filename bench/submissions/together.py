@@ -11,6 +11,7 @@ import numpy as np
 
 from bench.records import ResultRow
 from bench.results import Records
+from bench.submissions import trained
 from bench.submissions.cell import Cell, Finding, Known, Unchecked, draws
 
 FEW = 3
@@ -51,6 +52,10 @@ def findings(traces: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Find
             yield from _copied(one, alike, known)
     for alike in _grouped(traces, _line).values():
         yield from _other_sizes(alike)
+    learned = [one for one in traces if one.row.train_on is not None]
+    for alike in _grouped(learned, lambda one: (_answered(one), one.row.train_on)).values():
+        said = trained.differing([one.row for one in alike])
+        yield from ((one.path, said) for one in alike if said is not None)
 
 
 def _grouped(traces: Iterable[Trace], key: Callable[[Trace], object]) -> Mapping[object, list[Trace]]:
@@ -131,6 +136,8 @@ def of_another(recalibrated: Cell, row: ResultRow, records: Records) -> Iterator
     seen, before = recalibrated.row.labels_seen, row.labels_seen
     if (seen.train, seen.gold) != (before.train, before.gold) or seen.validation < before.validation:
         yield f"its labels_seen can't come from those of {row.method}"
+    if (recalibrated.row.training, recalibrated.row.base_rate) != (row.training, row.base_rate):
+        yield f"its training is not that of {row.method}"
     if recalibrated.row.n_parameters != row.n_parameters:
         yield f"its n_parameters is {recalibrated.row.n_parameters}, that of {row.method} {row.n_parameters}"
     if records.id != recalibrated.records.id:

@@ -78,8 +78,8 @@ class Served:
         )
         length = ids["input_ids"].shape[1]
         words = [self.tokenizer.convert_tokens_to_ids(word) for word in ("yes", "no")]
-        everything = list(range(len(self.tokenizer)))
-        grammar = {"prefix_allowed_tokens_fn": lambda _row, so_far: words if len(so_far) == length else everything}
+        end = [self.tokenizer.eos_token_id]
+        grammar = {"prefix_allowed_tokens_fn": lambda _row, so_far: words if len(so_far) == length else end}
         with torch.inference_mode():
             out = self.model.generate(
                 **ids,

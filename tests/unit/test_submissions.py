@@ -22,7 +22,7 @@ from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard
 from bench.errors import UserError
 from bench.protocol import FIXED, PRESETS
 from bench.recalibrate import recalibrator
-from bench.records import LabelsSeen, ResultRow, StageCost
+from bench.records import LabelsSeen, ResultRow, StageCost, Training, TrainingStage
 from bench.results import Records
 from bench.submissions import Verdict, check_results
 from bench.submissions.numbers import with_numbers_of
@@ -78,6 +78,7 @@ class Elsewhere(Choice):
     card: ClassVar[TaskCard] = replace(CARD, hub="a/b", revision="0" * 40, folder="far")
 
 
+TRAINED = Training((TrainingStage("", 100, 100, 50, 5.0, (25, 50, 100), (0.6, 0.5, 0.55)),), 0.45, 0.5, 0.65)
 TASKS: tuple[type[Choice], ...] = (Choice, Open, Elsewhere)
 
 
@@ -127,7 +128,9 @@ def put(folder: Path, method: str, task: type[Choice] = Choice, *, seed: int = 0
     row = ResultRow(
         method=method, model="tiny", task=task.name, preset="demo", seed=seed, protocol=PRESETS["demo"].digest(),
         task_version=task.card.version, status="ok", train_on=f"{task.name}/{split}" if trains else None,
-        labels_seen=LabelsSeen(**{split: 30}) if trains else LabelsSeen(), n_empty=0,
+        labels_seen=LabelsSeen(**({split: 30} | ({"validation": 30} if method == "ccps" else {}))) if trains else
+        LabelsSeen(), n_empty=0, base_rate=0.6 if trains else None,
+        training=(TRAINED if method == "ccps" else Training()) if trains else None,
         judge="match" if task.format is Format.OPEN else None, n_undecided=0 if task.format is Format.OPEN else None,
         letter_rule_disagreement=0.0 if task.format is Format.CHOICE else None,
         n_parameters=900 if trains else 0, cost={"answers": StageCost(70, 80, 60)}, forward_tokens_alone=55,
@@ -306,6 +309,19 @@ def undo_question(q: asked.Asked) -> asked.Asked:
 
 
 TAMPERINGS: dict[str, tuple[Tamper, str]] = {
+    # training and labels, which decide marks and ranks
+    "no training": (forged(training=None), "doesn't say what training was like"),
+    "other step": (
+        forged(training=replace(TRAINED, stages=(replace(TRAINED.stages[0], kept=100),))), "does not have its smallest",
+    ),
+    "cut short": (
+        forged(training=replace(TRAINED, stages=(replace(TRAINED.stages[0], cut_short=True),))), "says cut_short True",
+    ),
+    "validation loss": (forged(training=replace(TRAINED, validation_nll=0.3)), "its validation_nll is 0.3"),
+    "base rate": (forged(base_rate=0.05), "base_rate differs between cells that learned on"),
+    "labels of others": (forged(labels_seen=LabelsSeen(1, 30)), "labels_seen differs between cells that learned on"),
+    "gold": (forged(labels_seen=LabelsSeen(30, 30, 30)), "never reads right answers"),
+    "selection": (forged(labels_seen=LabelsSeen(30, 0)), "labels_seen has validation 0"),
     # numbers
     "metric": (said("metrics", "auroc", "mean", to=0.99), "metrics.auroc.mean is 0.99 in the JSON file, and 0."),
     "std": (said("metrics", "ece", "std", to=None), "metrics.ece.std is None"),
@@ -461,7 +477,7 @@ def test_other_bins_are_respected(tmp_path: Path) -> None:
 
 def test_letters_are_graded_by_the_rule_of_the_preset(tmp_path: Path) -> None:
     """By the substring rule an answer without the right letter in it is wrong, and one with it right."""
-    put(tmp_path, "ccps", preset="refcode", protocol=PRESETS["refcode"].digest())
+    put(tmp_path, "ccps", preset="refcode", protocol=PRESETS["refcode"].digest(), training=Training())
     name = "tiny/rivers-choice/ccps--refcode--s0"
     forged(lambda r: replace(r, answer=[f"{a})!" for a in r.answer], parsed=~r.parsed), name)(tmp_path)
     assert not complaints(tmp_path)
