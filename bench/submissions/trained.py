@@ -1,4 +1,4 @@
-"""What a result says of training and labels: it decides marks and ranks, so it must follow from itself and the others."""
+"""What a result says of training and labels: it decides marks and ranks, so it must hang together."""
 
 from __future__ import annotations
 
