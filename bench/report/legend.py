@@ -38,9 +38,9 @@ CONSTANT = (
     f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers in training."
 )
 RANKS = (
-    "Rank is 1 plus the number of ranked methods of the {group} with a significantly better Brier score. Rows are in the"
-    " order of the mean Brier score; a rank can be smaller than one above it, because a large difference that varies much is"
-    " less significant than a small one that varies little."
+    "Rank is 1 plus the number of ranked methods of the {group} with a significantly better Brier score. Rows are in"
+    " the order of the mean Brier score; a rank can be smaller than one above it, because a large difference that"
+    " varies much is less significant than a small one that varies little."
 )
 ORDER = "Rows are in the order of the mean Brier score."
 LABELS = (
