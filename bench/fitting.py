@@ -61,11 +61,14 @@ class Fitted:
     def complaint(self) -> str | None:
         """What validation already shows: that a constant confidence would do better."""
         own, constant = self.training.validation_nll, self.training.base_rate_nll
-        if own is None or constant is None or own <= constant or 0 < self.labels.validation < FEW:
+        if own is None or constant is None or 0 < self.labels.validation < FEW:
+            return None
+        said, against = f"{own:.3f}", f"{constant:.3f}"
+        if own <= constant or said == against:
             return None
         return (
             "on the validation answers its confidences are worse than a constant"
-            f" (negative log-likelihood {own:.3f} against {constant:.3f})"
+            f" (negative log-likelihood {said} against {against})"
         )
 
 
@@ -142,7 +145,7 @@ class Fitter:
         stages, curve, sure_of_train = _trained(method, ctx, held)
         training = Training(
             stages=stages,
-            train_nll=_train_nll(method, train, held, sure_of_train),
+            train_nll=_train_nll(method, train, sure_of_train),
             validation_nll=None if held is None else _validation_nll(method, held, curve),
             base_rate_nll=None if held is None else _base_rate_nll(train, held),
         )
@@ -193,11 +196,11 @@ def _trained(
     return tuple(stages), curve if np.allclose(_predicted(method, held), own, atol=SAME) else None, None
 
 
-def _train_nll(method: ConfidenceMethod, train: Batch, held: Batch | None, sure: FloatArray | None) -> float | None:
+def _train_nll(method: ConfidenceMethod, train: Batch, sure: FloatArray | None) -> float | None:
     if sure is None:
         if not method.reads().predict <= train.signals:
             return None
-        sure = _predicted(method, train.take(np.arange(len(train) if held is None else min(len(train), len(held)))))
+        sure = _predicted(method, train)
     return _finite(validation_loss(sure, train.correct[: len(sure)]))
 
 

@@ -62,7 +62,7 @@ def fitted() -> tuple[Fitted, Batch, Batch]:
     method = Slope().fit(train, ctx)
     stages, curve, sure = _trained(method, ctx, held)
     training = Training(
-        stages, _train_nll(method, train, held, sure), _validation_nll(method, held, curve), _base_rate_nll(train, held)
+        stages, _train_nll(method, train, sure), _validation_nll(method, held, curve), _base_rate_nll(train, held)
     )
     return Fitted(method, training, LabelsSeen(80, 80), curve, 1.5), train, held
 
