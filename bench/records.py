@@ -172,8 +172,8 @@ class Training:
     stages: tuple[TrainingStage, ...] = ()
     """In their order; empty where a method learns without steps."""
     train_nll: float | None = None
-    """Of its confidences in the answers that it learned from (where it trains an adapter in the first of them, as many as
-    there are for validation); None where it reads other signals to predict than to learn."""
+    """Of its confidences in the answers that it learned from (with an adapter: in the first of them, as many as there
+    are for validation); None where it reads other signals to predict than to learn."""
     validation_nll: float | None = None
     """Of its confidences in the validation answers."""
     base_rate_nll: float | None = None
