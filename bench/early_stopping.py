@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.confidence import checked
 from bench.errors import UserError
 from bench.protocol import NLL_CLIP
 from bench.records import TrainingStage
 
-if TYPE_CHECKING:
-    from bench.api import Batch, BoolArray, FloatArray
+Array = npt.NDArray[Any]
+
+
+class Labelled(Protocol):
+    """Validation answers, as far as they matter here; methods know them as a `Batch`."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def correct(self) -> npt.NDArray[np.bool_]:
+        """`(n,)` bool."""
+
 
 PATIENCE = 2
 """Points in a row that bring no smaller loss, after which training ends."""
@@ -37,7 +48,7 @@ def points_of(limit: int, points: int = POINTS) -> tuple[int, ...]:
     return tuple(sorted({max(1, limit >> k) for k in range(points)}))
 
 
-def validation_loss(confidence: FloatArray, correct: BoolArray) -> float:
+def validation_loss(confidence: Array, correct: npt.NDArray[np.bool_]) -> float:
     """Mean negative log-likelihood in nats, clipped as `bench.metrics.nll` clips; arrays `(n,)`."""
     likelihood = np.where(correct, confidence, 1.0 - np.asarray(confidence, dtype=np.float64))
     return float(-np.log(np.maximum(likelihood, NLL_CLIP)).mean())
@@ -62,7 +73,7 @@ class EarlyStopping:
     def __init__(
         self,
         limit: int,
-        validation: Batch | None = None,
+        validation: Labelled | None = None,
         *,
         name: str = "",
         published: int = 0,
@@ -94,7 +105,7 @@ class EarlyStopping:
         """Steps begun so far, the current one included."""
         self.kept: Any = None
         """What `keep` gave at the best point."""
-        self.confidences: list[FloatArray] = []
+        self.confidences: list[Array] = []
         """At each point so far, `(n,)` for the validation answers; empty where the loss is not of confidences."""
         self._validation = validation
         self._points = points_of(limit, points) if validation is not None else (limit,)
@@ -112,7 +123,7 @@ class EarlyStopping:
         """Whether a `record` belongs after this step."""
         return self.step in self._points
 
-    def record(self, predict: Callable[[Batch], FloatArray], *, keep: Callable[[], Any]) -> None:
+    def record(self, predict: Callable[[Any], Array], *, keep: Callable[[], Any]) -> None:
         """Take the loss of the method as it is now, and keep it if there was no better one.
 
         Args:
@@ -120,14 +131,14 @@ class EarlyStopping:
             keep: gives what `kept` is to be; called only where this point is the best so far.
         """
 
-        def loss(validation: Batch) -> float:
+        def loss(validation: Labelled) -> float:
             confidence = checked("validation confidences", predict(validation), len(validation), allow_nan=True)
             self.confidences.append(confidence)
             return validation_loss(confidence, validation.correct)
 
         self.record_loss(loss, keep=keep)
 
-    def record_loss(self, loss: Callable[[Batch], float], *, keep: Callable[[], Any]) -> None:
+    def record_loss(self, loss: Callable[[Any], float], *, keep: Callable[[], Any]) -> None:
         """As `record`, for a stage that has no confidences: by a loss of its own on the validation answers."""
         if self._validation is not None:
             self._steps.append(self.step)
@@ -140,7 +151,7 @@ class EarlyStopping:
         step: int,
         steps: Sequence[int],
         losses: Sequence[float | None],
-        confidences: Sequence[FloatArray],
+        confidences: Sequence[Array],
         kept: Any,
     ) -> None:
         """Go on after a step, with what was recorded until then (`stage`, `confidences`, `kept`)."""
