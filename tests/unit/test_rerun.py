@@ -76,7 +76,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def test_a_cell_is_run_with_its_own_settings(tmp_path: Path, runs: Fake) -> None:
     config = {
-        "dtype": "float32", "judge": "openai", "judge_model": "m", "judge_url": "http://x", "train_on": "t:dev",
+        "dtype": "float32", "judge": "openai", "judge_model": "m", "train_on": "t:dev",
         "ccps.steps": 7, "protocol.drop_contaminated": False, "shots": 0,
     }  # fmt: skip
     deviations = {key: value for key, value in config.items() if "." in key or key == "shots"}
@@ -87,7 +87,7 @@ def test_a_cell_is_run_with_its_own_settings(tmp_path: Path, runs: Fake) -> None
     assert replace(asked[0], out=Path("results")) == RunConfig(
         methods=("ccps",), model="tiny", tasks=("atlas-choice",), train_on="t:dev", preset="demo", seed=3, limit=200,
         overrides=("ccps.steps=7", "protocol.drop_contaminated=False"), judge="openai", judge_model="m",
-        judge_url="http://x", recalibrate=("isotonic",), data_dir=tmp_path, dtype="float32",
+        recalibrate=("isotonic",), data_dir=tmp_path, dtype="float32",
     )  # fmt: skip
     assert not asked[0].out.exists()
 
@@ -128,7 +128,7 @@ def test_a_method_that_learns_agrees_within_the_spread_of_its_other_seeds(tmp_pa
     runs(np.clip(honest(2) + noise, 0, 1))
     told = rerun.rerun(path, tmp_path)
     assert told.reproduced, told.reason
-    assert told.reason == "the metrics differ by no more than is allowed (the spread of 2 other seeds)"
+    assert told.reason == "the metrics differ by no more than is allowed (the spread of 2 other seeds, at most 5.00 %)"
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -168,3 +168,10 @@ def test_a_run_settles_what_only_a_run_can_tell() -> None:
     assert found == [Verdict("a", ("dirty",)), verdicts[1]]
     found = rerun.settled(verdicts, rerun.Rerun("b", reproduced=False, reason="ece was 1"))
     assert found == [verdicts[0], Verdict("b", ("it does not come out again: ece was 1",))]
+
+
+def test_a_cell_that_names_a_judges_server_is_not_run(tmp_path: Path, runs: Fake) -> None:
+    """It would be sent the key of whoever checks it."""
+    path = put(tmp_path, config={"judge": "openai", "judge_url": "http://x"})
+    with pytest.raises(UserError, match="judged by a server that it names itself"):
+        rerun.rerun(path, tmp_path)
