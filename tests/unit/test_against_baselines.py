@@ -135,9 +135,8 @@ def test_few_rows_are_no_worse_than_a_constant(
 ) -> None:
     """Except where logistic regression is, too; the validation split chooses the step."""
     if cls is PIK and read[1] == "atlas-oe":
-        reason = (
-            "with 400 rows and less, 10,000 steps at 1e-4 don't unlearn the random start of a probe that finds nothing"
-        )
+        # Weights that start at zero don't help: validation loss 0.68 on 100 rows instead of 0.71, a constant 0.61.
+        reason = "at 1e-4 its bias takes 3,300 steps to the base rate; by then its weights know few rows by heart"
         request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
     whole = splits_of(read, cls)
     drawn = np.random.default_rng(0).permutation(len(whole.train))[:rows]
