@@ -17,7 +17,6 @@ from bench.api import (
     Batch,
     ConfidenceMethod,
     Context,
-    ContractError,
     FloatArray,
     Needs,
     Of,
@@ -28,6 +27,7 @@ from bench.api import (
     method,
 )
 from methods._shared.lora import n_lora_parameters, probability_of_yes, train_adapter
+from methods._shared.training import check_fitted
 
 _QUERY = TokenIds(Of.QUERY)
 _VERDICT = QueryLogits(Adapter.OWN)
@@ -140,8 +140,7 @@ class IT(ConfidenceMethod):
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of yes through the adapter, shape (n,), float64."""
-        if not hasattr(self, "adapter_"):
-            raise ContractError(f"{self.name}: predict needs a fitted method, and fit was not called")
+        check_fitted(self)
         return probability_of_yes(batch[_VERDICT])
 
     def n_parameters(self, facts: RunFacts) -> int:

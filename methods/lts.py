@@ -22,7 +22,6 @@ from bench.api import (
     BoolArray,
     ConfidenceMethod,
     Context,
-    ContractError,
     FloatArray,
     IntArray,
     Needs,
@@ -30,10 +29,10 @@ from bench.api import (
     QueryLogits,
     RunFacts,
     Split,
-    UntrainableError,
     UserError,
     method,
 )
+from methods._shared.training import check_fitted, check_labels
 
 _HALVINGS = 100  # of the interval; after about 60 float64 can't tell its ends apart
 
@@ -121,7 +120,7 @@ class LTS(ConfidenceMethod):
             raise UserError(f"lts.solver: expected exact or descent, got {self.solver!r}")
         if not 0 < self.lowest < self.highest < math.inf:
             raise UserError(f"lts: expected 0 < lowest < highest, got lowest={self.lowest}, highest={self.highest}")
-        _check_labels(train.correct)
+        check_labels(self.name, train.correct, "validation")
         odds = _odds(train)
         if not np.isfinite(odds).all():
             raise UserError(
@@ -153,8 +152,7 @@ class LTS(ConfidenceMethod):
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of yes at the fitted temperature, shape (n,), float64."""
-        if not hasattr(self, "temperature_"):
-            raise ContractError("lts: predict needs a fitted method, and fit was not called")
+        check_fitted(self)
         return _sigmoid(_odds(batch) / self.temperature_)
 
     def n_parameters(self, facts: RunFacts) -> int:
@@ -207,12 +205,3 @@ def _best_temperature(
         middle = (low + high) / 2
         low, high = (middle, high) if slope(middle) < 0 else (low, middle)
     return 2 / (low + high), ""
-
-
-def _check_labels(correct: BoolArray) -> None:
-    if correct.all() or not correct.any():
-        raise UntrainableError(
-            "lts: expected right and wrong answers to fit the temperature to; all"
-            f" {len(correct)} validation answers are {'right' if correct.all() else 'wrong'};"
-            " raise --limit or name another task with --train-on"
-        )

@@ -16,7 +16,6 @@ from bench.api import (
     Batch,
     ConfidenceMethod,
     Context,
-    ContractError,
     FloatArray,
     Hidden,
     Needs,
@@ -25,6 +24,7 @@ from bench.api import (
     method,
 )
 from methods._shared.probe import Recipe, n_parameters, predict_probe, train_probe
+from methods._shared.training import check_fitted
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,7 @@ class Saplma(ConfidenceMethod):
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability that the answer is right, shape (n,), float64."""
-        if not hasattr(self, "weights_"):
-            raise ContractError(f"{self.name}: predict needs a fitted method, and fit was not called")
+        check_fitted(self)
         return predict_probe(self.name, self.weights_, self._states(batch))
 
     def n_parameters(self, facts: RunFacts) -> int:

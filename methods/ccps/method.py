@@ -18,7 +18,6 @@ from bench.api import (
     BoolArray,
     ConfidenceMethod,
     Context,
-    ContractError,
     EarlyStopping,
     FloatArray,
     Format,
@@ -34,7 +33,7 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.training import check_labels, drawing_from
+from methods._shared.training import check_fitted, check_labels, drawing_from
 from methods.ccps.columns import FEATURES, Variant
 from methods.ccps.paper import FIXED, NOT_REPRODUCED, PRESETS
 
@@ -154,8 +153,7 @@ class Ccps(ConfidenceMethod):
 
         from methods.ccps.networks import probabilities
 
-        if not hasattr(self, "weights_"):
-            raise ContractError("ccps: predict needs a fitted method, and fit was not called; call fit or load first")
+        check_fitted(self)
         answer_format = Format(self.format_)
         inputs = self._network_inputs(self._test_tokens(batch, answer_format))
         device = batch[Unembedding()].weight.device

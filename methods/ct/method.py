@@ -14,7 +14,6 @@ from bench.api import (
     Batch,
     ConfidenceMethod,
     Context,
-    ContractError,
     FloatArray,
     Needs,
     Of,
@@ -26,6 +25,7 @@ from bench.api import (
     method,
 )
 from methods._shared.lora import DIVERGENCES, n_lora_parameters, probability_of_yes, train_adapter
+from methods._shared.training import check_fitted
 from methods.ct.paper import FIXED, NOT_REPRODUCED, PRESETS
 
 _QUERY, _PROMPT, _GOLD = TokenIds(Of.QUERY), TokenIds(Of.PROMPT), TokenIds(Of.GOLD)
@@ -92,8 +92,7 @@ class CT(ConfidenceMethod):
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of yes through the adapter, shape (n,), float64."""
-        if not hasattr(self, "adapter_"):
-            raise ContractError(f"{self.name}: predict needs a fitted method, and fit was not called")
+        check_fitted(self)
         return probability_of_yes(batch[_VERDICT])
 
     def n_parameters(self, facts: RunFacts) -> int:

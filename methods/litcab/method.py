@@ -18,7 +18,6 @@ from bench.api import (
     BoolArray,
     ConfidenceMethod,
     Context,
-    ContractError,
     FloatArray,
     Hidden,
     Needs,
@@ -31,7 +30,7 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.training import batches_of, check_finite
+from methods._shared.training import batches_of, check_finite, check_fitted
 from methods.litcab.paper import FIXED, NOT_REPRODUCED, PRESETS
 
 if TYPE_CHECKING:
@@ -126,8 +125,7 @@ class LitCab(ConfidenceMethod):
 
         from methods.litcab.networks import Layer
 
-        if not hasattr(self, "weight_"):
-            raise ContractError("litcab: predict needs a fitted method, and fit was not called; call fit or load first")
+        check_fitted(self)
         device = batch[Unembedding()].weight.device
         layer = Layer(*(torch.tensor(array, device=device) for array in (self.weight_, self.bias_)))
         return self._confidence(layer, batch)
