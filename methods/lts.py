@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
-from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +36,26 @@ from methods._shared.training import check_fitted, check_labels
 _HALVINGS = 100  # of the interval; after about 60 float64 can't tell its ends apart
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The constants; "paper" is arXiv:2505.21772, whose baseline this is."""
+@method("lts")
+@dataclass(kw_only=True, eq=False)
+class LTS(ConfidenceMethod):
+    """P(True) with one temperature, fitted to the validation answers by maximum likelihood.
+
+    In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is.
+    """
+
+    reference: ClassVar[str] = "arXiv:2406.08391"
+    needs: ClassVar[Needs] = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
+    fit_on: ClassVar[Split] = "validation"
+    draws: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Preset]] = {"paper": {}, "refcode": {"solver": "descent"}, "fixed": {}, "demo": {}}
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
+        "paper": ("Ranks unlike P(True)'s, as in its tables: one temperature can't change them (methods.md §6 #46).",),
+        "refcode": (
+            "The code's own shuffling of the answers.",
+            "Plain text without a chat template, and a query with roman numerals (methods.md §2.0).",
+        ),
+    }
 
     lowest: float = 0.05
     """CHOSEN: the paper says only that the temperature is positive; at 0.01 the softmax ties (methods.md §0.10)."""
@@ -57,64 +73,15 @@ class Settings:
     weight_decay: float = 1e-2
     """Of the descent's AdamW. Code (methods.md §2.2)."""
 
-
-PAPER = Settings()
-REFCODE = replace(PAPER, solver="descent")
-FIXED = replace(PAPER)
-DEMO = replace(FIXED)
-
-
-@method("lts")
-class LTS(ConfidenceMethod):
-    """P(True) with one temperature, fitted to the validation answers by maximum likelihood."""
-
-    reference: ClassVar[str] = "arXiv:2406.08391"
-    needs: ClassVar[Needs] = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
-    fit_on: ClassVar[Split] = "validation"
-    draws: ClassVar[bool] = False
-    presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
-        {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
-    )
-    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType(
-        {
-            "paper": (
-                "Ranks unlike P(True)'s, as in its tables: one temperature can't change them (methods.md §6 #46).",
-            ),
-            "refcode": (
-                "The code's own shuffling of the answers.",
-                "Plain text without a chat template, and a query with roman numerals (methods.md §2.0).",
-            ),
-        }
-    )
-
-    def __init__(  # noqa: PLR0913 -- one argument per field of Settings, where each is explained
-        self,
-        *,
-        lowest: float = FIXED.lowest,
-        highest: float = FIXED.highest,
-        solver: Literal["exact", "descent"] = FIXED.solver,
-        steps: int = FIXED.steps,
-        batch_size: int = FIXED.batch_size,
-        learning_rate: float = FIXED.learning_rate,
-        weight_decay: float = FIXED.weight_decay,
-    ) -> None:
-        self.lowest = lowest
-        self.highest = highest
-        self.solver: Literal["exact", "descent"] = solver
-        self.steps = steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-
-    def fit(self, train: Batch, ctx: Context) -> LTS:
+    def fit(self, train: Batch, ctx: Context) -> Self:
         """Find the temperature with the smallest log loss; sets `temperature_` and `at_bound_`.
 
         `at_bound_` is empty where the minimum lies between the bounds. Otherwise the bound is used and `at_bound_` says
         which and why: that is a finding about the self-check, not an error.
 
         Raises:
-            UserError: the bounds are not 0 < lowest < highest, the solver is unknown, all labels are equal, or logits
-                are not finite.
+            UntrainableError: all labels are equal.
+            UserError: the bounds are not 0 < lowest < highest, the solver is unknown, or logits are not finite.
         """
         if self.solver not in {"exact", "descent"}:
             raise UserError(f"lts.solver: expected exact or descent, got {self.solver!r}")
