@@ -123,7 +123,7 @@ def check_constants_have_sources(make: MakeMethod) -> None:
     for field, line in (*_of_class(make.plugin), *_of_paper(make.plugin)):
         assert source.search(line), (
             f"{field} has no source below it: expected a docstring that names the paper and its section, or says"
-            f" CHOSEN and why, got {line!r}"
+            f" CHOSEN and why, got {line!r}; what is no constant is annotated as ClassVar"
         )
 
 
