@@ -506,7 +506,8 @@ Preset = Mapping[str, object]
 class ConfidenceMethod(ABC):
     """Turns what a model did into a probability that its answer is right.
 
-    `__init__` stores its arguments and does nothing else; what `fit` learns is kept in attributes that end in `_`
+    Its constants are the arguments of `__init__`, which stores them and does nothing else: a dataclass with a field for
+    each, `@dataclass(kw_only=True, eq=False)`, does that. What `fit` learns is kept in attributes that end in `_`
     (numbers, strings, numpy arrays, an `AdapterRef`, or dicts from str to these).
     """
 
@@ -520,7 +521,8 @@ class ConfidenceMethod(ABC):
     draws: ClassVar[bool] = True
     """Whether `fit` draws at random, so that two seeds never give the same confidences; of no account without `fit`."""
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType({})
-    """Preset name -> keyword arguments of `__init__`; a method without presets runs as "defaults" under any."""
+    """Preset name -> keyword arguments of `__init__`; one that is left out keeps its default. A method without presets
+    runs as "defaults" under any."""
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
     """Preset -> what its source does and this method does not, a sentence each; `bench show` lists them."""
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})

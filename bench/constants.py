@@ -1,7 +1,7 @@
 """A method's constants: the value in every preset, where it comes from, and which presets deviate from the paper.
 
-The source of a constant is the line under its field in the method's frozen dataclass `Settings`, which stands in the
-method's own module or in `paper.py` beside it.
+The source of a constant is the line under its field: in the method's class or in one that it extends, where they are
+dataclasses, or in a dataclass `Settings`, which stands in the method's own module or in `paper.py` beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from bench.api import ConfidenceMethod
 
 SETTINGS = "Settings"
+"""Name of the dataclass that may hold the constants of a method that writes its `__init__` by hand."""
 PAPER = "paper"
 """Name of the preset that the others are compared with, and of the module that may hold the constants."""
 
@@ -39,21 +40,25 @@ def _deviating(by_preset: Mapping[str, object]) -> str:
 
 
 def sources(cls: type[ConfidenceMethod]) -> dict[str, str]:
-    """Field -> the docstring under it."""
+    """Field -> the docstring under it; where several stand for a field, that of the class, then that of its bases."""
+    bases = cls.__mro__[::-1]
     found: dict[str, str] = {}
-    for path in _files(cls):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and node.name == SETTINGS:
-                found.update(_under_fields(node))
+    for name, base in (*((SETTINGS, base) for base in bases), *((base.__name__, base) for base in bases)):
+        for path in _files(base):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef) and node.name == name:
+                    found.update(_under_fields(node))
     return found
 
 
-def _files(cls: type[ConfidenceMethod]) -> list[Path]:
-    """The method's own file, those of its base classes, and `paper.py` beside each."""
-    names = [base.__module__ for base in cls.__mro__ if base.__module__ != ConfidenceMethod.__module__]
-    beside = [f"{name.rpartition('.')[0]}.{PAPER}" for name in names if name.count(".") > 1]
-    specs = [_file(name) for name in dict.fromkeys([*names, *beside])]
-    return [path for path in specs if path is not None and path.suffix == ".py"]
+def _files(base: type) -> list[Path]:
+    """The class's own file, and `paper.py` beside it; none for what every method extends."""
+    name = base.__module__
+    if base in ConfidenceMethod.__mro__:
+        return []
+    beside = [f"{name.rpartition('.')[0]}.{PAPER}"] if name.count(".") > 1 else []
+    paths = [_file(module) for module in (name, *beside)]
+    return [path for path in paths if path is not None and path.suffix == ".py"]
 
 
 def _file(module: str) -> Path | None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
-from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,6 @@ from bench.api import (
     BoolArray,
     ConfidenceMethod,
     Context,
-    ContractError,
     FloatArray,
     IntArray,
     Needs,
@@ -30,17 +28,34 @@ from bench.api import (
     QueryLogits,
     RunFacts,
     Split,
-    UntrainableError,
     UserError,
     method,
 )
+from methods._shared.training import check_fitted, check_labels
 
 _HALVINGS = 100  # of the interval; after about 60 float64 can't tell its ends apart
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The constants; "paper" is arXiv:2505.21772, whose baseline this is."""
+@method("lts")
+@dataclass(kw_only=True, eq=False)
+class LTS(ConfidenceMethod):
+    """P(True) with one temperature, fitted to the validation answers by maximum likelihood.
+
+    In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is.
+    """
+
+    reference: ClassVar[str] = "arXiv:2406.08391"
+    needs: ClassVar[Needs] = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
+    fit_on: ClassVar[Split] = "validation"
+    draws: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Preset]] = {"paper": {}, "refcode": {"solver": "descent"}, "fixed": {}, "demo": {}}
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
+        "paper": ("Ranks unlike P(True)'s, as in its tables: one temperature can't change them (methods.md §6 #46).",),
+        "refcode": (
+            "The code's own shuffling of the answers.",
+            "Plain text without a chat template, and a query with roman numerals (methods.md §2.0).",
+        ),
+    }
 
     lowest: float = 0.05
     """CHOSEN: the paper says only that the temperature is positive; at 0.01 the softmax ties (methods.md §0.10)."""
@@ -58,70 +73,21 @@ class Settings:
     weight_decay: float = 1e-2
     """Of the descent's AdamW. Code (methods.md §2.2)."""
 
-
-PAPER = Settings()
-REFCODE = replace(PAPER, solver="descent")
-FIXED = replace(PAPER)
-DEMO = replace(FIXED)
-
-
-@method("lts")
-class LTS(ConfidenceMethod):
-    """P(True) with one temperature, fitted to the validation answers by maximum likelihood."""
-
-    reference: ClassVar[str] = "arXiv:2406.08391"
-    needs: ClassVar[Needs] = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
-    fit_on: ClassVar[Split] = "validation"
-    draws: ClassVar[bool] = False
-    presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
-        {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
-    )
-    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType(
-        {
-            "paper": (
-                "Ranks unlike P(True)'s, as in its tables: one temperature can't change them (methods.md §6 #46).",
-            ),
-            "refcode": (
-                "The code's own shuffling of the answers.",
-                "Plain text without a chat template, and a query with roman numerals (methods.md §2.0).",
-            ),
-        }
-    )
-
-    def __init__(  # noqa: PLR0913 -- one argument per field of Settings, where each is explained
-        self,
-        *,
-        lowest: float = FIXED.lowest,
-        highest: float = FIXED.highest,
-        solver: Literal["exact", "descent"] = FIXED.solver,
-        steps: int = FIXED.steps,
-        batch_size: int = FIXED.batch_size,
-        learning_rate: float = FIXED.learning_rate,
-        weight_decay: float = FIXED.weight_decay,
-    ) -> None:
-        self.lowest = lowest
-        self.highest = highest
-        self.solver: Literal["exact", "descent"] = solver
-        self.steps = steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-
-    def fit(self, train: Batch, ctx: Context) -> LTS:
+    def fit(self, train: Batch, ctx: Context) -> Self:
         """Find the temperature with the smallest log loss; sets `temperature_` and `at_bound_`.
 
         `at_bound_` is empty where the minimum lies between the bounds. Otherwise the bound is used and `at_bound_` says
         which and why: that is a finding about the self-check, not an error.
 
         Raises:
-            UserError: the bounds are not 0 < lowest < highest, the solver is unknown, all labels are equal, or logits
-                are not finite.
+            UntrainableError: all labels are equal.
+            UserError: the bounds are not 0 < lowest < highest, the solver is unknown, or logits are not finite.
         """
         if self.solver not in {"exact", "descent"}:
             raise UserError(f"lts.solver: expected exact or descent, got {self.solver!r}")
         if not 0 < self.lowest < self.highest < math.inf:
             raise UserError(f"lts: expected 0 < lowest < highest, got lowest={self.lowest}, highest={self.highest}")
-        _check_labels(train.correct)
+        check_labels(self.name, train.correct, "validation")
         odds = _odds(train)
         if not np.isfinite(odds).all():
             raise UserError(
@@ -153,8 +119,7 @@ class LTS(ConfidenceMethod):
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of yes at the fitted temperature, shape (n,), float64."""
-        if not hasattr(self, "temperature_"):
-            raise ContractError("lts: predict needs a fitted method, and fit was not called")
+        check_fitted(self)
         return _sigmoid(_odds(batch) / self.temperature_)
 
     def n_parameters(self, facts: RunFacts) -> int:
@@ -207,12 +172,3 @@ def _best_temperature(
         middle = (low + high) / 2
         low, high = (middle, high) if slope(middle) < 0 else (low, middle)
     return 2 / (low + high), ""
-
-
-def _check_labels(correct: BoolArray) -> None:
-    if correct.all() or not correct.any():
-        raise UntrainableError(
-            "lts: expected right and wrong answers to fit the temperature to; all"
-            f" {len(correct)} validation answers are {'right' if correct.all() else 'wrong'};"
-            " raise --limit or name another task with --train-on"
-        )

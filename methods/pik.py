@@ -7,16 +7,14 @@ whether the one greedy answer was right, where Kadavath et al. took the share of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from bench.api import (
     At,
     Batch,
     ConfidenceMethod,
     Context,
-    ContractError,
     FloatArray,
     Hidden,
     Needs,
@@ -25,13 +23,33 @@ from bench.api import (
     method,
 )
 from methods._shared.probe import Recipe, n_parameters, predict_probe, train_probe
+from methods._shared.training import check_fitted
 
 _STATE = Hidden(1.0, At.PROMPT_END)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The constants; "paper" is arXiv:2505.21772, whose baseline this is."""
+@method("pik")
+@dataclass(kw_only=True, eq=False)
+class PIK(ConfidenceMethod):
+    """A linear probe on the state that is about to answer, before any answer is seen; needs labels.
+
+    In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is.
+    """
+
+    reference: ClassVar[str] = "arXiv:2207.05221"
+    needs: ClassVar[Needs] = Needs(fit=frozenset({_STATE}), predict=frozenset({_STATE}))
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": {"standardise": False},
+        "refcode": {"standardise": False},  # the official repository holds no baseline (methods.md, head)
+        "fixed": {},
+        "demo": {},
+    }
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
+        "paper": (
+            "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
+        ),
+        "refcode": ("There is no official code of this baseline: these are the paper's values.",),
+    }
 
     steps: int = 10_000
     """At most. Paper, Training Details (methods.md §2.0, §0.19)."""
@@ -41,50 +59,10 @@ class Settings:
     """Constant. Paper, Training Details (methods.md §2.0); its schedule is unspecified."""
     weight_decay: float = 0.1
     """Of AdamW, betas 0.9 and 0.999. Paper, Training Details (methods.md §2.0, §0.8)."""
-    standardise: bool = False
-    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in FIXED (methods.md §0.8)."""
+    standardise: bool = True
+    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in fixed (methods.md §0.8)."""
 
-
-PAPER = Settings()
-REFCODE = replace(PAPER)  # the official repository holds no baseline (methods.md, head): the paper's values
-FIXED = replace(PAPER, standardise=True)
-DEMO = FIXED
-
-
-@method("pik")
-class PIK(ConfidenceMethod):
-    """A linear probe on the state that is about to answer, before any answer is seen; needs labels."""
-
-    reference: ClassVar[str] = "arXiv:2207.05221"
-    needs: ClassVar[Needs] = Needs(fit=frozenset({_STATE}), predict=frozenset({_STATE}))
-    presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
-        {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
-    )
-    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType(
-        {
-            "paper": (
-                "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
-            ),
-            "refcode": ("There is no official code of this baseline: these are the paper's values.",),
-        }
-    )
-
-    def __init__(
-        self,
-        *,
-        steps: int = FIXED.steps,
-        batch_size: int = FIXED.batch_size,
-        learning_rate: float = FIXED.learning_rate,
-        weight_decay: float = FIXED.weight_decay,
-        standardise: bool = FIXED.standardise,
-    ) -> None:
-        self.steps = steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.standardise = standardise
-
-    def fit(self, train: Batch, ctx: Context) -> PIK:
+    def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the probe on the labels of the greedy answers.
 
         Raises:
@@ -97,8 +75,7 @@ class PIK(ConfidenceMethod):
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability that the answer to come is right, shape (n,), float64."""
-        if not hasattr(self, "weights_"):
-            raise ContractError(f"{self.name}: predict needs a fitted method, and fit was not called")
+        check_fitted(self)
         return predict_probe(self.name, self.weights_, batch[_STATE])
 
     def n_parameters(self, facts: RunFacts) -> int:

@@ -7,16 +7,14 @@ Three registrations read three depths: the final state (F), the middle (M) and t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
 
 from bench.api import (
     At,
     Batch,
     ConfidenceMethod,
     Context,
-    ContractError,
     FloatArray,
     Hidden,
     Needs,
@@ -25,11 +23,44 @@ from bench.api import (
     method,
 )
 from methods._shared.probe import Recipe, n_parameters, predict_probe, train_probe
+from methods._shared.training import check_fitted
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The constants; "paper" is arXiv:2505.21772, whose baseline this is, "Kapoor" the code of arXiv:2406.08391."""
+@dataclass(kw_only=True, eq=False)
+class Saplma(ConfidenceMethod):
+    """An MLP on one hidden state of the answer; what it reads is the one signal in `needs`.
+
+    In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is, and "Kapoor" the code of
+    arXiv:2406.08391.
+    """
+
+    reference: ClassVar[str] = "arXiv:2304.13734"
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": {"standardise": False},
+        # The official repository holds no baseline; Kapoor et al.'s probe is the nearest code (methods.md §2.4).
+        "refcode": {
+            "steps": 5_000,
+            "batch_size": 4,
+            "weight_decay": 0.0,
+            "standardise": False,
+            "schedule": "cosine",
+            "initialisation": "xavier",
+        },
+        "fixed": {},
+        "demo": {},
+    }
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
+        "paper": (
+            "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
+        ),
+        "refcode": (
+            (
+                "There is no official code of this baseline: these are the values of Kapoor et al.'s probe, which"
+                " reads the final state alone (methods.md §2.4)."
+            ),
+            "Four examples on each device: four in all (methods.md §6 #53).",
+        ),
+    }
 
     hidden_layers: tuple[int, ...] = (256, 128, 64)
     """ReLU after each. Paper, baseline appendix (methods.md §2.4); biases everywhere (methods.md §6 #49)."""
@@ -41,65 +72,14 @@ class Settings:
     """Paper, Training Details; Kapoor: the same (methods.md §2.0, §2.4)."""
     weight_decay: float = 0.1
     """Of AdamW, betas 0.9 and 0.999. Paper, Training Details; Kapoor: 0 (methods.md §6 #51)."""
-    standardise: bool = False
-    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in FIXED (methods.md §0.8)."""
+    standardise: bool = True
+    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in fixed (methods.md §0.8)."""
     schedule: Literal["constant", "cosine"] = "constant"
     """Paper: unspecified (methods.md §2.0); Kapoor: cosine (methods.md §2.4)."""
     initialisation: Literal["uniform", "xavier"] = "uniform"
     """CHOSEN: torch's default, as the paper names none; Kapoor: Xavier's normal (methods.md §2.4)."""
 
-
-PAPER = Settings()
-# The official repository holds no baseline; Kapoor et al.'s probe is the nearest code (methods.md §2.4).
-REFCODE = replace(PAPER, steps=5_000, batch_size=4, weight_decay=0.0, schedule="cosine", initialisation="xavier")
-FIXED = replace(PAPER, standardise=True)
-DEMO = FIXED
-
-
-class Saplma(ConfidenceMethod):
-    """An MLP on one hidden state of the answer; what it reads is the one signal in `needs`."""
-
-    reference: ClassVar[str] = "arXiv:2304.13734"
-    presets: ClassVar[Mapping[str, Preset]] = MappingProxyType(
-        {"paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)}
-    )
-    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType(
-        {
-            "paper": (
-                "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
-            ),
-            "refcode": (
-                (
-                    "There is no official code of this baseline: these are the values of Kapoor et al.'s probe, which"
-                    " reads the final state alone (methods.md §2.4)."
-                ),
-                "Four examples on each device: four in all (methods.md §6 #53).",
-            ),
-        }
-    )
-
-    def __init__(  # noqa: PLR0913 -- one argument per field of Settings, where each is explained
-        self,
-        *,
-        hidden_layers: tuple[int, ...] = FIXED.hidden_layers,
-        steps: int = FIXED.steps,
-        batch_size: int = FIXED.batch_size,
-        learning_rate: float = FIXED.learning_rate,
-        weight_decay: float = FIXED.weight_decay,
-        standardise: bool = FIXED.standardise,
-        schedule: Literal["constant", "cosine"] = FIXED.schedule,
-        initialisation: Literal["uniform", "xavier"] = FIXED.initialisation,
-    ) -> None:
-        self.hidden_layers = hidden_layers
-        self.steps = steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.standardise = standardise
-        self.schedule: Literal["constant", "cosine"] = schedule
-        self.initialisation: Literal["uniform", "xavier"] = initialisation
-
-    def fit(self, train: Batch, ctx: Context) -> Saplma:
+    def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the MLP on the labels.
 
         Raises:
@@ -112,8 +92,7 @@ class Saplma(ConfidenceMethod):
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability that the answer is right, shape (n,), float64."""
-        if not hasattr(self, "weights_"):
-            raise ContractError(f"{self.name}: predict needs a fitted method, and fit was not called")
+        check_fitted(self)
         return predict_probe(self.name, self.weights_, self._states(batch))
 
     def n_parameters(self, facts: RunFacts) -> int:

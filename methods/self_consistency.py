@@ -5,17 +5,30 @@ Example: of ten samples "b b a b b b c b b b" eight agree with the greedy answer
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, SampleAgreement, method
+from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, Preset, SampleAgreement, method
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Constants; the paper reports results only and names none of them (methods.md §6 #62)."""
+@method("self-consistency")
+@dataclass(kw_only=True, eq=False)
+class SelfConsistency(ConfidenceMethod):
+    """Share of N sampled answers that say the same as the greedy answer; a multiple of 1/N.
+
+    The paper, arXiv:2505.21772, reports results only and names none of the constants (methods.md §6 #62).
+    """
+
+    reference: ClassVar[str] = "arXiv:2203.11171"
+    presets: ClassVar[Mapping[str, Preset]] = {"paper": {}, "refcode": {}, "fixed": {}, "demo": {}}
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
+        "refcode": (
+            "There is no official code of self-consistency: these are the values of `paper`, which names none.",
+        )
+    }
 
     n: int = 10
     """Samples of a question. CHOSEN: as the related baseline of Kapoor et al. (methods.md §2.14)."""
@@ -24,32 +37,7 @@ class Settings:
     top_p: float = 1.0
     """Probability mass that is kept. CHOSEN: all of it (methods.md §0.8); Kapoor et al. use 0.95."""
 
-
-PAPER = Settings()
-REFCODE = PAPER  # the official code has no self-consistency
-FIXED = PAPER
-DEMO = replace(FIXED)
-
-
-@method("self-consistency")
-class SelfConsistency(ConfidenceMethod):
-    """Share of N sampled answers that say the same as the greedy answer; a multiple of 1/N."""
-
-    reference = "arXiv:2203.11171"
-    needs = Needs(predict=frozenset({SampleAgreement(FIXED.n, FIXED.temperature, FIXED.top_p)}))
-    presets: ClassVar = {
-        "paper": asdict(PAPER), "refcode": asdict(REFCODE), "fixed": asdict(FIXED), "demo": asdict(DEMO)
-    }  # fmt: skip
-    not_reproduced: ClassVar = {
-        "refcode": (
-            "There is no official code of self-consistency: these are the values of `paper`, which names none.",
-        )
-    }
-
-    def __init__(self, n: int = FIXED.n, temperature: float = FIXED.temperature, top_p: float = FIXED.top_p) -> None:
-        self.n = n
-        self.temperature = temperature
-        self.top_p = top_p
+    needs: ClassVar[Needs] = Needs(predict=frozenset({SampleAgreement(n, temperature, top_p)}))
 
     def reads(self) -> Needs:
         """The samples that the arguments ask for."""

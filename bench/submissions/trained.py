@@ -67,8 +67,8 @@ def _of_labels(row: ResultRow, method: type[ConfidenceMethod], training: Trainin
 def _published(row: ResultRow, method: type[ConfidenceMethod]) -> int:
     """Steps of the published training, for methods that may be cut short."""
     base = row.method.partition(RECALIBRATED)[0]
-    preset = method.presets.get(row.preset, {})
-    value: Any = row.deviations.get(f"{base}.published_steps", preset.get("published_steps", 0))
+    constants = method(**method.presets.get(row.preset, {})).params()
+    value: Any = row.deviations.get(f"{base}.published_steps", constants.get("published_steps", 0))
     return value if isinstance(value, int) else 0
 
 

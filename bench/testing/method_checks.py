@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import inspect
 import re
 import tempfile
@@ -24,6 +25,7 @@ from bench.api import (
     UserError,
     refuse_gold,
 )
+from bench.constants import sources
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring
 from bench.testing.observing import (
@@ -97,7 +99,10 @@ def check_init_only_stores(make: MakeMethod) -> None:
     arguments = make.arguments()
     method = make.plugin(**arguments)
     changed = [name for name, value in arguments.items() if getattr(method, name, None) is not value]
-    assert not changed, f"expected the arguments {changed} to be stored as they are, under their own names"
+    assert not changed, (
+        f"expected the arguments {changed} to be stored as they are, under their own names, as"
+        " @dataclass(kw_only=True, eq=False) does"
+    )
     extra = sorted(set(vars(method)) - set(arguments))
     assert not extra, f"__init__ also sets {extra}; what is computed belongs into fit or predict"
 
@@ -113,15 +118,29 @@ def check_presets(make: MakeMethod) -> None:
 
 
 def check_constants_have_sources(make: MakeMethod) -> None:
-    """Every constant in the package's `paper.py` has a line below it that says where it comes from."""
-    path = Path(inspect.getfile(make.plugin)).with_name("paper.py")
-    if not path.is_file():
-        return
+    """Every field of a method that is a dataclass, and of `paper.py` beside it, has its source in the line below it."""
     source = re.compile(r"paper|§|section|table|appendix|arxiv|doi|official|readme|chosen", re.IGNORECASE)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for field, line in (*_of_class(make.plugin), *_of_paper(make.plugin)):
+        assert source.search(line), (
+            f"{field} has no source below it: expected a docstring that names the paper and its section, or says"
+            f" CHOSEN and why, got {line!r}; what is no constant is annotated as ClassVar"
+        )
+
+
+def _of_class(plugin: type) -> Iterator[tuple[str, str]]:
+    """The method's own fields and those that it inherits, each with the string below it; none without a dataclass."""
+    arguments, said = inspect.signature(plugin).parameters, sources(plugin)
+    for constant in dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ():
+        if constant.name in arguments:
+            yield f"{plugin.__name__}.{constant.name}", said.get(constant.name, "")
+
+
+def _of_paper(plugin: type) -> Iterator[tuple[str, str]]:
+    path = Path(inspect.getfile(plugin)).with_name("paper.py")
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if path.is_file() else ():
         if isinstance(node, ast.ClassDef) and node.decorator_list:
             for field, line in _fields(node):
-                assert source.search(line), f"{path.name}: {node.name}.{field} has no source below it, but {line!r}"
+                yield f"{path.name}: {node.name}.{field}", line
 
 
 def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What IT and CT share: their loss functions, which the trainer of adapters calls, and how they are read and counted.
+"""What IT and CT share: constants, loss functions, which the trainer of adapters calls, and how they are read.
 
 A loss function gets the model as `bench.api.AdapterModel`, some of a batch's examples, and the method's settings, and
 returns the sum over these examples; the trainer divides by the size of the whole batch.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from bench.api import (
+    POINTS,
+    Adapter,
     AdapterModel,
     AdapterRef,
     Batch,
@@ -21,15 +24,20 @@ from bench.api import (
     ContractError,
     FloatArray,
     Of,
+    Preset,
+    QueryLogits,
     Ragged,
     RunFacts,
     TokenIds,
     Validation,
 )
-from methods._shared.training import check_labels
+from methods._shared.training import check_fitted, check_labels
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+VERDICT = QueryLogits(Adapter.OWN)
+"""What both read in `predict`."""
 
 
 def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
@@ -127,8 +135,77 @@ DIVERGENCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 # --- what the methods do with it --------------------------------------------------------------------------------------
 
 
+@dataclass(kw_only=True, eq=False)
+class LoraMethod(ConfidenceMethod):
+    """LoRA tuned to say after the self-check query whether the answer is right; `fit` sets `adapter_`.
+
+    In the sources of its constants, "paper" is arXiv:2505.21772, whose baselines these are, and "code" what the
+    repository of Kapoor et al. (arXiv:2406.08391), github.com/activatedgeek/calibration-tuning, executes. CHOSEN marks
+    what neither gives.
+    """
+
+    reference: ClassVar[str] = "arXiv:2406.08391"
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": {},
+        # Code: README, on one device (methods.md §6 #53).
+        "refcode": {"steps": 5_000, "batch_size": 4, "weight_decay": 0.0, "clip": 1.0},
+        "fixed": {},
+        "demo": {"steps": 40, "learning_rate": 3e-3, "points": 3},  # CHOSEN on validation (bench/DESIGN.md, 25)
+    }
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
+        "paper": (
+            "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
+        ),
+        "refcode": (
+            "A base model in 8 bits: it is read in the precision of the run (methods.md §6 #55).",
+            "Plain text without a chat template, and a query with roman numerals (methods.md §2.0).",
+            "Four examples on each device: four in all (methods.md §6 #53).",
+        ),
+    }
+
+    steps: int = 10_000
+    """Paper, Training Details; code: 5,000 (methods.md §2.0, §6 #53)."""
+    batch_size: int = 32
+    """Over all processes. Paper, Training Details; code: 4 on each device (methods.md §2.0, §6 #53)."""
+    learning_rate: float = 1e-4
+    """Paper, Training Details; along a half cosine without warm-up, as the code (methods.md §0.8)."""
+    weight_decay: float = 0.1
+    """Of AdamW. Paper, Training Details; code: 0.0 (methods.md §6 #51)."""
+    beta1: float = 0.9
+    """Of AdamW. CHOSEN: torch's default, as the paper names none (methods.md §0.8)."""
+    beta2: float = 0.999
+    """Of AdamW. CHOSEN: as beta1 (methods.md §0.8)."""
+    clip: float = 0.0
+    """Longest gradient of a step; 0: none. Paper: unspecified; code: the trainer's default, 1.0 (methods.md §2.6)."""
+    rank: int = 8
+    """LoRA on query and value of every layer. Paper, parameter table; code: lora_rank (methods.md §2.5, §2.6)."""
+    alpha: int = 32
+    """Code: lora_alpha (methods.md §2.5)."""
+    dropout: float = 0.1
+    """Code: lora_dropout (methods.md §2.5)."""
+    target_modules: str = ""
+    """Last names of the layers to adapt, with commas between; CHOSEN: empty finds queries and values."""
+    points: int = POINTS
+    """At which the loss on validation is taken. As every method (methods.md §0.20)."""
+    published_steps: int = 10_000
+    """Of the paper's training: where fewer are taken and the loss still falls, the result says "cut short"."""
+    deepspeed: bool = True
+    """ZeRO stage 2; off: plain torch does the same training. Paper, Training Details (methods.md §6 #54)."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Probability of yes through the adapter, shape (n,), float64."""
+        check_fitted(self)
+        return probability_of_yes(batch[VERDICT])
+
+    def n_parameters(self, facts: RunFacts) -> int:
+        """Sum over the adapted layers of rank x (inputs + outputs) (methods.md §2.6)."""
+        names = {name.strip() for name in self.target_modules.split(",") if name.strip()}
+        layers = [p for p in facts.model.projections if (p.name in names if names else p.part)]
+        return self.rank * sum(p.inputs + p.outputs for p in layers)
+
+
 def train_adapter(
-    method: ConfidenceMethod, train: Batch, ctx: Context, loss: str, columns: Sequence[Of] = (Of.QUERY,)
+    method: LoraMethod, train: Batch, ctx: Context, loss: str, columns: Sequence[Of] = (Of.QUERY,)
 ) -> AdapterRef:
     """Have an adapter trained on labelled answers, with the method's parameters as settings.
 
@@ -147,14 +224,13 @@ def train_adapter(
     check_labels(method.name, train.correct)
     if ctx.train_adapter is None:
         raise ContractError(f"{method.name}: expected a context with train_adapter, a backbone to adapt; got none")
-    settings = method.params()
     validation = None
     if ctx.validation is not None:
         validation = Validation(f"{__name__}:verdict_confidence", _examples(ctx.validation, (Of.QUERY,)))
     return ctx.train_adapter(
         loss=f"{__name__}:{loss}",
         examples=_examples(train, columns),
-        settings={**settings, "batch_size": min(int(str(settings["batch_size"])), len(train)), "seed": ctx.seed},
+        settings={**method.params(), "batch_size": min(method.batch_size, len(train)), "seed": ctx.seed},
         validation=validation,
     )
 
@@ -176,10 +252,3 @@ def probability_of_yes(logits: FloatArray) -> FloatArray:
     z = logits.astype(np.float64)
     p: FloatArray = np.exp(-np.logaddexp(0.0, z[:, 0] - z[:, 1]))
     return p
-
-
-def n_lora_parameters(facts: RunFacts, rank: int, target_modules: str = "") -> int:
-    """Sum over the adapted layers of rank x (inputs + outputs) (methods.md §2.6)."""
-    names = {name.strip() for name in target_modules.split(",") if name.strip()}
-    layers = [p for p in facts.model.projections if (p.name in names if names else p.part)]
-    return rank * sum(p.inputs + p.outputs for p in layers)

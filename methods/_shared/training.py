@@ -1,4 +1,4 @@
-"""What methods that train small networks share: batches, the loop over steps, and what they refuse to learn from."""
+"""What methods that learn share: batches, the loop over steps, and what they refuse to learn from or to predict."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import BoolArray, EarlyStopping, FloatArray, UntrainableError, UserError
+from bench.api import (
+    BoolArray,
+    ConfidenceMethod,
+    ContractError,
+    EarlyStopping,
+    FloatArray,
+    UntrainableError,
+    UserError,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -85,15 +93,32 @@ def threads_for(network: torch.nn.Module) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def check_labels(who: str, correct: BoolArray) -> None:
+def check_fitted(method: ConfidenceMethod) -> None:
+    """Refuse to predict with a method that has learned nothing yet.
+
+    Raises:
+        ContractError: neither `fit` nor `load` was called.
+    """
+    if not method.fitted():
+        raise ContractError(
+            f"{method.name}: predict needs a fitted method, and fit was not called; call fit or load first"
+        )
+
+
+def check_labels(who: str, correct: BoolArray, split: str = "training") -> None:
     """Refuse answers that are all right or all wrong.
+
+    Args:
+        who: name of the method, for the error.
+        correct: `(n,)` labels.
+        split: "training" or "validation", the answers that the labels are of, for the error.
 
     Raises:
         UntrainableError: says what was expected, what came and what to do.
     """
     if correct.all() or not correct.any():
         raise UntrainableError(
-            f"{who}: expected right and wrong answers to learn from; all {len(correct)} training answers are"
+            f"{who}: expected right and wrong answers to learn from; all {len(correct)} {split} answers are"
             f" {'right' if correct.all() else 'wrong'}; raise --limit or name another task with --train-on"
         )
 

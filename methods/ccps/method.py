@@ -7,7 +7,8 @@ arXiv:2505.21772; methods.md §2.8-§2.12. Choice answers are read at their firs
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,6 @@ from bench.api import (
     BoolArray,
     ConfidenceMethod,
     Context,
-    ContractError,
     EarlyStopping,
     FloatArray,
     Format,
@@ -34,9 +34,8 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.training import check_labels, drawing_from
+from methods._shared.training import check_fitted, check_labels, drawing_from
 from methods.ccps.columns import FEATURES, Variant
-from methods.ccps.paper import FIXED, NOT_REPRODUCED, PRESETS
 
 if TYPE_CHECKING:
     from methods.ccps.networks import Data, Network, Stage
@@ -57,68 +56,101 @@ class _Tokens(NamedTuple):
 
 
 @method("ccps")
+@dataclass(kw_only=True, eq=False)
 class Ccps(ConfidenceMethod):
-    """Perturbs the last hidden state against the answer and classifies what the output head does; needs labels."""
+    """Perturbs the last hidden state against the answer and classifies what the output head does; needs labels.
+
+    In the sources of its constants, "paper" is arXiv:2505.21772 and "code" what the authors' repository
+    github.com/ledengary/CCPS executes. CHOSEN marks what neither gives.
+    """
 
     reference: ClassVar[str] = "arXiv:2505.21772"
     needs: ClassVar[Needs] = Needs(fit=_SIGNALS, predict=_SIGNALS)
-    presets: ClassVar[Mapping[str, Preset]] = PRESETS
-    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = NOT_REPRODUCED
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": {},
+        "refcode": {
+            "js": "ref",
+            "entropy_epsilon": 1e-6,
+            "unflipped_at_test": 0.0,
+            "encoder_channels": (64, 32, 16),
+            "contrastive_dropout": 0.05,
+            "classifier_dropout": 0.1,
+            "classifier_dropout_open": 0.2,
+            "optimiser": "adam",
+            "weight_decay": 0.01,
+            "contrastive_learning_rate_open": 1e-3,
+            "contrastive_batch_size": 64,
+        },
+        "fixed": {},
+        "demo": {},
+    }
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
+        "paper": (
+            (
+                "A hinge on the difference of two distances over pairs of one question: there is one graded answer to a"
+                " question, so the code's loss over random pairs stands for it (methods.md §2.11, §6 #8, #9, #10)."
+            ),
+            "PEI as total normalised drop: the code's mean drop over the steps is taken (methods.md §6 #26).",
+            "Epsilon-to-flip from the answer's token: the code's, from the first choice, is taken (methods.md §6 #25).",
+        ),
+        "refcode": (
+            "Half-precision arithmetic (methods.md §6 #24).",
+            "A second begin token, and answers that are tokenised again (methods.md §6 #33, #34).",
+            "A tenth of the training rows, drawn by tokens, kept from training (methods.md §6 #18, #19).",
+        ),
+    }
 
-    def __init__(  # noqa: PLR0913 -- one argument per field of paper.Settings, where each is explained
-        self,
-        *,
-        radius: float = FIXED.radius,
-        steps: int = FIXED.steps,
-        js: Literal["true", "ref"] = FIXED.js,
-        eps_flip: Literal["grid", "exact"] = FIXED.eps_flip,
-        eps_relative: bool = FIXED.eps_relative,
-        entropy_epsilon: float = FIXED.entropy_epsilon,
-        unflipped_at_test: float | None = FIXED.unflipped_at_test,
-        max_tokens: int = FIXED.max_tokens,
-        pool_mask: bool = FIXED.pool_mask,
-        encoder_channels: tuple[int, ...] = FIXED.encoder_channels,
-        contrastive_dropout: float = FIXED.contrastive_dropout,
-        classifier_dropout: float = FIXED.classifier_dropout,
-        classifier_dropout_open: float = FIXED.classifier_dropout_open,
-        margin: float = FIXED.margin,
-        optimiser: Literal["adamw", "adam"] = FIXED.optimiser,
-        weight_decay: float = FIXED.weight_decay,
-        learning_rate: float = FIXED.learning_rate,
-        contrastive_learning_rate: float = FIXED.contrastive_learning_rate,
-        contrastive_learning_rate_open: float = FIXED.contrastive_learning_rate_open,
-        batch_size: int = FIXED.batch_size,
-        contrastive_batch_size: int = FIXED.contrastive_batch_size,
-        contrastive_batch_size_open: int = FIXED.contrastive_batch_size_open,
-        contrastive_steps: int = FIXED.contrastive_steps,
-        classifier_steps: int = FIXED.classifier_steps,
-    ) -> None:
-        self.radius = radius
-        self.steps = steps
-        self.js: Literal["true", "ref"] = js
-        self.eps_flip: Literal["grid", "exact"] = eps_flip
-        self.eps_relative = eps_relative
-        self.entropy_epsilon = entropy_epsilon
-        self.unflipped_at_test = unflipped_at_test
-        self.max_tokens = max_tokens
-        self.pool_mask = pool_mask
-        self.encoder_channels = encoder_channels
-        self.contrastive_dropout = contrastive_dropout
-        self.classifier_dropout = classifier_dropout
-        self.classifier_dropout_open = classifier_dropout_open
-        self.margin = margin
-        self.optimiser: Literal["adamw", "adam"] = optimiser
-        self.weight_decay = weight_decay
-        self.learning_rate = learning_rate
-        self.contrastive_learning_rate = contrastive_learning_rate
-        self.contrastive_learning_rate_open = contrastive_learning_rate_open
-        self.batch_size = batch_size
-        self.contrastive_batch_size = contrastive_batch_size
-        self.contrastive_batch_size_open = contrastive_batch_size_open
-        self.contrastive_steps = contrastive_steps
-        self.classifier_steps = classifier_steps
+    radius: float = 20.0
+    """Largest perturbation eps_max, absolute. Paper, Method; code: README (methods.md §2.8, §2.13)."""
+    steps: int = 5
+    """Number S of equal steps up to the radius. Paper, Method (methods.md §2.8)."""
+    js: Literal["true", "ref"] = "true"
+    """Jensen-Shannon divergence. Paper, feature appendix; the code averages the reversed halves (methods.md §6 #27)."""
+    eps_flip: Literal["grid", "exact"] = "grid"
+    """How epsilon-to-flip is found. Code: first grid point (methods.md §6 #25)."""
+    eps_relative: bool = False
+    """Radius in units of the state's norm. Paper and code: no (methods.md §2.8)."""
+    entropy_epsilon: float = 0.0
+    """Added inside the entropy's logarithm. Paper, feature appendix: nothing; code: 1e-6 (methods.md §3 #6)."""
+    unflipped_at_test: float | None = None
+    """Epsilon-to-flip of a single-token test answer that never flips; None: the radius, as in training. Code: 0
+    (methods.md §6 #21)."""
+    max_tokens: int = 30
+    """Answer tokens an open answer is cut or padded to. Paper, architecture appendix (methods.md §2.10)."""
+    pool_mask: bool = False
+    """Keep padding out of the pool over tokens. Code: padding takes part (methods.md §6 #70)."""
+    encoder_channels: tuple[int, ...] = (64, 32)
+    """Convolutions of the open-ended encoder. Paper, architecture appendix; code: 64, 32, 16 (methods.md §6 #14)."""
+    contrastive_dropout: float = 0.0
+    """Dropout in the encoder, contrastive stage. Paper: none mentioned; code: 0.05 (methods.md §2.12)."""
+    classifier_dropout: float = 0.0
+    """Dropout in the encoder, classification stage. Paper: none mentioned; code: 0.1 (methods.md §2.12)."""
+    classifier_dropout_open: float = 0.0
+    """The same for open answers. Paper: none mentioned; code: 0.2 (methods.md §2.12)."""
+    margin: float = 1.0
+    """Margin gamma of the contrastive loss. Paper: unspecified; code: 1.0 (methods.md §2.11)."""
+    optimiser: Literal["adamw", "adam"] = "adamw"
+    """Paper, Training Details: AdamW; code: Adam with L2 (methods.md §6 #11)."""
+    weight_decay: float = 0.1
+    """Paper, Training Details: 0.1; code: 0.01 (methods.md §6 #11)."""
+    learning_rate: float = 1e-4
+    """Classification stage, constant. Paper, Training Details (methods.md §2.12)."""
+    contrastive_learning_rate: float = 1e-4
+    """Contrastive stage, constant. Paper, Training Details (methods.md §2.12)."""
+    contrastive_learning_rate_open: float = 1e-4
+    """The same for open answers. Paper, Training Details; code: 1e-3 (methods.md §6 #13)."""
+    batch_size: int = 32
+    """Classification stage. Paper, Training Details (methods.md §2.12)."""
+    contrastive_batch_size: int = 32
+    """Contrastive stage, single-token answers. Paper, Training Details; code: 64 (methods.md §6 #12)."""
+    contrastive_batch_size_open: int = 32
+    """The same for open answers. Paper, Training Details; code: 32 (methods.md §2.12)."""
+    contrastive_steps: int = 5000
+    """At most. Paper, Training Details (methods.md §2.12, §0.19)."""
+    classifier_steps: int = 5000
+    """At most. Paper, Training Details (methods.md §2.12, §0.19)."""
 
-    def fit(self, train: Batch, ctx: Context) -> Ccps:
+    def fit(self, train: Batch, ctx: Context) -> Self:
         """Learn scaler, encoder and classifier.
 
         Raises:
@@ -154,8 +186,7 @@ class Ccps(ConfidenceMethod):
 
         from methods.ccps.networks import probabilities
 
-        if not hasattr(self, "weights_"):
-            raise ContractError("ccps: predict needs a fitted method, and fit was not called; call fit or load first")
+        check_fitted(self)
         answer_format = Format(self.format_)
         inputs = self._network_inputs(self._test_tokens(batch, answer_format))
         device = batch[Unembedding()].weight.device

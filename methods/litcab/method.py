@@ -7,7 +7,8 @@ arXiv:2310.19208; methods.md §2.7. The confidence is the geometric mean of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,6 @@ from bench.api import (
     BoolArray,
     ConfidenceMethod,
     Context,
-    ContractError,
     FloatArray,
     Hidden,
     Needs,
@@ -31,8 +31,7 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.training import batches_of, check_finite
-from methods.litcab.paper import FIXED, NOT_REPRODUCED, PRESETS
+from methods._shared.training import batches_of, check_finite, check_fitted
 
 if TYPE_CHECKING:
     from methods.litcab.networks import Layer, Tokens
@@ -52,11 +51,15 @@ class _Corpus(NamedTuple):
 
 
 @method("litcab")
+@dataclass(kw_only=True, eq=False)
 class LitCab(ConfidenceMethod):
     """Corrects the model's logits by one linear layer and takes the answer's own probability; needs wrong options.
 
     Weights, gradient, two moments and the frozen head take 9.5 GB for d = 4,096 and a vocabulary of 128,256 (14 GB for
     5,120 and 152,064), plus at most half a GB for a chunk of 256 tokens; see `networks.py`.
+
+    In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is, and "code" what the authors of
+    LitCab released as github.com/launchnlp/LitCab.
     """
 
     reference: ClassVar[str] = "arXiv:2310.19208"
@@ -64,34 +67,50 @@ class LitCab(ConfidenceMethod):
         fit=frozenset({_GOLD, TokenIds(Of.GOLD), _WRONG, TokenIds(Of.WRONG), Unembedding()}),
         predict=frozenset({_ANSWER, TokenIds(Of.ANSWER), Unembedding()}),
     )
-    presets: ClassVar[Mapping[str, Preset]] = PRESETS
-    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = NOT_REPRODUCED
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": {},
+        "refcode": {
+            "relu_input": True,
+            "negatives": 3,
+            "batch_size": 128,
+            "learning_rate": 5e-6,
+            "weight_decay": 0.01,
+        },
+        "fixed": {},
+        "demo": {},
+    }
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
+        "paper": (
+            "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
+            "A max-margin loss: the code's capped difference of cross-entropies is taken (methods.md §6 #59).",
+        ),
+        "refcode": (
+            "A random initial bias, and scoring without a bias (methods.md §6 #60).",
+            "Twenty epochs with the best validation step kept: the paper's steps to their end (methods.md §2.7).",
+        ),
+    }
     expected_failures: ClassVar[Mapping[str, str]] = {
         "one_class": "learns from gold answers and wrong options, never from which answers were right",
     }
 
-    def __init__(  # noqa: PLR0913 -- one argument per field of paper.Settings, where each is explained
-        self,
-        *,
-        relu_input: bool = FIXED.relu_input,
-        cap: float = FIXED.cap,
-        penalty: float = FIXED.penalty,
-        negatives: int | None = FIXED.negatives,
-        steps: int = FIXED.steps,
-        batch_size: int = FIXED.batch_size,
-        learning_rate: float = FIXED.learning_rate,
-        weight_decay: float = FIXED.weight_decay,
-    ) -> None:
-        self.relu_input = relu_input
-        self.cap = cap
-        self.penalty = penalty
-        self.negatives = negatives
-        self.steps = steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
+    relu_input: bool = False
+    """Give the layer ReLU(h) instead of h. Paper, baseline appendix: h; code: ReLU(h) (methods.md §2.7, §6 #60)."""
+    cap: float = 3.0
+    """Nats of mean cross-entropy beyond which wrong answers are no longer pushed away. Code (methods.md §2.7)."""
+    penalty: float = 0.01
+    """Factor of the norm of the weights in the loss. Code (methods.md §2.7)."""
+    negatives: int | None = None
+    """Wrong options per question, drawn once; None: all. CHOSEN: all (methods.md §0.8); code: 3 (methods.md §2.7)."""
+    steps: int = 10_000
+    """At most. Paper, Training Details (methods.md §2.0, §0.19)."""
+    batch_size: int = 32
+    """Questions per step at most. Paper, Training Details; code: at least 128 (methods.md §2.7)."""
+    learning_rate: float = 1e-4
+    """Constant. Paper, Training Details; code: 5e-6 (methods.md §2.7)."""
+    weight_decay: float = 0.1
+    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details; code: 0.01 (methods.md §2.7)."""
 
-    def fit(self, train: Batch, ctx: Context) -> LitCab:
+    def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the layer on gold answers and wrong options; the labels of the model's answers are not read.
 
         Raises:
@@ -126,8 +145,7 @@ class LitCab(ConfidenceMethod):
 
         from methods.litcab.networks import Layer
 
-        if not hasattr(self, "weight_"):
-            raise ContractError("litcab: predict needs a fitted method, and fit was not called; call fit or load first")
+        check_fitted(self)
         device = batch[Unembedding()].weight.device
         layer = Layer(*(torch.tensor(array, device=device) for array in (self.weight_, self.bias_)))
         return self._confidence(layer, batch)

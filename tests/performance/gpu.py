@@ -182,16 +182,17 @@ def _litcab() -> Iterator[Line]:
     import torch
 
     from bench.api import OutputHead
+    from methods.litcab import LitCab
     from methods.litcab.networks import Objective, Optimiser, Tokens, train_layer
-    from methods.litcab.paper import PAPER
 
     rng = np.random.default_rng(0)
     head = OutputHead(torch.randn(VOCABULARY, WIDTH, device=DEVICE, dtype=torch.bfloat16) * 0.02)
     states = rng.normal(size=(LITCAB_TOKENS, WIDTH)).astype(np.float32)
     ids = rng.integers(0, VOCABULARY, LITCAB_TOKENS)
     tokens, wrong = Tokens(states, np.arange(LITCAB_TOKENS), ids), np.arange(LITCAB_TOKENS) % 4 > 0
-    objective = Objective(PAPER.cap, PAPER.penalty, PAPER.relu_input)
-    optimiser = Optimiser(PAPER.learning_rate, PAPER.weight_decay)
+    method = LitCab()
+    objective = Objective(method.cap, method.penalty, method.relu_input)
+    optimiser = Optimiser(method.learning_rate, method.weight_decay)
     if DEVICE == "cuda":
         torch.cuda.reset_peak_memory_stats()
     few, many = (

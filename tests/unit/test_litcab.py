@@ -35,7 +35,6 @@ from methods._shared.training import batches_of
 from methods.litcab import LitCab
 from methods.litcab.method import _corpus, _drawn_options, _step
 from methods.litcab.networks import CHUNK_TOKENS, Layer, Objective, Tokens, write_gradient
-from methods.litcab.paper import DEMO, FIXED, PAPER, PRESETS, REFCODE
 
 V, D = 60, 12
 GOLD, WRONG, ANSWER = (Hidden(1.0, at) for at in (At.GOLD_PREDICTING, At.WRONG_PREDICTING, At.ANSWER_PREDICTING))
@@ -265,12 +264,12 @@ def test_at_most_so_many_wrong_options_are_drawn_whole() -> None:
 
 
 @pytest.mark.parametrize("fmt", list(Format))
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", LitCab.presets)
 def test_every_preset_learns_to_prefer_gold_answers(preset: str, fmt: Format) -> None:
     signals = {*LitCab.needs.fit, *LitCab.needs.predict}
     learn, test = (planted(signals, 300, seed=seed, fmt=fmt) for seed in (1, 2))
     quick = {"steps": 150, "batch_size": 32, "learning_rate": 1e-2}
-    fitted = LitCab(**{**PRESETS[preset], **quick}).fit(learn, Context(seed=1))  # type: ignore[arg-type]
+    fitted = LitCab(**{**LitCab.presets[preset], **quick}).fit(learn, Context(seed=1))  # type: ignore[arg-type]
     values = fitted.predict(only(test, *LitCab.needs.predict))
     assert roc_auc_score(test.correct, values) > 0.8
 
@@ -365,11 +364,11 @@ def test_llama_8b_fits_on_one_gpu() -> None:
 
 
 def test_presets_are_plain_and_differ_where_they_should() -> None:
-    plain = {name: dict(preset) for name, preset in PRESETS.items()}
+    plain = {name: LitCab(**preset).params() for name, preset in LitCab.presets.items()}  # type: ignore[arg-type]
     assert json.loads(json.dumps(plain)) == plain
-    assert LitCab().params() == plain["fixed"]
-    assert DEMO == FIXED == PAPER
-    assert (REFCODE.relu_input, REFCODE.learning_rate, REFCODE.negatives) == (True, 5e-6, 3)
+    assert plain["demo"] == plain["fixed"] == plain["paper"] == LitCab().params()
+    refcode = plain["refcode"]
+    assert (refcode["relu_input"], refcode["learning_rate"], refcode["negatives"]) == (True, 5e-6, 3)
 
 
 def test_no_wrong_option_at_all_is_a_clear_error() -> None:

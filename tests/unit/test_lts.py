@@ -169,5 +169,6 @@ def test_it_learns_one_number_on_validation() -> None:
     assert LTS.fit_on == "validation"
     facts = RunFacts(ModelFacts("m", 8, 8, 2), "t", Format.CHOICE, 100)
     assert LTS().n_parameters(facts) == 1
-    exact = [json.loads(json.dumps(dict(p))) for name, p in LTS.presets.items() if name != "refcode"]
-    assert exact == [LTS().params()] * 3
+    presets = {name: LTS(**changes).params() for name, changes in LTS.presets.items()}  # type: ignore[arg-type]
+    assert json.loads(json.dumps(presets)) == presets
+    assert presets["paper"] == presets["fixed"] == presets["demo"] == LTS().params()

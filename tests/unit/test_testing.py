@@ -563,6 +563,36 @@ def test_constant_without_source_is_named(tmp_path: Path, line: str, *, ok: bool
     assert all("Settings.dropout has no source below it" in message for message in broken)
 
 
+FIELDS = """@dataclass(kw_only=True, eq=False)
+class Rated(ConfidenceMethod):
+    rate: float = 0.5
+    \"\"\"CHOSEN: it converges in all folds.\"\"\"
+
+
+@method("margin-of-fields")
+@dataclass(kw_only=True, eq=False)
+class Margin(Rated):"""
+BY_HAND = """    def __init__(self, steps: int = 500, rate: float = 0.5) -> None:
+        self.steps = steps
+        self.rate = rate
+"""
+
+
+@pytest.mark.parametrize(
+    ("below", "ok"), [('"""Paper, table 7."""', True), ('"""Steps."""', False), ("", False), ("other = 3", False)]
+)
+def test_method_that_is_a_dataclass_needs_a_source_below_each_field(tmp_path: Path, below: str, *, ok: bool) -> None:
+    text = MARGIN.replace('@method("margin")\nclass Margin(ConfidenceMethod):', FIELDS)
+    text = text.replace(BY_HAND, f"    steps: int = 500\n    {below}\n")
+    path = tmp_path / "margin_of_fields.py"
+    path.write_text(text.replace("import numpy as np", "from dataclasses import dataclass\n\nimport numpy as np", 1))
+    results = check_plugin(path)
+    assert len(results) == 21
+    broken = [r.message for r in results if not r.ok]
+    assert (broken == []) is ok
+    assert all("Margin.steps has no source below it" in message and "CHOSEN" in message for message in broken)
+
+
 # --- the planted truth ------------------------------------------------------------------------------------------------
 
 EVERYTHING = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +35,6 @@ from methods.ccps import Ccps
 from methods.ccps.features import FEATURES, perturbation_features
 from methods.ccps.method import _scaler
 from methods.ccps.networks import build, train_classifier
-from methods.ccps.paper import DEMO, FIXED, PAPER, PRESETS, REFCODE, Settings
 
 SMALL: dict[str, Any] = {
     "contrastive_steps": 150,
@@ -71,23 +68,21 @@ def context(fmt: Format = Format.CHOICE, seed: int = 5) -> Context:
 
 def test_paper_values_are_those_of_the_paper() -> None:
     """methods.md §2.8, §2.12, column "paper"."""
-    assert (PAPER.radius, PAPER.steps, PAPER.margin) == (20.0, 5, 1.0)
-    assert (PAPER.optimiser, PAPER.weight_decay) == ("adamw", 0.1)
-    assert PAPER.learning_rate == PAPER.contrastive_learning_rate == PAPER.contrastive_learning_rate_open == 1e-4
-    assert PAPER.batch_size == PAPER.contrastive_batch_size == PAPER.contrastive_batch_size_open == 32
-    assert PAPER.contrastive_steps == PAPER.classifier_steps == 5000
-    assert PAPER.contrastive_dropout == PAPER.classifier_dropout == PAPER.classifier_dropout_open == 0
-    assert (PAPER.js, PAPER.eps_flip, PAPER.eps_relative, PAPER.entropy_epsilon) == ("true", "grid", False, 0.0)
-    assert (PAPER.max_tokens, PAPER.pool_mask, PAPER.encoder_channels) == (30, False, (64, 32))
-
-
-def difference(a: Settings, b: Settings) -> dict[str, object]:
-    return {k: v for k, v in dataclasses.asdict(b).items() if v != dataclasses.asdict(a)[k]}
+    paper = Ccps(**Ccps.presets["paper"])  # type: ignore[arg-type]
+    assert (paper.radius, paper.steps, paper.margin) == (20.0, 5, 1.0)
+    assert (paper.optimiser, paper.weight_decay) == ("adamw", 0.1)
+    assert paper.learning_rate == paper.contrastive_learning_rate == paper.contrastive_learning_rate_open == 1e-4
+    assert paper.batch_size == paper.contrastive_batch_size == paper.contrastive_batch_size_open == 32
+    assert paper.contrastive_steps == paper.classifier_steps == 5000
+    assert paper.contrastive_dropout == paper.classifier_dropout == paper.classifier_dropout_open == 0
+    assert (paper.js, paper.eps_flip, paper.eps_relative, paper.entropy_epsilon) == ("true", "grid", False, 0.0)
+    assert (paper.max_tokens, paper.pool_mask, paper.encoder_channels) == (30, False, (64, 32))
 
 
 def test_presets_differ_from_the_paper_where_the_sources_do() -> None:
-    assert difference(PAPER, FIXED) == {}
-    assert difference(PAPER, REFCODE) == {
+    presets = {name: Ccps(**changes).params() for name, changes in Ccps.presets.items()}  # type: ignore[arg-type]
+    assert presets["demo"] == presets["fixed"] == presets["paper"] == Ccps().params()
+    assert {k: v for k, v in presets["refcode"].items() if v != presets["paper"][k]} == {
         "js": "ref",
         "entropy_epsilon": 1e-6,
         "unflipped_at_test": 0.0,
@@ -100,15 +95,7 @@ def test_presets_differ_from_the_paper_where_the_sources_do() -> None:
         "contrastive_learning_rate_open": 1e-3,
         "contrastive_batch_size": 64,
     }
-    assert DEMO == FIXED
-
-
-def test_arguments_are_the_settings_with_fixed_as_default() -> None:
-    parameters = inspect.signature(Ccps).parameters
-    assert {name: p.default for name, p in parameters.items()} == dataclasses.asdict(FIXED)
-    for preset in PRESETS.values():
-        assert Ccps(**preset).params() == dict(preset)  # type: ignore[arg-type]
-        json.dumps(dict(preset))
+    json.dumps(presets)
 
 
 @pytest.mark.parametrize(("fmt", "tokens", "size"), [(Format.CHOICE, 1, 9_542), (Format.OPEN, 5, 21_778)])
@@ -123,11 +110,11 @@ def test_it_learns_and_is_as_large_as_it_says(fmt: Format, tokens: int, size: in
     assert fitted.n_parameters(facts) == size == sum(w.size for w in fitted.weights_.values())
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", Ccps.presets)
 @pytest.mark.parametrize("fmt", list(Format))
 def test_every_preset_runs_in_both_formats(preset: str, fmt: Format) -> None:
     few = {"contrastive_steps": 3, "classifier_steps": 3}
-    fitted = Ccps(**{**PRESETS[preset], **few}).fit(batch(100, tokens=3), context(fmt))  # type: ignore[arg-type]
+    fitted = Ccps(**{**Ccps.presets[preset], **few}).fit(batch(100, tokens=3), context(fmt))  # type: ignore[arg-type]
     values = fitted.predict(batch(10, seed=1, tokens=3, labels=False))
     assert ((values >= 0) & (values <= 1)).all()
 

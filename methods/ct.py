@@ -1,0 +1,48 @@
+"""CT: the model is tuned to say whether its answer is right, and held to its old self where it answers.
+
+Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don't Know", arXiv:2406.08391; methods.md
+§2.6. The answers stay the frozen model's; the adapter is on for the query alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+from bench.api import Batch, Context, Needs, Of, TokenIds, UserError, method
+from methods._shared.lora import DIVERGENCES, VERDICT, LoraMethod, train_adapter
+
+_QUERY, _PROMPT, _GOLD = TokenIds(Of.QUERY), TokenIds(Of.PROMPT), TokenIds(Of.GOLD)
+
+
+@method("ct")
+@dataclass(kw_only=True, eq=False)
+class CT(LoraMethod):
+    """LoRA tuned to judge the answer, with a penalty for changing what the model would answer; needs labels."""
+
+    needs: ClassVar[Needs] = Needs(fit=frozenset({_QUERY, _PROMPT, _GOLD}), predict=frozenset({VERDICT}))
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
+        **LoraMethod.not_reproduced,
+        "refcode": (
+            *LoraMethod.not_reproduced["refcode"],
+            "A mask that covers part of the prompt for Llama 3 (methods.md §6 #58).",
+        ),
+    }
+
+    divergence: Literal["jsd", "forward_kl", "reverse_kl"] = "jsd"
+    """From the frozen model, on gold tokens. Code: kl_type (methods.md §6 #56)."""
+    divergence_weight: float = 1.0
+    """Lambda. Code: README (its default is 0); the paper names none (methods.md §6 #56)."""
+
+    def fit(self, train: Batch, ctx: Context) -> Self:
+        """Train the adapter; it stays in the cache and is kept here by its folder.
+
+        Raises:
+            UntrainableError: all labels are equal.
+            UserError: an unknown divergence, or training failed.
+        """
+        if self.divergence not in DIVERGENCES:
+            raise UserError(f"ct.divergence: expected one of {', '.join(DIVERGENCES)}, got {self.divergence!r}.")
+        self.adapter_ = train_adapter(self, train, ctx, "ct_loss", (Of.QUERY, Of.PROMPT, Of.GOLD))
+        return self
