@@ -148,8 +148,8 @@ def test_few_rows_are_no_worse_than_a_constant(
     cls: type[ConfidenceMethod], rows: int, read: tuple[_Run, str], request: pytest.FixtureRequest
 ) -> None:
     """Beyond chance, except where logistic regression is, too; the validation split chooses the step."""
-    if cls is PIK and read[1] == "atlas-oe":
-        # Weights that start at zero don't help: validation loss 0.68 on 100 rows instead of 0.71, a constant 0.61.
+    if cls is PIK and read[1] == "atlas-oe" and rows == 400:  # with fewer, logistic regression is worse, too
+        # Weights that start at zero don't help: validation loss 0.67 as before, a constant 0.61.
         reason = "at 1e-4 its bias takes 3,300 steps to the base rate; by then its weights know few rows by heart"
         request.applymarker(pytest.mark.xfail(reason=reason))
     whole = splits_of(read, cls)
