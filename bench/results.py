@@ -18,12 +18,12 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from bench.api import BoolArray, FloatArray
-from bench.decoding import decoder
+from bench.decoding import decoded, parsed
 from bench.errors import UserError
 from bench.records import SCHEMA_VERSION, ResultRow
 
@@ -222,8 +222,7 @@ def read(path: Path) -> ResultRow:
         UserError: it is not such a file, or its Parquet file is missing or another one; names the file.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-        row = _row_from(values)
+        row = _row_from(parsed(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
     except RecursionError as error:
@@ -331,10 +330,6 @@ def _record_types(hint: Any) -> Iterator[type]:
         yield from _record_types(argument)
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
 def _row_from(values: Any) -> ResultRow:
     """Build the row; ValueErrors say which field is wrong."""
     if not isinstance(values, dict):
@@ -342,8 +337,7 @@ def _row_from(values: Any) -> ResultRow:
     version = values.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
-    row = decoder(ResultRow)(values)
-    assert isinstance(row, ResultRow)  # noqa: S101 - for the type checker
+    row = decoded(values, ResultRow)
     if not isinstance(row.provenance.get("code", {}), Mapping):
         raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
     for name in ("config", "deviations", "provenance"):

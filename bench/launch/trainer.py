@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, Validation
-from bench.decoding import decoder
+from bench.decoding import decoded
 from bench.launch.job import ADAPTER, CONFIDENCES, EXAMPLES, REPORT, VALIDATION, Job, Recipe, write_examples
 from bench.progress import Progress, Silent
 from bench.records import StageCost, TrainingStage
@@ -249,7 +249,7 @@ def training_report(ref: AdapterRef) -> dict[str, Any]:
 
 def training_stage(ref: AdapterRef) -> TrainingStage:
     """Steps, the kept one, and the loss on validation at each point."""
-    return decoder(TrainingStage)(training_report(ref)["stage"])  # type: ignore[no-any-return]  # of this type
+    return decoded(training_report(ref)["stage"], TrainingStage)
 
 
 def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
