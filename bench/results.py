@@ -25,6 +25,7 @@ import numpy as np
 from bench.api import BoolArray, FloatArray
 from bench.decoding import decoded, parsed
 from bench.errors import UserError
+from bench.files import write_whole
 from bench.records import SCHEMA_VERSION, ResultRow
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
@@ -147,13 +148,12 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
     digest = None if columns is None else hashlib.sha256(columns).hexdigest()
     text = to_json(dataclasses.replace(row, records_digest=digest))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         if columns is None:
             path.with_suffix(".parquet").unlink(missing_ok=True)
         else:
-            _write(path.with_suffix(".parquet"), columns)
-        _write(path, text.encode())
+            write_whole(path.with_suffix(".parquet"), columns)
+        write_whole(path, text.encode())
     except OSError as error:
         raise _unwritable(out, error) from error
     return path
@@ -183,16 +183,6 @@ def _columns() -> dict[str, Any]:
         "id": pa.string(), "subject": pa.string(), "correct": pa.bool_(), "confidence": pa.float64(),
         "answer": pa.string(), "parsed": pa.bool_(),
     }  # fmt: skip
-
-
-def _write(path: Path, content: bytes) -> None:
-    """The file appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _encode(value: Any) -> Any:
