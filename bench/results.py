@@ -27,6 +27,7 @@ from bench.decoding import decoded, parsed
 from bench.errors import UserError
 from bench.files import write_whole
 from bench.records import SCHEMA_VERSION, ResultRow
+from bench.store import digest_file
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
 """Names that are safe as a part of a path: no separator, no `--`, no leading dot, at most 80 characters."""
@@ -229,8 +230,7 @@ def _require_records(path: Path, row: ResultRow) -> None:
     if not path.is_file():
         raise UserError(f"result {path.with_suffix('.json')} has no {path.name} beside it; copy both, or run it again")
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = digest_file(path)
     except OSError as error:
         raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
     if digest != row.records_digest:

@@ -24,6 +24,7 @@ from bench.report.groups import Key
 from bench.report.standings import Standings, computed, decoded, encoded
 from bench.report.text import plain
 from bench.results import PARTIAL, path_of
+from bench.store import digest_file
 
 if TYPE_CHECKING:
     from bench.stats import Settings
@@ -115,8 +116,7 @@ def _source() -> str:
 
 def _digest_of_file(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest_file(path)
     except OSError as error:
         raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
 
