@@ -8,15 +8,16 @@ options as shown, choices `["femur", "tibia"]`, gold `a`.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from bench import prompting
 from bench.errors import UserError
+from bench.files import write_whole
 from bench.records import Format, PromptStyle, Question
 from bench.results import NAME, SEPARATOR
 
@@ -95,8 +96,7 @@ def write(task: str, version: int, questions: Sequence[Asked], out: Path) -> Pat
     if all(there.get(key) == question for key, question in new.items()):
         return path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write({**new, **{key: question for key, question in there.items() if key not in new}}, path)
+        write_whole(path, _parquet([*new.values(), *(question for key, question in there.items() if key not in new)]))
     except OSError as error:
         raise UserError(
             f"questions of {task} can't be written to {str(path)!r} ({error.strerror or error}); name another folder"
@@ -105,18 +105,16 @@ def write(task: str, version: int, questions: Sequence[Asked], out: Path) -> Pat
     return path
 
 
-def _write(questions: Mapping[str, Asked], path: Path) -> None:
+def _parquet(questions: Iterable[Asked]) -> bytes:
+    """The bytes of the file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = zip(*map(astuple, questions.values()), strict=True)
+    columns = zip(*map(astuple, questions), strict=True)
     arrays = [pa.array(list(column), type=kind) for column, kind in zip(columns, _columns().values(), strict=True)]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        pq.write_table(pa.table(arrays, names=list(_columns())), temporary, compression="zstd")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(arrays, names=list(_columns())), buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def read(folder: Path, task: str, version: int) -> dict[str, Asked]:

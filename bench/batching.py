@@ -25,12 +25,12 @@ from bench.api import (
     Unembedding,
     refuse_gold,
 )
+from bench.backbone.prefix import Ids
 from bench.errors import UserError
 from bench.grading import Asked, agrees, normalise_text
 from bench.reading import OPTIONS, Reader, Reading, file_name, held_in
 from bench.records import Format
 from bench.store import Entry
-from bench.writing import Ids
 
 if TYPE_CHECKING:
     from bench.backbone.extract import Asking

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 import hashlib
 import inspect
@@ -17,7 +16,7 @@ import platformdirs
 from bench import models, registry
 from bench.api import ConfidenceMethod, Split, Task, refuse_gold
 from bench.config import RunConfig
-from bench.errors import UserError, fenced
+from bench.errors import UserError, did_you_mean, fenced
 from bench.judges import public_options
 from bench.models import ModelSpec
 from bench.plan import LearnOn
@@ -224,8 +223,7 @@ def protocol_of(preset: str, deviations: Mapping[str, object]) -> Protocol:
 
 def _protocol(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, dict[str, object]]:
     if preset not in PRESETS:
-        near = difflib.get_close_matches(preset, PRESETS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(preset, PRESETS)
         raise UserError(f"Unknown preset {preset!r}: expected one of {', '.join(PRESETS)}.{hint}")
     protocol = PRESETS[preset]
     defaults = {key: value for key, value in vars(protocol).items() if key != "preset"}
@@ -287,8 +285,7 @@ def _check_declared(method: ConfidenceMethod) -> None:
 def _typed(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
     """The override's text as the type of the field's default."""
     if key not in defaults:
-        near = difflib.get_close_matches(key, defaults, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(key, defaults)
         raise UserError(f"{owner} has no field {key!r}: expected one of {', '.join(defaults) or 'none'}.{hint}")
     default = defaults[key]
     try:

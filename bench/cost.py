@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.api import At, ChoiceLogits, Hidden, QueryLogits, Signal
+from bench.backbone.prefix import Ids, PrefixTree
 from bench.batching import Batches
 from bench.plan import paid
 from bench.reading import OPTIONS, stored
@@ -17,8 +17,6 @@ from bench.records import StageCost
 
 if TYPE_CHECKING:
     from bench.reading import Reader, Reading
-
-Ids = npt.NDArray[np.int32]
 
 STAGES = ("answers", "query", "continuations", "samples")
 """In this order each stage adds to the tree of what was read."""
@@ -63,8 +61,6 @@ def tokens_alone(asked: Sequence[tuple[Reading, frozenset[Signal]]], adapted: Se
 
 def floor_of(readings: Sequence[Reading], reader: Reader) -> dict[str, int]:
     """Stage -> distinct prefixes that must be read, whatever the order of work."""
-    from bench.backbone.prefix import PrefixTree
-
     frozen = [reading for reading in readings if reading.adapter is None]
     tree, adapted = PrefixTree(), PrefixTree()
     sequences = {"answers": _generated, "query": _queried, "continuations": _continued, "samples": _sampled}

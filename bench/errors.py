@@ -1,6 +1,7 @@
 """The kinds of mistake the harness tells apart; everything else is a bug and keeps its traceback."""
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -17,6 +18,16 @@ class UntrainableError(UserError):
 
 class ContractError(Exception):
     """A plugin broke a rule of `bench.api`; the message names the plugin and the rule."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint for the end of a sentence: the known name that is nearest to an unknown one; empty where none is near.
+
+    >>> did_you_mean("ptreu", ["ccps", "ptrue"]), did_you_mean("x", ["ccps"])
+    (" Did you mean 'ptrue'?", '')
+    """
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def reason_of(error: BaseException) -> str:

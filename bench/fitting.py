@@ -25,7 +25,7 @@ from bench.api import (
 from bench.batching import Batches
 from bench.choose import Chosen, source_digest
 from bench.confidence import checked
-from bench.decoding import decoder
+from bench.decoding import decoded
 from bench.early_stopping import best_point, validation_loss
 from bench.errors import reason_of
 from bench.launch.trainer import AdapterTrainer, confidences, training_stage
@@ -251,8 +251,8 @@ def _loaded(method: ConfidenceMethod, entry: Entry) -> Fitted:
     curve = entry.folder / CURVE
     return Fitted(
         method.load(entry.folder),
-        decoder(Training)(account["training"]),
-        decoder(LabelsSeen)(account["labels"]),
+        decoded(account["training"], Training),
+        decoded(account["labels"], LabelsSeen),
         load_file(curve)["confidence"] if curve.is_file() else None,
         float(entry.manifest["seconds"]),
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from bench.errors import UserError
+from bench.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,7 @@ def resolve(name: str) -> ModelSpec:
     looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
     if not looks_local:
         return ModelSpec(name, name, local=False)
-    near = difflib.get_close_matches(name, aliases(), n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name, aliases())
     raise UserError(
         f"Unknown model {name!r}: expected an alias ({', '.join(aliases())}), a Hub id like 'org/model', or an existing"
         f" folder.{hint} See: bench list models."

@@ -23,6 +23,7 @@ from bench.api import (
     Signal,
     Task,
 )
+from bench.backbone.prefix import Ids
 from bench.errors import fenced
 from bench.grading import Asked, Judge, Match, grade_choice, grade_open, grade_released
 from bench.memory import give_back
@@ -30,8 +31,8 @@ from bench.plan import Where
 from bench.prompting import context
 from bench.protocol import Protocol
 from bench.records import Answer, Format, Question, Released
-from bench.store import Entry, Store, key_of
-from bench.writing import Ids, Shard, Writer
+from bench.store import Entry, Store, digest_arrays, key_of
+from bench.writing import Shard, Writer
 
 if TYPE_CHECKING:
     from bench.backbone.extract import Asking, Item, Measured
@@ -174,7 +175,7 @@ class Reader:
         with stage as advance, adapted(self.backbone, adapter):
             for shard, answers in zip(reading.shards, reading.answer_ids, strict=True):
                 kind = f"{self._kind(shard, asking)}-adapted"
-                entry = self.store.get(kind, key_of({"signals": [name], "answers": _digest(answers)}))
+                entry = self.store.get(kind, key_of({"signals": [name], "answers": digest_arrays(answers)}))
                 if entry is None:
                     measured = self._measure(reading, shard, asking, [signal], answers, "adapter_predictions")
                     entry = self._put(kind, measured, {signal: name}, reading)
@@ -278,7 +279,7 @@ class Reader:
 
     def _put(self, kind: str, measured: Measured, names: Mapping[Signal, str], reading: Reading) -> Entry:
         """One folder for the whole pass: a killed run has all of it or nothing, and so repeats the same pass."""
-        fields = {"signals": sorted(names.values()), "answers": _digest(measured.answers)}
+        fields = {"signals": sorted(names.values()), "answers": digest_arrays(measured.answers)}
         return self.store.put(
             kind,
             key_of(fields),
@@ -299,10 +300,10 @@ class Reader:
             "weights": self.backbone.fingerprint,
             "dtype": str(self.backbone.dtype),
             "attention": self.backbone.attention,
-            "prompts": _digest(shard.prompts),
+            "prompts": digest_arrays(shard.prompts),
             "decoding": {"greedy": True, "max_new_tokens": asking.max_new_tokens}
             if shard.given is None
-            else {"released": _digest(shard.given)},
+            else {"released": digest_arrays(shard.given)},
             "extractor": VERSION,
         }
         return f"readings/{key_of(fields)}"
@@ -312,10 +313,10 @@ class Reader:
         if adapter is not None:
             return f"{self.name_of(signal, asking)} adapter {adapter.fingerprint}"
         if isinstance(signal, QueryLogits):
-            return f"{signal!r} {_digest([asking.suffix, asking.verdict_ids])}"
+            return f"{signal!r} {digest_arrays([asking.suffix, asking.verdict_ids])}"
         if isinstance(signal, SampleAgreement):
             return f"{signal!r} seed {self.seed}"
-        return f"{signal!r} {_digest([asking.letter_ids])}" if isinstance(signal, ChoiceLogits) else repr(signal)
+        return f"{signal!r} {digest_arrays([asking.letter_ids])}" if isinstance(signal, ChoiceLogits) else repr(signal)
 
     def _grade(self, reading: Reading) -> None:
         """Right or wrong, question by question; those that the judge can't decide are left out."""
@@ -383,14 +384,6 @@ def _distinct_tails(prompts: Sequence[Ids]) -> Iterator[Ids]:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _digest(arrays: Sequence[Ids]) -> str:
-    """SHA-256 of ordered id sequences, their lengths included."""
-    digest = hashlib.sha256(np.asarray([len(a) for a in arrays], dtype=np.int64).tobytes())
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array, dtype=np.int32).tobytes())
-    return digest.hexdigest()
-
-
 def _write_bundle(folder: Path, measured: Measured, names: Mapping[Signal, str]) -> None:
     from safetensors.numpy import save_file as save_numpy
     from safetensors.torch import save_file
@@ -424,4 +417,4 @@ def bundle_digest(reading: Reading) -> str:
     """What the answers and signals of a split are, for the key of what is learned from them."""
     files = [sorted(entry.manifest["files"].items()) for shard in reading.bundles for entry in shard]
     judge = {"samples compared by": reading.compared_by} if reading.compared_by else {}
-    return key_of({"files": files, "labels": hashlib.sha256(reading.correct.tobytes()).hexdigest(), **judge})
+    return key_of({"files": files, "labels": digest_arrays([reading.correct]), **judge})

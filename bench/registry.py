@@ -5,7 +5,6 @@ One generic `Registry` serves both kinds. Nothing here imports torch or transfor
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import importlib.metadata
@@ -22,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from bench import api
 from bench.api import ConfidenceMethod, ContractError, Declaration, Needs, Task, UserError, refuse_gold
+from bench.errors import did_you_mean
 
 DISTRIBUTION = "confbench"
 BUILT_IN = "built-in"
@@ -112,8 +112,7 @@ class Registry(Generic[T]):
         for entry in self._broken:
             if entry.name == name:
                 return f"{self._kind.word.capitalize()} {name!r} of {entry.origin} is broken: {entry.error}"
-        close = difflib.get_close_matches(name, self.names(), n=1)
-        meant = f" Did you mean {close[0]!r}?" if close else ""
+        meant = did_you_mean(name, self.names())
         broken = f" Broken plugins: {', '.join(entry.name for entry in self._broken)}." if self._broken else ""
         known = ", ".join(self.names()) or "none"
         return f"Unknown {self._kind.word} {name!r}.{meant} Known: {known}.{broken} See: bench list {self._kind.word}s"

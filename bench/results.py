@@ -18,14 +18,16 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from bench.api import BoolArray, FloatArray
-from bench.decoding import decoder
+from bench.decoding import decoded, parsed
 from bench.errors import UserError
+from bench.files import write_whole
 from bench.records import SCHEMA_VERSION, ResultRow
+from bench.store import digest_file
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
 """Names that are safe as a part of a path: no separator, no `--`, no leading dot, at most 80 characters."""
@@ -147,13 +149,12 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
     digest = None if columns is None else hashlib.sha256(columns).hexdigest()
     text = to_json(dataclasses.replace(row, records_digest=digest))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         if columns is None:
             path.with_suffix(".parquet").unlink(missing_ok=True)
         else:
-            _write(path.with_suffix(".parquet"), columns)
-        _write(path, text.encode())
+            write_whole(path.with_suffix(".parquet"), columns)
+        write_whole(path, text.encode())
     except OSError as error:
         raise _unwritable(out, error) from error
     return path
@@ -185,16 +186,6 @@ def _columns() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write(path: Path, content: bytes) -> None:
-    """The file appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _encode(value: Any) -> Any:
     """Dataclasses, mappings, sequences and numpy scalars as what `json` knows."""
     if dataclasses.is_dataclass(value):
@@ -222,8 +213,7 @@ def read(path: Path) -> ResultRow:
         UserError: it is not such a file, or its Parquet file is missing or another one; names the file.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-        row = _row_from(values)
+        row = _row_from(parsed(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
     except RecursionError as error:
@@ -240,8 +230,7 @@ def _require_records(path: Path, row: ResultRow) -> None:
     if not path.is_file():
         raise UserError(f"result {path.with_suffix('.json')} has no {path.name} beside it; copy both, or run it again")
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = digest_file(path)
     except OSError as error:
         raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
     if digest != row.records_digest:
@@ -331,10 +320,6 @@ def _record_types(hint: Any) -> Iterator[type]:
         yield from _record_types(argument)
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
 def _row_from(values: Any) -> ResultRow:
     """Build the row; ValueErrors say which field is wrong."""
     if not isinstance(values, dict):
@@ -342,8 +327,7 @@ def _row_from(values: Any) -> ResultRow:
     version = values.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
-    row = decoder(ResultRow)(values)
-    assert isinstance(row, ResultRow)  # noqa: S101 - for the type checker
+    row = decoded(values, ResultRow)
     if not isinstance(row.provenance.get("code", {}), Mapping):
         raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
     for name in ("config", "deviations", "provenance"):

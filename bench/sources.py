@@ -7,7 +7,6 @@ files, e.g. `mmlu/test-00000-of-00001.parquet`.
 from __future__ import annotations
 
 import errno
-import hashlib
 import logging
 import os
 import re
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.api import DataCard, Source, Split, UserError
 from bench.rows import TableRows, first_line, parquet_table, require_columns, require_rows
+from bench.store import digest_file
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo
@@ -78,10 +78,7 @@ class FolderSource(Source):
 
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
         """What a result must say about the split's origin: the files, and the SHA-256 of their bytes."""
-        digests = {}
-        for name, path in self._paths(card, split).items():
-            with path.open("rb") as file:
-                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        digests = {name: digest_file(path) for name, path in self._paths(card, split).items()}
         return {"source": "folder", "file": ", ".join(digests), "sha256": ", ".join(digests.values())}
 
     def _found(self, card: DataCard, split: Split) -> list[str]:

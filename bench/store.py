@@ -10,10 +10,13 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from bench.errors import UserError
 
@@ -29,6 +32,14 @@ def digest_file(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_arrays(arrays: Sequence[npt.NDArray[Any]]) -> str:
+    """SHA-256 of arrays in this order, their lengths included; dtypes and further dimensions are no part of it."""
+    digest = hashlib.sha256(np.asarray([len(array) for array in arrays], dtype=np.int64).tobytes())
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

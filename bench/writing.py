@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bench import prompting
 from bench.api import Task
-from bench.backbone.prefix import Tails
+from bench.backbone.prefix import Ids, Tails
 from bench.errors import UserError, fenced
 from bench.protocol import Protocol
 from bench.records import Format, Message, Prompt, Question, Released
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 SHARD = 256
 """Questions of a shard, at least: whole subjects are joined until there are as many (architecture.md §6)."""
-
-Ids = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from bench import models
 from bench.config import RunConfig
-from bench.errors import UserError
+from bench.errors import UserError, did_you_mean
 from bench.grading import Judge, Match
 from bench.judges.address import Address, public_model, public_url
 from bench.judges.hf import Local
@@ -28,8 +27,7 @@ def open_judge(config: RunConfig, cache: Path) -> Judge:
         UserError: an unknown judge, one that lacks what it needs, or an option that it has no use for.
     """
     if config.judge not in KINDS:
-        near = difflib.get_close_matches(config.judge, KINDS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(config.judge, KINDS)
         raise UserError(f"Unknown judge {config.judge!r}: expected one of {', '.join(KINDS)}.{hint}")
     if config.judge != "openai" and config.judge_url is not None:
         raise UserError(f"--judge-url has no use with --judge {config.judge}: leave it out, or say --judge openai.")

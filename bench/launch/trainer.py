@@ -26,15 +26,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, Validation
-from bench.decoding import decoder
+from bench.decoding import decoded
 from bench.launch.job import ADAPTER, CONFIDENCES, EXAMPLES, REPORT, VALIDATION, Job, Recipe, write_examples
 from bench.progress import Progress, Silent
 from bench.records import StageCost, TrainingStage
-from bench.store import Store, key_of
+from bench.store import Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
     from bench.backbone.hf import Backbone
@@ -249,7 +248,7 @@ def training_report(ref: AdapterRef) -> dict[str, Any]:
 
 def training_stage(ref: AdapterRef) -> TrainingStage:
     """Steps, the kept one, and the loss on validation at each point."""
-    return decoder(TrainingStage)(training_report(ref)["stage"])  # type: ignore[no-any-return]  # of this type
+    return decoded(training_report(ref)["stage"], TrainingStage)
 
 
 def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
@@ -345,12 +344,8 @@ def _absolute(spec: Any) -> str:
 
 
 def _digest(column: Ragged | npt.NDArray[Any]) -> str:
-    digest = hashlib.sha256()
-    arrays = (column.values, column.offsets) if isinstance(column, Ragged) else (column,)
-    for array in arrays:
-        digest.update(f"{array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+    arrays = [column.values, column.offsets] if isinstance(column, Ragged) else [column]
+    return " ".join([*(f"{array.dtype} {array.shape}" for array in arrays), digest_arrays(arrays)])
 
 
 def _source_digest(function: str) -> str:

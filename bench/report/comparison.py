@@ -5,11 +5,10 @@ Example: `build(tables, ["ccps", "litcab"])` has, for each model and task, the d
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.errors import UserError
+from bench.errors import UserError, did_you_mean
 from bench.metrics import METRICS
 from bench.report.data import pair_record
 from bench.report.groups import Key
@@ -47,8 +46,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> Sheet:
     known = sorted({line.key.method for table in tables for line in table.lines})
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, known)
             raise UserError(f"--compare: no result of method {name!r}; there are {listed(known)}.{hint}")
     if len(set(names)) < TWO or len(set(names)) < len(names):
         raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")

@@ -7,10 +7,8 @@ the bytes of the result files, the settings, and the source of the statistics. E
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache as remembered
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import UserError
+from bench.files import write_whole
 from bench.protocol import Protocol
 from bench.records import ResultRow
 from bench.report import groups, standings
@@ -25,6 +24,7 @@ from bench.report.groups import Key
 from bench.report.standings import Standings, computed, decoded, encoded
 from bench.report.text import plain
 from bench.results import PARTIAL, path_of
+from bench.store import digest_file
 
 if TYPE_CHECKING:
     from bench.stats import Settings
@@ -83,16 +83,10 @@ class Reader:
 
     def _keep(self, path: Path, found: Standings) -> None:
         body = encoded(found)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(f"{_digest_of_text(body)}\n{body}", encoding="utf-8")
-            temporary.replace(path)
+            write_whole(path, f"{_digest_of_text(body)}\n{body}".encode())
         except OSError as error:
             self.say(f"intervals and tests can't be kept in {path.parent} ({error.strerror or error})")
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
 
 
 def _key(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Settings) -> str:
@@ -122,8 +116,7 @@ def _source() -> str:
 
 def _digest_of_file(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest_file(path)
     except OSError as error:
         raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.choose import cache_folder
 from bench.errors import UserError
+from bench.files import write_whole
 from bench.report import formats
 from bench.report.views import View, shown
 from bench.submissions import check_results
@@ -78,11 +78,7 @@ def write(folder: Path, cache: Path | None = None) -> Path:
     _refuse_unchecked(folder)
     tables = formats.render(shown(View(folder), cache), "md")
     path = folder / NAME
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".", delete=False) as file:
-        file.write(ABOUT + tables)
-    temporary = Path(file.name)
-    temporary.chmod(0o644)
-    temporary.replace(path)
+    write_whole(path, (ABOUT + tables).encode())
     return path
 
 

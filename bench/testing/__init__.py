@@ -12,7 +12,6 @@ settings of `SMALL`. A method that may break a rule says so in `expected_failure
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -30,6 +29,7 @@ from bench.api import (
     Task,
     UserError,
 )
+from bench.errors import did_you_mean
 from bench.testing.check import SMALL, Check, MakeMethod, MakeTask
 from bench.testing.method_checks import METHOD_CHECKS, METHOD_DATA_CHECKS
 from bench.testing.observing import TRAIN
@@ -93,8 +93,7 @@ def _plugins(target: str | Path) -> list[Any]:
         return [entry.plugin for entry in entries if entry.origin == str(path)]
     found = [entry.plugin for entry in entries if entry.name == str(target) and entry.plugin is not None]
     if not found:
-        close = difflib.get_close_matches(str(target), [entry.name for entry in entries], n=1)
-        meant = f" Did you mean {close[0]!r}?" if close else ""
+        meant = did_you_mean(str(target), [entry.name for entry in entries])
         raise UserError(
             f"Expected a .py file, or the name of a method or a task, got {str(target)!r}.{meant}"
             " See: bench list methods, bench list tasks"

@@ -280,8 +280,14 @@ def broken(tmp_path, change):
         (lambda v: v.update(metrics=[]), "metrics: expected an object"),
         (lambda v: v.update(labels_seen=3), "labels_seen: expected an object"),
         (lambda v: v.update(notes="x"), "notes: expected a list"),
-        (lambda v: v["metrics"]["ece"].update(mean=float("nan")), "NaN is no JSON number"),
-        (lambda v: v["per_subject"]["art"].update(ece=float("inf")), "Infinity is no JSON number"),
+        (
+            lambda v: v["metrics"]["ece"].update(mean=float("nan")),
+            "metrics.ece.mean: expected a finite number, got 'nan'",
+        ),
+        (
+            lambda v: v["per_subject"]["art"].update(ece=float("inf")),
+            "per_subject.art.ece: expected a finite number, got 'inf'",
+        ),
         (lambda v: v["cost"]["answers"].update(forward_tokens=1.5), "cost.answers.forward_tokens: expected int"),
     ],
 )

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.errors import UserError
-from bench.store import MANIFEST, Entry, Store, digest_file, key_of
+from bench.store import MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
 
 FIELDS = {"weights": "abc", "dtype": "float32"}
 CONTENT = bytes(range(256)) * 20
@@ -30,6 +31,17 @@ def store(tmp_path: Path) -> Store:
 def write(folder: Path) -> None:
     (folder / "values.bin").write_bytes(CONTENT)
     (folder / "other.bin").write_bytes(b"other")
+
+
+def test_a_digest_knows_values_order_and_where_an_array_ends() -> None:
+    ids = [np.arange(3, dtype=np.int32), np.arange(2, dtype=np.int32)]
+    # the keys of all stored readings are made of it
+    known = "58ab31047e84ad922e84cdca6072d3fd6afac50f150580766a54842583249627"
+    assert digest_arrays(ids) == digest_arrays([np.arange(6, dtype=np.int32)[:3], ids[1]]) == known
+    others = [ids[::-1], [np.concatenate(ids)], [ids[0], ids[1] + 1], [*ids, ids[0][:0]], []]
+    assert len({known, *map(digest_arrays, others)}) == 6
+    table = np.arange(6.0).reshape(2, 3)
+    assert digest_arrays([table[:, ::-1]]) == digest_arrays([table[:, ::-1].copy()]) != digest_arrays([table])
 
 
 def put(store: Store) -> Entry:

@@ -6,7 +6,7 @@ numbers give the same bytes. Example: `sheet(TEXT_WIDTH, 3.0, title="tiny", note
 
 from __future__ import annotations
 
-import os
+import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from bench.files import write_whole
 from bench.metrics import METRICS
 from bench.report.style import FAINT, FONT, MUTED, RC, SMALL, Style
 from bench.report.text import ARROWS, plain
@@ -226,11 +227,8 @@ def save(figure: Figure, path: Path) -> Path:
     """Write a figure in the format of the path's suffix: whole or not at all, the same bytes for the same figure."""
     kind = path.suffix.removeprefix(".")
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with styled():
-            figure.savefig(temporary, format=kind, metadata=dates[kind])
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    drawn = io.BytesIO()
+    with styled():
+        figure.savefig(drawn, format=kind, metadata=dates[kind])
+    write_whole(path, drawn.getvalue())
     return path

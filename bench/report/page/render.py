@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from importlib import resources
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import UserError
+from bench.files import write_whole
 
 SCRIPTS = (
     "dom.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js", "questions.js",
@@ -39,17 +39,12 @@ def write(path: Path, payload: Mapping[str, Any]) -> Path:
         UserError: it can't be written there.
     """
     page = html(payload)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(page, encoding="utf-8", newline="\n")
-        temporary.replace(path)
+        write_whole(path, page.encode())
     except OSError as error:
         raise UserError(
             f"the page can't be written to {str(path)!r} ({error.strerror or error}); name a file with --out"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return path
 
 

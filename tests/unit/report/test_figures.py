@@ -17,7 +17,6 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PolyCollection
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bench import metrics
@@ -630,11 +629,10 @@ def test_a_file_that_can_t_be_finished_is_not_there(tmp_path, monkeypatch):
     made = Simulated().add(size=10)
     (tmp_path / "reliability-overview.svg").write_text("older")
 
-    def half(figure, path, **_):
-        path.write_text("<svg")
+    def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Figure, "savefig", half)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(UserError, match=r"reliability-overview' can't be written \(No space left on device\)"):
         write_figures(made.rows, made.records_of, tmp_path, ["svg"])
     assert [path.name for path in tmp_path.iterdir()] == ["reliability-overview.svg"]

@@ -1,0 +1,29 @@
+"""Files that appear whole or not at all, whatever ends the program or the machine while they are written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from pathlib import Path
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file in one step as others see it; missing folders are made, and an older file is replaced.
+
+    Raises:
+        OSError: it can't be written; the older file stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # machines that share a folder may have processes of one number; a name has at most 255 bytes
+    temporary = path.with_name(f".{path.name[:100]}.{platform.node()}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # what failed first is the reason
+            temporary.unlink()
+        raise
