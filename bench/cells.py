@@ -73,7 +73,7 @@ class Cells:
     source: FolderSource | HubSource
     release: Release | None = None
     _origins: dict[Where, dict[str, str]] = field(default_factory=dict)
-    _costs: dict[tuple[int, ...], dict[str, StageCost]] = field(default_factory=dict)
+    _costs: dict[object, dict[str, StageCost]] = field(default_factory=dict)
     _alone: dict[object, int] = field(default_factory=dict)
     """By what is read of each split; methods that differ in the block only need the same tokens."""
 
@@ -143,8 +143,8 @@ class Cells:
         if used.chosen_by is not None:
             asked.append((used.chosen_by, reads.predict))
         adapted = [reading for reading in also if reading.adapter is not None]
-        read = frozenset((id(reading), frozenset(map(_where, paid(signals)))) for reading, signals in asked)
-        key = read, tuple(map(id, adapted))
+        read = frozenset((reading.key, frozenset(map(_where, paid(signals)))) for reading, signals in asked)
+        key = read, tuple(reading.key for reading in adapted)
         if key not in self._alone:
             self._alone[key] = tokens_alone(asked, adapted, self.reader)
         adapter = used.adapted and used.adapted.adapter
@@ -153,7 +153,7 @@ class Cells:
 
     def _cost(self, used: Used) -> dict[str, StageCost]:
         """Counted once for all methods that rest on the same readings."""
-        key = tuple(map(id, used.readings))
+        key = tuple(reading.key for reading in used.readings)
         if key not in self._costs:
             self._costs[key] = costs_of(used.readings, self.reader)
         if used.adapted is None or used.adapted.adapter is None:

@@ -70,6 +70,11 @@ class Reading:
     """Question id -> the answer that was taken from a release instead of being generated."""
 
     @property
+    def key(self) -> tuple[Where, str | None]:
+        """What tells it from the other readings of a run: the split, and the fingerprint of its adapter."""
+        return self.where, None if self.adapter is None else self.adapter.fingerprint
+
+    @property
     def order(self) -> npt.NDArray[np.int64]:
         """`(n,)` for each question its place in the joined shards."""
         joined = np.concatenate([shard.rows for shard in self.shards])

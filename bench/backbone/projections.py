@@ -25,14 +25,14 @@ class Located(NamedTuple):
 
 def locate(model: Any) -> list[Located]:
     """The linear layers of all blocks in order, of a causal language model or of its likeness on the meta device."""
-    paths = {id(module): name for name, module in model.named_modules()}
+    paths = {module: name for name, module in model.named_modules()}
     found = []
     for block in _blocks(model):
         parts = _by_name(block) or _by_shape(block, int(model.config.get_text_config().hidden_size))
         for name, module in block.named_modules():
             if (shape := _shape(module)) is not None:
                 leaf = name.rpartition(".")[2]
-                found.append(Located(paths[id(module)], Projection(leaf, *shape, parts.get(id(module), ""))))
+                found.append(Located(paths[module], Projection(leaf, *shape, parts.get(module, ""))))
     return found
 
 
@@ -89,16 +89,16 @@ def _shape(module: Any) -> tuple[int, int] | None:
     return None
 
 
-def _by_name(block: Any) -> dict[int, Literal["query", "value"]]:
+def _by_name(block: Any) -> dict[Any, Literal["query", "value"]]:
     parts = {
-        id(module): NAMES[leaf]
+        module: NAMES[leaf]
         for name, module in block.named_modules()
         if isinstance(module, torch.nn.Linear) and (leaf := name.rpartition(".")[2]) in NAMES
     }
     return parts if set(parts.values()) == {"query", "value"} else {}
 
 
-def _by_shape(block: Any, hidden_size: int) -> dict[int, Literal["query", "value"]]:
+def _by_shape(block: Any, hidden_size: int) -> dict[Any, Literal["query", "value"]]:
     """The module with four layers of an attention's shapes: query, key, value, in this order, and one back."""
     for module in block.modules():
         layers = [child for child in module.children() if isinstance(child, torch.nn.Linear)]
@@ -111,5 +111,5 @@ def _by_shape(block: Any, hidden_size: int) -> dict[int, Literal["query", "value
             and {layer.in_features for layer in (query, key, value)} == {hidden_size}
             and (back.in_features, back.out_features) == (query.out_features, hidden_size)
         ):
-            return {id(query): "query", id(value): "value"}
+            return {query: "query", value: "value"}
     return {}

@@ -10,7 +10,10 @@ from bench.report.figures.board import Board, RecordsOf
 from bench.report.figures.whiskers import StandingsOf
 from bench.report.groups import Key
 from bench.report.standings import LineStanding, Standings
-from bench.results import Records
+from bench.results import Records, config_digest
+
+Cell = tuple[object, ...]
+"""What tells a row from all others of its folder: what its path is made of."""
 
 
 class Source:
@@ -27,14 +30,15 @@ class Source:
         self._board = board
         self._records_of = records_of
         self._standings_of = standings_of
-        self._records: dict[int, Records] = {}
-        self._standings: dict[tuple[str, str], tuple[Standings, Mapping[tuple[int, ...], LineStanding]]] = {}
+        self._records: dict[Cell, Records] = {}
+        self._standings: dict[tuple[str, str], tuple[Standings, Mapping[tuple[Cell, ...], LineStanding]]] = {}
 
     def records(self, row: ResultRow) -> Records:
         """Of a row; texts are not kept, which figures don't show."""
-        if id(row) not in self._records:
-            self._records[id(row)] = replace(self._records_of(row), id=(), subject=(), answer=())
-        return self._records[id(row)]
+        cell = _cell_of(row)
+        if cell not in self._records:
+            self._records[cell] = replace(self._records_of(row), id=(), subject=(), answer=())
+        return self._records[cell]
 
     @property
     def standings(self) -> StandingsOf | None:
@@ -48,7 +52,7 @@ class Source:
         found = {key: by_rows[_rows_of(rows)] for key, rows in lines.items() if _rows_of(rows) in by_rows}
         return replace(whole, lines=found)
 
-    def _of_table(self, model: str, task: str) -> tuple[Standings, Mapping[tuple[int, ...], LineStanding]]:
+    def _of_table(self, model: str, task: str) -> tuple[Standings, Mapping[tuple[Cell, ...], LineStanding]]:
         if (model, task) not in self._standings:
             assert self._standings_of is not None  # noqa: S101 - for the type checker
             done = {key: series.runs for key, series in self._board.cells[model, task].items() if series.runs}
@@ -57,5 +61,9 @@ class Source:
         return self._standings[model, task]
 
 
-def _rows_of(rows: Sequence[ResultRow]) -> tuple[int, ...]:
-    return tuple(map(id, rows))
+def _rows_of(rows: Sequence[ResultRow]) -> tuple[Cell, ...]:
+    return tuple(map(_cell_of, rows))
+
+
+def _cell_of(row: ResultRow) -> Cell:
+    return row.model, row.task, row.method, row.preset, row.seed, row.limit, config_digest(row.config)
