@@ -381,23 +381,22 @@ def split_letters(model: Path) -> Path:
     """A model whose tokenizer makes two tokens of every small letter, and one of each capital."""
     import string
 
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+    from tokenizers.models import BPE
+    from transformers import PreTrainedTokenizerFast
+
+    from tests.fixtures import models
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: i for i, token in enumerate(["<s>", "</s>", *alphabet])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer = Tokenizer(BPE(vocabulary, []))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(c, "~" + c) for c in string.ascii_lowercase])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     shutil.rmtree(model)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(model)
-    config = LlamaConfig(
-        vocab_size=len(vocabulary), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        max_position_embeddings=16384, bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(model)
-    return model
+    split = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    tokens = {"vocab_size": len(vocabulary), "bos_token_id": 0, "eos_token_id": 1}
+    return models.save(model, models.llama(max_position_embeddings=16384, **tokens), split)
 
 
 def test_letters_of_several_tokens_have_a_way_out(

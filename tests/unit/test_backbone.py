@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement
 from bench.backbone.extract import Asking, Extractor, Item, Measured
@@ -17,6 +16,7 @@ from bench.backbone.hf import Backbone, LoadOptions
 from bench.backbone.sampling import draw, uniforms
 from bench.errors import UserError
 from bench.models import ModelSpec
+from tests.fixtures import models
 
 VOCABULARY = 120
 SHAPE: dict[str, Any] = {
@@ -24,10 +24,12 @@ SHAPE: dict[str, Any] = {
     "intermediate_size": 96, "max_position_embeddings": 512, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
 }  # fmt: skip
 ARCHITECTURES: dict[str, Any] = {
-    "llama": lambda: transformers.LlamaConfig(**SHAPE, num_key_value_heads=2),
+    "llama": lambda: models.llama(**SHAPE, num_key_value_heads=2),
     "qwen2": lambda: transformers.Qwen2Config(**SHAPE, num_key_value_heads=2),
     "mistral with a window": lambda: transformers.MistralConfig(**SHAPE, num_key_value_heads=2, sliding_window=16),
-    "gemma2": lambda: transformers.Gemma2Config(**SHAPE, num_key_value_heads=2, head_dim=16, sliding_window=16),
+    "gemma2": lambda: transformers.Gemma2Config(
+        **SHAPE, num_key_value_heads=2, head_dim=16, sliding_window=16, attn_implementation="eager"
+    ),
     "phi": lambda: transformers.PhiConfig(**SHAPE),
     "gpt2": lambda: transformers.GPT2Config(
         vocab_size=VOCABULARY, n_embd=64, n_layer=4, n_head=4, n_positions=512, bos_token_id=1, eos_token_id=2
@@ -51,21 +53,7 @@ TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
 
 
 def save_model(config: Any, folder: Path) -> Path:
-    torch.manual_seed(0)
-    eager = {"attn_implementation": "eager"} if config.model_type == "gemma2" else {}
-    model = transformers.AutoModelForCausalLM.from_config(config, **eager)
-    for name, parameter in model.named_parameters():
-        if name.endswith("lm_head.bias"):
-            torch.nn.init.normal_(parameter)
-    model.save_pretrained(folder)
-    words = {f"w{i}": i for i in range(VOCABULARY)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w3"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="w1", eos_token="w2", pad_token="w0", unk_token="w3"
-    )
-    fast.save_pretrained(folder)
-    return folder
+    return models.save(folder, config, models.words(VOCABULARY, pad_token="w0"))
 
 
 @pytest.fixture(scope="module", params=list(ARCHITECTURES))

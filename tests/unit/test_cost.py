@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -17,12 +16,10 @@ from bench.api import (
     Format,
     Hidden,
     Of,
-    PromptStyle,
     QueryLogits,
     SampleAgreement,
     Signal,
     Task,
-    TaskCard,
     TokenIds,
 )
 from bench.backbone.hf import Backbone, LoadOptions
@@ -36,21 +33,11 @@ from bench.protocol import FIXED
 from bench.reading import Reader, Reading, bundle_digest
 from bench.records import Message, Prompt, Question, Released, Split
 from bench.store import Store
-
-TOKENIZER = Path(__file__).parents[2] / "bench" / "backbone" / "tiny"
-NAMES = ["Tove", "Kiru", "Bamo", "Lun", "Vesk", "Orro", "Dalm", "Pirr"]
+from tests.fixtures.rivers import NAMES, Rivers
 
 
-class Rivers(Task):
+class FewRivers(Rivers):
     """Questions of two subjects that share exemplars, options and beginnings."""
-
-    name = "rivers"
-    format = Format.CHOICE
-    card: ClassVar = TaskCard(
-        license="MIT", version=1, splits={"test": "test", "dev": "dev"}, sizes={"test": 14, "dev": 4}, options=(2, 4),
-        why="none",
-    )  # fmt: skip
-    style = PromptStyle(header="About {label}.", footer="Next.", context="{text}\n{options}")
 
     def questions(self, split: Split) -> Iterator[Question]:
         count = 2 if split == "dev" else 7
@@ -61,28 +48,11 @@ class Rivers(Task):
                 yield Question(f"{split}/{subject}/{i}", subject, text, choices, i % len(choices))
 
 
-class OpenRivers(Rivers):
+class OpenRivers(FewRivers):
     """The same, asked openly."""
 
     name = "rivers-oe"
     format = Format.OPEN
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    made = tmp_path_factory.mktemp("small")
-    config = LlamaConfig(
-        vocab_size=8192, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        max_position_embeddings=4096, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(made)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copy(TOKENIZER / name, made / name)
-    return made
 
 
 def read(
@@ -138,15 +108,15 @@ CASES: dict[str, set[Signal]] = {
 }
 
 
-@pytest.mark.parametrize("task", [Rivers, OpenRivers], ids=lambda t: t.name)
+@pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
 @pytest.mark.parametrize("case", CASES)
 def test_the_floor_is_the_number_of_distinct_prefixes(
-    folder: Path, tmp_path: Path, task: type[Task], case: str
+    small_model: Path, tmp_path: Path, task: type[Task], case: str
 ) -> None:
     signals = CASES[case]
     if task is OpenRivers:
         signals = signals - {ChoiceLogits()}
-    reader, reading = read(folder, tmp_path, task, signals)
+    reader, reading = read(small_model, tmp_path, task, signals)
     query = QueryLogits() in signals
     expected = brute_force(reader, reading, to_answer_end=Hidden(1.0, At.ANSWER_END) in signals, query=query)
     nothing_else = {"continuations": 0, "samples": 0, "adapter_predictions": 0}
@@ -160,26 +130,26 @@ def test_the_floor_is_the_number_of_distinct_prefixes(
     assert sum(cost.forward_tokens for cost in costs.values()) == reader.forward_tokens
 
 
-@pytest.mark.parametrize("task", [Rivers, OpenRivers], ids=lambda t: t.name)
+@pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
 @pytest.mark.parametrize("case", ["query", "answer predicting", "samples", "options"])
 def test_a_method_alone_costs_what_a_run_of_it_alone_would(
-    folder: Path, tmp_path: Path, task: type[Task], case: str
+    small_model: Path, tmp_path: Path, task: type[Task], case: str
 ) -> None:
     signals = {**CASES, "samples": {SampleAgreement(3)}, "options": {Hidden(1.0, At.WRONG_PREDICTING)}}
     everything = {signal for each in signals.values() for signal in each}
     if task is OpenRivers:
         everything -= {ChoiceLogits()}
-    shared, read_for_all = read(folder, tmp_path / "all", task, everything)
-    alone, read_for_one = read(folder, tmp_path / "one", task, signals[case])
+    shared, read_for_all = read(small_model, tmp_path / "all", task, everything)
+    alone, read_for_one = read(small_model, tmp_path / "one", task, signals[case])
     wanted = frozenset({*signals[case], TokenIds(Of.ANSWER), QueryLogits(Adapter.OWN)})  # of which no pass is made here
     found = tokens_alone([(read_for_all, wanted)], [], shared)
     assert found == sum(floor_of([read_for_one], alone).values())
     assert found <= sum(floor_of([read_for_all], shared).values())
 
 
-def test_stored_readings_tell_what_they_once_cost(folder: Path, tmp_path: Path) -> None:
-    reader, reading = read(folder, tmp_path, Rivers, CASES["query"])
-    again, stored = read(folder, tmp_path, Rivers, CASES["query"])
+def test_stored_readings_tell_what_they_once_cost(small_model: Path, tmp_path: Path) -> None:
+    reader, reading = read(small_model, tmp_path, FewRivers, CASES["query"])
+    again, stored = read(small_model, tmp_path, FewRivers, CASES["query"])
     assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
     assert costs_of([stored], again) == costs_of([reading], reader)
 
@@ -203,12 +173,12 @@ class Friend:
         return self
 
 
-def test_the_judge_says_which_samples_agree_where_their_text_does_not(folder: Path, tmp_path: Path) -> None:
+def test_the_judge_says_which_samples_agree_where_their_text_does_not(small_model: Path, tmp_path: Path) -> None:
     signal = SampleAgreement(5)
-    literal, by_match = read(folder, tmp_path, OpenRivers, {signal})
+    literal, by_match = read(small_model, tmp_path, OpenRivers, {signal})
     same = Batches(literal).batch(by_match, frozenset({signal}), labels=False)[signal]
     judge = Friend()
-    reader, reading = read(folder, tmp_path, OpenRivers, {signal}, judge=judge)
+    reader, reading = read(small_model, tmp_path, OpenRivers, {signal}, judge=judge)
     assert reader.forward_tokens == 0  # the samples are the same
     judge.asked.clear()
     assert Batches(reader).batch(reading, frozenset({signal}), labels=False)[signal].all()
@@ -232,15 +202,17 @@ GIVEN: dict[str, tuple[str, set[Signal]]] = {
 """Name -> the stage in which prompts are read, and signals."""
 
 
-@pytest.mark.parametrize("task", [Rivers, OpenRivers], ids=lambda t: t.name)
+@pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
 @pytest.mark.parametrize("case", GIVEN)
-def test_given_answers_are_read_and_not_generated(folder: Path, tmp_path: Path, task: type[Task], case: str) -> None:
+def test_given_answers_are_read_and_not_generated(
+    small_model: Path, tmp_path: Path, task: type[Task], case: str
+) -> None:
     stage, signals = GIVEN[case]
     if task is OpenRivers:
         signals = signals - {ChoiceLogits()}
     elif case in {"samples", "right answer"}:
         stage = "query"  # a letter is read off the state at the prompt's end
-    reader, reading = read(folder, tmp_path, task, signals, SAID)
+    reader, reading = read(small_model, tmp_path, task, signals, SAID)
     costs = costs_of([reading], reader)
     assert set(costs) == ({stage} if signals else set())
     for cost in costs.values():
@@ -248,33 +220,33 @@ def test_given_answers_are_read_and_not_generated(folder: Path, tmp_path: Path, 
     assert sum(cost.forward_tokens for cost in costs.values()) == reader.forward_tokens
 
 
-@pytest.mark.parametrize("task", [Rivers, OpenRivers], ids=lambda t: t.name)
+@pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
 def test_the_floor_of_given_answers_is_the_number_of_distinct_prefixes(
-    folder: Path, tmp_path: Path, task: type[Task]
+    small_model: Path, tmp_path: Path, task: type[Task]
 ) -> None:
     """Without an empty answer, of which nothing is needed, the floor is met."""
-    reader, reading = read(folder, tmp_path, task, CASES["query"], ("The answer is b", "b", "a river"))
+    reader, reading = read(small_model, tmp_path, task, CASES["query"], ("The answer is b", "b", "a river"))
     suffix = reader.asking(reading).suffix.tolist()
     whole = prefixes([[*prompt.tolist(), *answer.tolist(), *suffix] for prompt, answer in reading.pairs()])
     (cost,) = costs_of([reading], reader).values()
     assert cost.forward_tokens == cost.forward_tokens_floor == len(whole)
 
 
-def test_given_answers_keep_their_labels_and_are_stored(folder: Path, tmp_path: Path) -> None:
-    reader, reading = read(folder, tmp_path, Rivers, CASES["query"], SAID)
+def test_given_answers_keep_their_labels_and_are_stored(small_model: Path, tmp_path: Path) -> None:
+    reader, reading = read(small_model, tmp_path, FewRivers, CASES["query"], SAID)
     assert reading.correct.tolist() == [i % 3 == 0 for i in range(14)]
     assert [answer.text for answer in reading.answers] == [SAID[i % 4] for i in range(14)]
     assert [answer.letter for answer in reading.answers[:4]] == [None, "b", None, None]
     assert reading.answered.tolist() == [i % 4 != 2 for i in range(14)]
-    again, stored = read(folder, tmp_path, Rivers, CASES["query"], SAID)
+    again, stored = read(small_model, tmp_path, FewRivers, CASES["query"], SAID)
     assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
     assert costs_of([stored], again) == costs_of([reading], reader)
-    other, _ = read(folder, tmp_path, Rivers, CASES["query"], (*SAID[:3], "a lake"))
+    other, _ = read(small_model, tmp_path, FewRivers, CASES["query"], (*SAID[:3], "a lake"))
     assert other.forward_tokens > 0  # other answers are read anew
 
 
-def test_an_answer_of_white_space_alone_is_empty(folder: Path, tmp_path: Path) -> None:
-    _, reading = read(folder, tmp_path, OpenRivers, CASES["query"], (" \n", "a river", "b"))
+def test_an_answer_of_white_space_alone_is_empty(small_model: Path, tmp_path: Path) -> None:
+    _, reading = read(small_model, tmp_path, OpenRivers, CASES["query"], (" \n", "a river", "b"))
     assert all(len(ids) for shard in reading.answer_ids for ids in shard)
     assert reading.answered.tolist() == [i % 3 != 0 for i in range(14)]
     assert not reading.correct.any()  # whatever its label says

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from sklearn.metrics import roc_auc_score
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bench.api import (
     Adapter,
@@ -38,6 +36,7 @@ from bench.store import Store
 from bench.testing.adapters import Recorder
 from methods.ct import CT
 from methods.it import IT
+from tests.fixtures import models
 
 BOTH = pytest.mark.parametrize("method", [IT, CT])
 NO, YES = 10, 11
@@ -179,9 +178,7 @@ def test_it_and_ct_differ_in_the_divergence_alone() -> None:
 
 @BOTH
 def test_trained_parameters_follow_the_layers_that_are_adapted(method: Any) -> None:
-    config = transformers.LlamaConfig(
-        hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48
-    )
+    config = models.llama(num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2)
     facts = RunFacts(ModelFacts("small", 32, 100, 3, of_config(config)), "", Format.CHOICE, 0)
     assert method().n_parameters(facts) == 3 * 8 * ((32 + 32) + (32 + 16))
     assert method(rank=2, target_modules="down_proj").n_parameters(facts) == 3 * 2 * (48 + 32)
@@ -192,17 +189,8 @@ def test_trained_parameters_follow_the_layers_that_are_adapted(method: Any) -> N
 
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
-    folder = tmp_path_factory.mktemp("llama")
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-        max_position_embeddings=64, initializer_range=0.2,
-    )  # fmt: skip
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(64)}, unk_token="w3"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="w1", eos_token="w2")
-    fast.save_pretrained(folder)
+    config = models.llama(vocab_size=64, num_attention_heads=4, max_position_embeddings=64)
+    folder = models.save(tmp_path_factory.mktemp("llama"), config, models.words(64))
     return Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
 
 

@@ -20,7 +20,6 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, Validation
 from bench.backbone.adapter import adapted, fingerprint
@@ -47,6 +46,7 @@ from bench.launch.reading import together
 from bench.launch.trainer import AdapterTrainer, training_cost, training_report
 from bench.models import ModelSpec
 from bench.store import Store
+from tests.fixtures import models
 
 VOCABULARY = 80
 NO, YES = 10, 11
@@ -61,24 +61,14 @@ CONFIDENCE = "methods._shared.lora:verdict_confidence"
 
 
 def save_model(folder: Path, config: Any, seed: int = 0) -> Path:
-    torch.manual_seed(seed)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    words = {f"w{i}": i for i in range(VOCABULARY)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w3"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="w1", eos_token="w2").save_pretrained(
-        folder
-    )
-    return folder
+    return models.save(folder, config, models.words(VOCABULARY), seed)
 
 
 def llama(**changes: Any) -> Any:
     shape = {
-        "vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 128,
-        "bos_token_id": 1, "eos_token_id": 2, "initializer_range": 0.2,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
     }  # fmt: skip
-    return transformers.LlamaConfig(**shape | changes)
+    return models.llama(vocab_size=VOCABULARY, **shape | changes)
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+from tests.performance import gpu, measure, other_tools
+from tests.performance.definitions import features_by_definition
 
-from tests.performance import gpu, measure, other_tools  # noqa: E402 - the tests are no installed package
-from tests.performance.definitions import features_by_definition  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(

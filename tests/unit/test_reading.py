@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.api import At, ContractError, Format, Hidden, Of, PromptStyle, Signal, Task, TaskCard, TokenIds
+from bench.api import At, ContractError, Hidden, Of, Signal, TokenIds
 from bench.backbone.hf import Backbone, LoadOptions
 from bench.batching import Batches
 from bench.errors import UserError
@@ -25,8 +23,7 @@ from bench.reading import Reader, Reading
 from bench.records import Question, Split
 from bench.store import Store
 from bench.writing import SHARD, split_into_shards
-
-TOKENIZER = Path(__file__).parents[2] / "bench" / "backbone" / "tiny"
+from tests.fixtures.rivers import Rivers
 
 sizes = st.lists(st.integers(1, 400), min_size=1, max_size=8)
 
@@ -74,41 +71,18 @@ def question(name: str, words: int, subject: str = "rivers") -> Question:
 DEV = [question(f"dev{i}", 20) for i in range(5)]
 
 
-class Rivers(Task):
+class Lengths(Rivers):
     """Three questions of different length and five exemplars."""
-
-    name = "rivers"
-    format = Format.CHOICE
-    card: ClassVar = TaskCard(
-        license="MIT", version=1, splits={"test": "test", "dev": "dev"}, sizes={"test": 3, "dev": 5}, options=(3, 3),
-        why="none",
-    )  # fmt: skip
-    style = PromptStyle(header="About {label}.", footer="Next.", context="{text}\n{options}")
 
     def questions(self, split: Split) -> Iterator[Question]:
         yield from DEV if split == "dev" else [question("short", 3), question("middle", 60), question("long", 110)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    made = tmp_path_factory.mktemp("small")
-    config = LlamaConfig(
-        vocab_size=8192, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        max_position_embeddings=4096, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(made)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copy(TOKENIZER / name, made / name)
-    return made
 
 
 def read(folder: Path, tmp_path: Path, context: int, protocol: Protocol = FIXED) -> tuple[Reader, Reading]:
     backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
     backbone.context = context
     reader = Reader(backbone, Store(tmp_path / "cache"), protocol, 1024, Silent())
-    task = Rivers(None)  # type: ignore[arg-type]
+    task = Lengths(None)  # type: ignore[arg-type]
     return reader, reader.open(Where("rivers", "test"), task, list(task.questions("test")))
 
 
@@ -118,19 +92,19 @@ def texts(reader: Reader, reading: Reading) -> list[str]:
     return [reader.backbone.chat.tokenizer.decode(by_row[row]) for row in range(3)]
 
 
-def test_with_room_enough_every_prompt_has_all_exemplars_in_order(folder: Path, tmp_path: Path) -> None:
-    reader, reading = read(folder, tmp_path, 4096)
+def test_with_room_enough_every_prompt_has_all_exemplars_in_order(small_model: Path, tmp_path: Path) -> None:
+    reader, reading = read(small_model, tmp_path, 4096)
     assert reading.shards[0].dropped == 0
     for text in texts(reader, reading):
         places = [text.index(f"dev{i}:") for i in range(5)]
         assert places == sorted(places)
 
 
-def test_in_a_short_context_the_first_exemplars_go_and_the_question_stays(folder: Path, tmp_path: Path) -> None:
-    _, roomy = read(folder, tmp_path, 4096)
+def test_in_a_short_context_the_first_exemplars_go_and_the_question_stays(small_model: Path, tmp_path: Path) -> None:
+    _, roomy = read(small_model, tmp_path, 4096)
     longest = max(map(len, roomy.shards[0].prompts))
     context = longest - 60
-    reader, reading = read(folder, tmp_path, context)
+    reader, reading = read(small_model, tmp_path, context)
     kept = []
     for text, name in zip(texts(reader, reading), ("short", "middle", "long"), strict=True):
         assert f"{name}: " in text
@@ -147,13 +121,13 @@ def test_in_a_short_context_the_first_exemplars_go_and_the_question_stays(folder
         assert count == 5 or len(prompt) + 1 + suffix > context
 
 
-def test_a_question_that_never_fits_is_named(folder: Path, tmp_path: Path) -> None:
+def test_a_question_that_never_fits_is_named(small_model: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"Question \w+ has \d+ tokens without exemplars.* leaves room for \d+\. Use"):
-        read(folder, tmp_path, 150)
+        read(small_model, tmp_path, 150)
 
 
-def test_permuted_exemplars_follow_the_row_and_not_the_run(folder: Path, tmp_path: Path) -> None:
-    reader, reading = read(folder, tmp_path, 4096, PAPER)
+def test_permuted_exemplars_follow_the_row_and_not_the_run(small_model: Path, tmp_path: Path) -> None:
+    reader, reading = read(small_model, tmp_path, 4096, PAPER)
     orders = []
     for row, text in enumerate(texts(reader, reading)):
         shown = sorted(range(5), key=lambda i: text.index(f"dev{i}:"))
@@ -162,17 +136,17 @@ def test_permuted_exemplars_follow_the_row_and_not_the_run(folder: Path, tmp_pat
     assert len(set(orders)) > 1
 
 
-def test_an_exemplar_never_answers_its_own_question(folder: Path, tmp_path: Path) -> None:
-    reader, _ = read(folder, tmp_path, 4096)
-    reading = reader.open(Where("rivers", "dev"), Rivers(None), DEV)  # type: ignore[arg-type]
+def test_an_exemplar_never_answers_its_own_question(small_model: Path, tmp_path: Path) -> None:
+    reader, _ = read(small_model, tmp_path, 4096)
+    reading = reader.open(Where("rivers", "dev"), Lengths(None), DEV)  # type: ignore[arg-type]
     for prompt, own in zip(reading.shards[0].prompts, DEV, strict=True):
         text = reader.backbone.chat.tokenizer.decode(prompt)
         assert text.count(f"{own.id}:") == 1
         assert text.rindex(f"{own.id}:") > max(text.index(f"{d.id}:") for d in DEV if d is not own)
 
 
-def test_letters_other_than_those_shown_are_asked_for(folder: Path, tmp_path: Path) -> None:
-    reader, reading = read(folder, tmp_path, 4096)
+def test_letters_other_than_those_shown_are_asked_for(small_model: Path, tmp_path: Path) -> None:
+    reader, reading = read(small_model, tmp_path, 4096)
     decode = reader.backbone.chat.tokenizer.decode
     asking = reader.asking(reading)
     assert [decode([i]) for i in asking.letter_ids] == ["a", "b", "c"]
@@ -183,7 +157,7 @@ def test_letters_other_than_those_shown_are_asked_for(folder: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     "signal", [TokenIds(Of.GOLD), TokenIds(Of.WRONG), Hidden(at=At.GOLD_PREDICTING), Hidden(at=At.WRONG_PREDICTING)]
 )
-def test_right_answers_stand_in_labelled_batches_only(folder: Path, tmp_path: Path, signal: Signal) -> None:
-    reader, reading = read(folder, tmp_path, 4096)
+def test_right_answers_stand_in_labelled_batches_only(small_model: Path, tmp_path: Path, signal: Signal) -> None:
+    reader, reading = read(small_model, tmp_path, 4096)
     with pytest.raises(ContractError, match="which tells the right answer"):
         Batches(reader).batch(reading, frozenset({signal}), labels=False)

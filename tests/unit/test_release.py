@@ -13,36 +13,33 @@ import threading
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import models
-from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, UserError
+from bench.api import Format, Question, Split, Task, UserError
 from bench.config import RunConfig
 from bench.prompting import SYSTEM
 from bench.records import Message, Released
 from bench.release import HUB, FolderShelf, Release, open_release
+from tests.fixtures.rivers import Rivers
+
+ROOT = Path(__file__).parents[2]
 
 
-class Rivers(Task):
+class ReleasedRivers(Rivers):
     """A task of which answers are released."""
 
-    name = "rivers"
-    format: ClassVar[Format] = Format.CHOICE
-    card: ClassVar = TaskCard(
-        license="MIT", version=1, splits={"test": "test"}, sizes={"test": 1}, options=(2, 4), why="none"
-    )
-    style = PromptStyle(header="", footer="", context="{text}\n{options}")
     released = "RIVERS-CHOICE"
 
     def questions(self, split: Split) -> Iterator[Question]:
         raise AssertionError("a release brings its own questions")
 
 
-class OpenRivers(Rivers):
+class OpenRivers(ReleasedRivers):
     """The same, asked openly."""
 
     name = "rivers-oe"
@@ -76,7 +73,7 @@ def lay_out(folder: Path, name: str, records: Sequence[object]) -> Path:
 
 
 def read(
-    folder: Path, *records: object, task: type[Task] = Rivers, split: Split = "test"
+    folder: Path, *records: object, task: type[Task] = ReleasedRivers, split: Split = "test"
 ) -> tuple[list[tuple[Question, Released]], dict[str, int]]:
     """The records after a round through a file, and what was counted."""
     made = task(None)  # type: ignore[arg-type]
@@ -84,7 +81,7 @@ def read(
     return Release(FolderShelf(folder), "small", list).records(made, split), made.counts
 
 
-def refused(folder: Path, *records: object, task: type[Task] = Rivers, words: Sequence[str] = ()) -> None:
+def refused(folder: Path, *records: object, task: type[Task] = ReleasedRivers, words: Sequence[str] = ()) -> None:
     with pytest.raises(UserError) as caught:
         read(folder, *records, task=task)
     said = str(caught.value)
@@ -166,7 +163,7 @@ def test_wrong_options_that_are_not_the_others_are_counted(tmp_path: Path) -> No
     assert counts == {"test: records whose wrong options are not all but the right one": 3}
 
 
-@pytest.mark.parametrize(("task", "record"), [(Rivers, CHOICE), (OpenRivers, OPEN)])
+@pytest.mark.parametrize(("task", "record"), [(ReleasedRivers, CHOICE), (OpenRivers, OPEN)])
 def test_without_a_conversation_the_pieces_make_it(tmp_path: Path, task: type[Task], record: dict[str, Any]) -> None:
     """As the official code makes it: system message of the format, the open one without its full stop."""
     ((_, released),), counts = read(tmp_path, {**record, "conversation": None}, task=task)
@@ -288,7 +285,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
     path.write_text(path.read_text(encoding="utf-8") + line, encoding="utf-8")
     release = Release(FolderShelf(tmp_path), "small", list)
     with pytest.raises(UserError, match=r"CCPS/RIVERS-CHOICE/small/test\.jsonl line 2: expected a JSON object"):
-        release.records(Rivers(None), "test")  # type: ignore[arg-type]
+        release.records(ReleasedRivers(None), "test")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("records", [[], [{**CHOICE, "query_label": -1}]])
@@ -309,7 +306,7 @@ def test_a_question_asked_twice_under_one_hash_is_kept_and_counted(tmp_path: Pat
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def ids(release: Release, split: Split = "test", task: type[Task] = Rivers) -> list[str]:
+def ids(release: Release, split: Split = "test", task: type[Task] = ReleasedRivers) -> list[str]:
     return [question.id for question, _ in release.records(task(None), split)]  # type: ignore[arg-type]
 
 
@@ -336,9 +333,9 @@ def test_test_questions_may_be_one_file_for_each_subject(tmp_path: Path, below: 
     lay_out(tmp_path, f"RIVERS-CHOICE/small/{below}coasts.jsonl", [{**record, "hash_id": "c"}])
     lay_out(tmp_path, "RIVERS-CHOICE/small/train.jsonl", [{**record, "hash_id": "t"}])
     release = Release(FolderShelf(tmp_path), "small", list)
-    records = release.records(Rivers(None), "test")  # type: ignore[arg-type]
+    records = release.records(ReleasedRivers(None), "test")  # type: ignore[arg-type]
     assert [(question.id, question.subject) for question, _ in records] == [("c", "coasts"), ("h", "high_hills")]
-    about = release.describe(Rivers(None), "test")  # type: ignore[arg-type]
+    about = release.describe(ReleasedRivers(None), "test")  # type: ignore[arg-type]
     files = [tmp_path / f"RIVERS-CHOICE/small/{below}{name}.jsonl" for name in ("coasts", "hills")]
     assert about["sha256"] == hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     assert about["file"].endswith("hills.jsonl, 2 files")
@@ -353,7 +350,7 @@ def test_ids_are_unique_over_all_files_of_a_split(tmp_path: Path) -> None:
 
 def test_a_file_is_described_by_its_digest(tmp_path: Path) -> None:
     path = lay_out(tmp_path, "RIVERS-CHOICE/small/test.jsonl", [CHOICE])
-    assert Release(FolderShelf(tmp_path), "small", list).describe(Rivers(None), "test") == {  # type: ignore[arg-type]
+    assert Release(FolderShelf(tmp_path), "small", list).describe(ReleasedRivers(None), "test") == {  # type: ignore[arg-type]
         "source": "folder", "file": "RIVERS-CHOICE/small/test.jsonl",
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "license": "not stated",
     }  # fmt: skip
@@ -369,7 +366,7 @@ def test_splits_and_tasks_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"CCPS/RIVERS-OE/small/test\.jsonl, found nothing"):
         ids(release, task=OpenRivers)
 
-    class Unreleased(Rivers):
+    class Unreleased(ReleasedRivers):
         name = "lakes"
         released = ""
 
@@ -461,17 +458,18 @@ def _serve() -> Iterator[str]:
 SCRIPT = """
 import json, sys
 from bench import models
-from bench.api import Format, UserError
+from bench.api import UserError
 from bench.config import RunConfig
 from bench.release import open_release
-class Rivers:
-    name, released, format, counts = "rivers", "RIVERS-CHOICE", Format.CHOICE, {}
+from tests.fixtures.rivers import Rivers
+rivers = Rivers(None)
+rivers.released = "RIVERS-CHOICE"
 said = []
 for revision, split in json.loads(sys.argv[1]):
     try:
         release = open_release(RunConfig(("ptrue",), "tiny", answers=f"released@{revision}"), models.resolve("tiny"))
-        found = [question.id for question, _ in release.records(Rivers, split)]
-        said.append({"ids": found, "about": release.describe(Rivers, split)})
+        found = [question.id for question, _ in release.records(rivers, split)]
+        said.append({"ids": found, "about": release.describe(rivers, split)})
     except UserError as error:
         said.append({"error": str(error)})
 print(json.dumps(said))
@@ -484,7 +482,7 @@ def _load_from(endpoint: str, home: Path, asked: Sequence[tuple[str, str]]) -> l
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(asked)],
         env={**inherited, "HF_HOME": str(home), "HF_ENDPOINT": endpoint, "NO_PROXY": "127.0.0.1"},
-        capture_output=True, text=True, check=True, timeout=120,
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     said: list[dict[str, Any]] = json.loads(done.stdout)
     return said

@@ -20,8 +20,8 @@ from bench.judges import hf, prompt
 from bench.judges.hf import Local
 from bench.models import ModelSpec, resolve
 from bench.progress import Silent
+from tests.fixtures.models import TINY, TOKENIZER_FILES
 
-TINY = Path(__file__).parents[3] / "bench" / "backbone" / "tiny"
 ASKED = [Asked(f"Where does the {name} end?", gold, answer) for name in ("Tove", "Kiru")
          for gold, answer in (("in the sea", "in a lake"), ("in the sea", "the sea"), ("Orro", "Orro"))]  # fmt: skip
 
@@ -156,7 +156,7 @@ def test_a_tokenizer_without_yes_and_no_is_refused(tmp_path: Path, copied: Path)
     words = {word: i for i, word in enumerate(["<unk>", "Assistant", "User", "a", "b"])}
     plain = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+    for name in TOKENIZER_FILES:
         (copied / name).unlink()
     transformers.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="<unk>").save_pretrained(copied)
     with pytest.raises(UserError, match="words yes and no that are one token each"):
