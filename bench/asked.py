@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import prompting
-from bench.errors import UserError
+from bench.api import Format, PromptStyle, Question, UserError
 from bench.files import write_whole
-from bench.records import Format, PromptStyle, Question
 from bench.results import NAME, SEPARATOR
 
 FOLDER = "questions"

@@ -14,6 +14,7 @@ from bench.api import (
     Adapter,
     At,
     Batch,
+    Format,
     Hidden,
     Needs,
     Of,
@@ -23,13 +24,12 @@ from bench.api import (
     Signal,
     TokenIds,
     Unembedding,
-    refuse_gold,
+    UserError,
 )
+from bench.api.methods import refuse_gold
 from bench.backbone.prefix import Ids
-from bench.errors import UserError
 from bench.grading import Asked, agrees, normalise_text
 from bench.reading import OPTIONS, Reader, Reading, file_name, held_in
-from bench.records import Format
 from bench.store import Entry
 
 if TYPE_CHECKING:

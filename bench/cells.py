@@ -7,18 +7,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench import duplicates, metrics, provenance, results
-from bench.api import AdapterRef, BoolArray, FloatArray, Hidden, RunFacts, SampleAgreement, Signal, Split
+from bench.api import AdapterRef, BoolArray, FloatArray, Format, Hidden, RunFacts, SampleAgreement, Signal, Split
+from bench.api.errors import fenced
+from bench.api.protocol import KeptStep, Protocol
+from bench.backbone.cost import StageCost
 from bench.choose import Chosen
 from bench.config import RunConfig
 from bench.cost import costs_of, tokens_alone
-from bench.errors import fenced
 from bench.fitting import FEW, Fitted
 from bench.grading import substring_rule
 from bench.launch.trainer import training_cost
 from bench.plan import Where, paid
-from bench.protocol import KeptStep, Protocol
 from bench.reading import Reader, Reading
-from bench.records import Format, LabelsSeen, ResultRow, StageCost
+from bench.records import LabelsSeen, ResultRow
 from bench.release import Release
 from bench.sources import FolderSource, HubSource
 

@@ -14,16 +14,16 @@ from typing import Any
 import platformdirs
 
 from bench import models, registry
-from bench.api import ConfidenceMethod, Split, Task, refuse_gold
+from bench.api import ConfidenceMethod, Format, Split, Task, UserError
+from bench.api.errors import did_you_mean, fenced
+from bench.api.methods import refuse_gold
+from bench.api.protocol import PRESETS, Protocol
 from bench.config import RunConfig
-from bench.errors import UserError, did_you_mean, fenced
 from bench.judges import public_options
 from bench.models import ModelSpec
 from bench.plan import LearnOn
-from bench.protocol import PRESETS, Protocol
 from bench.questions import MIN_OPTIONS
 from bench.recalibrate import recalibrator
-from bench.records import Format
 
 MOST_BINS = 10_000
 """Of the expected calibration error; more are more than there are answers, and fill the memory."""

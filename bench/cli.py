@@ -21,7 +21,7 @@ from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from bench.errors import ContractError, UserError
+from bench.api import ContractError, UserError
 
 app = typer.Typer(
     name="bench",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import At, ChoiceLogits, Hidden, QueryLogits, Signal
+from bench.backbone.cost import StageCost
 from bench.backbone.prefix import Ids, PrefixTree
 from bench.batching import Batches
 from bench.plan import paid
 from bench.reading import OPTIONS, stored
-from bench.records import StageCost
 
 if TYPE_CHECKING:
     from bench.reading import Reader, Reading

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from bench import models, prompting, registry
-from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Task
+from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Split, Task, UserError
+from bench.api.errors import fenced
+from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
 from bench.constants import constants
-from bench.errors import UserError, fenced
-from bench.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
-from bench.records import Split
 from bench.shots import exemplars, places
 
 T = TypeVar("T")

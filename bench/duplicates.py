@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bench.records import Question
+from bench.api import Question
 
 
 def normalised(text: str) -> str:

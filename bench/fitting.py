@@ -12,26 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import (
-    AdapterRef,
-    Batch,
-    ConfidenceMethod,
-    Context,
-    FloatArray,
-    Signal,
-    tells_gold,
-    validation_signals,
-)
+from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, FloatArray, Signal
+from bench.api.confidence import checked
+from bench.api.early_stopping import TrainingStage, best_point, validation_loss
+from bench.api.errors import reason_of
+from bench.api.methods import validation_signals
+from bench.api.signals import tells_gold
 from bench.batching import Batches
 from bench.choose import Chosen, source_digest
-from bench.confidence import checked
 from bench.decoding import decoded
-from bench.early_stopping import best_point, validation_loss
-from bench.errors import reason_of
 from bench.launch.trainer import AdapterTrainer, confidences, training_stage
 from bench.progress import Progress
 from bench.reading import Reading, bundle_digest
-from bench.records import LabelsSeen, Training, TrainingStage
+from bench.records import LabelsSeen, Training
 from bench.store import Entry, Store, key_of
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from bench.protocol import LetterRule
-from bench.records import Answer, Format, Question, Released
+from bench.api import Format, Question
+from bench.api.protocol import LetterRule
+from bench.api.question import Answer, Released
 
 if typing.TYPE_CHECKING:
+    from bench.api.protocol import Protocol
     from bench.progress import Progress
-    from bench.protocol import Protocol
 
 _AROUND = "()[].:"
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

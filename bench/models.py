@@ -8,7 +8,8 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from bench.errors import UserError, did_you_mean
+from bench.api import UserError
+from bench.api.errors import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Question -> Prompt: the wording of methods.md §1.4, §1.5 and §2.0; its versions are `bench.protocol.TEMPLATES`."""
+"""Question -> Prompt: the wording of methods.md §1.4, §1.5 and §2.0; its versions are `bench.api.protocol.TEMPLATES`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from bench.records import Format, Message, Prompt, PromptStyle, Question
+from bench.api import Format, PromptStyle, Question
+from bench.api.question import Message, Prompt
 
 if TYPE_CHECKING:
-    from bench.protocol import Protocol
+    from bench.api.protocol import Protocol
 
 SYSTEM: Mapping[Format, str] = MappingProxyType(
     {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bench.api import Split, Task
-from bench.errors import UserError, fenced
+from bench.api import Format, Question, Split, Task, UserError
+from bench.api.errors import fenced
+from bench.api.protocol import Protocol
+from bench.api.question import Released
 from bench.plan import Where
-from bench.protocol import Protocol
-from bench.records import Format, Question, Released
 from bench.release import Release
 from bench.splits import held_out, spread
 

@@ -17,20 +17,22 @@ from bench.api import (
     AdapterRef,
     At,
     ChoiceLogits,
+    Format,
     Hidden,
     QueryLogits,
+    Question,
     SampleAgreement,
     Signal,
     Task,
 )
+from bench.api.errors import fenced
+from bench.api.protocol import Protocol
+from bench.api.question import Answer, Released
 from bench.backbone.prefix import Ids
-from bench.errors import fenced
 from bench.grading import Asked, Judge, Match, grade_choice, grade_open, grade_released
 from bench.memory import give_back
 from bench.plan import Where
 from bench.prompting import context
-from bench.protocol import Protocol
-from bench.records import Answer, Format, Question, Released
 from bench.store import Entry, Store, digest_arrays, key_of
 from bench.writing import Shard, Writer
 

@@ -14,11 +14,10 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import FloatArray, IntArray
-from bench.errors import UserError
+from bench.api import FloatArray, IntArray, UserError
+from bench.api.protocol import NLL_CLIP
 from bench.metrics import isotonic
 from bench.metrics.answers import checked, distinct
-from bench.protocol import NLL_CLIP
 
 TEMPERATURES = (0.05, 100.0)
 """Smallest and largest temperature (methods.md §0.10)."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray
-from bench.early_stopping import best_point, validation_loss
+from bench.api.early_stopping import best_point, validation_loss
 from bench.recalibrate import folds_of
 
 

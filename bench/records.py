@@ -1,134 +1,21 @@
-"""The frozen records that travel through the house: Question -> Prompt -> Answer -> ResultRow."""
+"""One cell of the comparison as it is stored: `ResultRow`, a method on a model over a task."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Role = Literal["system", "user", "assistant"]
-Split = Literal["train", "validation", "test", "dev"]
-
-
-class Format(enum.Enum):
-    """How a question is asked: with lettered options, or open-ended."""
-
-    CHOICE = "choice"
-    OPEN = "open"
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One benchmark question as its task read it.
-
-    Example: `Question("mmlu-choice/test/0", "anatomy", "Which bone ...?", ("femur", "tibia"), gold=0)`.
-    """
-
-    id: str
-    """Stable over runs and machines: the source's own where unique, else `<task>/<split>/<row>`."""
-    subject: str
-    """The unit over which macro means are taken; exemplars come from the same subject."""
-    text: str
-    """The question, without options and without instructions."""
-    choices: tuple[str, ...]
-    """Option texts in data-set order; for an open question the gold answer and the wrong ones, never shown."""
-    gold: int
-    """Index of the right one in `choices`."""
-    parts: tuple[tuple[str, str], ...] = ()
-    """Named pieces besides the text that the style writes out, e.g. `(("passage", "..."),)`."""
-    place: int | None = None
-    """Its number within its subject, by which exemplars are drawn; None: as the questions of its split come."""
-
-    @property
-    def answer(self) -> str:
-        """Text of the right option."""
-        return self.choices[self.gold]
-
-
-@dataclass(frozen=True, slots=True)
-class PromptStyle:
-    """The words around a task's questions (methods.md §1.4); `{label}`, `{text}`, `{options}`, parts are filled in."""
-
-    header: str
-    """Line above the exemplars; `{label}` is the subject in words."""
-    footer: str
-    """Line between the exemplars and the question."""
-    context: str
-    """How a question is written out: `{text}`, its parts by their names and, for choice tasks, `{options}`."""
-    target_prompt: str = "\nAnswer:"
-    """What the user message ends with."""
-    gap: str = "\n\n"
-    """What stands between the footer and the question."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a conversation."""
-
-    role: Role
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A conversation that ends where the model is to answer."""
-
-    messages: tuple[Message, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """A question's prompt, answer and label as somebody released them."""
-
-    prompt: Prompt
-    text: str
-    correct: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the frozen model said, graded; the same for every method."""
-
-    text: str
-    letter: str | None
-    """The option letter it was read as; None for open answers and for text that is no letter."""
-    correct: bool
-    parsed: bool
-    """False where the text could not be read as an answer; such answers count as wrong and are counted."""
-
+from bench.api.early_stopping import TrainingStage
+from bench.backbone.cost import StageCost
+from bench.metrics.summary import MetricSummary
 
 SCHEMA_VERSION = 4
 """Of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
 
+
 Status = Literal["ok", "skipped", "failed"]
 """How a cell of the comparison ended; there is no fourth way."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSummary:
-    """One metric over the subjects of a task, as fractions."""
-
-    mean: float | None
-    """Unweighted mean over the subjects where it is defined; None where it is defined in none."""
-    std: float | None
-    """Standard deviation over these subjects (`Protocol.std_ddof`); None with too few of them."""
-    pooled: float | None
-    """Value over all questions at once; None where undefined."""
-    n_undefined: int
-    """Subjects left out of mean and std because the metric is undefined there, e.g. AUROC with one class."""
-
-
-@dataclass(frozen=True, slots=True)
-class StageCost:
-    """Token positions that one stage of a run fed to the backbone (architecture.md §12)."""
-
-    forward_tokens: int
-    """Without padding."""
-    padded_tokens: int
-    """With padding."""
-    forward_tokens_floor: int
-    """Distinct nodes of the prefix tree: what no order of work can go below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,28 +28,6 @@ class LabelsSeen:
     """Answers of the validation split whose correctness was read, to learn from or to choose a step by."""
     gold: int = 0
     """Questions of the train split whose right answer or wrong options were read."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingStage:
-    """One training in steps, and the step whose weights were kept."""
-
-    name: str
-    """E.g. `contrastive`; empty where the method has one stage."""
-    limit: int
-    """Steps that it might take."""
-    taken: int
-    """Steps that it took."""
-    kept: int
-    """Step whose weights were kept."""
-    epochs: float
-    """Passes over the training rows up to the kept step."""
-    steps: tuple[int, ...] = ()
-    """Steps after which the loss on validation was taken; empty where the last step is kept."""
-    losses: tuple[float | None, ...] = ()
-    """That loss at each of them; None where it was no number."""
-    cut_short: bool = False
-    """Whether the loss was still falling at the limit, and the method's published training is longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from bench import api
-from bench.api import ConfidenceMethod, ContractError, Declaration, Needs, Task, UserError, refuse_gold
-from bench.errors import did_you_mean
+from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, registration
+from bench.api.errors import did_you_mean
+from bench.api.methods import refuse_gold
+from bench.api.registration import Declaration
 
 DISTRIBUTION = "confbench"
 BUILT_IN = "built-in"
@@ -181,7 +182,7 @@ def _refuse_intruders(kind: Kind) -> None:
             f"Expected the package {DISTRIBUTION} to be installed, but no built-in {kind.word}s are registered;"
             " run: pip install -e ."
         )
-    home = Path(inspect.getfile(api)).resolve().parents[1]
+    home = Path(inspect.getfile(registration)).resolve().parents[2]
     for point in ours:
         spec = importlib.util.find_spec(point.module)
         came_from = Path(spec.origin).resolve() if spec is not None and spec.origin else None
@@ -240,12 +241,12 @@ def _is_within(module: str, package: str) -> bool:
 
 def _declared_in(module: str) -> list[Declaration]:
     # by name and not "new since the import": the module may have been imported before, by a test or another registry
-    return [d for d in api.DECLARED if _is_within(d.module, module)]
+    return [d for d in registration.DECLARED if _is_within(d.module, module)]
 
 
 def _forget(module: str) -> None:
     """Drop what a module declared before it failed, so that a second try does not see it twice."""
-    api.DECLARED[:] = [d for d in api.DECLARED if d.module != module]
+    registration.DECLARED[:] = [d for d in registration.DECLARED if d.module != module]
 
 
 def _said(error: BaseException) -> str:

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench import models, registry
-from bench.api import Format, Question, Row, Split, Task
+from bench.api import Format, Question, Row, Split, Task, UserError
+from bench.api.question import Message, Prompt, Released
 from bench.config import RunConfig
-from bench.errors import UserError
 from bench.models import ModelSpec
 from bench.prompting import SYSTEM
-from bench.records import Message, Prompt, Released
 from bench.rows import json_lines
 from bench.sources import ENVIRONMENT, hub_file, probe, revision_of
 

@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from bench import registry, results
-from bench.api import FloatArray
+from bench.api import FloatArray, UserError
 from bench.config import RunConfig
-from bench.errors import UserError
 from bench.progress import Progress
 from bench.records import ResultRow
 from bench.results import RECALIBRATED

@@ -22,9 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.api import BoolArray, FloatArray
+from bench.api import BoolArray, FloatArray, UserError
 from bench.decoding import decoded, parsed
-from bench.errors import UserError
 from bench.files import write_whole
 from bench.records import SCHEMA_VERSION, ResultRow
 from bench.store import digest_file

@@ -21,30 +21,34 @@ from bench.api import (
     BoolArray,
     ChoiceLogits,
     ConfidenceMethod,
+    ContractError,
     FloatArray,
+    Format,
     Of,
     QueryLogits,
     Task,
     TokenIds,
+    UntrainableError,
+    UserError,
 )
+from bench.api.confidence import checked
+from bench.api.errors import fenced, reason_of
+from bench.api.protocol import EmptyRule, KeptStep
 from bench.batching import Batches
 from bench.cells import Cells, Used, records_of
 from bench.choose import Chosen, choose
-from bench.confidence import checked
 from bench.config import RunConfig
 from bench.duplicates import contaminated
-from bench.errors import ContractError, UntrainableError, UserError, fenced, reason_of
 from bench.fitting import Fitted, Fitter, derived_seed
 from bench.judges import open_judge
 from bench.memory import give_back, peak_memory_mb
 from bench.plan import Adapt, Fit, LearnOn, Predict, Read, Step, Where, adapted, plan
 from bench.progress import Progress, Silent
-from bench.protocol import EmptyRule, KeptStep
 from bench.questions import Loaded, Loader
 from bench.reading import Reader, Reading
 from bench.recalibrate import recalibrator
 from bench.recalibrating import chosen_out_of_fold, out_of_fold
-from bench.records import Format, ResultRow
+from bench.records import ResultRow
 from bench.release import open_release
 from bench.results import RECALIBRATED, Records
 from bench.sources import open_source

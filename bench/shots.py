@@ -8,9 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from bench.api import Task
-from bench.protocol import ExemplarOrder, Protocol
-from bench.records import Question
+from bench.api import Question, Task
+from bench.api.protocol import ExemplarOrder, Protocol
 
 
 def places(questions: Sequence[Question]) -> dict[str, int]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import models, registry
-from bench.api import ConfidenceMethod, Format, ModelFacts, RunFacts
-from bench.errors import UserError, fenced
+from bench.api import ConfidenceMethod, Format, ModelFacts, RunFacts, UserError
+from bench.api.errors import fenced
 
 BASELINE = "ccps"
 """The method that the ratios are to, as in the paper's table."""

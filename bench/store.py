@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import UserError
+from bench.api import UserError
 
 MANIFEST = "manifest.json"
 

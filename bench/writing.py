@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import prompting
-from bench.api import Task
+from bench.api import Format, Question, Task, UserError
+from bench.api.errors import fenced
+from bench.api.protocol import Protocol
+from bench.api.question import Message, Prompt, Released
 from bench.backbone.prefix import Ids, Tails
-from bench.errors import UserError, fenced
-from bench.protocol import Protocol
-from bench.records import Format, Message, Prompt, Question, Released
 from bench.shots import exemplars, places
 
 if TYPE_CHECKING:

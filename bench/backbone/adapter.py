@@ -12,9 +12,8 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from bench.api import AdapterRef
+from bench.api import AdapterRef, UserError
 from bench.backbone.hf import Backbone, first_line
-from bench.errors import UserError
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 """As peft names them."""

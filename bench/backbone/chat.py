@@ -14,11 +14,11 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from bench.api import UserError
+from bench.api.protocol import Protocol
+from bench.api.question import Message, Prompt
 from bench.backbone.prefix import Ids
-from bench.errors import UserError
 from bench.prompting import QUERY_SENTINEL, query_messages
-from bench.protocol import Protocol
-from bench.records import Message, Prompt
 
 DATE_STRING = "26 Jul 2024"
 """Given to every template, so that Llama's "today" line never follows the clock (revisions.md §3.4)."""

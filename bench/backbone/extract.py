@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement, Signal
+from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement, Signal, UserError
 from bench.backbone.grove import Grove
 from bench.backbone.hf import Backbone
 from bench.backbone.prefix import Ids, Pack, plan_packs
 from bench.backbone.sampling import draw
 from bench.backbone.session import read_alone, read_pack
-from bench.errors import UserError
 
 VERSION = 1
 """Part of every signal's key; raised when what an extractor computes changes."""

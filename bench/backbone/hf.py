@@ -17,12 +17,11 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 from safetensors import SafetensorError
 
-from bench.api import ModelFacts, OutputHead
+from bench.api import ModelFacts, OutputHead, UserError
 from bench.backbone import projections
 from bench.backbone.chat import Chat
 from bench.backbone.prefix import plan_packs
 from bench.backbone.session import Session, blocks, read_alone, read_pack
-from bench.errors import UserError
 from bench.models import ModelSpec
 
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]

@@ -7,9 +7,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 import transformers
 
-from bench.api import Projection
+from bench.api import Projection, UserError
 from bench.backbone.session import blocks
-from bench.errors import UserError
 
 NAMES: dict[str, Literal["query", "value"]] = {"q_proj": "query", "v_proj": "value"}
 """What most architectures call them."""

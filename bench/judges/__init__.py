@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench import models
+from bench.api import UserError
+from bench.api.errors import did_you_mean
 from bench.config import RunConfig
-from bench.errors import UserError, did_you_mean
 from bench.grading import Judge, Match
 from bench.judges.address import Address, public_model, public_url
 from bench.judges.hf import Local

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.results import model_label
 
 OPENAI = "https://api.openai.com/v1"

@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import UserError
+from bench.api import UserError
+from bench.api.question import Prompt
 from bench.grading import Asked
 from bench.judges import prompt
 from bench.judges.verdicts import Settle, Verdicts, settled
 from bench.models import ModelSpec
 from bench.progress import Progress
-from bench.records import Prompt
 from bench.results import model_label
 from bench.store import key_of
 

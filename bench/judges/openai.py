@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.grading import Asked
 from bench.judges import prompt
 from bench.judges.address import KEY, Address, public_model

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from bench.api.question import Message
 from bench.grading import Asked
-from bench.records import Message
 
 SYSTEM = "You are an automated grading assistant helping a teacher grade student answers."
 

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.grading import Asked
 from bench.progress import Progress
 from bench.store import key_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.launch.training import main
 
 try:

@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, Validation
+from bench.api.early_stopping import TrainingStage
+from bench.backbone.cost import StageCost
 from bench.decoding import decoded
 from bench.launch.job import ADAPTER, CONFIDENCES, EXAMPLES, REPORT, VALIDATION, Job, Recipe, write_examples
 from bench.progress import Progress, Silent
-from bench.records import StageCost, TrainingStage
 from bench.store import Store, digest_arrays, key_of
 
 if TYPE_CHECKING:

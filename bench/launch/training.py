@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.api import AdapterModel, Batch, EarlyStopping, FloatArray, Ragged
+from bench.api import AdapterModel, Batch, EarlyStopping, FloatArray, Ragged, UserError
 from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base
 from bench.backbone.hf import Backbone, LoadOptions
-from bench.errors import UserError
 from bench.launch.job import (
     ADAPTER,
     CHECKPOINTS,

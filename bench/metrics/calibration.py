@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray
+from bench.api.protocol import NLL_CLIP
 from bench.metrics.answers import checked, distinct, gap
-from bench.protocol import NLL_CLIP
 
 NLL_WORST = -float(np.log(NLL_CLIP))
 """What one sure mistake costs, in nats: 16.64."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray
+from bench.api.protocol import Protocol
 from bench.metrics.answers import checked
 from bench.metrics.calibration import NLL_WORST, brier_dsc, brier_mcb, brier_unc, ece_mass, n_clipped, nll, smece
 from bench.metrics.paper import (
@@ -30,8 +31,21 @@ from bench.metrics.paper import (
     n_excluded,
 )
 from bench.metrics.selection import aurc, coverage95, eaurc
-from bench.protocol import Protocol
-from bench.records import MetricSummary
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSummary:
+    """One metric over the subjects of a task, as fractions."""
+
+    mean: float | None
+    """Unweighted mean over the subjects where it is defined; None where it is defined in none."""
+    std: float | None
+    """Standard deviation over these subjects (`Protocol.std_ddof`); None with too few of them."""
+    pooled: float | None
+    """Value over all questions at once; None where undefined."""
+    n_undefined: int
+    """Subjects left out of mean and std because the metric is undefined there, e.g. AUROC with one class."""
+
 
 HIGHER = True
 LOWER = False

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.errors import UserError, did_you_mean
+from bench.api import UserError
+from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
 from bench.report.data import pair_record
 from bench.report.groups import Key

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.report.text import ARROWS, EN_DASH, MINUS, percent
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from bench import models as known_models
-from bench.errors import UserError
+from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report import legend, training
 from bench.report.best import SIGNS

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.records import ResultRow
 from bench.report.style import place_of
 from bench.report.text import listed, plain, setting

@@ -15,9 +15,9 @@ from functools import cache as remembered
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import UserError
+from bench.api import UserError
+from bench.api.protocol import Protocol
 from bench.files import write_whole
-from bench.protocol import Protocol
 from bench.records import ResultRow
 from bench.report import groups, standings
 from bench.report.groups import Key

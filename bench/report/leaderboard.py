@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.api import UserError
 from bench.choose import cache_folder
-from bench.errors import UserError
 from bench.files import write_whole
 from bench.report import formats
 from bench.report.views import View, shown

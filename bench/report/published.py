@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.errors import UserError
+from bench.api import UserError
 
 FOLDER = "paper"
 """Below the folder of results."""

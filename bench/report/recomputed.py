@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench import metrics, results
-from bench.errors import UserError
+from bench.api import UserError
 from bench.records import ResultRow
 from bench.submissions import numbers
 

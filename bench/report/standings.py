@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.metrics import METRICS
 from bench.records import ResultRow
 from bench.report.groups import Key, recalibration_of

@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.records import LabelsSeen, MetricSummary, ResultRow
+from bench.metrics.summary import MetricSummary
+from bench.records import LabelsSeen, ResultRow
 from bench.report import data, formats, grids, training
 from bench.report.best import best_of
 from bench.report.caption import facts_of

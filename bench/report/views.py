@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.report import comparison, published, recomputed, tables
 from bench.report.kept import Reader
 from bench.report.model import Sheet

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import asked, results
-from bench.errors import UserError
+from bench.api import UserError
 from bench.records import ResultRow
 from bench.report import recomputed
 from bench.report.groups import grouped

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench import asked, registry, results
-from bench.errors import UserError
+from bench.api import UserError
 from bench.records import ResultRow
 from bench.sources import FolderSource, HubSource, open_source
 from bench.submissions import declared, numbers, questions, together

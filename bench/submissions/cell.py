@@ -11,8 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bench.api import ConfidenceMethod, SampleAgreement, Task
-from bench.errors import UserError
+from bench.api import ConfidenceMethod, SampleAgreement, Task, UserError
 from bench.records import ResultRow
 from bench.registry import Registry
 from bench.results import RECALIBRATED, Records

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import provenance
-from bench.api import ConfidenceMethod, Format, Task
+from bench.api import ConfidenceMethod, Format, Task, UserError
+from bench.api.protocol import PRESETS
 from bench.choose import protocol_of
-from bench.errors import UserError
-from bench.protocol import PRESETS
 from bench.recalibrate import recalibrator
 from bench.records import ResultRow
 from bench.results import RECALIBRATED

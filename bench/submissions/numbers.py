@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from bench import metrics
+from bench.api.protocol import PRESETS, Protocol
 from bench.choose import protocol_of
-from bench.protocol import PRESETS, Protocol
-from bench.records import MetricSummary, ResultRow
+from bench.metrics.summary import MetricSummary
+from bench.records import ResultRow
 from bench.results import Records
 
 TOLERANCE = 1e-9

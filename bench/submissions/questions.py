@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from bench import asked
-from bench.api import Task
+from bench.api import Task, UserError
+from bench.api.protocol import FIXED, LetterRule, Protocol
 from bench.asked import Asked
 from bench.choose import protocol_of
-from bench.errors import UserError
 from bench.grading import parse_letter, same_text, substring_rule
-from bench.protocol import FIXED, LetterRule, Protocol
 from bench.results import SEPARATOR
 from bench.sources import FolderSource, HubSource
 from bench.submissions.cell import Cell, Finding, Known, Unchecked

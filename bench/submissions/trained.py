@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.api import ConfidenceMethod, tells_gold
-from bench.early_stopping import best_point
-from bench.protocol import PRESETS, KeptStep
-from bench.records import ResultRow, Training, TrainingStage
+from bench.api import ConfidenceMethod
+from bench.api.early_stopping import TrainingStage, best_point
+from bench.api.protocol import PRESETS, KeptStep
+from bench.api.signals import tells_gold
+from bench.records import ResultRow, Training
 from bench.results import RECALIBRATED
 
 TOLERANCE = 1e-6

@@ -29,7 +29,7 @@ from bench.api import (
     Task,
     UserError,
 )
-from bench.errors import did_you_mean
+from bench.api.errors import did_you_mean
 from bench.testing.check import SMALL, Check, MakeMethod, MakeTask
 from bench.testing.method_checks import METHOD_CHECKS, METHOD_DATA_CHECKS
 from bench.testing.observing import TRAIN

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import AdapterRef, Context, IntArray, Ragged, Validation, validation_signals
+from bench.api import AdapterRef, Context, IntArray, Ragged, Validation
+from bench.api.methods import validation_signals
 from bench.testing.check import MakeMethod
 from bench.testing.synthetic import MODEL, planted
 

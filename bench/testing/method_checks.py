@@ -15,16 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import (
-    BoolArray,
-    ContractError,
-    Format,
-    Needs,
-    RunFacts,
-    Signal,
-    UserError,
-    refuse_gold,
-)
+from bench.api import BoolArray, ContractError, Format, Needs, RunFacts, Signal, UserError
+from bench.api.methods import refuse_gold
 from bench.constants import sources
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring

@@ -21,7 +21,6 @@ from bench.api import (
     Batch,
     BoolArray,
     ChoiceLogits,
-    Column,
     Format,
     Hidden,
     IntArray,
@@ -35,6 +34,7 @@ from bench.api import (
     TokenIds,
     Unembedding,
 )
+from bench.api.batch import Column
 
 MODEL = ModelFacts(name="planted", hidden_size=16, vocab_size=64, n_layers=4)
 LETTERS = 4

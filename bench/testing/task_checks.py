@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import prompting
 from bench.api import DataCard, Format, Question, Split
-from bench.protocol import Protocol
+from bench.api.protocol import Protocol
 from bench.shots import exemplars, places
 from bench.testing.check import MakeTask, check_docstring
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.api.protocol import Protocol
 from bench.asked import Asked
 from bench.metrics import summarise
-from bench.protocol import Protocol
 from bench.records import LabelsSeen, ResultRow
 from bench.report import page as report
 from bench.results import Records

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from bench import metrics, results
-from bench.protocol import PRESETS
-from bench.records import LabelsSeen, ResultRow, StageCost
+from bench.api.protocol import PRESETS
+from bench.backbone.cost import StageCost
+from bench.records import LabelsSeen, ResultRow
 from tests.performance.measure import Line, Options
 from tests.performance.sample import ROOT, temporary
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from bench import models, registry
 from bench.api import Adapter, ChoiceLogits, Format, Hidden, QueryLogits, Question, SampleAgreement, Task
+from bench.api.protocol import PRESETS, Protocol
 from bench.plan import Where
 from bench.progress import Silent
-from bench.protocol import PRESETS, Protocol
 from bench.reading import Reader, Reading
 from bench.sources import open_source
 from bench.store import Store

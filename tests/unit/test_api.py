@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import api
 from bench.api import (
     Batch,
     ChoiceLogits,
@@ -20,6 +19,7 @@ from bench.api import (
     Context,
     ContractError,
     FloatArray,
+    Format,
     Hidden,
     ModelFacts,
     Needs,
@@ -27,12 +27,14 @@ from bench.api import (
     QueryLogits,
     Ragged,
     RunFacts,
+    Signal,
     TaskCard,
     TokenIds,
     Unembedding,
+    registration,
 )
-from bench.protocol import Protocol
-from bench.records import Format
+from bench.api.batch import Column
+from bench.api.protocol import Protocol
 
 # --- signals ----------------------------------------------------------------------------------------------------------
 
@@ -87,7 +89,7 @@ def test_output_head_computes_in_float32_whatever_it_is_given() -> None:
 
 
 def _batch(correct: Any = None) -> Batch:
-    columns: dict[api.Signal, api.Column] = {
+    columns: dict[Signal, Column] = {
         QueryLogits(): np.arange(6, dtype=np.float32).reshape(3, 2),
         TokenIds(): Ragged.of([np.array([1]), np.array([2, 3]), np.array([4, 5, 6])]),
         Unembedding(): OutputHead(torch.eye(2)),
@@ -249,8 +251,8 @@ def test_complete_card_constructs(change: dict[str, Any]) -> None:
 
 
 def test_decorators_name_the_class_and_leave_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    declared: list[api.Declaration] = []
-    monkeypatch.setattr(api, "DECLARED", declared)
-    assert api.method("plain-method")(Plain) is Plain
+    declared: list[registration.Declaration] = []
+    monkeypatch.setattr(registration, "DECLARED", declared)
+    assert registration.method("plain-method")(Plain) is Plain
     assert Plain.name == "plain-method"
     assert [(d.kind, d.name, d.plugin, d.module) for d in declared] == [("method", "plain-method", Plain, __name__)]

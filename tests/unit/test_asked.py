@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench import asked, results
+from bench.api import Format, PromptStyle, Question, UserError
 from bench.asked import Asked
-from bench.errors import UserError
-from bench.records import Format, PromptStyle, Question, ResultRow
+from bench.records import ResultRow
 
 STYLE = PromptStyle(header="About {label}.", footer="Next.", context="Q: {text}\n{options}")
 LETTERS = "abcdefghij"

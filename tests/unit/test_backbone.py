@@ -10,11 +10,10 @@ import pytest
 import torch
 import transformers
 
-from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement
+from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement, UserError
 from bench.backbone.extract import Asking, Extractor, Item, Measured
 from bench.backbone.hf import Backbone, LoadOptions
 from bench.backbone.sampling import draw, uniforms
-from bench.errors import UserError
 from bench.models import ModelSpec
 from tests.fixtures import models
 

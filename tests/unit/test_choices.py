@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from bench import prompting
 from bench.api import Row, Task, UserError
-from bench.protocol import Protocol
-from bench.records import Prompt
+from bench.api.protocol import Protocol
+from bench.api.question import Prompt
 from bench.shots import exemplars, places
 from bench.sources import FolderSource
 from tasks import _choices

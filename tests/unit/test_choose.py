@@ -12,14 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.api import Batch, ConfidenceMethod, FloatArray, Needs
+from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, Question, UserError
+from bench.api.protocol import FIXED, ExemplarOrder, LetterRule
 from bench.choose import Chosen, cache_folder, choose, source_digest
 from bench.config import RunConfig
-from bench.errors import UserError
 from bench.plan import Where
-from bench.protocol import FIXED, ExemplarOrder, LetterRule
 from bench.questions import check_questions
-from bench.records import Question
 from bench.splits import spread
 
 PLUGIN = '''"""A method with a field of every type."""

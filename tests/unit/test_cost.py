@@ -17,11 +17,15 @@ from bench.api import (
     Hidden,
     Of,
     QueryLogits,
+    Question,
     SampleAgreement,
     Signal,
+    Split,
     Task,
     TokenIds,
 )
+from bench.api.protocol import FIXED
+from bench.api.question import Message, Prompt, Released
 from bench.backbone.hf import Backbone, LoadOptions
 from bench.batching import Batches
 from bench.cost import costs_of, floor_of, tokens_alone
@@ -29,9 +33,7 @@ from bench.grading import Asked, Match, normalise_text
 from bench.models import ModelSpec
 from bench.plan import Where
 from bench.progress import Silent
-from bench.protocol import FIXED
 from bench.reading import Reader, Reading, bundle_digest
-from bench.records import Message, Prompt, Question, Released, Split
 from bench.store import Store
 from tests.fixtures.rivers import NAMES, Rivers
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench import registry
+from bench.api import UserError
 from bench.describe import example, listing, shown
-from bench.errors import UserError
 from bench.sizes import sizes
 
 PLUGINS = '''"""Raise wherever they are asked."""

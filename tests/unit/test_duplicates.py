@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.api import Question
 from bench.duplicates import contaminated, normalised, oddities
-from bench.records import Question
 
 texts = st.text(min_size=1, max_size=40)
 

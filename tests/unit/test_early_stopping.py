@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from bench import metrics
 from bench.api import Batch, Context, ContractError, EarlyStopping, UserError
-from bench.early_stopping import points_of, validation_loss
-from bench.records import TrainingStage
+from bench.api.early_stopping import TrainingStage, points_of, validation_loss
 
 CORRECT = np.array([True, False, True, True])
 

@@ -20,11 +20,11 @@ from bench.api import (
     Of,
     QueryLogits,
     TokenIds,
-    validation_signals,
 )
-from bench.early_stopping import validation_loss
+from bench.api.early_stopping import TrainingStage, validation_loss
+from bench.api.methods import validation_signals
 from bench.fitting import Fitted, _base_rate_nll, _loaded, _save, _train_nll, _trained, _validation_nll
-from bench.records import LabelsSeen, Training, TrainingStage
+from bench.records import LabelsSeen, Training
 from bench.store import Store
 
 STATE = Hidden(1.0, At.PROMPT_END)

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from bench.api import Question
+from bench.api.protocol import FIXED, REFCODE, LetterRule
+from bench.api.question import Answer
 from bench.grading import Asked, Match, grade_choice, grade_open, normalise_text, parse_letter, substring_rule
 from bench.progress import Silent
-from bench.protocol import FIXED, REFCODE, LetterRule
-from bench.records import Answer, Question
 
 LETTERS = string.ascii_lowercase
 RENDERINGS = ["{}", " {}", "({})", "{}.", "{})", "[{}]", "{}:", " ({}). ", "\n{}\n", ".{}"]

@@ -21,13 +21,12 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, Validation
+from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
+from bench.api.early_stopping import validation_loss
 from bench.backbone.adapter import adapted, fingerprint
 from bench.backbone.extract import Asking, Extractor, Item
 from bench.backbone.hf import Backbone, LoadOptions
 from bench.backbone.projections import of_config
-from bench.early_stopping import validation_loss
-from bench.errors import UserError
 from bench.launch import training
 from bench.launch.job import (
     ADAPTER,

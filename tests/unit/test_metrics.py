@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
+from bench.api.protocol import Protocol
 from bench.metrics import (
     METRICS,
     accuracy,
@@ -26,7 +27,6 @@ from bench.metrics import (
     n_excluded,
     summarise,
 )
-from bench.protocol import Protocol
 
 CLOSED_ECES = [ece, ece_ref_closed]
 # Decimals with few digits make ties and land on bin edges, as sampled confidences do.

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench import models, registry
-from bench.errors import UserError
-from bench.protocol import PRESETS
+from bench.api import UserError
+from bench.api.protocol import PRESETS
 
 
 @pytest.mark.parametrize("name", list(models.aliases()))

@@ -13,6 +13,7 @@ from scipy.optimize import isotonic_regression
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import log_loss, precision_recall_curve
 
+from bench.api.protocol import NLL_CLIP
 from bench.metrics import (
     METRICS,
     NLL_WORST,
@@ -33,7 +34,6 @@ from bench.metrics import (
     nll,
     smece,
 )
-from bench.protocol import NLL_CLIP
 
 # Decimals with few digits make ties, as sampled confidences do.
 CONFIDENCE = st.one_of(st.floats(0, 1), st.sampled_from([k / 10 for k in range(11)]))

@@ -26,7 +26,7 @@ from bench.api import (
     RunFacts,
     UserError,
 )
-from bench.early_stopping import validation_loss
+from bench.api.early_stopping import validation_loss
 from bench.testing import planted
 from methods._shared.probe import Recipe, Weights, predict_probe, train_probe
 from methods._shared.training import batches_of

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from bench import prompting, protocol
-from bench.protocol import TEMPLATES, Protocol
-from bench.records import Format, Prompt, PromptStyle, Question
+from bench import prompting
+from bench.api import Format, PromptStyle, Question, protocol
+from bench.api.protocol import TEMPLATES, Protocol
+from bench.api.question import Prompt
 from bench.sources import FolderSource
 from tasks.mmlu import MMLUChoice
 
@@ -85,7 +86,7 @@ WORDS = {"choice/1": "53ef4487", "open/1": "6f799c76", "query/1": "de7b204f"}
 
 
 def test_other_words_need_another_version() -> None:
-    """Once the words change, raise the version in `bench.protocol.TEMPLATES` and put their hash here."""
+    """Once the words change, raise the version in `bench.api.protocol.TEMPLATES` and put their hash here."""
     prompts = {fmt.value: prompting.build(OPEN, [OPEN], STYLE, fmt, PROTOCOL) for fmt in Format}
     said = {name: [m.content for m in prompt.messages] for name, prompt in prompts.items()}
     said["query"] = [prompting.query_text(PROTOCOL.query_letters)]

@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.api import At, ContractError, Hidden, Of, Signal, TokenIds
+from bench.api import At, ContractError, Hidden, Of, Question, Signal, Split, TokenIds, UserError
+from bench.api.protocol import FIXED, PAPER, Protocol
 from bench.backbone.hf import Backbone, LoadOptions
 from bench.batching import Batches
-from bench.errors import UserError
 from bench.models import ModelSpec
 from bench.plan import Where
 from bench.progress import Silent
-from bench.protocol import FIXED, PAPER, Protocol
 from bench.reading import Reader, Reading
-from bench.records import Question, Split
 from bench.store import Store
 from bench.writing import SHARD, split_into_shards
 from tests.fixtures.rivers import Rivers

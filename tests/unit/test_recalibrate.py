@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.metrics import auroc, ece, nll
 from bench.recalibrate import RECALIBRATORS, folds_of, recalibrator
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import api, registry
-from bench.api import Batch, ConfidenceMethod, ContractError, FloatArray, Needs, UserError
+from bench import registry
+from bench.api import Batch, ConfidenceMethod, ContractError, FloatArray, Needs, UserError, registration
 from bench.registry import METHOD, Entry, Registry
 
 ROOT = Path(__file__).parents[2]
@@ -160,7 +160,7 @@ def test_foreign_module_that_shadows_ours_is_named(tmp_path: Path) -> None:
     done = _python(
         """
         from bench import registry
-        from bench.errors import UserError
+        from bench.api import UserError
         try:
             registry.methods()
         except UserError as error:
@@ -303,13 +303,13 @@ def test_file_that_changed_is_run_again(tmp_path: Path) -> None:
 )
 def test_plugin_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, text: str, reason: str) -> None:
     path = _write(tmp_path, text)
-    declared = list(api.DECLARED)
+    declared = list(registration.DECLARED)
     for _ in range(2):  # the second try must not find leavings of the first
         with pytest.raises(UserError) as caught:
             registry.methods([path])
         assert str(path) in str(caught.value)
         assert reason in str(caught.value)
-    api.DECLARED[:] = declared
+    registration.DECLARED[:] = declared
 
 
 def test_plugin_file_that_is_not_there_or_not_python(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_plugin_file_cannot_take_the_name_of_a_built_in(tmp_path: Path) -> None:
 
 
 def test_built_in_that_is_broken_stops_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    declared = [d for d in api.DECLARED if d.module != "tasks.mmlu"]
-    monkeypatch.setattr(api, "DECLARED", declared)
+    declared = [d for d in registration.DECLARED if d.module != "tasks.mmlu"]
+    monkeypatch.setattr(registration, "DECLARED", declared)
     with pytest.raises(ContractError, match=r"tasks\.\w+ registers no task"):
         registry.tasks()

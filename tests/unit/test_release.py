@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from bench import models
 from bench.api import Format, Question, Split, Task, UserError
+from bench.api.question import Message, Released
 from bench.config import RunConfig
 from bench.prompting import SYSTEM
-from bench.records import Message, Released
 from bench.release import HUB, FolderShelf, Release, open_release
 from tests.fixtures.rivers import Rivers
 

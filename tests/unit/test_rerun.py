@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bench import rerun, results
+from bench.api import UserError
+from bench.api.protocol import PRESETS
 from bench.config import RunConfig
-from bench.errors import UserError
-from bench.protocol import PRESETS
 from bench.records import ResultRow
 from bench.results import Records
 from bench.run import RunReport

@@ -21,10 +21,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.errors import UserError
+from bench.api import UserError
+from bench.api.protocol import FIXED
+from bench.backbone.cost import StageCost
 from bench.metrics import METRICS, summarise
-from bench.protocol import FIXED
-from bench.records import SCHEMA_VERSION, LabelsSeen, ResultRow, StageCost
+from bench.records import SCHEMA_VERSION, LabelsSeen, ResultRow
 from bench.results import (
     Records,
     ensure_writable,

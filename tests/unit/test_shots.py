@@ -9,9 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.api import Task
-from bench.protocol import FIXED, PAPER
-from bench.records import Question
+from bench.api import Question, Task
+from bench.api.protocol import FIXED, PAPER
 from bench.shots import exemplars, places
 
 POOL = [Question(f"p{i}", "s", f"{i}?", ("a", "b"), 0) for i in range(40)]

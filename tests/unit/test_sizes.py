@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.sizes import facts_of, sizes
 
 MODELS = {"llama8b": (4096, 128256), "qwen14b": (5120, 152064), "mistral24b": (5120, 131072), "qwen32b": (5120, 152064)}

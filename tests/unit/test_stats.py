@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
+from bench.api.protocol import Protocol
 from bench.metrics import METRICS, ece, summarise
-from bench.protocol import Protocol
 from bench.stats import (
     RESAMPLED,
     TESTED,

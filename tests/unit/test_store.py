@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.store import MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
 
 FIELDS = {"weights": "abc", "dtype": "float32"}

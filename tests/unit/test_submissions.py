@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench import asked, cli, metrics, provenance, registry, results
-from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard
-from bench.errors import UserError
-from bench.protocol import FIXED, PRESETS
+from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, UserError
+from bench.api.early_stopping import TrainingStage
+from bench.api.protocol import FIXED, PRESETS
+from bench.backbone.cost import StageCost
 from bench.recalibrate import recalibrator
-from bench.records import LabelsSeen, ResultRow, StageCost, Training, TrainingStage
+from bench.records import LabelsSeen, ResultRow, Training
 from bench.results import Records
 from bench.submissions import Verdict, check_results
 from bench.submissions.numbers import with_numbers_of

@@ -18,8 +18,8 @@ from pyarrow import parquet
 
 from bench import registry
 from bench.api import Format, Question, Task, UserError
+from bench.api.protocol import FIXED
 from bench.prompting import build
-from bench.protocol import FIXED
 from bench.rows import csv_rows, json_lines
 from bench.taskfile import FileTask, task_of_file
 

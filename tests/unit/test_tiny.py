@@ -13,11 +13,11 @@ from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from bench import prompting
+from bench.api import Format, Question
+from bench.api.protocol import FIXED
 from bench.backbone.tiny.corpus import Corpus
 from bench.backbone.tiny.exercises import RIGHT_OPTION, WRONG_OPTION, Exercises
 from bench.backbone.tiny.tokenizer import make_tokenizer
-from bench.protocol import FIXED
-from bench.records import Format, Question
 from tasks.atlas import AtlasChoice, AtlasOpen, main
 
 FOLDER = Path(__file__).parents[2] / "bench" / "backbone" / "tiny"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from bench.records import Format, PromptStyle, Question
+from bench.api import Format, PromptStyle, Question
 
 
 @dataclass(frozen=True)

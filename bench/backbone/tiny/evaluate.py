@@ -13,9 +13,10 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from bench import prompting
+from bench.api import Format, Question
+from bench.api.protocol import FIXED
+from bench.api.question import Prompt
 from bench.backbone.tiny.corpus import Corpus
-from bench.protocol import FIXED
-from bench.records import Format, Prompt, Question
 
 BATCH = 32
 

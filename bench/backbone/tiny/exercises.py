@@ -13,9 +13,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench import prompting
+from bench.api import Format, Question
+from bench.api.protocol import FIXED
 from bench.backbone.tiny.corpus import Corpus, Lesson
-from bench.protocol import FIXED
-from bench.records import Format, Question
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

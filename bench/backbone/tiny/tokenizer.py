@@ -11,8 +11,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from bench import prompting
+from bench.api import PromptStyle
 from bench.backbone.tiny.corpus import Corpus
-from bench.records import PromptStyle
 
 BEGIN, END, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")

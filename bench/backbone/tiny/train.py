@@ -21,11 +21,11 @@ import torch
 from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from bench.api import Format
 from bench.backbone.tiny.corpus import Corpus
 from bench.backbone.tiny.evaluate import measure
 from bench.backbone.tiny.exercises import LETTERS, RIGHT_OPTION, Encoded, Exercises, padded
 from bench.backbone.tiny.tokenizer import CONTEXT, make_tokenizer
-from bench.records import Format
 
 FOLDER = Path(__file__).parent
 WARM_UP = 100

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bench.errors import UserError
-from bench.records import MetricSummary, ResultRow
+from bench.api import UserError
+from bench.metrics.summary import MetricSummary
+from bench.records import ResultRow
 from bench.report.groups import Key, grouped, lines_of
 from bench.report.style import Style, place_of, style_of
 from bench.report.text import plain

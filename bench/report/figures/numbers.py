@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import FloatArray
+from bench.api.protocol import Protocol
 from bench.metrics.answers import bin_of
-from bench.protocol import Protocol
 from bench.results import Records
 
 BINS = Protocol().ece_bins

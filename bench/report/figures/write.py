@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.records import ResultRow
 from bench.report.figures.bars import metric_bars
 from bench.report.figures.board import RecordsOf, board_of

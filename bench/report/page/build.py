@@ -31,8 +31,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.api import UserError
 from bench.asked import Asked
-from bench.errors import UserError
 from bench.metrics import METRICS
 from bench.records import ResultRow
 from bench.report import legend

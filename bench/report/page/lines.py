@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from bench.api.protocol import Protocol
 from bench.metrics import METRICS, Metric
 from bench.metrics.answers import bin_of
-from bench.protocol import Protocol
 from bench.records import ResultRow
 from bench.report import training
 from bench.report.groups import Key

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from bench import prompting
-from bench.api import BoolArray, FloatArray, IntArray
+from bench.api import BoolArray, FloatArray, IntArray, PromptStyle, Question
+from bench.api.protocol import Protocol
 from bench.asked import Asked
 from bench.grading import parse_letter
-from bench.protocol import Protocol
-from bench.records import PromptStyle, Question
 from bench.report.page.lines import PARTS, Line
 from bench.results import Records
 

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.files import write_whole
 
 SCRIPTS = (

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from bench.errors import UserError
+from bench.api import UserError
 
 LOOPBACK = "127.0.0.1"
 HEADERS = {

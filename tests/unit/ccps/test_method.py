@@ -30,7 +30,7 @@ from bench.api import (
     Unembedding,
     UserError,
 )
-from bench.early_stopping import validation_loss
+from bench.api.early_stopping import validation_loss
 from methods.ccps import Ccps
 from methods.ccps.features import FEATURES, perturbation_features
 from methods.ccps.method import _scaler

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.api import Format, Question, UserError, ValidationRule
-from bench.protocol import PAPER, Protocol
+from bench.api.protocol import PAPER, Protocol
 from bench.shots import exemplars, places
 from bench.testing import MakeTask, checks_for
 from tasks.ct import CTChoice, CTLocalChoice, CTLocalOpen, CTOpen

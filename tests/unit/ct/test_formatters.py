@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bench import prompting
 from bench.api import ContractError, Format, Row, UserError
-from bench.protocol import Protocol
+from bench.api.protocol import Protocol
 from tasks.ct import commonsense, entailment, knowledge, reading
 from tasks.ct.composer import CHOICE_SETS
 from tasks.ct.data_set import DataSet, How, Kept

@@ -16,7 +16,7 @@ import pytest
 
 from bench import prompting
 from bench.api import Format, Question
-from bench.protocol import Protocol
+from bench.api.protocol import Protocol
 from tasks.ct.composer import CHOICE_SETS, OPEN_SETS
 from tasks.ct.data_set import DataSet, How, Kept
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.judges.address import Address, public_model, public_url
 
 SECRET = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789", min_size=8, max_size=20)

@@ -13,8 +13,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from bench.api import UserError
 from bench.backbone.hf import Backbone, LoadOptions
-from bench.errors import UserError
 from bench.grading import Asked
 from bench.judges import hf, prompt
 from bench.judges.hf import Local

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.api import UserError
 from bench.config import RunConfig
-from bench.errors import UserError
 from bench.grading import Match
 from bench.judges import KINDS, open_judge, public_options
 

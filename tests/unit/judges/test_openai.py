@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.grading import Asked
 from bench.judges import prompt
 from bench.judges.address import Address

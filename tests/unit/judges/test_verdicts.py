@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.grading import Asked
 from bench.judges.verdicts import Verdicts, missing
 

@@ -20,8 +20,9 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
 
 from bench import metrics
-from bench.errors import UserError
-from bench.records import MetricSummary, ResultRow
+from bench.api import UserError
+from bench.metrics.summary import MetricSummary
+from bench.records import ResultRow
 from bench.report.figures import (
     confidence_histograms,
     cost_quality,

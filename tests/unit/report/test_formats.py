@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
-from bench.records import MetricSummary, ResultRow, Training, TrainingStage
+from bench.metrics.summary import MetricSummary
+from bench.records import ResultRow, Training
 from bench.report import comparison, formats, tables
 from bench.report.groups import Key
 from bench.report.model import Cell, Column, Grid, Row

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench import asked, results
-from bench.errors import UserError
-from bench.protocol import PRESETS
+from bench.api import UserError
+from bench.api.protocol import PRESETS
 from bench.report import leaderboard
 from bench.submissions import check_results
 

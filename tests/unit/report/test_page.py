@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.api import UserError
+from bench.api.protocol import Protocol
 from bench.asked import Asked
-from bench.errors import UserError
 from bench.metrics import METRICS, summarise
-from bench.protocol import Protocol
-from bench.records import LabelsSeen, MetricSummary, ResultRow
+from bench.metrics.summary import MetricSummary
+from bench.records import LabelsSeen, ResultRow
 from bench.report import page
 from bench.report.groups import Key
 from bench.report.page import questions

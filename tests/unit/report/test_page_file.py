@@ -20,7 +20,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.report import page
 from bench.report.page.render import embedded, html
 from bench.report.page.serving import serve, server

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.errors import UserError
+from bench.api import UserError
 from bench.report.published import read
 
 ROOT = Path(__file__).parents[3]

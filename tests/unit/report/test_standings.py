@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import stats
-from bench.errors import UserError
-from bench.protocol import Protocol
-from bench.records import ResultRow, Training, TrainingStage
+from bench.api import UserError
+from bench.api.early_stopping import TrainingStage
+from bench.api.protocol import Protocol
+from bench.records import ResultRow, Training
 from bench.report import kept, standings
 from bench.report.groups import Key, lines_of
 from bench.report.kept import Reader

@@ -22,9 +22,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from bench.errors import UserError
+from bench.api import UserError
+from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
-from bench.records import LabelsSeen, MetricSummary, ResultRow, Training, TrainingStage
+from bench.metrics.summary import MetricSummary
+from bench.records import LabelsSeen, ResultRow, Training
 from bench.report.data import RANKED
 from bench.report.standings import LineStanding, Pair, Range, Standing, Standings
 from bench.report.tables import COLUMNS, REASON_LENGTH, build, plain, print_terminal, render, sheet

@@ -17,9 +17,9 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
 
 from bench import cli
-from bench.errors import UserError
+from bench.api import UserError
+from bench.api.protocol import Protocol
 from bench.metrics import METRICS, summarise
-from bench.protocol import Protocol
 from bench.records import LabelsSeen, ResultRow
 from bench.report import formats, recomputed
 from bench.report.model import Sheet

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import ContractError
+from bench.api.errors import ContractError
 
 
 def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:

@@ -59,7 +59,7 @@ class KeptStep(enum.Enum):
     LAST = "last"
     """The last one, as papers and official code do."""
     VALIDATION = "validation"
-    """The one with the smallest loss on the validation answers (`bench.early_stopping`)."""
+    """The one with the smallest loss on the validation answers (`bench.api.early_stopping`)."""
 
 
 TEMPLATES: Mapping[str, str] = MappingProxyType({"choice": "choice/1", "open": "open/1", "query": "query/1"})

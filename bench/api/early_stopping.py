@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.confidence import checked
-from bench.errors import UserError
-from bench.protocol import NLL_CLIP
-from bench.records import TrainingStage
+from bench.api.confidence import checked
+from bench.api.errors import UserError
+from bench.api.protocol import NLL_CLIP
 
 Array = npt.NDArray[Any]
 
@@ -62,6 +62,28 @@ def best_point(losses: Sequence[float | None]) -> int:
     """
     known = [math.inf if loss is None or math.isnan(loss) else loss for loss in losses]
     return known.index(min(known))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStage:
+    """One training in steps, and the step whose weights were kept."""
+
+    name: str
+    """E.g. `contrastive`; empty where the method has one stage."""
+    limit: int
+    """Steps that it might take."""
+    taken: int
+    """Steps that it took."""
+    kept: int
+    """Step whose weights were kept."""
+    epochs: float
+    """Passes over the training rows up to the kept step."""
+    steps: tuple[int, ...] = ()
+    """Steps after which the loss on validation was taken; empty where the last step is kept."""
+    losses: tuple[float | None, ...] = ()
+    """That loss at each of them; None where it was no number."""
+    cut_short: bool = False
+    """Whether the loss was still falling at the limit, and the method's published training is longer."""
 
 
 class EarlyStopping:

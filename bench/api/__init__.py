@@ -1,0 +1,35 @@
+"""The contract between the harness and its plugins: all that a method or a task may import from the harness.
+
+It needs numpy and the standard library only.
+"""
+
+from bench.api.adapters import AdapterModel, AdapterRef, TrainAdapter, Validation
+from bench.api.batch import Batch, BoolArray, FloatArray, IntArray, OutputHead, Ragged
+from bench.api.early_stopping import POINTS, EarlyStopping
+from bench.api.errors import ContractError, UntrainableError, UserError
+from bench.api.facts import ModelFacts, Projection, RunFacts
+from bench.api.methods import ConfidenceMethod, Context, Needs, Preset
+from bench.api.protocol import ValidationRule
+from bench.api.question import Format, PromptStyle, Question, Split
+from bench.api.registration import method, task
+from bench.api.signals import (
+    Adapter,
+    At,
+    ChoiceLogits,
+    Hidden,
+    Of,
+    QueryLogits,
+    SampleAgreement,
+    Signal,
+    TokenIds,
+    Unembedding,
+)
+from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
+
+__all__ = [
+    "POINTS", "Adapter", "AdapterModel", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod",
+    "Context", "ContractError", "DataCard", "EarlyStopping", "FloatArray", "Format", "Hidden", "IntArray",
+    "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection", "PromptStyle", "QueryLogits", "Question",
+    "Ragged", "Row", "RunFacts", "SampleAgreement", "Signal", "Source", "Split", "Task", "TaskCard", "TokenIds",
+    "TrainAdapter", "Unembedding", "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
+]  # fmt: skip

@@ -1,0 +1,173 @@
+"""Questions with their signals as arrays, as a method sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api.errors import ContractError
+from bench.api.signals import ChoiceLogits, QueryLogits, SampleAgreement, Signal, TokenIds, Unembedding
+
+if TYPE_CHECKING:
+    import torch
+
+
+FloatArray = npt.NDArray[np.floating[Any]]
+
+
+IntArray = npt.NDArray[np.integer[Any]]
+
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Rows of different length in one array: row i is `values[offsets[i]:offsets[i + 1]]`.
+
+    Shapes: values `(sum of t_i, ...)`, offsets `(n + 1,)` int64 starting at 0.
+    """
+
+    values: npt.NDArray[Any]
+    offsets: IntArray
+    owner: IntArray | None = None
+    """`(sum of t_i,)` which option of its question a value belongs to; None where there is only one."""
+
+    @classmethod
+    def of(cls, rows: Sequence[npt.ArrayLike]) -> Ragged:
+        """Join rows; at least one row is expected, each with the same trailing shape."""
+        arrays = [np.asarray(row) for row in rows]
+        return cls(np.concatenate(arrays), np.cumsum([0, *(len(a) for a in arrays)], dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> npt.NDArray[Any]:
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    @property
+    def lengths(self) -> IntArray:
+        """`(n,)` row lengths."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: IntArray) -> Ragged:
+        """The given rows, in the given order."""
+        lengths = self.lengths[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)  # position inside its row, for each value
+        index = np.repeat(self.offsets[rows], lengths) + within
+        return Ragged(self.values[index], offsets, None if self.owner is None else self.owner[index])
+
+
+@dataclass(frozen=True, eq=False)
+class OutputHead:
+    """How a final hidden state h becomes logits: u = scale * (W h + b), capped to c * tanh(u / c) where c is set."""
+
+    weight: torch.Tensor
+    """(v, d)"""
+    bias: torch.Tensor | None = None
+    """(v,)"""
+    scale: float = 1.0
+    softcap: float | None = None
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits of shape `(..., v)` from hidden states `(..., d)`, in float32."""
+        weight = self.weight.float()
+        u = hidden.float() @ weight.T
+        if self.bias is not None:
+            u = u + self.bias.float()
+        u = u * self.scale
+        return u if self.softcap is None else self.softcap * (u / self.softcap).tanh()
+
+
+Column = npt.NDArray[Any] | Ragged | OutputHead
+
+
+def _read_only(column: Column) -> Column:
+    if isinstance(column, Ragged):
+        owner = None if column.owner is None else _frozen_view(column.owner)
+        return Ragged(_frozen_view(column.values), _frozen_view(column.offsets), owner)
+    return column if isinstance(column, OutputHead) else _frozen_view(column)
+
+
+def _frozen_view(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+class Batch:
+    """Questions with their signals, as a method sees them; arrays are read-only, labels exist only in `fit`."""
+
+    def __init__(
+        self, ids: Sequence[str], columns: Mapping[Signal, Column], correct: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        self.ids = tuple(ids)
+        self._columns = {signal: _read_only(column) for signal, column in columns.items()}
+        self._correct = None if correct is None else _frozen_view(np.asarray(correct, dtype=np.bool_))
+        self._reads: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, signal: Unembedding) -> OutputHead: ...
+    @overload
+    def __getitem__(self, signal: TokenIds) -> Ragged: ...
+    @overload
+    def __getitem__(self, signal: ChoiceLogits | QueryLogits) -> FloatArray: ...
+    @overload
+    def __getitem__(self, signal: SampleAgreement) -> BoolArray: ...
+    @overload
+    def __getitem__(self, signal: Signal) -> Any: ...
+    def __getitem__(self, signal: Signal) -> Any:
+        """The signal's values for these questions.
+
+        Raises:
+            ContractError: the signal was not declared in `needs`.
+        """
+        if signal not in self._columns:
+            declared = ", ".join(sorted(map(repr, self._columns))) or "none"
+            raise ContractError(f"{signal!r} was read but not declared in needs (declared: {declared})")
+        return self._columns[signal]
+
+    @property
+    def correct(self) -> BoolArray:
+        """`(n,)` bool: was the answer right. Only in `fit`.
+
+        Raises:
+            ContractError: read in `predict`.
+        """
+        self._reads.add("correct")
+        if self._correct is None:
+            raise ContractError("batch.correct was read outside fit; labels exist only in fit")
+        return self._correct
+
+    @property
+    def labels_read(self) -> bool:
+        """Whether `correct` was asked for, of this batch or of a part of it; for the result's account of labels."""
+        return bool(self._reads)
+
+    @property
+    def signals(self) -> frozenset[Signal]:
+        """The signals that can be read."""
+        return frozenset(self._columns)
+
+    def take(self, rows: npt.ArrayLike) -> Batch:
+        """The given rows (indices or a bool mask), in the given order."""
+        index = np.asarray(rows)
+        index = np.flatnonzero(index) if index.dtype == np.bool_ else index.astype(np.int64)
+        columns: dict[Signal, Column] = {}
+        for signal, column in self._columns.items():
+            if isinstance(column, OutputHead):
+                columns[signal] = column
+            else:
+                columns[signal] = column.take(index) if isinstance(column, Ragged) else column[index]
+        correct = None if self._correct is None else self._correct[index]
+        part = Batch([self.ids[i] for i in index], columns, correct)
+        part._reads = self._reads
+        return part

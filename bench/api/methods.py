@@ -1,0 +1,201 @@
+"""`ConfidenceMethod`, what it reads, and what its `fit` is given."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api.adapters import TrainAdapter
+from bench.api.batch import Batch, FloatArray
+from bench.api.early_stopping import POINTS, EarlyStopping
+from bench.api.errors import ContractError
+from bench.api.facts import RunFacts
+from bench.api.fitted import _join_arrays, _split_arrays
+from bench.api.protocol import Protocol as SharedProtocol
+from bench.api.question import Format, Split
+from bench.api.signals import Adapter, QueryLogits, Signal, TokenIds, _is_plain, tells_gold
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The signals a method reads: nothing else can be read."""
+
+    fit: frozenset[Signal] = frozenset()
+    predict: frozenset[Signal] = frozenset()
+
+
+def validation_signals(needs: Needs) -> frozenset[Signal]:
+    """What `ctx.validation` holds: the signals of `needs.predict`, and the token ids of `needs.fit`.
+
+    Without what tells the right answer, and without what goes through the method's own adapter, which is not there yet.
+    """
+    read = needs.predict | {signal for signal in needs.fit if isinstance(signal, TokenIds)}
+    return frozenset(s for s in read if not tells_gold(s) and s != QueryLogits(Adapter.OWN))
+
+
+LEARNED_SPLITS: tuple[Split, ...] = ("train", "validation")
+"""Where `fit` may learn."""
+
+
+def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
+    """Check that a method can't see the right answers of what it predicts.
+
+    Args:
+        who: names the method in the error.
+        needs: what it reads.
+        fit_on: where it learns.
+
+    Raises:
+        ContractError: `predict` would read a signal that tells the right answer, or `fit` would learn on another split.
+    """
+    strange = sorted(type(signal).__name__ for signal in needs.fit | needs.predict if not _is_plain(signal))
+    if strange:
+        raise ContractError(f"{who}: expected signals of bench.api as they are, got {', '.join(strange)}")
+    told = sorted(repr(signal) for signal in needs.predict if tells_gold(signal))
+    if told:
+        raise ContractError(
+            f"{who}: predict would read {', '.join(told)}, which tells the right answer; only fit may read that"
+        )
+    if fit_on not in LEARNED_SPLITS:
+        raise ContractError(f"{who}: fit_on: expected one of {', '.join(LEARNED_SPLITS)}, got {fit_on!r}")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What `fit` gets besides data: the only source of randomness, device and shared numbers."""
+
+    seed: int
+    """Derived from the run's seed, the method, the model and the task."""
+    format: Format = Format.CHOICE
+    device: str = "cpu"
+    protocol: SharedProtocol = field(default_factory=SharedProtocol)
+    train_adapter: TrainAdapter | None = None
+    """None where there is no backbone to adapt."""
+    validation: Batch | None = None
+    """Labelled answers of the validation split, with the signals of `needs.predict` and the token ids of `needs.fit`;
+    None where the preset keeps the last step, where a method learns on that split, or where there is none."""
+    trainings: list[EarlyStopping] = field(default_factory=list, repr=False, compare=False)
+    """What `early_stopping` has given out; read by the harness after `fit`."""
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """A generator at the start of this context's stream; each access starts it anew."""
+        return np.random.default_rng(self.seed)
+
+    def early_stopping(
+        self,
+        limit: int,
+        *,
+        name: str = "",
+        published: int = 0,
+        points: int = POINTS,
+        epochs_per_step: float = 0.0,
+    ) -> EarlyStopping:
+        """The steps of a training, which end when the validation answers say so; arguments as `EarlyStopping`'s."""
+        stopping = EarlyStopping(
+            limit, self.validation, name=name, published=published, points=points, epochs_per_step=epochs_per_step
+        )
+        self.trainings.append(stopping)
+        return stopping
+
+
+Preset = Mapping[str, object]
+
+
+class ConfidenceMethod(ABC):
+    """Turns what a model did into a probability that its answer is right.
+
+    Its constants are the arguments of `__init__`, which stores them and does nothing else: a dataclass with a field for
+    each, `@dataclass(kw_only=True, eq=False)`, does that. What `fit` learns is kept in attributes that end in `_`
+    (numbers, strings, numpy arrays, an `AdapterRef`, or dicts from str to these).
+    """
+
+    name: ClassVar[str]
+    """Set by `@method("...")`: the name on the command line, in file names and in tables."""
+    reference: ClassVar[str]
+    """Where the method comes from: "arXiv:..." or "doi:..."."""
+    needs: ClassVar[Needs]
+    fit_on: ClassVar[Split] = "train"
+    """The split whose answers and labels `fit` gets."""
+    draws: ClassVar[bool] = True
+    """Whether `fit` draws at random, so that two seeds never give the same confidences; of no account without `fit`."""
+    presets: ClassVar[Mapping[str, Preset]] = MappingProxyType({})
+    """Preset name -> keyword arguments of `__init__`; one that is left out keeps its default. A method without presets
+    runs as "defaults" under any."""
+    not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
+    """Preset -> what its source does and this method does not, a sentence each; `bench show` lists them."""
+    expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Contract check -> reason why this method may break it; an entry that is no longer needed fails."""
+
+    def fit(self, train: Batch, ctx: Context) -> Self:
+        """Learn from labelled answers; the default learns nothing. Returns self.
+
+        Raises:
+            UntrainableError: these answers can't teach it anything; its cell is skipped with this reason.
+        """
+        del train, ctx
+        return self
+
+    @abstractmethod
+    def predict(self, batch: Batch) -> FloatArray:
+        """Confidences `(n,)` within [0, 1], higher = surer; one answer's value does not depend on the others."""
+
+    def reads(self) -> Needs:
+        """What this instance reads: `needs`, unless arguments change it."""
+        return type(self).needs
+
+    def skip(self, facts: RunFacts) -> str | None:
+        """A reason not to run here, or None."""
+        del facts
+        return None
+
+    def n_parameters(self, facts: RunFacts) -> int:
+        """Trained parameters, for the size table."""
+        del facts
+        return 0
+
+    @classmethod
+    def trains(cls) -> bool:
+        """Whether `fit` does anything."""
+        return cls.fit is not ConfidenceMethod.fit
+
+    def params(self) -> dict[str, object]:
+        """The arguments of `__init__` as they are stored."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def fitted(self) -> dict[str, Any]:
+        """What `fit` learned: every attribute that ends in `_`."""
+        return {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_")}
+
+    def save(self, folder: Path) -> None:
+        """Write what `fit` learned: arrays to `fitted.safetensors`, the rest to `fitted.json`, adapters by folder."""
+        from safetensors.numpy import save_file
+
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        plain = _split_arrays(self.fitted(), "", arrays)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(arrays, folder / "fitted.safetensors")
+        (folder / "fitted.json").write_text(json.dumps(plain), encoding="utf-8")
+
+    def load(self, folder: Path) -> Self:
+        """Read back what `save` wrote. Returns self.
+
+        Raises:
+            UserError: the folder of an adapter is gone.
+        """
+        from safetensors.numpy import load_file
+
+        arrays = load_file(folder / "fitted.safetensors")
+        plain = json.loads((folder / "fitted.json").read_text(encoding="utf-8"))
+        for key, value in plain.items():
+            setattr(self, key, _join_arrays(value, arrays))
+        return self

@@ -1,0 +1,99 @@
+"""A question, the prompt that asks it, and the model's graded answer."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["system", "user", "assistant"]
+
+
+Split = Literal["train", "validation", "test", "dev"]
+
+
+class Format(enum.Enum):
+    """How a question is asked: with lettered options, or open-ended."""
+
+    CHOICE = "choice"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One benchmark question as its task read it.
+
+    Example: `Question("mmlu-choice/test/0", "anatomy", "Which bone ...?", ("femur", "tibia"), gold=0)`.
+    """
+
+    id: str
+    """Stable over runs and machines: the source's own where unique, else `<task>/<split>/<row>`."""
+    subject: str
+    """The unit over which macro means are taken; exemplars come from the same subject."""
+    text: str
+    """The question, without options and without instructions."""
+    choices: tuple[str, ...]
+    """Option texts in data-set order; for an open question the gold answer and the wrong ones, never shown."""
+    gold: int
+    """Index of the right one in `choices`."""
+    parts: tuple[tuple[str, str], ...] = ()
+    """Named pieces besides the text that the style writes out, e.g. `(("passage", "..."),)`."""
+    place: int | None = None
+    """Its number within its subject, by which exemplars are drawn; None: as the questions of its split come."""
+
+    @property
+    def answer(self) -> str:
+        """Text of the right option."""
+        return self.choices[self.gold]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptStyle:
+    """The words around a task's questions (methods.md §1.4); `{label}`, `{text}`, `{options}`, parts are filled in."""
+
+    header: str
+    """Line above the exemplars; `{label}` is the subject in words."""
+    footer: str
+    """Line between the exemplars and the question."""
+    context: str
+    """How a question is written out: `{text}`, its parts by their names and, for choice tasks, `{options}`."""
+    target_prompt: str = "\nAnswer:"
+    """What the user message ends with."""
+    gap: str = "\n\n"
+    """What stands between the footer and the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A conversation that ends where the model is to answer."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A question's prompt, answer and label as somebody released them."""
+
+    prompt: Prompt
+    text: str
+    correct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the frozen model said, graded; the same for every method."""
+
+    text: str
+    letter: str | None
+    """The option letter it was read as; None for open answers and for text that is no letter."""
+    correct: bool
+    parsed: bool
+    """False where the text could not be read as an answer; such answers count as wrong and are counted."""

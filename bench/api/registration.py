@@ -1,0 +1,41 @@
+"""The decorators by which plugins make themselves known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+
+class Declaration(NamedTuple):
+    """A decorated class, before the registry has looked at it."""
+
+    kind: str
+    name: str
+    plugin: type
+    module: str
+
+
+DECLARED: list[Declaration] = []
+"""Filled by the decorators below, in import order; read by `bench.registry` only."""
+
+
+P = TypeVar("P", bound=type)
+
+
+def method(name: str) -> Callable[[P], P]:
+    """Register a `ConfidenceMethod` under this name."""
+    return _declare("method", name)
+
+
+def task(name: str) -> Callable[[P], P]:
+    """Register a `Task` under this name."""
+    return _declare("task", name)
+
+
+def _declare(kind: str, name: str) -> Callable[[P], P]:
+    def decorate(plugin: P) -> P:
+        plugin.name = name  # type: ignore[attr-defined]
+        DECLARED.append(Declaration(kind, name, plugin, plugin.__module__))
+        return plugin
+
+    return decorate

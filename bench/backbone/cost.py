@@ -1,0 +1,17 @@
+"""What one stage of reading or training fed to the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """Token positions that one stage of a run fed to the backbone (architecture.md §12)."""
+
+    forward_tokens: int
+    """Without padding."""
+    padded_tokens: int
+    """With padding."""
+    forward_tokens_floor: int
+    """Distinct nodes of the prefix tree: what no order of work can go below."""
