@@ -145,7 +145,7 @@ def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
 
 
 def _entry_of_file(path: Path) -> Entry[Task]:
-    from bench.taskfile import task_of_file  # late: listing methods reads no questions
+    from bench.data.question_files import task_of_file  # late: listing methods reads no questions
 
     task = task_of_file(path)
     return Entry(task.name, task, task.__module__, str(path))

@@ -76,7 +76,7 @@ class TrainAdapter(Protocol):
             loss: a pure function as `module:name`, e.g. `methods._shared.lora:ct_loss`; see `AdapterModel`.
             examples: name -> column with one row for each example; the first is a `Ragged` of token ids, and examples
                 that begin alike in it are computed together.
-            settings: LoRA, optimiser and schedule as `bench.launch.job.Recipe` names them, and what the loss reads.
+            settings: LoRA, optimiser and schedule as `bench.training.job.Recipe` names them, and what the loss reads.
             validation: examples to choose the step by, as `EarlyStopping` does; None keeps the last step.
 
         Raises:

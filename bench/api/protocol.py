@@ -63,7 +63,7 @@ class KeptStep(enum.Enum):
 
 
 TEMPLATES: Mapping[str, str] = MappingProxyType({"choice": "choice/1", "open": "open/1", "query": "query/1"})
-"""Name and version of each wording in `bench.prompting`, part of every digest; other words need another version."""
+"""Name and version of each wording in `bench.prompts.templates`, part of every digest; other words, other version."""
 
 
 @dataclass(frozen=True)

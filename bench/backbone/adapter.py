@@ -13,7 +13,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from bench.api import AdapterRef, UserError
-from bench.backbone.hf import Backbone, first_line
+from bench.backbone.model import Backbone, first_line
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 """As peft names them."""

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import torch
 
 from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement, Signal, UserError
-from bench.backbone.grove import Grove
-from bench.backbone.hf import Backbone
+from bench.backbone.model import Backbone
 from bench.backbone.prefix import Ids, Pack, plan_packs
 from bench.backbone.sampling import draw
 from bench.backbone.session import read_alone, read_pack
+from bench.backbone.tree import Grove
 
 VERSION = 1
 """Part of every signal's key; raised when what an extractor computes changes."""

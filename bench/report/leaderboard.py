@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.api import UserError
-from bench.choose import cache_folder
-from bench.files import write_whole
-from bench.report import formats
-from bench.report.views import View, shown
-from bench.submissions import check_results
+from bench.report.tables import formats
+from bench.report.tables.request import View, shown
+from bench.results.submissions import check_results
+from bench.run.resolve import cache_folder
+from bench.store.files import write_whole
 
 NAME = "README.md"
 
@@ -26,7 +26,7 @@ published numbers. Runs with `--limit` go to `partial/` and enter no table unles
 what the Parquet files give. `records_digest` is the SHA-256 of a cell's Parquet file, `questions_digest` a digest of
 the questions that were tested.
 
-Fields of the JSON file: see `ResultRow` in `bench/records.py`; `schema_version` names their version. Metrics are
+Fields of the JSON file: see `ResultRow` in `bench/results/row.py`; `schema_version` names their version. Metrics are
 fractions, not percent: `mean` and `std` over subjects, `pooled` over all questions, `n_undefined` subjects left out.
 `cost` counts token positions: what was fed to the model for all methods of the run together (`forward_tokens`,
 `padded_tokens`) and the least possible (`forward_tokens_floor`); `forward_tokens_alone` is the least for this method by

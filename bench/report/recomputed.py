@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bench import metrics, results
+from bench import metrics
 from bench.api import UserError
-from bench.records import ResultRow
-from bench.submissions import numbers
+from bench.results import files as results
+from bench.results.row import ResultRow
+from bench.results.submissions import numbers
 
 FOLDER = "numbers"
 """Below the cache folder."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bench.records import Training
 from bench.report.text import EN_DASH, count, span
+from bench.results.row import Training
 
 CUT_SHORT = (
     "training was cut short after {} epochs: the loss on validation was still falling, and the published training is"

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import asked, results
 from bench.api import UserError
-from bench.records import ResultRow
 from bench.report import recomputed
-from bench.report.groups import grouped
-from bench.report.kept import Reader
+from bench.report.grouping import grouped
+from bench.report.standings.cache import Reader
+from bench.results import files, questions
+from bench.results.row import ResultRow
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,13 @@ def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambd
     groups = grouped(found, preset=wanted.preset, deviations=wanted.deviations, partial=wanted.partial)
     rows = [row for group in groups for row in group.rows]
 
-    def records_of(row: ResultRow) -> results.Records:
-        return results.read_records(results.path_of(row, wanted.results))
+    def records_of(row: ResultRow) -> files.Records:
+        return files.read_records(files.path_of(row, wanted.results))
 
     standings = Reader(wanted.results, cache, say)
-    payload = page.payload(rows, records_of, lambda task, version: asked.read(wanted.results, task, version), standings)
+    payload = page.payload(
+        rows, records_of, lambda task, version: questions.read(wanted.results, task, version), standings
+    )
     paths = [page.write(wanted.out, payload)]
     if wanted.figures is not None:
         from bench.report.figures import write_figures

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bench.api import BoolArray, ContractError, Format, Needs, RunFacts, Signal, UserError
 from bench.api.methods import refuse_gold
-from bench.constants import sources
+from bench.cli.constants import sources
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring
 from bench.testing.observing import (

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench import prompting
 from bench.api import DataCard, Format, Question, Split
 from bench.api.protocol import Protocol
-from bench.shots import exemplars, places
+from bench.prompts import templates
+from bench.prompts.exemplars import exemplars, places
 from bench.testing.check import MakeTask, check_docstring
 
 
@@ -103,7 +103,7 @@ def check_prompts(make: MakeTask) -> None:
         expected = protocol.shots if pools else 0
         assert len(shown) == expected, f"{question.subject}: expected {expected} exemplars, got {len(shown)}"
         style = task.style_of(question)
-        prompt = prompting.build(question, shown, style, task.format, protocol)
+        prompt = templates.build(question, shown, style, task.format, protocol)
         said = prompt.messages[-1].content
         assert said.endswith(style.target_prompt), (
             f"{question.id}: the prompt does not end with {style.target_prompt!r}"

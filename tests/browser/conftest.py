@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from bench.api.protocol import Protocol
-from bench.asked import Asked
 from bench.metrics import summarise
-from bench.records import LabelsSeen, ResultRow
 from bench.report import page as report
-from bench.results import Records
+from bench.results.files import Records
+from bench.results.questions import Asked
+from bench.results.row import LabelsSeen, ResultRow
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 SCRIPT = "<script>alert(1)</script>"

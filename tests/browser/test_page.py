@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bench.metrics import METRICS
-from bench.report.groups import Key
+from bench.report.grouping import Key
 from bench.report.page.serving import server
-from bench.report.standings import LineStanding, Pair, Range, Standing, Standings
+from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
 
 pytestmark = pytest.mark.browser
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench import registry
-from bench.sources import FolderSource
+from bench.data.sources import FolderSource
 from bench.testing import Check, MakeTask, checks_for
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli
+from bench.cli import app
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -32,7 +32,7 @@ def _inside(*arguments: object, env: Mapping[str, str] | None = None) -> subproc
         for name, value in (env or {}).items():
             patch.setenv(name, value)
         try:
-            cli.main()
+            app.main()
         except SystemExit as stop:
             code = int(stop.code or 0)
     return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
@@ -41,7 +41,7 @@ def _inside(*arguments: object, env: Mapping[str, str] | None = None) -> subproc
 def _outside(
     *arguments: object, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "from bench.cli import main; main()", *map(str, arguments)]
+    program = [sys.executable, "-c", "from bench.cli.app import main; main()", *map(str, arguments)]
     # no thread pools beside the tests' own, and COLUMNS so that no table is folded
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
     return subprocess.run(

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from bench.run import RunConfig, run
+from bench.run.pipeline import RunConfig, run
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
 FILE_MOMENTS = 7

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from bench import cli
+from bench.cli import app
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -27,7 +27,7 @@ HEAVY = ("torch", "transformers", "datasets", "sklearn", "pandas", "pyarrow", "s
 def test_listing_methods_imports_nothing_heavy() -> None:
     program = (
         "import sys; sys.argv = ['bench', 'list', 'methods']\n"
-        "from bench.cli import main\n"
+        "from bench.cli.app import main\n"
         "try:\n    main()\n"
         "finally:\n    sys.stderr.write(' '.join(m for m in sys.modules if '.' not in m))"
     )
@@ -200,7 +200,8 @@ def test_ctrl_c_leaves_one_line_and_says_how_to_go_on(
     # Started in the background of a shell, a process ignores SIGINT, and so do its children.
     heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = [
-        sys.executable, "-c", f"{heeds}; from bench.cli import main; main()", "run", "--method", "echo", "--seed", "7",
+        sys.executable, "-c", f"{heeds}; from bench.cli.app import main; main()",
+        "run", "--method", "echo", "--seed", "7",
         "--model", str(small_model), "--task", "rivers", "--plugin", str(rivers), "--out", str(tmp_path / "out"),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CONFBENCH_CACHE": str(folder / "cache")}
@@ -250,7 +251,7 @@ class Plugged(ConfidenceMethod):
     assert ends == {"1.0": 0, "2.0": 1}
 
 
-COMMANDS = typer.main.get_command(cli.app)
+COMMANDS = typer.main.get_command(app.app)
 
 
 @pytest.mark.parametrize("command", ["run", "list", "show", "table", "check"])

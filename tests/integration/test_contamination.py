@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bench import run as pipeline
-from bench.grading import Asked
-from bench.results import read_records
+from bench.grading.grade import Asked
+from bench.results.files import read_records
+from bench.run import pipeline
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

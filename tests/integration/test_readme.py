@@ -14,7 +14,7 @@ import pytest
 import typer.main
 
 from bench import registry
-from bench.cli import app
+from bench.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

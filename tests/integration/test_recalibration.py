@@ -14,9 +14,9 @@ from sklearn.isotonic import IsotonicRegression
 
 from bench.api import Batch, ConfidenceMethod, Needs
 from bench.metrics import nll
-from bench.recalibrate import folds_of
-from bench.recalibrating import chosen_out_of_fold, out_of_fold
-from bench.results import read_records
+from bench.metrics.recalibration import folds_of
+from bench.results.files import read_records
+from bench.run.out_of_fold import chosen_out_of_fold, out_of_fold
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

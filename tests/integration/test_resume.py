@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from bench.results import read, read_records
-from bench.run import RunConfig, RunReport, run
+from bench.results.files import read, read_records
+from bench.run.pipeline import RunConfig, RunReport, run
 
 ROOT = Path(__file__).parents[2]
 CELLS = ("ptrue", "echo")

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import metrics, results
+from bench import metrics
 from bench.api.protocol import PRESETS
 from bench.backbone.cost import StageCost
-from bench.records import LabelsSeen, ResultRow
+from bench.results import files
+from bench.results.row import LabelsSeen, ResultRow
 from tests.performance.measure import Line, Options
 from tests.performance.sample import ROOT, temporary
 
@@ -38,7 +39,7 @@ def lines(options: Options) -> Iterator[Line]:
 
 def _processor_time(arguments: list[str], repeats: int, cache: Path | None = None) -> tuple[float, float]:
     """Of the first process, which also compiles and fills caches, and the median of others."""
-    command = [sys.executable, "-c", "from bench.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from bench.cli.app import main; main()", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **({"CONFBENCH_CACHE": str(cache)} if cache else {})}
     times = []
     for _ in range(repeats + 1):
@@ -69,10 +70,10 @@ def write_results(folder: Path) -> int:
             timings={"fit": 1.0, "predict": 1.0}, peak_memory_mb=1000.0,
             cost={stage: StageCost(1, 1, 1) for stage in ("answers", "query", "samples")},
         )  # fmt: skip
-        records = results.Records(
+        records = files.Records(
             [f"q{i}" for i in range(n)], subjects, correct, confidence, ["a"] * n, np.ones(n, dtype=np.bool_)
         )
         for method in range(METHODS):
-            results.write(replace(row, method=f"method-{method}"), records, folder)
+            files.write(replace(row, method=f"method-{method}"), records, folder)
             count += 1
     return count

@@ -1,6 +1,6 @@
 """The CCPS features as their definitions say them: autograd, one head call per perturbed state, one token at a time.
 
-Only the time matters here; that the quick form gives the same numbers is tested in `tests/unit/ccps/test_features.py`.
+Only the time matters here; `tests/unit/methods/ccps/test_features.py` holds the quick form to the same numbers.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from bench import prompting
 from bench.api import Format
-from bench.reading import Reading
+from bench.prompts import templates
+from bench.signals.reader import Reading
 from tests.performance import sample
 from tests.performance.measure import Line, Options, interleaved
 
@@ -48,7 +48,7 @@ class _OneByOne:
         self.stops = sorted(sample.tiny().stops)
         choice = fmt is Format.CHOICE
         self.length = sample.PROTOCOL.max_new_tokens_choice if choice else sample.PROTOCOL.max_new_tokens_open
-        prompt = prompting.build(reading.questions[0], [], sample.mmlu(fmt).style, fmt, sample.PROTOCOL)
+        prompt = templates.build(reading.questions[0], [], sample.mmlu(fmt).style, fmt, sample.PROTOCOL)
         self.suffix = torch.as_tensor(sample.tiny().chat.query(prompt, sample.PROTOCOL).ids, dtype=torch.long)[None]
 
     def check(self) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 import platformdirs
 import torch
 
-from bench import prompting
 from bench.api import Format
+from bench.prompts import templates
 from tests.performance import sample
 from tests.performance.measure import Line, NotMeasured, Options, seconds_of
 
@@ -83,7 +83,7 @@ def _texts(chosen: Sequence[Any]) -> list[str]:
     task = sample.mmlu(Format.CHOICE)
     dev = list(task.questions("dev"))
     shots = {q.subject: [e for e in dev if e.subject == q.subject][: sample.PROTOCOL.shots] for q in chosen}
-    built = [prompting.build(q, shots[q.subject], task.style, task.format, sample.PROTOCOL) for q in chosen]
+    built = [templates.build(q, shots[q.subject], task.style, task.format, sample.PROTOCOL) for q in chosen]
     return [sample.tiny().chat.render(prompt.messages) for prompt in built]
 
 

@@ -11,19 +11,20 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import models, registry
+from bench import registry
 from bench.api import Adapter, ChoiceLogits, Format, Hidden, QueryLogits, Question, SampleAgreement, Task
 from bench.api.protocol import PRESETS, Protocol
-from bench.plan import Where
+from bench.backbone import models
+from bench.data.sources import open_source
 from bench.progress import Silent
-from bench.reading import Reader, Reading
-from bench.sources import open_source
-from bench.store import Store
+from bench.run.plan import Where
+from bench.signals.reader import Reader, Reading
+from bench.store.folders import Store
 from tests.performance.measure import NotMeasured
 
 if TYPE_CHECKING:
     from bench.api import Signal
-    from bench.backbone.hf import Backbone
+    from bench.backbone.model import Backbone
 
 ROOT = Path(__file__).parents[2]
 PROTOCOL: Protocol = PRESETS["fixed"]
@@ -44,7 +45,7 @@ def data_folder() -> Path:
 @cache
 def tiny() -> Backbone:
     """The embedded model on the CPU in float32."""
-    from bench.backbone.hf import Backbone, LoadOptions
+    from bench.backbone.model import Backbone, LoadOptions
 
     return Backbone(models.aliases()["tiny"], LoadOptions("cpu", "float32"))
 

@@ -11,14 +11,14 @@ import torch
 from bench import registry
 from bench.api import Format
 from bench.backbone.extract import Extractor
-from bench.config import RunConfig
-from bench.records import ResultRow
-from bench.run import run
+from bench.results.row import ResultRow
+from bench.run.config import RunConfig
+from bench.run.pipeline import run
 from tests.performance import sample
 from tests.performance.measure import Line, NotMeasured, Options, interleaved
 
 if TYPE_CHECKING:
-    from bench.backbone.hf import Backbone
+    from bench.backbone.model import Backbone
 
 TASKS = ("atlas-choice", "atlas-oe", "mmlu-choice", "mmlu-pro-choice", "medmcqa-choice")
 LIMIT = 500

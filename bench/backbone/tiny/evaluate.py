@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from bench import prompting
 from bench.api import Format, Question
 from bench.api.protocol import FIXED
 from bench.api.question import Prompt
 from bench.backbone.tiny.corpus import Corpus
+from bench.prompts import templates
 
 BATCH = 32
 
@@ -48,10 +48,10 @@ class _Measured:
         self.letters = [tokenizer.convert_tokens_to_ids(letter) for letter in FIXED.letters[:4]]
 
     def run(self, asked: Sequence[Question]) -> dict[str, float]:
-        prompts = [prompting.build(q, self.exemplars[q.subject], self.style, self.fmt, FIXED) for q in asked]
+        prompts = [templates.build(q, self.exemplars[q.subject], self.style, self.fmt, FIXED) for q in asked]
         steps = 1 if self.fmt is Format.CHOICE else 8
         logits, answers = self._answers(prompts, steps)
-        targets = [prompting.target(q, self.fmt, FIXED.letters) for q in asked]
+        targets = [templates.target(q, self.fmt, FIXED.letters) for q in asked]
         right = [plain(answer) == plain(target) for answer, target in zip(answers, targets, strict=True)]
         checks = self._last_logits([self._check(p, a) for p, a in zip(prompts, answers, strict=True)])
         no_yes = checks[:, self.letters[:2]]  # (n, 2)
@@ -68,8 +68,8 @@ class _Measured:
         return figures
 
     def _check(self, prompt: Prompt, answer: str) -> list[int]:
-        messages = prompting.query_messages(prompt, FIXED)
-        return self._ids([(m.role, m.content.replace(prompting.QUERY_SENTINEL, answer)) for m in messages])
+        messages = templates.query_messages(prompt, FIXED)
+        return self._ids([(m.role, m.content.replace(templates.QUERY_SENTINEL, answer)) for m in messages])
 
     def _ids(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         conversation = [{"role": role, "content": content} for role, content in messages]

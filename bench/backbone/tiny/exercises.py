@@ -1,7 +1,7 @@
 """From lessons to token ids: what each exercise of the curriculum looks like, and where it carries loss.
 
 *Terse* exercises are a line or two of plain text, packed into rows; *full* ones are whole conversations in the
-harness's own wording (`bench.prompting`), with exemplars, rendered by the chat template.
+harness's own wording (`bench.prompts.templates`), with exemplars, rendered by the chat template.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench import prompting
 from bench.api import Format, Question
 from bench.api.protocol import FIXED
 from bench.backbone.tiny.corpus import Corpus, Lesson
+from bench.prompts import templates
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -122,14 +122,14 @@ class Exercises:
         lesson = self.lesson("check")
         asked = self.question(lesson, lesson.value)
         value, verdict = self._proposal(asked)
-        return f"{asked.text}\nAnswer: {asked.choices[value]}\n{prompting.query_text('ab')}{_learn(verdict)}\n"
+        return f"{asked.text}\nAnswer: {asked.choices[value]}\n{templates.query_text('ab')}{_learn(verdict)}\n"
 
     def _check_letter(self) -> str:
         lesson = self.lesson("check")
         asked = self.question(lesson, lesson.value)
         value, verdict = self._proposal(asked)
         shown = self._options(asked, FIXED.letters[value])
-        return f"{asked.text}{shown}\n{prompting.query_text('ab')}{_learn(verdict)}\n"
+        return f"{asked.text}{shown}\n{templates.query_text('ab')}{_learn(verdict)}\n"
 
     def _proposal(self, asked: Question) -> tuple[int, str]:
         """An option to propose, the right one half of the time, and the letter of the verdict."""
@@ -153,7 +153,7 @@ class Exercises:
         exemplars = [self.lesson("claim", lesson.subject) for _ in range(shots)]
         asked = self.question(lesson, lesson.value)
         style = self.corpus.styles[fmt]
-        prompt = prompting.build(asked, [self.question(x, x.value) for x in exemplars], style, fmt, FIXED)
+        prompt = templates.build(asked, [self.question(x, x.value) for x in exemplars], style, fmt, FIXED)
         answered = rf"(?<={re.escape(style.target_prompt)} )(.+)"
         messages = [{"role": m.role, "content": re.sub(answered, _learn(r"\1"), m.content)} for m in prompt.messages]
         if check:
@@ -161,11 +161,11 @@ class Exercises:
             said = FIXED.letters[proposed] if fmt is Format.CHOICE else asked.choices[proposed]
             messages += [
                 {"role": "assistant", "content": said},
-                {"role": "user", "content": prompting.query_text(FIXED.query_letters)},
+                {"role": "user", "content": templates.query_text(FIXED.query_letters)},
                 {"role": "assistant", "content": _learn(verdict)},
             ]
         else:
-            messages.append({"role": "assistant", "content": _learn(prompting.target(asked, fmt, FIXED.letters))})
+            messages.append({"role": "assistant", "content": _learn(templates.target(asked, fmt, FIXED.letters))})
         return self.encode(self.tokenizer.apply_chat_template(messages, tokenize=False))
 
     def encode(self, text: str) -> Encoded:

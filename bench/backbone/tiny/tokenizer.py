@@ -10,9 +10,9 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from bench import prompting
 from bench.api import PromptStyle
 from bench.backbone.tiny.corpus import Corpus
+from bench.prompts import templates
 
 BEGIN, END, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
@@ -67,11 +67,11 @@ def _texts(corpus: Corpus) -> Iterator[str]:
     for name in sorted(names):
         yield from itertools.repeat(name, 100)
     wording = [
-        *prompting.SYSTEM.values(),
-        prompting.query_text("ab"),
+        *templates.SYSTEM.values(),
+        templates.query_text("ab"),
         *map(_wording, corpus.styles.values()),
     ]
-    subjects = sorted({prompting.subject_label(lesson.subject) for lesson in corpus.lessons})
+    subjects = sorted({templates.subject_label(lesson.subject) for lesson in corpus.lessons})
     for text in (
         *wording,
         *subjects,

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.records import ResultRow
 from bench.report.figures.board import Board, Series, board_of, mean_of, only
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import LABELS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, sheet, short, styled, text_width
 from bench.report.figures.whiskers import StandingsOf, Whiskers, whiskers_of
-from bench.report.model import COLUMNS
 from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH
+from bench.report.tables.model import COLUMNS
 from bench.report.text import plain
+from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from bench.api import UserError
 from bench.metrics.summary import MetricSummary
-from bench.records import ResultRow
-from bench.report.groups import Key, grouped, lines_of
+from bench.report.grouping import Key, grouped, lines_of
 from bench.report.style import Style, place_of, style_of
 from bench.report.text import plain
-from bench.results import Records
+from bench.results.files import Records
+from bench.results.row import ResultRow
 
 RecordsOf = Callable[[ResultRow], Records]
-"""Gives the questions of a cell, e.g. through `bench.results.read_records`."""
+"""Gives the questions of a cell, e.g. through `bench.results.files.read_records`."""
 UNDEFINED = MetricSummary(None, None, None, 0)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.records import ResultRow
 from bench.report.figures.board import RecordsOf, Series, board_of
 from bench.report.figures.grid import Look, method_grid
 from bench.report.figures.notes import note_of
@@ -17,7 +16,8 @@ from bench.report.figures.panel import Panel
 from bench.report.figures.reliability import bin_boxes, upright
 from bench.report.figures.sheet import styled
 from bench.report.style import FAINT, INK, WRONG
-from bench.results import Records
+from bench.results.files import Records
+from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

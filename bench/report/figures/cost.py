@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.metrics import METRICS
-from bench.records import ResultRow
 from bench.report.figures.bars import tick_names, ticks_between
 from bench.report.figures.board import Board, Series, board_of, mean_of, only
 from bench.report.figures.notes import note_of
@@ -17,6 +16,7 @@ from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel
 from bench.report.figures.sheet import EDGE, LINE, arrow, marker_settings, sheet, short, styled
 from bench.report.figures.whiskers import StandingsOf, Whiskers, whiskers_of
 from bench.report.style import FAINT, TEXT_WIDTH
+from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from bench.metrics import METRICS
-from bench.records import ResultRow
 from bench.report.figures.board import Board
 from bench.report.text import count, setting, span
+from bench.results.row import ResultRow
 
 PLACES_NAMED = 2
 """Cells that a note names one by one; of more it gives the number."""

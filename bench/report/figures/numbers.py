@@ -15,7 +15,7 @@ import numpy.typing as npt
 from bench.api import FloatArray
 from bench.api.protocol import Protocol
 from bench.metrics.answers import bin_of
-from bench.results import Records
+from bench.results.files import Records
 
 BINS = Protocol().ece_bins
 """Of reliability diagrams: those of the ECE."""

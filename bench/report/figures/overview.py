@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.api import FloatArray
-from bench.records import ResultRow
 from bench.report.figures.board import Board, RecordsOf, Series, board_of
 from bench.report.figures.grid import GAP, MARGIN, SPAN, TICKS
 from bench.report.figures.notes import note_of
@@ -18,6 +17,7 @@ from bench.report.figures.reliability import X_LABEL, Y_LABEL, bin_boxes, uprigh
 from bench.report.figures.sheet import EDGE, LINE, REFERENCE, Sheet, fitted, marker_settings, sheet, styled
 from bench.report.style import COLUMN_WIDTH, FAINT, MAX_HEIGHT, NORMAL, TEXT_WIDTH
 from bench.report.text import plain
+from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,6 @@ import numpy as np
 
 from bench.api import FloatArray
 from bench.metrics import ece
-from bench.records import ResultRow
 from bench.report.figures.board import RecordsOf, Series, board_of
 from bench.report.figures.grid import TICKS, Look, method_grid
 from bench.report.figures.notes import note_of
@@ -18,7 +17,8 @@ from bench.report.figures.numbers import BINS, Bins, bins_of
 from bench.report.figures.panel import Panel, percent
 from bench.report.figures.sheet import REFERENCE, line_settings, styled
 from bench.report.style import SMALL
-from bench.results import Records
+from bench.results.files import Records
+from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

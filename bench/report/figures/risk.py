@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.records import ResultRow
 from bench.report.figures.board import RecordsOf, Series, board_of, only
 from bench.report.figures.grid import GAP, MARGIN, TICKS
 from bench.report.figures.notes import note_of
@@ -16,6 +15,7 @@ from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel, percent
 from bench.report.figures.sheet import EDGE, LINE, fitted, line_settings, sheet, styled
 from bench.report.style import COLUMN_WIDTH, INK, MUTED, NORMAL, TEXT_WIDTH
 from bench.report.text import plain
+from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

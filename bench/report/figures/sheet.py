@@ -16,10 +16,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bench.files import write_whole
 from bench.metrics import METRICS
 from bench.report.style import FAINT, FONT, MUTED, RC, SMALL, Style
 from bench.report.text import ARROWS, plain
+from bench.store.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bench.records import ResultRow
 from bench.report.figures.board import Board, RecordsOf
 from bench.report.figures.whiskers import StandingsOf
-from bench.report.groups import Key
-from bench.report.standings import LineStanding, Standings
-from bench.results import Records, config_digest
+from bench.report.grouping import Key
+from bench.report.standings.compute import LineStanding, Standings
+from bench.results.files import Records, config_digest
+from bench.results.row import ResultRow
 
 Cell = tuple[object, ...]
 """What tells a row from all others of its folder: what its path is made of."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
-from bench.records import ResultRow
 from bench.report.figures.bars import tick_names, ticks_between
 from bench.report.figures.board import Series, board_of, mean_of, only
 from bench.report.figures.notes import note_of
@@ -25,6 +24,7 @@ from bench.report.figures.sheet import (
 )
 from bench.report.style import COLUMN_WIDTH, INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
 from bench.report.text import plain
+from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.records import ResultRow
 from bench.report.figures.board import Board, Series
-from bench.report.groups import Key
-from bench.report.standings import Standings
+from bench.report.grouping import Key
+from bench.report.standings.compute import Standings
+from bench.results.row import ResultRow
 
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
-"""Gives the intervals of the lines of one table, e.g. `bench.report.kept.Reader`."""
+"""Gives the intervals of the lines of one table, e.g. `bench.report.standings.cache.Reader`."""
 Ends = tuple[float, float]
 
 RESAMPLED = "{level:g} % intervals of the mean over these subjects, questions resampled within each"

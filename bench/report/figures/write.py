@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bench.api import UserError
-from bench.records import ResultRow
 from bench.report.figures.bars import metric_bars
 from bench.report.figures.board import RecordsOf, board_of
 from bench.report.figures.confidence import confidence_histograms
@@ -27,7 +26,8 @@ from bench.report.figures.source import Source
 from bench.report.figures.subjects import subject_dots
 from bench.report.figures.whiskers import StandingsOf
 from bench.report.text import plain
-from bench.results import NAME, SEPARATOR, ensure_writable, model_folder
+from bench.results.files import NAME, SEPARATOR, ensure_writable, model_folder
+from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ def write_figures(
         records_of: gives the questions of a row; asked once for each.
         out: folder, made if it is not there.
         formats: of `FORMATS`.
-        standings_of: gives intervals, e.g. `bench.report.kept.Reader`; asked once for each table.
+        standings_of: gives intervals, e.g. `bench.report.standings.cache.Reader`; asked once for each table.
         say: told the name of each figure before it is drawn.
 
     Returns:

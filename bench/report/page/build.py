@@ -32,19 +32,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.api import UserError
-from bench.asked import Asked
 from bench.metrics import METRICS
-from bench.records import ResultRow
-from bench.report import legend
-from bench.report.caption import limit_of, preset_of
-from bench.report.groups import Group, grouped, lines_of, recalibration_of
-from bench.report.model import Table
+from bench.report.grouping import Group, grouped, lines_of, recalibration_of
 from bench.report.page import questions
 from bench.report.page.lines import Footnotes, Line, line_of, missing_line
 from bench.report.style import colour_of, place_of
-from bench.report.tables import Judge, table_of
+from bench.report.tables import legend
+from bench.report.tables.build import Judge, table_of
+from bench.report.tables.caption import limit_of, preset_of
+from bench.report.tables.model import Table
 from bench.report.text import plain
-from bench.results import Records
+from bench.results.files import Records
+from bench.results.questions import Asked
+from bench.results.row import ResultRow
 
 SETS: Mapping[str, Sequence[str]] = {
     "Paper": ("ece", "brier", "acc", "aucpr", "auroc"),
@@ -66,7 +66,7 @@ def payload(
         rows: of one preset; those to show, partial and deviating ones only where these are wanted.
         records_of: the questions of a row that is ok, in the task's order.
         asked: task and version -> its questions by id; empty where their texts aren't at hand.
-        standings: the lines of a model and task -> intervals, tests and ranks, e.g. `bench.report.kept.Reader`.
+        standings: the lines of a model and task -> intervals, tests and ranks, e.g. `standings.cache.Reader`.
 
     Raises:
         UserError: no rows, several presets, two results of one method and seed, or rows of a model and task that were

@@ -29,14 +29,14 @@ import numpy as np
 from bench.api.protocol import Protocol
 from bench.metrics import METRICS, Metric
 from bench.metrics.answers import bin_of
-from bench.records import ResultRow
 from bench.report import training
-from bench.report.groups import Key
-from bench.report.model import Estimate
-from bench.report.model import Line as Told
-from bench.report.standings import Standing
+from bench.report.grouping import Key
+from bench.report.standings.compute import Standing
+from bench.report.tables.model import Estimate
+from bench.report.tables.model import Line as Told
 from bench.report.text import plain, probability, shown
-from bench.results import Records
+from bench.results.files import Records
+from bench.results.row import ResultRow
 
 PARTS = 10_000
 """Fractions of subjects, bins and questions are integers in these parts of 1."""

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from bench import prompting
 from bench.api import BoolArray, FloatArray, IntArray, PromptStyle, Question
 from bench.api.protocol import Protocol
-from bench.asked import Asked
-from bench.grading import parse_letter
+from bench.grading.grade import parse_letter
+from bench.prompts import templates
 from bench.report.page.lines import PARTS, Line
-from bench.results import Records
+from bench.results.files import Records
+from bench.results.questions import Asked
 
 EACH = 50
 """Questions in each of the three groups."""
@@ -84,7 +84,7 @@ def _apart(asked: Asked) -> tuple[str, list[str]]:
         return asked.text, []
     only_options = PromptStyle(header="", footer="", context="{options}")
     question = Question(asked.id, asked.subject, "", asked.choices, 0)
-    written = prompting.context(question, only_options, Protocol().letters)
+    written = templates.context(question, only_options, Protocol().letters)
     text = asked.text.removesuffix(written)
     return text.rstrip(), list(asked.choices) if text != asked.text else []
 

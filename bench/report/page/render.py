@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import UserError
-from bench.files import write_whole
+from bench.store.files import write_whole
 
 SCRIPTS = (
     "dom.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js", "questions.js",

@@ -22,7 +22,6 @@ from matplotlib.lines import Line2D
 from bench import metrics
 from bench.api import UserError
 from bench.metrics.summary import MetricSummary
-from bench.records import ResultRow
 from bench.report.figures import (
     confidence_histograms,
     cost_quality,
@@ -37,9 +36,10 @@ from bench.report.figures import (
 )
 from bench.report.figures.cost import scale_of
 from bench.report.figures.sheet import styled
-from bench.report.standings import LineStanding, Range, Standing, Standings
+from bench.report.standings.compute import LineStanding, Range, Standing, Standings
 from bench.report.style import MAX_HEIGHT, SMALL, STYLES, TEXT_WIDTH
-from bench.results import Records
+from bench.results.files import Records
+from bench.results.row import ResultRow
 
 METHODS = tuple(STYLES)
 MODELS = ("Qwen/Qwen2.5-14B-Instruct", "llama8b", "mistral24b", "qwen32b")

@@ -13,7 +13,7 @@ from bench import metrics
 from bench.report.figures.bars import ticks_between, ticks_up_to
 from bench.report.figures.cost import scale_of
 from bench.report.figures.numbers import BINS, HISTOGRAM_BINS, bins_of, curve_of, histogram_of, wilson
-from bench.results import Records
+from bench.results.files import Records
 
 
 def records(confidence, correct):

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
-from bench.records import ResultRow, Training
-from bench.report import comparison, formats, tables
-from bench.report.groups import Key
-from bench.report.model import Cell, Column, Grid, Row
-from bench.report.published import Published
-from bench.report.standings import LineStanding, Pair, Range, Standing, Standings
+from bench.report.grouping import Key
+from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
+from bench.report.tables import build, comparison, formats
+from bench.report.tables.model import Cell, Column, Grid, Row
+from bench.report.tables.published import Published
+from bench.results.row import ResultRow, Training
 
 HOSTILE = (
     "a&b", "100%", "a_b^c", "#~`", "$x^2$", r"\input{x}", r"\end{table}", "[2pt]", "*", "{", "}", "a|b", '"q"',
@@ -65,13 +65,13 @@ def all_forms() -> list[Grid]:
     rows = [cell(name, notes=(f"note {name}",), seed=seed) for name in HOSTILE[:6] for seed in (0, 1)]
     rows += [cell(name, status="failed", reason=f"because {name}", metrics={}) for name in HOSTILE[6:]]
     rows += [cell("ccps", model) for model in MODELS] + [cell("ccps+isotonic"), cell("ccps", config={"x_y": "&%"})]
-    built = tables.build(rows, judge=judged)
+    built = build.build(rows, judge=judged)
     published = Published(0.3, 0.1, "t", "larger than √Brier & 100 % of_it")
-    beside = tables.against(built, {(MODELS[0], "mmlu_oe%", "ccps", name): published for name in ("ece", "acc")})
+    beside = build.against(built, {(MODELS[0], "mmlu_oe%", "ccps", name): published for name in ("ece", "acc")})
     return [
-        *tables.sheet(built).grids,
-        *tables.sheet(beside, stats=True).grids,
-        *tables.sheet(beside, layout="models").grids,
+        *build.sheet(built).grids,
+        *build.sheet(beside, stats=True).grids,
+        *build.sheet(beside, layout="models").grids,
         *comparison.build(built, ["ccps", *HOSTILE[:3]]).grids,
     ]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bench import asked, results
 from bench.api import UserError
 from bench.api.protocol import PRESETS
 from bench.report import leaderboard
-from bench.submissions import check_results
+from bench.results import files, questions
+from bench.results.submissions import check_results
 
 RESULTS = Path(__file__).parents[3] / "results"
 COMMITTED = sorted(RESULTS.glob("tiny/*/*.json"))
@@ -31,15 +31,15 @@ def test_what_the_check_refuses_is_no_leaderboard(tmp_path: Path) -> None:
         shutil.copy(file, _made(tmp_path / "tiny/atlas-oe") / file.name)
     shutil.copytree(RESULTS / "questions", tmp_path / "questions")
     path = tmp_path / "tiny/atlas-oe/ptrue--demo--s0.json"
-    row = results.read(path)
-    digest = asked.digest(asked.read(tmp_path, "atlas-oe", 1).values())
+    row = files.read(path)
+    digest = questions.digest(questions.read(tmp_path, "atlas-oe", 1).values())
     row = replace(row, questions_digest=digest, protocol=PRESETS[row.preset].digest())
-    results.write(row, results.read_records(path), tmp_path)
+    files.write(row, files.read_records(path), tmp_path)
     (tmp_path / "questions/atlas-choice--v1.parquet").unlink()
     assert leaderboard.main([str(tmp_path)]) == 0
     (tmp_path / leaderboard.NAME).unlink()
     dirty = {**row.provenance, "code": {**row.provenance["code"], "dirty": True}}
-    results.write(replace(row, provenance=dirty), results.read_records(path), tmp_path)
+    files.write(replace(row, provenance=dirty), files.read_records(path), tmp_path)
     with pytest.raises(
         UserError, match=r"1 of 2 files can't stand .* tiny/atlas-oe/ptrue--demo--s0\.json: it was made"
     ):

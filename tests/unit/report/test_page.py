@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from bench.api import UserError
 from bench.api.protocol import Protocol
-from bench.asked import Asked
 from bench.metrics import METRICS, summarise
 from bench.metrics.summary import MetricSummary
-from bench.records import LabelsSeen, ResultRow
 from bench.report import page
-from bench.report.groups import Key
+from bench.report.grouping import Key
 from bench.report.page import questions
 from bench.report.page.lines import NOT_RUN
 from bench.report.page.render import html
-from bench.report.standings import LineStanding, Range, Standing, Standings
+from bench.report.standings.compute import LineStanding, Range, Standing, Standings
 from bench.report.style import colour_of
-from bench.report.tables import OTHER_LABELS
-from bench.results import Records
+from bench.report.tables.build import OTHER_LABELS
+from bench.results.files import Records
+from bench.results.questions import Asked
+from bench.results.row import LabelsSeen, ResultRow
 
 SUBJECTS = ("bells", "moss", "stars")
 NAMES = list(METRICS)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.api import UserError
-from bench.report.published import read
+from bench.report.tables.published import read
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT.parent / "shared" / "paper" / "results.csv"

@@ -21,12 +21,13 @@ from bench import stats
 from bench.api import UserError
 from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
-from bench.records import ResultRow, Training
-from bench.report import kept, standings
-from bench.report.groups import Key, lines_of
-from bench.report.kept import Reader
-from bench.report.standings import decoded, encoded
-from bench.results import Records, path_of, read_all, write
+from bench.report.grouping import Key, lines_of
+from bench.report.standings import cache as kept
+from bench.report.standings import compute
+from bench.report.standings.cache import Reader
+from bench.report.standings.compute import decoded, encoded
+from bench.results.files import Records, path_of, read_all, write
+from bench.results.row import ResultRow, Training
 
 PROTOCOL = Protocol()
 SUBJECTS = [f"subject {k % 4}" for k in range(160)]
@@ -88,7 +89,7 @@ def out(tmp_path: Path) -> Path:
     return folder
 
 
-def read(out: Path, cache: Path | None = None, said: list[str] | None = None) -> standings.Standings:
+def read(out: Path, cache: Path | None = None, said: list[str] | None = None) -> compute.Standings:
     lines = lines_of(read_all(out, partial=True))
     return Reader(out, cache, (said if said is not None else []).append)(lines)
 
@@ -246,7 +247,7 @@ def test_lines_with_other_labels_are_compared_among_themselves_only(out: Path) -
 def test_seeds_on_different_labels_have_no_standing(out: Path) -> None:
     put(out, "litcab", confidences(0.6), correct=~CORRECT, seed=1)
     found = read(out)
-    assert found.left_out == {LITCAB: standings.SEEDS_DIFFER}
+    assert found.left_out == {LITCAB: compute.SEEDS_DIFFER}
     assert set(found.lines) == {CCPS, PTRUE}
 
 

@@ -26,10 +26,10 @@ from bench.api import UserError
 from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
-from bench.records import LabelsSeen, ResultRow, Training
-from bench.report.data import RANKED
-from bench.report.standings import LineStanding, Pair, Range, Standing, Standings
-from bench.report.tables import COLUMNS, REASON_LENGTH, build, plain, print_terminal, render, sheet
+from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
+from bench.report.tables.build import COLUMNS, REASON_LENGTH, build, plain, print_terminal, render, sheet
+from bench.report.tables.export import RANKED
+from bench.results.row import LabelsSeen, ResultRow, Training
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden"
@@ -621,9 +621,8 @@ def narrow(lines):
 
 
 def test_tables_need_neither_torch_nor_transformers():
-    program = (
-        "import sys, bench.report.tables, bench.results; print({'torch', 'transformers', 'pandas'} & set(sys.modules))"
-    )
+    imports = "import sys, bench.report.tables.build, bench.results.files"
+    program = f"{imports}; print({{'torch', 'transformers', 'pandas'}} & set(sys.modules))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "set()"

@@ -16,20 +16,21 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
 
-from bench import cli
 from bench.api import UserError
 from bench.api.protocol import Protocol
+from bench.cli import app
 from bench.metrics import METRICS, summarise
-from bench.records import LabelsSeen, ResultRow
-from bench.report import formats, recomputed
-from bench.report.model import Sheet
-from bench.report.published import read as published_cells
+from bench.report import recomputed
 from bench.report.recomputed import rows_of as rows_to_show
-from bench.report.views import View, shown
-from bench.results import Records, read, read_records, to_json, write
+from bench.report.tables import formats
+from bench.report.tables.model import Sheet
+from bench.report.tables.published import read as published_cells
+from bench.report.tables.request import View, shown
+from bench.results.files import Records, read, read_records, to_json, write
+from bench.results.row import LabelsSeen, ResultRow
+from bench.results.submissions.numbers import with_numbers_of
 from bench.stats import TESTED
 from bench.stats.resampling import RESAMPLED
-from bench.submissions.numbers import with_numbers_of
 
 PROTOCOL = Protocol()
 N = 120
@@ -458,7 +459,7 @@ def command(
     monkeypatch.setattr("sys.argv", ["bench", "table", *map(str, arguments)])
     monkeypatch.setenv("COLUMNS", "100")
     try:
-        cli.main()
+        app.main()
         code = 0
     except SystemExit as stop:
         code = int(stop.code or 0)

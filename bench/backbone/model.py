@@ -1,0 +1,306 @@
+"""Loading a Hugging Face causal LM: files, tokenizer, weights, head, and a check that passes do what we think."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+from safetensors import SafetensorError
+
+from bench.api import ModelFacts, OutputHead, UserError
+from bench.backbone import projections
+from bench.backbone.models import ModelSpec
+from bench.backbone.prefix import plan_packs
+from bench.backbone.session import Session, blocks, read_alone, read_pack
+from bench.prompts.chat import Chat
+
+FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+OTHER_COPIES = ["consolidated*", "original/*", "*.gguf"]
+"""Second copies of the weights that some repositories hold."""
+
+DEVICES = ("cuda", "mps", "cpu")
+
+RATE_SIZE = 512
+"""Side of the matrix product that measures a device's rate."""
+OVERHEAD = 3.0
+"""Time of a forward pass over that of its matrix products alone, roughly: attention, norms, small shapes."""
+
+AGREEMENT = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.5}
+"""Largest difference between logits of a packed and a plain pass, by dtype; fp32 stays below 1e-4 in practice."""
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How to load, where the user has a say."""
+
+    device: str | None = None
+    """Default: cuda, else mps, else cpu."""
+    dtype: str | None = None
+    """Default: the model's own on an accelerator, float32 on the CPU."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model."""
+
+
+class Backbone:
+    """A frozen model: tokenizer and configuration at once, weights when they are first needed."""
+
+    def __init__(self, spec: ModelSpec, options: LoadOptions) -> None:
+        self.spec = spec
+        self.options = options
+        self.device = _device(options.device)
+        self.folder, self.commit = _files(spec, options)
+        self.config = _config(self.folder, spec, options)
+        text = self.config.get_text_config()
+        self.blocks = int(text.num_hidden_layers)
+        self.context = int(getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", 0) or 1 << 30)
+        self.chat = Chat(_tokenizer(self.folder, spec, options))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What the weights are: the Hub commit, or a digest of configuration and weight files."""
+        if self.commit is not None:
+            return f"{self.spec.source}@{self.commit}"
+        digest = hashlib.sha256()
+        for path in sorted([self.folder / "config.json", *self.folder.glob("*.safetensors")]):
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The dtype of weights and hidden states."""
+        name = self.options.dtype or ("float32" if self.device == "cpu" else self.spec.dtype)
+        if name == "auto":
+            name = str(getattr(self.config, "dtype", None) or "float32").removeprefix("torch.")
+        dtype = getattr(torch, name, None)
+        if dtype not in AGREEMENT:
+            raise UserError(f"Unknown dtype {name!r}: expected float32, bfloat16 or float16.")
+        return dtype  # type: ignore[no-any-return]
+
+    @property
+    def attention(self) -> str:
+        """The attention implementation; a soft cap on attention scores needs the eager one."""
+        return "eager" if getattr(self.config.get_text_config(), "attn_logit_softcapping", None) else "sdpa"
+
+    @cached_property
+    def model(self) -> Any:
+        """The causal language model on its device.
+
+        Raises:
+            UserError: weights are missing or can't be read.
+        """
+        if not any(self.folder.glob("*.safetensors")):
+            raise UserError(f"Model {self.spec.name!r}: expected weights as *.safetensors in its folder, found none.")
+        try:
+            model = self._load(self.attention)
+        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+            raise UserError(f"Model {self.spec.name!r} can't be loaded: {first_line(error)}") from error
+        return model.to(self.device).eval().requires_grad_(requires_grad=False)
+
+    def _load(self, attention: str) -> Any:
+        transformers.utils.logging.disable_progress_bar()  # a run has its own
+        transformers.utils.logging.set_verbosity_error()  # what it reports of missing weights is an error here
+        try:
+            model, found = transformers.AutoModelForCausalLM.from_pretrained(
+                self.folder,
+                dtype=self.dtype,
+                attn_implementation=attention,
+                use_safetensors=True,
+                trust_remote_code=self.options.trust_remote_code,
+                output_loading_info=True,
+            )
+        except ValueError as error:
+            if attention == "eager" or "scaled_dot_product_attention" not in str(error):
+                raise
+            return self._load("eager")  # older architectures have no other
+        missing = sorted(found["missing_keys"])
+        if missing:  # they would be drawn at random
+            raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}; copy them again")
+        return model
+
+    @cached_property
+    def facts(self) -> ModelFacts:
+        """Shapes, from the configuration."""
+        return facts_from(self.spec.name, self.config, trust_remote_code=self.options.trust_remote_code)
+
+    @cached_property
+    def head(self) -> OutputHead:
+        """The output head, with the scale and soft cap that the configuration names."""
+        layer = self.model.get_output_embeddings()
+        text = self.config.get_text_config()
+        scale = float(getattr(text, "logit_scale", None) or 1.0) / float(getattr(text, "logits_scaling", None) or 1.0)
+        softcap = getattr(text, "final_logit_softcapping", None)
+        bias = getattr(layer, "bias", None)
+        return OutputHead(layer.weight.detach(), None if bias is None else bias.detach(), scale, softcap)
+
+    @cached_property
+    def session(self) -> Session:
+        """The cache on which packs are read."""
+        return Session(self.model, window=_window(self.config.get_text_config()))
+
+    @cached_property
+    def stops(self) -> frozenset[int]:
+        """Ids that end an answer: those of the generation configuration and the tokenizer's own."""
+        named = self.model.generation_config.eos_token_id
+        ids = [named] if isinstance(named, int) else list(named or [])
+        return frozenset(i for i in [*ids, self.chat.tokenizer.eos_token_id] if i is not None)
+
+    @cached_property
+    def seconds_per_token(self) -> float:
+        """A rough estimate without loading weights: twice the parameters, at this device's rate of multiplication."""
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(
+                self.config, trust_remote_code=self.options.trust_remote_code
+            )
+        weights = sum(p.numel() for p in model.parameters())
+        square = torch.ones(RATE_SIZE, RATE_SIZE, dtype=self.dtype, device=self.device)
+        seconds = []
+        for _ in range(4):
+            start = time.perf_counter()
+            (square @ square).sum().item()
+            seconds.append(time.perf_counter() - start)
+        return float(2 * weights * min(seconds) / (2 * RATE_SIZE**3) * OVERHEAD)
+
+    @cached_property
+    def packed(self) -> bool:
+        """Whether branches can share a cache on this architecture: measured once on a small example.
+
+        Raises:
+            UserError: hidden states times output head are not the model's logits, so no signal would be right.
+        """
+        ids = np.arange(2, 42, dtype=np.int32) % min(self.facts.vocab_size, 40)
+        sequences = [ids[:20], ids[:30], np.concatenate([ids[:18], ids[30:38]])]
+        plain = [self._logits(s) for s in sequences]
+        ends = [{self.blocks: np.asarray([len(s) - 1])} for s in sequences]
+        alone = [read_alone(self.session, s, end)[self.blocks] for s, end in zip(sequences, ends, strict=True)]
+        worst = (self.head.logits(torch.cat(alone)) - torch.stack(plain)).abs().max().item()
+        if not worst <= AGREEMENT[self.dtype]:
+            raise UserError(
+                f"Model {self.spec.name!r}: last hidden states times the output head differ from its logits by"
+                f" {worst:.3g}; this architecture does more after its last block than is known here. Please report it."
+            )
+        agrees = self._packed_agrees(sequences, torch.stack(plain))
+        self.session.reset()
+        self.session.tokens.forward = self.session.tokens.padded = 0
+        return agrees
+
+    def _packed_agrees(self, sequences: list[np.ndarray], plain: torch.Tensor) -> bool:
+        got = torch.zeros_like(plain)
+        try:
+            for pack in plan_packs(sequences, budget=12):
+                _, states = read_pack(self.session, pack, 7, [self.blocks])
+                got[torch.as_tensor(pack.rows, device=got.device)] = self.head.logits(states[self.blocks])
+        except (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError):
+            return False  # no such cache or mask: nothing is shared then, and results say so
+        return bool((got - plain).abs().max().item() <= AGREEMENT[self.dtype])
+
+    @torch.inference_mode()
+    def _logits(self, ids: np.ndarray) -> torch.Tensor:
+        inputs = torch.as_tensor(ids, dtype=torch.long, device=self.device)[None]
+        return self.model(input_ids=inputs, use_cache=False).logits[0, -1].float()  # type: ignore[no-any-return]
+
+    def block_of(self, depth: float) -> int:
+        """The block that a depth fraction means; its output is what `Hidden(depth)` reads.
+
+        Raises:
+            UserError: outside (0, 1], or shallower than the first block.
+        """
+        block = self.blocks if depth == 1.0 else int(depth * self.blocks)
+        if not 1 <= block <= self.blocks:
+            raise UserError(f"Hidden depth {depth} means block {block} of {self.blocks}; expected at least block 1.")
+        if block != self.blocks:
+            blocks(self.model)
+        return block
+
+
+def _device(asked: str | None) -> str:
+    """The device that was asked for, if it is there, or the best one."""
+    if asked is None:
+        return _default_device()
+    try:
+        if asked.partition(":")[0] in DEVICES:
+            torch.zeros(1, device=asked)
+            return asked
+        reason = "no such kind of device"
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = first_line(error)
+    raise UserError(f"--device {asked}: expected one of {', '.join(DEVICES)} that this machine has; {reason}.")
+
+
+def facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:
+    """Shapes of a model from its configuration alone."""
+    text = config.get_text_config()
+    layers = projections.of_config(config, trust_remote_code=trust_remote_code)
+    return ModelFacts(name, int(text.hidden_size), int(text.vocab_size), int(text.num_hidden_layers), layers)
+
+
+def _default_device() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _window(text_config: Any) -> int | None:
+    kinds = getattr(text_config, "layer_types", None)
+    width = getattr(text_config, "sliding_window", None)
+    if width is None or (kinds is not None and "sliding_attention" not in kinds):
+        return None
+    return int(width)
+
+
+def _files(spec: ModelSpec, options: LoadOptions) -> tuple[Path, str | None]:
+    """The folder with the model's files and, for a model of the Hub, the commit."""
+    if spec.local:
+        folder = Path(spec.source)
+        if not (folder / "config.json").is_file():
+            raise UserError(f"Model folder {spec.name!r}: expected config.json in it, found none.")
+        return folder, None
+    allowed = [*FILES, "*.py"] if options.trust_remote_code else FILES
+    try:
+        folder = Path(
+            snapshot_download(spec.source, revision=spec.revision, allow_patterns=allowed, ignore_patterns=OTHER_COPIES)
+        )
+    except GatedRepoError as error:
+        raise UserError(
+            f"Model {spec.source!r} is gated: accept its licence on the Hub and set HF_TOKEN to your token."
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise UserError(f"Model {spec.source!r} was not found on the Hub. Check the name, or set HF_TOKEN.") from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise UserError(
+            f"Model {spec.source!r} is not in the local cache and the Hub can't be reached ({first_line(error)})."
+            " Connect once, or name a local folder: --model FOLDER; --model tiny needs nothing."
+        ) from error
+    return folder, folder.name if re.fullmatch(r"[0-9a-f]{40}", folder.name) else None
+
+
+def _config(folder: Path, spec: ModelSpec, options: LoadOptions) -> Any:
+    try:
+        return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=options.trust_remote_code)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"Model {spec.name!r}: its config.json can't be used: {first_line(error)}") from error
+
+
+def _tokenizer(folder: Path, spec: ModelSpec, options: LoadOptions) -> Any:
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
+        raise UserError(f"Model {spec.name!r}: expected a tokenizer (tokenizer.json) in its folder, found none.")
+    try:
+        return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=options.trust_remote_code)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise UserError(f"Model {spec.name!r}: its tokenizer can't be loaded: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, for one clear sentence."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

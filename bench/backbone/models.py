@@ -1,0 +1,69 @@
+"""Which backbone a name on the command line means: an alias of models.toml, a Hub id, or a local folder."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from bench.api import UserError
+from bench.api.errors import did_you_mean
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Where a backbone comes from, before anything is loaded."""
+
+    name: str
+    """As it was asked for; names the folder of its results."""
+    source: str
+    """Hub id or folder."""
+    local: bool
+    """True for a folder on this machine."""
+    revision: str | None = None
+    """Commit on the Hub; None follows the main branch, and the resolved commit is recorded."""
+    dtype: str = "auto"
+    """Dtype on an accelerator; on the CPU float32 unless asked otherwise."""
+    preset: str = "fixed"
+    """Preset of a run that names none."""
+    tasks: tuple[str, ...] = ()
+    """Tasks of a run that names none."""
+    note: str = ""
+    """What a user should know before downloading."""
+    released: str = ""
+    """Folder of this model among the answers that the paper's authors released; empty: there are none."""
+
+
+@cache
+def aliases() -> dict[str, ModelSpec]:
+    """The aliases of models.toml."""
+    package = resources.files("bench.backbone")
+    table = tomllib.loads((package / "models.toml").read_text(encoding="utf-8"))
+    specs = {}
+    for name, entry in table.items():
+        path = entry.pop("path", None)
+        source = str(package / path) if path else entry.pop("hub")
+        specs[name] = ModelSpec(name, source, path is not None, **{**entry, "tasks": tuple(entry.get("tasks", ()))})
+    return specs
+
+
+def resolve(name: str) -> ModelSpec:
+    """The model that a name means.
+
+    Raises:
+        UserError: neither an alias, nor an existing folder, nor of the form `organisation/model`.
+    """
+    if name in aliases():
+        return aliases()[name]
+    if name and Path(name).is_dir():
+        return ModelSpec(Path(name).resolve().name, name, local=True)
+    looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
+    if not looks_local:
+        return ModelSpec(name, name, local=False)
+    hint = did_you_mean(name, aliases())
+    raise UserError(
+        f"Unknown model {name!r}: expected an alias ({', '.join(aliases())}), a Hub id like 'org/model', or an existing"
+        f" folder.{hint} See: bench list models."
+    )

@@ -1,0 +1,200 @@
+"""What `bench list` and `bench show` say, as plain data: methods, tasks and models."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from bench import registry
+from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Split, Task, UserError
+from bench.api.errors import fenced
+from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
+from bench.backbone import models
+from bench.cli.constants import constants
+from bench.prompts import templates
+from bench.prompts.exemplars import exemplars, places
+
+T = TypeVar("T")
+
+KINDS = ("methods", "models", "tasks")
+
+
+def listing(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
+    """One record for each method, model or task.
+
+    Raises:
+        UserError: unknown kind.
+    """
+    if kind == "methods":
+        return [_line(entry, _about_method) for entry in registry.methods(plugins).entries()]
+    if kind == "tasks":
+        return [_line(entry, _about_task) for entry in registry.tasks(plugins).entries()]
+    if kind == "models":
+        return [_model_line(spec) for spec in models.aliases().values()]
+    raise UserError(f"bench list: expected one of {', '.join(KINDS)}, got {kind!r}.")
+
+
+def _line(entry: registry.Entry[T], about: Callable[[type[T]], dict[str, Any]]) -> dict[str, Any]:
+    """One plugin; a broken one with the reason."""
+    if entry.plugin is None:
+        return {"name": entry.name, "origin": entry.origin, "broken": entry.error}
+    try:
+        with fenced(entry.module):
+            return {"name": entry.name, **about(entry.plugin), "origin": entry.origin}
+    except UserError as error:
+        return {"name": entry.name, "origin": entry.origin, "broken": str(error)}
+
+
+def _about_method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
+    return {
+        "trains on": cls.fit_on if cls.trains() else "nothing",
+        "reference": cls.reference,
+        "what": first_sentence(cls),
+    }
+
+
+def _about_task(cls: type[Task]) -> dict[str, Any]:
+    return {
+        "format": cls.format.value,
+        "questions": ", ".join(f"{split} {size:,}" for split, size in cls.card.sizes.items()),
+        "licence": cls.card.license,
+        "rows from": _rows_from(_origins(cls)),
+        "what": first_sentence(cls),
+    }
+
+
+def _origins(cls: type[Task]) -> list[DataCard]:
+    """The data sets that a task's rows come from, each once."""
+    task = cls(_Nowhere())
+    cards = [card for split in cls.card.splits for card, _ in task.origins(split)]
+    return list({(card.hub, card.config, *card.splits.values()): card for card in cards}.values())
+
+
+def _rows_from(origins: Sequence[DataCard]) -> str:
+    if len(origins) > 1:
+        return f"{len(origins)} data sets of the Hub"
+    return next((f"{card.hub}@{(card.revision or 'unpinned')[:8]}" for card in origins), "generated")
+
+
+class _Nowhere(Source):
+    """For asking a task where its rows would come from."""
+
+    def has(self, card: DataCard, split: Split) -> bool:
+        del card, split
+        return True
+
+    def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> NoReturn:
+        raise ContractError(f"{card.hub}: the columns {', '.join(columns)} of {split} were read to list tasks")
+
+
+def _model_line(spec: models.ModelSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "from": "in the package" if spec.local else f"{spec.source}@{(spec.revision or 'main')[:8]}",
+        "dtype": spec.dtype,
+        "preset": spec.preset,
+        "tasks": ", ".join(spec.tasks),
+        "note": spec.note,
+    }
+
+
+def first_sentence(plugin: type) -> str:
+    """The first line of a docstring."""
+    return (inspect.getdoc(plugin) or "").partition("\n")[0]
+
+
+def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
+    """Everything that is known of a method, a task or a model without loading it.
+
+    Raises:
+        UserError: nothing has this name.
+    """
+    method_registry, task_registry = registry.methods(plugins), registry.tasks(plugins)
+    if name in method_registry.names():
+        with fenced(f"method {name!r}"):
+            return _method(method_registry.get(name))
+    if name in task_registry.names():
+        with fenced(f"task {name!r}"):
+            return _task(task_registry.get(name))
+    if name in models.aliases():
+        spec = models.aliases()[name]
+        return {"kind": "model", **asdict(spec), "source": "in the package" if spec.local else spec.source}
+    if name == "protocol":
+        fields = {key: _plain(vars(preset)) for key, preset in PRESETS.items()}
+        names = [name for name in fields["fixed"] if name != "preset"]
+        return {
+            "kind": "protocol",
+            "templates": sorted(TEMPLATES.values()),
+            "not reproduced": _listed(NOT_REPRODUCED),
+            "constants": [{"name": name, **{key: values[name] for key, values in fields.items()}} for name in names],
+        }
+    everything = ", ".join([*method_registry.names(), *task_registry.names(), *models.aliases(), "protocol"])
+    raise UserError(f"Nothing is called {name!r}: expected one of {everything}.")
+
+
+def _method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
+    return {
+        "kind": "method",
+        "name": cls.name,
+        "what": first_sentence(cls),
+        "reference": cls.reference,
+        "fit on": cls.fit_on if cls.trains() else "nothing",
+        "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
+        "reads in predict": sorted(map(repr, cls.needs.predict)),
+        "not reproduced": _listed(cls.not_reproduced),
+        "constants": constants(cls),
+    }
+
+
+def _listed(by_preset: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"{preset}: {sentence}" for preset, sentences in by_preset.items() for sentence in sentences]
+
+
+def _task(cls: type[Task]) -> dict[str, Any]:
+    return {
+        "kind": "task",
+        "name": cls.name,
+        "what": first_sentence(cls),
+        "format": cls.format.value,
+        "learns on": cls.train_on or cls.name,
+        **{key: dict(value) if hasattr(value, "items") else value for key, value in vars(cls.card).items()},
+        "rows from": [
+            " ".join(filter(None, [card.hub, card.config, f"@{card.revision or card.unpinned_reason}", card.license]))
+            for card in _origins(cls)
+        ]
+        or "generated",
+        "style": asdict(cls.style),
+    }
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: getattr(value, "value", value) for key, value in fields.items()}
+
+
+def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] = ()) -> dict[str, str]:
+    """The conversation that asks test question number `row` of a task, role -> text.
+
+    Raises:
+        UserError: no such task or row.
+    """
+    from bench.data.sources import open_source  # late: listing opens nothing
+
+    cls, source = registry.tasks(plugins).get(name), open_source(data_dir)
+    with fenced(f"task {name!r}"):
+        return _example(cls(source), row)
+
+
+def _example(task: Task, row: int) -> dict[str, str]:
+    split: Split = "test" if "test" in task.card.splits else "train"
+    questions = list(task.questions(split))
+    if not 0 <= row < len(questions):
+        raise UserError(f"--example {row}: task {task.name!r} has {split} questions 0 to {len(questions) - 1}.")
+    question = questions[row]
+    protocol = PRESETS["fixed"]
+    shown = exemplars(task, question, places(questions)[question.id], task.pools().get(question.subject, ()), protocol)
+    prompt = templates.build(question, shown, task.style_of(question), task.format, protocol)
+    right = templates.target(question, task.format, protocol.letters)
+    return {**{message.role: message.content for message in prompt.messages}, "right answer": right}

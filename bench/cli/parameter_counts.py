@@ -1,0 +1,81 @@
+"""How many parameters each method trains on a model, beside the paper's printed numbers; nothing is loaded."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from bench import registry
+from bench.api import ConfidenceMethod, Format, ModelFacts, RunFacts, UserError
+from bench.api.errors import fenced
+from bench.backbone import models
+
+BASELINE = "ccps"
+"""The method that the ratios are to, as in the paper's table."""
+
+
+@cache
+def _paper() -> dict[str, Any]:
+    return tomllib.loads((resources.files("bench.cli") / "paper_sizes.toml").read_text(encoding="utf-8"))
+
+
+def facts_of(name: str) -> ModelFacts:
+    """Shapes of a model from its configuration: the shipped one of the paper's models, or the model's own.
+
+    Raises:
+        UserError: the model is unknown, or its configuration can't be had.
+    """
+    from bench.backbone.model import Backbone, LoadOptions, facts_from
+
+    shipped = _paper()["config"].get(name)
+    spec = models.resolve(name)
+    if shipped is None:
+        return Backbone(spec, LoadOptions(device="cpu")).facts
+    import transformers
+
+    settings = dict(shipped)
+    return facts_from(name, transformers.AutoConfig.for_model(settings.pop("model_type"), **settings))
+
+
+def sizes(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
+    """One record for each model, method and, where the number depends on it, format (methods.md §6 #48, #49).
+
+    Raises:
+        UserError: no model was named, or one can't be used.
+    """
+    if not names:
+        raise UserError("bench params: name at least one model, for example --model llama8b.")
+    known = registry.methods(plugins)
+    methods = {name: known.get(name) for name in known.names()}
+    return [record for name in names for record in _of_model(name, facts_of(name), methods)]
+
+
+def _of_model(model: str, facts: ModelFacts, methods: dict[str, type[ConfidenceMethod]]) -> Iterator[dict[str, Any]]:
+    printed, why = _paper()["printed"].get(model, {}), _paper()["why"]
+    counts = {name: _by_format(cls, facts) for name, cls in methods.items()}
+    baseline = counts.get(BASELINE, {})
+    for name, by_format in counts.items():
+        one_for_all = len(set(by_format.values())) == 1
+        for fmt, count in by_format.items():
+            label = name if one_for_all else f"{name}:{fmt.value}"
+            in_paper = printed.get(label)
+            differs = in_paper is not None and in_paper != count
+            yield {
+                "model": model,
+                "method": label,
+                "parameters": count,
+                "times ccps": count / baseline[fmt] if baseline.get(fmt) else None,
+                "in the paper": in_paper,
+                "why they differ": why.get(name, "not known") if differs else "",
+            }
+            if one_for_all:
+                break
+
+
+def _by_format(cls: type[ConfidenceMethod], facts: ModelFacts) -> dict[Format, int]:
+    with fenced(f"method {cls.name!r}, n_parameters"):
+        return {fmt: int(cls().n_parameters(RunFacts(facts, "", fmt, 0))) for fmt in Format}

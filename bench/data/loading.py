@@ -1,0 +1,118 @@
+"""The questions of a run: loaded once for each split, checked, and cut to what `--limit` asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench.api import Format, Question, Split, Task, UserError
+from bench.api.errors import fenced
+from bench.api.protocol import Protocol
+from bench.api.question import Released
+from bench.data.released import Release
+from bench.data.splits import held_out, spread
+from bench.run.plan import Where
+
+TRAIN_LIMIT = 320
+"""Questions of a training split that a run with --limit keeps, at most (or the limit itself, where it is larger)."""
+MIN_OPTIONS, MAX_OPTIONS = 2, 26
+"""Of a choice question; there are 26 letters to name them."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The questions of one split."""
+
+    questions: list[Question]
+    """Those that take part."""
+    whole: Sequence[Question]
+    """All of the split: contamination is looked for in these."""
+    released: Mapping[str, Released] = field(default_factory=dict)
+    """Question id -> prompt, answer and label from a release; empty where the model answers."""
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Loads splits."""
+
+    tasks: Mapping[str, Task]
+    tests: Collection[Where]
+    """Splits that are predicted."""
+    read: Collection[Where]
+    """All splits of the run."""
+    protocol: Protocol
+    limit: int | None = None
+    """Test questions at most."""
+    release: Release | None = None
+    """Where answers come from, instead of the model."""
+
+    def load(self, where: Where) -> Loaded:
+        """The questions of a split.
+
+        Raises:
+            UserError: the task has no such split, its rows can't be had, or a question is not as it must be.
+        """
+        task = self.tasks[where.task]
+        released: dict[str, Released] = {}
+        letters = self.protocol.letters if task.format is Format.CHOICE else None
+        if self.release is None:
+            with fenced(f"task {where.task!r}, {where.split} questions"):
+                whole = self._split(where)
+                check_questions(where, whole, letters)
+        else:
+            records = self.release.records(task, where.split)
+            whole = [question for question, _ in records]
+            released = {question.id: record for question, record in records}
+            check_questions(where, whole, letters)
+        if self.limit is None:
+            return Loaded(whole, whole, released)
+        cap = self.limit if where in self.tests else max(self.limit, TRAIN_LIMIT)
+        return Loaded(spread(whole, cap), whole, released)
+
+    def _split(self, where: Where) -> list[Question]:
+        """All questions of a split; where a task has no validation split, it is taken out of train."""
+        task = self.tasks[where.task]
+        validation = Where(where.task, "validation")
+        derived = "validation" not in task.card.splits and validation in self.read
+        source: Split = "train" if derived and where == validation else where.split
+        if source not in task.card.splits:
+            raise UserError(
+                f"Task {where.task!r} has no {source} split (it has {', '.join(task.card.splits)}), which methods were"
+                " to learn on. Name another task: --train-on TASK."
+            )
+        questions = list(task.questions(source))
+        if not derived or source != "train":
+            return questions
+        out = held_out(questions, self.protocol.validation_fraction, self.protocol.split_seed)
+        return [question for question, is_out in zip(questions, out, strict=True) if is_out == (where == validation)]
+
+
+def check_questions(where: Where, questions: Sequence[Question], letters: str | None) -> None:
+    """Check what a task gave before anything is computed from it; `letters` name the options, if they are shown.
+
+    Raises:
+        UserError: no question, two with one id, or one with an impossible number of options or gold index.
+    """
+    if not questions:
+        raise UserError(f"{where}: expected at least one question, got none; check the task's data.")
+    seen: set[str] = set()
+    for question in questions:
+        if question.id in seen:
+            raise UserError(f"{where}: expected ids of their own, got two questions {question.id!r}; rename one.")
+        seen.add(question.id)
+        n = len(question.choices)
+        if letters is not None and not MIN_OPTIONS <= n <= MAX_OPTIONS:
+            raise UserError(
+                f"{where}: expected {MIN_OPTIONS} to {MAX_OPTIONS} options, got {n} in question {question.id!r};"
+                " correct it."
+            )
+        if letters is not None and n > len(letters):
+            raise UserError(
+                f"{where}: expected a letter for each of the {n} options of question {question.id!r}, got only"
+                f" {letters!r}; give more with --set protocol.letters=LETTERS."
+            )
+        if not 0 <= question.gold < n:
+            raise UserError(
+                f"{where}: expected an answer index from 0 to {n - 1}, got {question.gold} in"
+                f" question {question.id!r}; correct it."
+            )

@@ -1,0 +1,338 @@
+"""A file of questions -> a task, without code.
+
+One question a row, as JSON Lines, CSV or Parquet, with the columns
+
+- `question`: its text;
+- `choices`: a list of 2 to 26 options; in CSV a JSON list in one cell. Or, in any format, one column for each option:
+  `choice_a`, `choice_b` and so on, left empty where a question has fewer. A file without options is asked openly;
+- `answer`: the right option's letter, text or index from 0; without options the right answer's text;
+- `subject` (or else the file's name), `id` (or else `<file's name>:<row>`), and `split`: `test` unless it says `dev`
+  (exemplars), `train` or `validation`.
+
+Values are taken as they stand: in CSV every cell is text, so `1.0` and `NA` stay what they are. Other columns are
+passed over. Example of a line: `{"question": "What do bees make?", "choices": ["wax, honey", "silk"], "answer": "a"}`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+from bench.api import Format, PromptStyle, Question, Row, Split, Task, TaskCard, UserError
+from bench.data.tables import TableRows, csv_rows, json_lines, parquet_table, require_rows
+
+FEWEST, MOST = 2, 26
+"""Options a question may have; there are 26 letters to name them."""
+LONGEST_NAME = 80
+"""Letters of a task's name, which is part of the names of results."""
+COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
+"""For a file with one column for each option."""
+FLAT = frozenset(COLUMNS)
+READ = frozenset({"question", "choices", "answer", "subject", "id", "split", *COLUMNS})
+"""The columns that mean something."""
+LOOKALIKES = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
+"""Columns in which options are, under names that are not read; without a word their questions would be asked openly."""
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+STYLES: Mapping[Format, PromptStyle] = {
+    Format.CHOICE: PromptStyle(
+        header="The following are multiple-choice questions (with answers) about {label}.",
+        footer="Now, answer the next question.",
+        context="Question:\n{text}\n\nChoices:\n{options}",
+    ),
+    Format.OPEN: PromptStyle(
+        header="The following are questions (with answers) about {label}.",
+        footer="Now, answer the next question.",
+        context="Question: {text}",
+    ),
+}
+"""The words of MMLU (methods.md §1.4)."""
+
+
+class FileTask(Task):
+    """Questions of a file; `task_of_file` makes a subclass for each."""
+
+    file: ClassVar[str]
+    """Its name, without its folder."""
+    sha256: ClassVar[str]
+    """Of its bytes."""
+    by_split: ClassVar[Mapping[Split, Sequence[Question]]]
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        """The questions of a split, in the file's order."""
+        if split not in self.by_split:
+            raise UserError(f"Expected one of the splits {', '.join(self.by_split)} of {self.file}, got {split!r}")
+        yield from self.by_split[split]
+
+    def provenance(self, split: Split) -> dict[str, str]:
+        """The file, for the result."""
+        del split
+        return {f"task file {self.file}": f"sha256 {self.sha256}"}
+
+
+def task_of_file(path: Path) -> type[Task]:
+    """The task that a file of questions makes, named by the file's name in lower case.
+
+    Raises:
+        UserError: the file can't be read, or a row is not as it must be; names the file and the row.
+    """
+    name = _name(path)
+    content = _content(path)
+    rows = _rows(path, content)
+    splits, fmt = _questions(rows, path.stem)
+    if "test" not in splits:
+        raise UserError(f"{path}: expected at least one row of split 'test', found only {', '.join(splits)}; add one")
+    sizes = {split: len(questions) for split, questions in splits.items()}
+    options = [len(question.choices) for questions in splits.values() for question in questions]
+    card = TaskCard(
+        license="not stated",
+        version=1,
+        splits={split: split for split in splits},
+        sizes=sizes,
+        options=(min(options), max(options)),
+        why="A file of the user's own.",
+    )
+    fields = {
+        "__doc__": f"The questions of the file {path.name}.",
+        "__module__": __name__,
+        "name": name,
+        "format": fmt,
+        "card": card,
+        "style": STYLES[fmt],
+        "train_on": "" if "train" in splits else "ct-choice" if fmt is Format.CHOICE else "ct-oe",
+        "file": path.name,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "by_split": splits,
+    }
+    return type("FileTask", (FileTask,), fields)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def _name(path: Path) -> str:
+    name = "-".join(re.findall(r"[a-z0-9]+", path.stem.casefold()))
+    if not name or name == "all" or len(name) > LONGEST_NAME:
+        raise UserError(
+            f"--task-file {path}: expected a file name of 1 to {LONGEST_NAME} letters and digits, other than 'all',"
+            " because it becomes the task's name; rename the file"
+        )
+    return name
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"Expected a file of questions at {path}, given with --task-file: {error.strerror or error}"
+        ) from error
+
+
+def _rows(path: Path, content: bytes) -> Iterable[Row]:
+    name, file = str(path), io.BytesIO(content)
+    kind = path.suffix.lower()
+    if kind not in {".jsonl", ".csv", ".parquet"}:
+        raise UserError(f"--task-file {path}: expected a name that ends in .jsonl, .csv or .parquet, got {path.name!r}")
+    require_rows(name, len(content))
+    if kind == ".parquet":
+        return _parquet_rows(file, name)
+    rows = list(json_lines(file, name) if kind == ".jsonl" else map(_with_list, csv_rows(file, name)))
+    require_rows(name, len(rows))
+    return rows
+
+
+def _parquet_rows(file: io.BytesIO, name: str) -> TableRows:
+    """The rows, with null in the columns that are not read: Python may have no value for what is in them."""
+    import pyarrow as pa
+
+    table = parquet_table(file, name)
+    columns = {column: table.column(i) for i, column in enumerate(table.column_names)}
+    if len(columns) < table.num_columns:
+        raise UserError(
+            f"{name}: expected each column once, found one twice in {', '.join(table.column_names)}; rename"
+        )
+    nothing = pa.nulls(len(table))
+    return TableRows({name: pa.table({c: values if c in READ else nothing for c, values in columns.items()})})
+
+
+def _with_list(row: Row) -> Row:
+    """A row of a CSV file with its options as a list."""
+    cell = row.values.get("choices")
+    if not cell:
+        return row
+    try:
+        choices = json.loads(cell)
+    except (ValueError, RecursionError):
+        choices = None
+    if not isinstance(choices, list):
+        raise UserError(
+            f'{row.where}: expected a JSON list in column \'choices\', such as ["red", "blue"], got {cell[:60]!r};'
+            " write one, or a column for each option: choice_a, choice_b, ..."
+        )
+    return Row(row.index, row.where, {**row.values, "choices": choices})
+
+
+# --- a row ------------------------------------------------------------------------------------------------------------
+
+
+def _questions(rows: Iterable[Row], stem: str) -> tuple[dict[Split, list[Question]], Format]:
+    """The questions by split, and how they are asked."""
+    splits: dict[Split, list[Question]] = {}
+    first: dict[str, str] = {}
+    lettered: bool | None = None
+    for row in rows:
+        choices = _choices(row)
+        if lettered is None:
+            lettered = bool(choices)
+        if lettered != bool(choices):
+            raise UserError(
+                f"{row.where}: expected {'options' if lettered else 'no options'} as in the rows before it, found"
+                f" {len(choices) or 'none'}; put questions with options and open ones into two files"
+            )
+        question = _question(row, choices, stem)
+        if question.id in first:
+            raise UserError(
+                f"{row.where}: expected an id of its own, got {question.id!r}, which {first[question.id]} has too;"
+                " change one of the two"
+            )
+        first[question.id] = row.where
+        splits.setdefault(_split(row), []).append(question)
+    return splits, Format.CHOICE if lettered else Format.OPEN
+
+
+def _question(row: Row, choices: tuple[str, ...], stem: str) -> Question:
+    text = _text(row, "question")
+    subject = stem if _empty(row.values.get("subject")) else _text(row, "subject")
+    if not choices:
+        return Question(_id(row, stem), subject, text, (_text(row, "answer"),), 0)
+    return Question(_id(row, stem), subject, text, choices, _gold(row, choices))
+
+
+def _empty(value: object) -> bool:
+    """Whether an optional column says nothing here."""
+    return value is None or value == ""
+
+
+def _value(row: Row, column: str) -> Any:
+    if column not in row.values:
+        found = ", ".join(map(str, row.values)) or "none"
+        raise UserError(f"{row.where}: expected a column {column!r}, found only {found}; add it")
+    return row.values[column]
+
+
+def _text(row: Row, column: str) -> str:
+    value = _value(row, column)
+    if not isinstance(value, str) or not value.strip():
+        raise _wrong(row, column, "a text that is not empty", value)
+    return value
+
+
+def _id(row: Row, stem: str) -> str:
+    value = row.values.get("id")
+    if _empty(value):
+        return f"{stem}:{row.index}"
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise _wrong(row, "id", "a text or a whole number", value)
+    return str(value)
+
+
+def _split(row: Row) -> Split:
+    value = row.values.get("split")
+    if _empty(value):
+        return "test"
+    for split in SPLITS:
+        if value == split:
+            return split
+    raise _wrong(row, "split", f"one of {', '.join(SPLITS)}", value)
+
+
+def _choices(row: Row) -> tuple[str, ...]:
+    """The options; none for an open question."""
+    value = row.values.get("choices")
+    listed = not _empty(value)
+    flat = _flat(row)
+    if listed and flat:
+        raise UserError(f"{row.where}: expected options in column 'choices' or in 'choice_a' and so on, found both")
+    if not listed and not flat:
+        strange = sorted(str(column) for column in row.values if str(column).casefold() in LOOKALIKES)
+        if strange:
+            raise UserError(
+                f"{row.where}: found no options, but a column {strange[0]!r}; name the column of the options 'choices',"
+                " or the columns of one option each 'choice_a', 'choice_b' and so on"
+            )
+        return ()
+    if listed and not isinstance(value, list):
+        raise _wrong(row, "choices", "a list of options", value)
+    options = value if isinstance(value, list) else flat
+    if not FEWEST <= len(options) <= MOST:
+        raise UserError(f"{row.where}: expected {FEWEST} to {MOST} options, got {len(options)}; correct the row")
+    for i, option in enumerate(options):
+        if not isinstance(option, str) or not option.strip():
+            raise _wrong(row, "choices" if listed else COLUMNS[i], f"a text that is not empty as option {i}", option)
+    return tuple(options)
+
+
+def _flat(row: Row) -> list[Any]:
+    """Options from columns of their own, up to the last that is not empty."""
+    if not FLAT & row.values.keys():
+        return []
+    cells = [row.values.get(column) for column in COLUMNS]
+    while cells and _empty(cells[-1]):
+        cells.pop()
+    return cells
+
+
+def _gold(row: Row, choices: Sequence[str]) -> int:
+    """Which option the answer means.
+
+    Raises:
+        UserError: none, or it can be read in two ways; says how to write it.
+    """
+    answer = _value(row, "answer")
+    letters = string.ascii_lowercase[: len(choices)]
+    if isinstance(answer, bool) or not isinstance(answer, str | int) or answer == "":
+        raise _wrong(row, "answer", "an option's letter, text or index", answer)
+    meant = _meant(str(answer), choices)
+    if not meant:
+        raise UserError(
+            f"{row.where}: expected a letter from a to {letters[-1]}, an option's text, or an index from 0 to"
+            f" {len(choices) - 1} in column 'answer', got {answer!r:.60}; correct the row"
+        )
+    if len(meant) > 1:
+        named = " and ".join(letters[i] for i in sorted(meant))
+        ways = " or ".join(repr(_spelling(i, choices)) for i in sorted(meant))
+        raise UserError(
+            f"{row.where}: the answer {answer!r} can mean options {named}, by letter, text or index; write {ways}"
+        )
+    return meant.pop()
+
+
+def _meant(answer: str, choices: Sequence[str]) -> set[int]:
+    """The options that an answer can mean: by its text, its letter, or its index."""
+    meant = {i for i, choice in enumerate(choices) if choice == answer}
+    bare = answer.strip()
+    letters = string.ascii_lowercase[: len(choices)]
+    if len(bare) == 1 and bare.casefold() in letters:
+        meant.add(letters.index(bare.casefold()))
+    if bare in map(str, range(len(choices))):
+        meant.add(int(bare))
+    return meant
+
+
+def _spelling(i: int, choices: Sequence[str]) -> str:
+    """A way to write option `i` that can mean nothing else."""
+    letter = string.ascii_lowercase[i]
+    ways = (letter, letter.upper(), str(i))
+    return next((way for way in ways if _meant(way, choices) == {i}), f"{choices[i]} in other words")
+
+
+def _wrong(row: Row, column: str, expected: str, value: object) -> UserError:
+    shown = "null" if value is None else f"{type(value).__name__} {value!r:.60}"
+    return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")

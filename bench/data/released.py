@@ -1,0 +1,396 @@
+r"""Answers that the paper's authors released with their labels, in place of generating and grading (methods.md §1.3).
+
+Their data set on the Hub has JSON Lines files `<part>/<model>/<split>.jsonl`, e.g.
+`CT-CHOICE/Meta-Llama-3.1-8B-Instruct/train.jsonl`; test questions may have one file for each subject instead. Below
+`--data-dir` the same files lie in a folder `CCPS`. A record, in part:
+`{"context": "Question:\n...\n\nChoices:\n  (a): ...", "target": "b", "llm_output": "b", "query_label": 1,
+"dataset_name": "arc", "hash_id": "...", "conversation": [{"role": "system", "content": "..."}, ...]}`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from bench import registry
+from bench.api import Format, Question, Row, Split, Task, UserError
+from bench.api.question import Message, Prompt, Released
+from bench.backbone import models
+from bench.backbone.models import ModelSpec
+from bench.data.sources import ENVIRONMENT, hub_file, probe, revision_of
+from bench.data.tables import json_lines
+from bench.prompts.templates import SYSTEM
+from bench.run.config import RunConfig
+
+HUB = "ledengary/CCPS"
+FOLDER = "CCPS"
+"""Below `--data-dir`."""
+WITH_WRONG = "-WRG"
+"""Ends the name of a part whose records also hold the wrong options."""
+JOINT = "<<OPJ>>"
+"""Stands between the wrong options of a record."""
+FILES: Mapping[str, Sequence[str]] = {
+    "train": ("train.jsonl",),
+    "validation": ("validation.jsonl", "val.jsonl"),
+    "test": ("test.jsonl",),
+}
+"""Names that the file of a split may have."""
+INSTEAD = f"lay its files out as {FOLDER}/PART/MODEL/SPLIT.jsonl in a folder and name that with --data-dir"
+OPTION = re.compile(r"[ \t]*\(([A-Za-z])\): ?(.*)")
+"""A line with which an option begins."""
+LABELS: Mapping[object, bool | None] = {0: False, 1: True, -1: None, "0": False, "1": True, "-1": None}
+
+
+# --- where the files are ----------------------------------------------------------------------------------------------
+
+
+class Shelf(Protocol):
+    """The released files."""
+
+    def files(self, folder: str) -> list[str]:
+        """JSON Lines files in a folder and those below it, by their paths within it, sorted."""
+
+    def path(self, name: str) -> Path:
+        """Where a file lies on this machine."""
+
+    def describe(self, names: Sequence[str]) -> dict[str, str]:
+        """What a result must say of where these files come from."""
+
+
+@dataclass(frozen=True)
+class FolderShelf:
+    """Files below `--data-dir`."""
+
+    folder: Path
+
+    def files(self, folder: str) -> list[str]:
+        """As `Shelf.files`."""
+        top = self.folder / folder
+        return sorted(path.relative_to(top).as_posix() for path in top.rglob("*.jsonl") if path.is_file())
+
+    def path(self, name: str) -> Path:
+        """As `Shelf.path`."""
+        return self.folder / name
+
+    def describe(self, names: Sequence[str]) -> dict[str, str]:
+        """The SHA-256 of the files' bytes, one after the other."""
+        digest = hashlib.sha256()
+        for name in names:
+            digest.update(self.path(name).read_bytes())
+        return {"source": "folder", "sha256": digest.hexdigest()}
+
+
+@dataclass
+class HubShelf:
+    """Files of the data set on the Hub; what was loaded once needs no network, unless a split is several files."""
+
+    revision: str
+    """Commit or branch, as it was asked for."""
+    _found: list[str] | None = None
+    """All files of the repository; None where the Hub can't be reached."""
+    _probed: bool = False
+
+    def files(self, folder: str) -> list[str]:
+        """As `Shelf.files`."""
+        if not self._probed:
+            info = probe(HUB, self.revision, INSTEAD)
+            self._found = None if info is None else [file.rfilename for file in info.siblings or ()]
+            self._probed = True
+        names = self._cached(folder) if self._found is None else self._found
+        inside = [name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")]
+        return sorted(name for name in inside if name.endswith(".jsonl"))
+
+    def _cached(self, folder: str) -> list[str]:
+        """Files of known names that were loaded before; of others nobody can tell whether they are all there."""
+        from huggingface_hub import try_to_load_from_cache
+
+        names = [f"{folder}/{name}" for files in FILES.values() for name in files]
+        return [
+            name
+            for name in names
+            if isinstance(try_to_load_from_cache(HUB, name, repo_type="dataset", revision=self.revision), str)
+        ]
+
+    def path(self, name: str) -> Path:
+        """As `Shelf.path`; downloads the file."""
+        return hub_file(HUB, name, self.revision, online=self._found is not None, instead=INSTEAD)
+
+    def describe(self, names: Sequence[str]) -> dict[str, str]:
+        """The commit that the revision meant."""
+        commits = sorted({revision_of(self.path(name)) for name in names})
+        if len(commits) > 1:
+            raise UserError(f"{HUB} at {self.revision} changed while it was loaded ({', '.join(commits)}); run again")
+        asked = {} if commits == [self.revision] else {"asked for": self.revision}
+        return {"source": "hub", "hub": HUB, **asked, "revision": ", ".join(commits)}
+
+
+def open_release(config: RunConfig, model: ModelSpec) -> Release | None:
+    """The release that a run asks for; None where answers are generated.
+
+    Raises:
+        UserError: something else is asked for, the model's answers were not released, or it isn't said which files.
+    """
+    if config.answers == "generate":
+        return None
+    kind, at, revision = config.answers.partition("@")
+    if kind != "released" or (at and not revision):
+        raise UserError(f"--answers: expected generate, released or released@REVISION, got {config.answers!r}.")
+    if not model.released:
+        known = ", ".join(name for name, spec in models.aliases().items() if spec.released)
+        raise UserError(f"--answers released: there are none of {model.name!r}, expected one of the models {known}.")
+    return Release(_shelf(config, revision), model.released, lambda: _tasks_with_answers(config))
+
+
+def _shelf(config: RunConfig, revision: str) -> Shelf:
+    given = f"--data-dir {config.data_dir}" if config.data_dir else f"${ENVIRONMENT}"
+    folder = config.data_dir or Path(os.environ.get(ENVIRONMENT) or "")
+    named = config.data_dir is not None or bool(os.environ.get(ENVIRONMENT))
+    if named and revision:
+        raise UserError(
+            f"--answers {config.answers} loads from the Hub, but {given} names a folder; leave out @{revision} or the"
+            " folder."
+        )
+    if revision:
+        return HubShelf(revision)
+    if not named:
+        raise UserError(
+            f"--answers released: expected a revision of {HUB} on the Hub, as released@COMMIT or released@BRANCH, or"
+            f" its files below --data-dir as {FOLDER}/PART/MODEL/SPLIT.jsonl."
+        )
+    if not (folder / FOLDER).is_dir():
+        raise UserError(
+            f"--answers released: expected a folder {FOLDER} in {given}, found none; put the files there, or name a"
+            " revision on the Hub instead: released@REVISION."
+        )
+    return FolderShelf(folder / FOLDER)
+
+
+def _tasks_with_answers(config: RunConfig) -> list[str]:
+    known = registry.tasks(config.plugins, config.task_files)
+    return [name for name in known.names() if known.get(name).released]
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Release:
+    """The released records of one model."""
+
+    shelf: Shelf
+    model: str
+    """Its folder."""
+    others: Callable[[], Sequence[str]]
+    """Names of the tasks that have released answers."""
+
+    def records(self, task: Task, split: Split) -> list[tuple[Question, Released]]:
+        """Questions of a split with prompt, answer and label, in the release's order; what is odd is counted.
+
+        Raises:
+            UserError: there are no such files, or a record is not as it must be; names the file and the line.
+        """
+        reader = _Reader(task.format)
+        records: dict[str, tuple[Question, Released]] = {}
+        names = self._names(task, split)
+        for name in names:
+            with self.shelf.path(name).open("rb") as file:
+                for row in json_lines(file, f"{FOLDER}/{name}"):
+                    record = reader.read(row, Path(name).stem)
+                    if record is not None:
+                        question, released = reader.named(row, *record)
+                        records[question.id] = question, released
+        if not records:
+            raise UserError(
+                f"{FOLDER}/{names[0]}: expected records with a label of 0 or 1 for the {split} split, found none;"
+                " load it again"
+            )
+        task.counts |= {f"{split}: {what}": n for what, n in reader.counts.items()}
+        return list(records.values())
+
+    def describe(self, task: Task, split: Split) -> dict[str, str]:
+        """What a result must say of where a split's answers come from."""
+        names = self._names(task, split)
+        several = f" to {names[-1]}, {len(names)} files" if len(names) > 1 else ""
+        return {**self.shelf.describe(names), "file": names[0] + several, "license": "not stated"}
+
+    def _names(self, task: Task, split: Split) -> list[str]:
+        """The files of a split, those with wrong options rather than those without."""
+        if not task.released:
+            raise UserError(
+                f"--answers released: task {task.name!r} is not in the release, expected one of"
+                f" {', '.join(self.others())}."
+            )
+        seen = []
+        for part in (f"{task.released}{WITH_WRONG}", task.released):
+            folder = f"{part}/{self.model}"
+            files = self.shelf.files(folder)
+            chosen = _of_split(files, split)
+            if chosen:
+                return [f"{folder}/{name}" for name in chosen]
+            seen += [f"{part}/{self.model}/{name}" for name in files]
+        raise UserError(
+            f"--answers released: expected {FOLDER}/{task.released}/{self.model}/{split}.jsonl, found"
+            f" {', '.join(seen[:3]) or 'nothing in that folder'}; name another split or revision, or connect once if"
+            " the Hub could not be reached."
+        )
+
+
+def _of_split(files: Sequence[str], split: Split) -> list[str]:
+    """Those that belong to a split: the one with its name, a folder of its name, or for test one for each subject."""
+    for name in FILES.get(split, ()):
+        if name in files:
+            return [name]
+    inside = [name for name in files if name.startswith(f"{split}/")]
+    taken = {name for names in FILES.values() for name in names}
+    others = [name for name in files if "/" not in name and name not in taken]
+    return inside or (others if split == "test" else [])
+
+
+@dataclass
+class _Reader:
+    """Reads records of one format, and counts what is odd."""
+
+    format: Format
+    counts: Counter[str] = field(default_factory=Counter)
+    _first: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Id -> where it was read, and which question it is."""
+
+    def read(self, row: Row, stem: str) -> tuple[Question, Released] | None:
+        """The record in a row; None where it has no label."""
+        label = _label(row)
+        context = _text(row, "context")
+        target = _text(row, "target")
+        name = _text(row, "hash_id", _text(row, "id", ""))
+        if not name:
+            raise _wrong(row, "hash_id", "an id", row.values.get("hash_id"))
+        subject = _text(row, "dataset_name", _text(row, "task", "")) or stem
+        if self.format is Format.CHOICE:
+            question = self._choice(row, Question(name, subject, context, (), 0), target)
+        else:
+            wrong = [text.strip() for text in _text(row, "wrong_target_texts", "").split(JOINT)]
+            if not target.strip():
+                raise _wrong(row, "target", "a text that is not empty", target)
+            question = Question(name, subject, context, (target, *filter(None, wrong)), 0)
+        prompt = self._prompt(row, context)
+        if label is None:
+            self.counts["records without a label, left out"] += 1
+            return None
+        text = _text(row, "llm_output", "").strip()
+        if label and not text:  # methods.md §0.6
+            self.counts["empty answers with label 1, taken as wrong"] += 1
+        return question, Released(prompt, text, label and bool(text))
+
+    def named(self, row: Row, question: Question, released: Released) -> tuple[Question, Released]:
+        """The record under an id of its own: benchmarks ask some questions twice, and a hash is the same for both."""
+        where, text = self._first.setdefault(question.id, (row.where, question.text))
+        if where == row.where:
+            return question, released
+        if text != question.text:
+            raise UserError(
+                f"{row.where}: expected an id of its own, got {question.id!r}, which another question has in {where};"
+                " correct one of the two"
+            )
+        self.counts["records that repeat a question and its id"] += 1
+        number = 2
+        while f"{question.id}#{number}" in self._first:
+            number += 1
+        own = f"{question.id}#{number}"
+        self._first[own] = row.where, text
+        return replace(question, id=own), released
+
+    def _choice(self, row: Row, question: Question, target: str) -> Question:
+        text, options = _options(row, question.text)
+        letters = string.ascii_lowercase[: len(options)]
+        letter = target.strip().casefold()
+        if len(letter) != 1 or letter not in letters:
+            raise _wrong(row, "target", f"a letter from a to {letters[-1]}", target)
+        gold = letters.index(letter)
+        wrong = _text(row, "wrong_targets", "")
+        others = [str(i) for i in range(len(options)) if i != gold]
+        if wrong and sorted(part.strip() for part in wrong.split(JOINT)) != sorted(others):
+            self.counts["records whose wrong options are not all but the right one"] += 1
+        return replace(question, text=text, choices=tuple(options), gold=gold)
+
+    def _prompt(self, row: Row, context: str) -> Prompt:
+        """The record's own conversation; where it has none, what the official code makes of its pieces."""
+        messages = _messages(row)
+        if not messages:
+            self.counts["records without a conversation, put together from their pieces"] += 1
+            system = SYSTEM[self.format]
+            if self.format is Format.OPEN:
+                system = system.removesuffix(".")  # as the official code has it (methods.md §1.5)
+            messages = (
+                Message("system", system),
+                Message("user", _text(row, "prompt", "") + context + _text(row, "target_prompt", "")),
+            )
+        elif context not in messages[-1].content:
+            self.counts["records whose conversation does not ask their question"] += 1
+        return Prompt(messages)
+
+
+def _options(row: Row, context: str) -> tuple[str, list[str]]:
+    """The question, and the options of the lines `  (a): text` after its last `Choices:`."""
+    question, found, lines = context.rpartition("Choices:\n")
+    options: list[str] = []
+    for line in lines.rstrip("\n").split("\n") if found else ():
+        begins = OPTION.fullmatch(line)
+        if begins and begins[1].casefold() == string.ascii_lowercase[len(options) : len(options) + 1]:
+            options.append(begins[2])
+        elif options:  # an option of several lines
+            options[-1] += f"\n{line}"
+    if not options:
+        raise _wrong(row, "context", "lines '  (a): text' after 'Choices:'", context[-60:])
+    return question.strip(), options
+
+
+def _messages(row: Row) -> tuple[Message, ...]:
+    turns = row.values.get("conversation")
+    if turns is None:
+        return ()
+    messages = tuple(_message(row, turn) for turn in turns) if isinstance(turns, list) else ()
+    if not messages or messages[-1].role != "user":
+        raise _wrong(row, "conversation", "a list of messages that ends with the user's", turns)
+    return messages
+
+
+def _message(row: Row, turn: Any) -> Message:
+    role, content = (turn.get("role"), turn.get("content")) if isinstance(turn, dict) else (None, None)
+    if role not in ("system", "user", "assistant") or not isinstance(content, str):
+        raise _wrong(row, "conversation", "messages with a role and a content", turn)
+    return Message(role, content)
+
+
+def _label(row: Row) -> bool | None:
+    """Right or wrong; None where the record says neither."""
+    given = [row.values[key] for key in ("query_label", "assessment") if key in row.values]
+    if not given:
+        raise _wrong(row, "query_label", "a label of 0 or 1, here or in 'assessment',", None)
+    values = [value for value in given if value is not None and value == value]  # noqa: PLR0124 - NaN differs from itself
+    if not values:
+        return None
+    value = values[0].strip() if isinstance(values[0], str) else values[0]
+    if not isinstance(value, str | int | float) or value not in LABELS:
+        raise _wrong(row, "query_label", "a label of 0 or 1, or -1 for none", values[0])
+    return LABELS[value]
+
+
+def _text(row: Row, key: str, default: str | None = None) -> str:
+    """A field as text; a whole number counts as its digits."""
+    value = row.values.get(key)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise _wrong(row, key, "a text", value)
+    return str(value)
+
+
+def _wrong(row: Row, key: str, expected: str, value: object) -> UserError:
+    shown = "null or nothing" if value is None else f"{type(value).__name__} {value!r:.60}"
+    return UserError(f"{row.where}: expected {expected} in {key!r}, got {shown}; correct the file or load it again")

@@ -1,0 +1,350 @@
+"""Where a task's rows come from: the Hub at the card's revision, or a folder of Parquet files with the Hub's columns.
+
+The folder of `--data-dir` holds `<card.folder>/<source split>.parquet`, e.g. `mmlu/test.parquet`, or the Hub's own
+files, e.g. `mmlu/test-00000-of-00001.parquet`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.api import DataCard, Source, Split, UserError
+from bench.data.tables import TableRows, first_line, parquet_table, require_columns, require_rows
+from bench.store.folders import digest_file
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import DatasetInfo
+
+ENVIRONMENT = "CONFBENCH_DATA"
+"""Names a data folder where `--data-dir` is not given."""
+
+PROBE_SECONDS = 10.0
+"""How long one question to the Hub may take; the libraries' own retries would make an offline user wait for longer."""
+
+INSTEAD = "name a folder of Parquet files with --data-dir"
+"""What a user can always do."""
+
+
+def open_source(data_dir: Path | None) -> FolderSource | HubSource:
+    """The folder given with `--data-dir` or else in `$CONFBENCH_DATA`, or the Hub.
+
+    Raises:
+        UserError: what was given is no folder.
+    """
+    if data_dir is not None:
+        return FolderSource(data_dir, "--data-dir")
+    named = os.environ.get(ENVIRONMENT)
+    return FolderSource(Path(named), f"${ENVIRONMENT}") if named else HubSource()
+
+
+def _source_split(card: DataCard, split: Split) -> str:
+    if split not in card.splits:
+        raise UserError(f"Expected one of the splits {', '.join(sorted(card.splits))}, got {split!r}")
+    return card.splits[split]
+
+
+# --- folder -----------------------------------------------------------------------------------------------------------
+
+
+class FolderSource(Source):
+    """Parquet files below a folder; messages name them relative to it."""
+
+    def __init__(self, data_dir: Path, given_as: str = "--data-dir") -> None:
+        if not data_dir.is_dir():
+            raise UserError(f"Expected a folder of data files, got {given_as} {data_dir}, which is not a folder")
+        self._data_dir = data_dir
+        self._given_as = given_as
+
+    def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> TableRows:
+        """Rows of the split's files, with exactly these columns, in the files' order.
+
+        Raises:
+            UserError: a file is missing, can't be read, has no row, or lacks a column.
+        """
+        paths = self._paths(card, split)
+        return TableRows({name: parquet_table(path, name, columns) for name, path in paths.items()})
+
+    def has(self, card: DataCard, split: Split) -> bool:
+        """Whether the split's files are there."""
+        return split in card.splits and bool(self._found(card, split))
+
+    def describe(self, card: DataCard, split: Split) -> dict[str, str]:
+        """What a result must say about the split's origin: the files, and the SHA-256 of their bytes."""
+        digests = {name: digest_file(path) for name, path in self._paths(card, split).items()}
+        return {"source": "folder", "file": ", ".join(digests), "sha256": ", ".join(digests.values())}
+
+    def _found(self, card: DataCard, split: Split) -> list[str]:
+        """Names of the files that are there: one with the split's name, or else parts as the Hub names them."""
+        stem = _source_split(card, split)
+        folder = self._data_dir / card.folder
+        if (folder / f"{stem}.parquet").is_file():
+            return [f"{card.folder}/{stem}.parquet"]
+        parts = re.compile(rf"{re.escape(stem)}-\d{{5}}-of-\d{{5}}\.parquet")
+        return sorted(f"{card.folder}/{path.name}" for path in folder.glob("*.parquet") if parts.fullmatch(path.name))
+
+    def _paths(self, card: DataCard, split: Split) -> dict[str, Path]:
+        names = self._found(card, split)
+        if not names:
+            raise UserError(
+                f"Expected the file {card.folder}/{_source_split(card, split)}.parquet in the folder given by"
+                f" {self._given_as}, but it is not there; put it there, or leave {self._given_as} out to load from"
+                " the Hub"
+            )
+        _require_parts(names)
+        return {name: self._data_dir / name for name in names}
+
+
+def _require_parts(names: Sequence[str]) -> None:
+    """Of `train-00000-of-00002.parquet` and so on, every one must be there, and once."""
+    if "-of-" not in names[0]:
+        return
+    last = names[-1].removesuffix(".parquet").rpartition("-of-")[2]
+    stem = names[0].removesuffix(".parquet")[: -len("-00000-of-00000")]
+    expected = [f"{stem}-{part:05d}-of-{last}.parquet" for part in range(int(last))]
+    if names != expected:
+        odd = sorted(set(expected) ^ set(names))
+        raise UserError(
+            f"{stem}: expected the {int(last)} parts that {names[-1]} is one of, found {len(names)};"
+            f" see {', '.join(odd[:3])} and copy the folder again"
+        )
+
+
+# --- Hub --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A split that is on this machine."""
+
+    revision: str | None
+    """The commit that it came from."""
+    dataset: Any = None
+    """As `datasets` made it; None where the split is one file."""
+    file: Path = Path()
+
+
+class HubSource(Source):
+    """Data sets of the Hugging Face Hub at the revision of the task's card; what was loaded once needs no network."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[str, str | None, str, str | None, str], _Loaded] = {}
+
+    def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> TableRows:
+        """Rows of the split, with exactly these columns, in the data set's order.
+
+        Raises:
+            UserError: the Hub can't be reached and nothing is cached, access is refused, the disk is full, the cached
+                copy is of another revision, a file can't be read or has no row, or a column is missing.
+        """
+        name = f"{card.hub}@{(card.revision or 'main')[:8]} {_source_split(card, split)}"
+        loaded = self._load(card, split)
+        if loaded.dataset is None:
+            return TableRows({name: parquet_table(loaded.file, name, columns, _anew(str(card.hub)))})
+        require_columns(name, columns, loaded.dataset.column_names)
+        require_rows(name, len(loaded.dataset))
+        return TableRows({name: loaded.dataset.select_columns(list(columns)).with_format("arrow")[:]})
+
+    def has(self, card: DataCard, split: Split) -> bool:
+        """The Hub has every split that a card names."""
+        return split in card.splits
+
+    def describe(self, card: DataCard, split: Split) -> dict[str, str]:
+        """What a result must say about the split's origin: the data set, and the revision that was in fact loaded."""
+        revision = self._load(card, split).revision or "unknown"
+        asked = {} if card.revision == revision else {"asked for": card.revision or "main"}
+        file = {"file": _file_of(card, split)} if card.files else {}
+        split_name = _source_split(card, split)
+        return {"source": "hub", "hub": str(card.hub), "split": split_name, **file, **asked, "revision": revision}
+
+    def _load(self, card: DataCard, split: Split) -> _Loaded:
+        key = (str(card.hub), card.config, card.files, card.revision, _source_split(card, split))
+        if key not in self._loaded:
+            self._loaded[key] = _load_file(card, split) if card.files else _load_dataset(card, key[-1])
+        return self._loaded[key]
+
+
+def _load_dataset(card: DataCard, source_split: str) -> _Loaded:
+    import datasets
+
+    online = probe(str(card.hub), card.revision) is not None
+    try:
+        with _offline(not online):
+            dataset = datasets.load_dataset(card.hub, card.config, split=source_split, revision=card.revision)
+    except Exception as error:  # of `datasets`, `huggingface_hub`, or the HTTP library below them
+        raise explained(str(card.hub), error, online=online, asked=_asked(card)) from error
+    revision = _revision(dataset)
+    if card.revision is not None and revision not in {None, card.revision}:
+        # offline, `datasets` gives the latest copy that it has, whatever revision was asked for
+        raise UserError(
+            f"Expected {card.hub} at revision {card.revision}, but the Hub can't be reached and the cached copy is"
+            f" {revision}; connect once, or {INSTEAD}"
+        )
+    return _Loaded(revision, dataset)
+
+
+def _load_file(card: DataCard, split: Split) -> _Loaded:
+    """A split that the card names by its file, read as it is.
+
+    `datasets.load_dataset(data_files=...)` would load it too, but not find it again without a network: what it looks
+    for in its cache is a hash of other arguments than the one that it wrote.
+    """
+    file = _file_of(card, split)
+    online = probe(str(card.hub), card.revision) is not None
+    path = hub_file(str(card.hub), file, card.revision, online=online)
+    return _Loaded(revision_of(path), file=path)
+
+
+def _file_of(card: DataCard, split: Split) -> str:
+    return card.files.format(split=_source_split(card, split))
+
+
+def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead: str = "") -> Path:
+    """Where a file of a data set lies on this machine, downloaded if need be.
+
+    Args:
+        hub: the data set.
+        file: its path in the repository.
+        revision: commit or branch; None: main.
+        online: whether the Hub can be reached, as `probe` found.
+        instead: what else a user could do; the default is to name a folder.
+
+    Raises:
+        UserError: it can't be had.
+    """
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(hub, file, repo_type="dataset", revision=revision, local_files_only=not online))
+    except Exception as error:  # of `huggingface_hub`, the HTTP library below it, or the disk
+        raise explained(
+            hub, error, online=online, asked=f"{file}, revision {revision or 'main'}", instead=instead
+        ) from error
+
+
+def revision_of(path: Path) -> str:
+    """The commit of a file in the Hub's cache: the folder below `snapshots`."""
+    return path.parts[-path.parts[::-1].index("snapshots")]
+
+
+def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | None:
+    """Ask the Hub for a data set once, without the retries of the loading functions; None where it can't be reached.
+
+    Raises:
+        UserError: the Hub answers that the data set is gated, or that there is none.
+    """
+    import datasets
+    from huggingface_hub import HfApi, errors
+
+    if datasets.config.HF_HUB_OFFLINE:
+        return None
+    api = HfApi(endpoint=datasets.config.HF_ENDPOINT)
+    try:
+        return api.dataset_info(hub, revision=revision, timeout=PROBE_SECONDS)
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:  # gated ones are among the first
+        raise explained(hub, error, online=True, asked=f"revision {revision or 'main'}", instead=instead) from error
+    except Exception:  # noqa: BLE001  (the HTTP library below huggingface_hub changes: requests, httpx, httpx2)
+        return None
+
+
+@contextmanager
+def _offline(offline: bool) -> Iterator[None]:  # noqa: FBT001  (a condition, read at the `with`)
+    """Keep `datasets` from retrying for half a minute what the probe has just found unreachable."""
+    import datasets
+
+    before, logger = datasets.config.HF_HUB_OFFLINE, logging.getLogger("datasets")
+    level = logger.level
+    datasets.config.HF_HUB_OFFLINE = before or offline
+    logger.setLevel(logging.ERROR if offline else level)
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before
+        logger.setLevel(level)
+
+
+def _asked(card: DataCard) -> str:
+    return f"config {card.config}, revision {card.revision or 'main'}"
+
+
+def explained(hub: str, error: Exception, *, online: bool, asked: str, instead: str = "") -> UserError:
+    """Why a data set of the Hub can't be had, for the user.
+
+    Args:
+        hub: the data set.
+        error: what was raised.
+        online: whether the Hub could be reached.
+        asked: what was asked for, in words.
+        instead: what else a user could do; the default is to name a folder.
+    """
+    import pyarrow as pa
+    from huggingface_hub import errors
+
+    instead = instead or INSTEAD
+    causes = list(_causes(error))
+    damage = next((cause for cause in causes if isinstance(cause, pa.ArrowException)), None)
+    if any(isinstance(cause, errors.GatedRepoError) or "is a gated dataset" in str(cause) for cause in causes):
+        # `datasets` turns the Hub's GatedRepoError into one that also stands for data sets that do not exist
+        why = (
+            f"{hub} is gated: expected a token with access, found none that the Hub accepts; accept its terms on the"
+            " Hub and run: hf auth login"
+        )
+    elif any(_full(cause) for cause in causes):
+        why = (
+            f"No space is left on the disk for {hub}, which goes to {_cache()}; free some, or name another folder with"
+            " the environment variable HF_HOME"
+        )
+    elif damage is not None and "BatchSize must be greater than 0" in str(damage):
+        why = f"{hub} ({asked}): expected at least one row, but a file has none"  # how `datasets` fails there
+    elif damage is not None:
+        why = (
+            f"{hub} ({asked}): expected whole Parquet files, but one can't be read ({first_line(damage)}); {_anew(hub)}"
+        )
+    elif not online:
+        why = f"Can't load {hub} ({asked}): the Hub can't be reached and nothing fitting is cached; connect once"
+    else:
+        why = f"Can't load {hub} ({asked}): {first_line(error)[:200]}"
+    return UserError(f"{why}; or {instead}")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what led to it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _full(error: BaseException) -> bool:
+    """Whether the disk, or the user's share of it, is full; `datasets` says so in words before it begins."""
+    full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return full or "Not enough disk space" in str(error)
+
+
+def _cache() -> Path:
+    """Where the Hub's files lie on this machine."""
+    import datasets
+
+    return Path(datasets.config.HF_CACHE_HOME).expanduser()
+
+
+def _anew(hub: str) -> str:
+    """What to do about a damaged file."""
+    from huggingface_hub import constants
+
+    folder = Path(constants.HF_HUB_CACHE) / f"datasets--{hub.replace('/', '--')}"
+    return f"remove {folder} and run again to load it anew"
+
+
+def _revision(dataset: Any) -> str | None:
+    """The commit that a data set came from: the last folder of its place in the cache."""
+    files = dataset.cache_files
+    return Path(files[0]["filename"]).parent.name if files else None

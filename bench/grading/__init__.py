@@ -1,0 +1,1 @@
+"""Right or wrong: letters, texts, judges."""

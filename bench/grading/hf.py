@@ -1,0 +1,147 @@
+"""A local model as judge: it answers yes or no by the probability of these words right where its answer begins."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.api import UserError
+from bench.api.question import Prompt
+from bench.backbone.models import ModelSpec
+from bench.grading import prompt
+from bench.grading.grade import Asked
+from bench.grading.verdicts import Settle, Verdicts, settled
+from bench.progress import Progress
+from bench.results.files import model_label
+from bench.store.folders import key_of
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone, LoadOptions
+
+SHORT = 8
+"""Hex digits of a revision in the judge's name."""
+
+
+class Local:
+    """Judges with a model of this machine; its weights are in memory only while it judges."""
+
+    def __init__(
+        self, spec: ModelSpec, options: LoadOptions, cache: Path, wording: prompt.Wording = prompt.GRADING
+    ) -> None:
+        """Nothing is loaded yet.
+
+        Args:
+            spec: which model.
+            options: where and how to load it.
+            cache: verdicts are kept below it.
+            wording: what it is asked.
+        """
+        self.wording = wording
+        self.spec = spec
+        self.options = options
+        self.cache = cache
+
+    @cached_property
+    def _files(self) -> Backbone:
+        """The model's files, configuration and tokenizer; weights are loaded by another one, and forgotten with it."""
+        from bench.backbone.model import Backbone
+
+        return Backbone(self.spec, self.options)
+
+    @cached_property
+    def kept(self) -> Verdicts:
+        """The verdicts of this model in this arithmetic, with this chat template."""
+        backbone = self._files
+        (example,) = self._prompts(backbone, [Asked("question", "gold", "answer")])
+        fields = {
+            "kind": "hf",
+            "model": backbone.fingerprint,
+            "dtype": str(backbone.dtype),
+            "template": key_of({"ids": example.tolist()}),
+            "prompt": self.wording.id,
+            "temperature": 0.0,
+        }
+        return Verdicts(self.cache, fields)
+
+    @property
+    def name(self) -> str:
+        """The model with the beginning of its revision or of its weights' digest, and the prompt."""
+        revision = self._files.fingerprint.rpartition("@")[2][:SHORT]
+        return f"hf {model_label(self.spec.name)}@{revision}, {self.wording.id}"
+
+    def comparing(self) -> Local:
+        """As `Judge.comparing`, with the same model."""
+        return Local(self.spec, self.options, self.cache, prompt.COMPARING)
+
+    def verdicts(self, asked: Sequence[Asked], what: str, progress: Progress) -> Sequence[bool | None]:
+        """As `Judge.verdicts`; a prompt that is longer than the model's context gets none."""
+        return settled(asked, self.kept, what, progress, self._ask)
+
+    def _ask(self, todo: list[Asked], settle: Settle) -> None:
+        """Each prompt read alone, so that a verdict depends on nothing else."""
+        import torch
+
+        from bench.backbone.model import Backbone
+
+        backbone = Backbone(self.spec, self.options)
+        try:
+            no, yes = (_first_ids(backbone, word) for word in ("no", "yes"))
+            if no & yes or not no or not yes:
+                raise UserError(
+                    f"--judge-model {self.spec.name}: expected words yes and no that are one token each where its"
+                    " answer begins, got a tokenizer without; name another model."
+                )
+            for one, ids in zip(todo, self._prompts(backbone, todo), strict=True):
+                verdict = None
+                if len(ids) <= backbone.context:
+                    verdict = _verdict(_last_logits(backbone, ids), sorted(no), sorted(yes))
+                if verdict is not None:
+                    self.kept.put(one, verdict)
+                settle(one, verdict)
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                f"--judge-model {self.spec.name} does not fit into memory beside the model of the run. Name a smaller"
+                " one, or serve it elsewhere: --judge openai --judge-url URL."
+            ) from error
+        finally:
+            del backbone
+            _release()
+
+    def _prompts(self, backbone: Backbone, asked: Sequence[Asked]) -> list[Any]:
+        """Token ids up to where the judge's answer begins."""
+        return backbone.chat.encode([backbone.chat.render(prompt.messages(one, self.wording)) for one in asked])
+
+
+def _first_ids(backbone: Backbone, word: str) -> set[int]:
+    """The tokens that say this word, however it is written, right where an answer begins."""
+    written = [space + form for space in ("", " ") for form in (word, word.capitalize(), word.upper())]
+    asking = Prompt(prompt.messages(Asked("?", "?", "?")))
+    return {int(ids[0]) for ids in backbone.chat.continuations(asking, written) if len(ids) == 1}
+
+
+def _last_logits(backbone: Backbone, ids: Any) -> Any:
+    """`(V,)` float32 logits of what follows."""
+    import torch
+
+    with torch.inference_mode():
+        inputs = torch.as_tensor(ids, dtype=torch.long, device=backbone.device)[None]
+        return backbone.model(input_ids=inputs, use_cache=False).logits[0, -1].float()
+
+
+def _verdict(logits: Any, no: list[int], yes: list[int]) -> bool | None:
+    """Which word has more probability over all its tokens; None where the model's numbers are none."""
+    odds = float(logits[yes].logsumexp(0) - logits[no].logsumexp(0))
+    return None if math.isnan(odds) else odds > 0
+
+
+def _release() -> None:
+    """Give the memory back to the device."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

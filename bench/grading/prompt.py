@@ -1,0 +1,68 @@
+"""What a judge is asked, and how its answer is read (methods.md §1.7); the wording has an id with a version."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from bench.api.question import Message
+from bench.grading.grade import Asked
+
+SYSTEM = "You are an automated grading assistant helping a teacher grade student answers."
+
+USER = (
+    'The problem is: "{question}"\n'
+    "\n"
+    'The correct answer for this problem is: "{gold}"\n'
+    'A student submitted the answer: "{answer}"\n'
+    "The student's answer should be semantically equivalent to the correct answer\N{EM DASH}that is, it should express"
+    " the same meaning, even if the wording or format is slightly different. However, answers that are ambiguous,"
+    " incorrect, or include conflicting or multiple answers should not be considered equivalent. Do not penalize"
+    " superficial differences (e.g., spelling, synonyms, or phrasing), but ensure the core meaning is preserved.\n"
+    "Did the student provide a semantically equivalent answer to the ground truth? Please answer yes or no without any"
+    " explanation: "
+)
+"""The official code's form (methods.md §1.7); the blank at the end belongs to it."""
+
+PAIR = (
+    "The problem is: {question}\n"
+    "\n"
+    "Student A submitted the answer: {gold}\n"
+    " Student B submitted the answer: {answer}\n"
+    "Your task is to evaluate if these two answers are equivalent, so the teacher can group matching answers together."
+    " Small differences in formatting should not be a reason to mark the answers as different."
+    " Did the two students provide equivalent answers? Please answer yes or no without any explanation: "
+)
+"""The form of Kapoor et al. for two answers (methods.md §1.7)."""
+
+
+class Wording(NamedTuple):
+    """What a judge is asked, with `{question}`, `{gold}` and `{answer}`."""
+
+    id: str
+    """Name and version; other words need another one."""
+    user: str
+
+
+GRADING = Wording("judge/1", USER)
+"""Does an answer mean what the gold answer means?"""
+COMPARING = Wording("pair/1", PAIR)
+"""Do two answers mean the same?"""
+
+_OUTSIDE = re.compile(r"^[\W_]+|[\W_]+$")
+
+
+def messages(asked: Asked, wording: Wording = GRADING) -> tuple[Message, Message]:
+    """The conversation that asks for one verdict."""
+    text = wording.user.format(question=asked.question, gold=asked.gold, answer=asked.answer)
+    return Message("system", SYSTEM), Message("user", text)
+
+
+def parse(text: str) -> bool | None:
+    """The verdict that a judge's text begins with; None where its first word is neither yes nor no.
+
+    >>> parse("**Yes**, it is."), parse("No: yes would be wrong"), parse("Nothing"), parse("yes/no")
+    (True, False, None, None)
+    """
+    words = (_OUTSIDE.sub("", word) for word in text.casefold().split())
+    return {"yes": True, "no": False}.get(next(filter(None, words), ""))

@@ -1,0 +1,204 @@
+"""Verdicts between runs: one line of JSON each, appended and synced one by one, found by all that they depend on.
+
+`<cache>/verdicts/<16 hex of the judge's hash>.jsonl`; a line holds `key`, `judge`, `reported`, `question`, `gold`,
+`answer` and `verdict` (true or false: what a judge could not decide is no verdict and is asked again).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.api import UserError
+from bench.grading.grade import Asked
+from bench.progress import Progress
+from bench.store.folders import key_of
+
+FOLDER = "verdicts"
+PATIENCE = 20
+"""Answers without a verdict, and none with one, after which a judge is given up."""
+
+Settle = Callable[[Asked, bool | None], None]
+"""Called with each verdict, or with None where the judge came to none."""
+
+
+class Verdicts:
+    """The final verdicts of one judge; other judges have files of their own."""
+
+    def __init__(self, cache: Path, judge: Mapping[str, object]) -> None:
+        """Read what is there.
+
+        Args:
+            cache: verdicts are kept below it; nothing is made before the first one.
+            judge: all that a verdict depends on besides the model that a server reports, and the answer itself.
+
+        Raises:
+            UserError: the file is there and can't be read.
+        """
+        self.judge = dict(judge)
+        self.path = cache / FOLDER / f"{key_of(self.judge)[:16]}.jsonl"
+        self.reported: str | None = None
+        """The model that the server said it is, last; None for a judge without a server."""
+        self.damaged = 0
+        """Lines that can't be used, e.g. the last one of a process that was killed while writing it."""
+        self.notes: list[str] = []
+        """What the user should be told once."""
+        self._known: dict[str, bool] = {}
+        self._torn = False
+        self._lock = threading.Lock()
+        self._read()
+
+    def _read(self) -> None:
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unusable("read", error) from error
+        self._torn = bool(data) and not data.endswith(b"\n")
+        for line in filter(None, data.split(b"\n")):
+            entry = self._entry(line)
+            if entry is None:
+                self.damaged += 1
+            else:
+                self._known[entry["key"]] = entry["verdict"]
+                self.reported = entry["reported"]
+        if self.damaged:
+            self.notes.append(f"{self.damaged} damaged lines of the cache of verdicts are not used")
+
+    def _entry(self, line: bytes) -> dict[str, Any] | None:
+        """The line's fields, if they are whole: the key is made of the others, so it shows what was altered."""
+        try:
+            entry = json.loads(line)
+            asked = Asked(entry["question"], entry["gold"], entry["answer"])
+            whole = entry["key"] == self._key(asked, entry["reported"]) and isinstance(entry["verdict"], bool)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return entry if whole else None
+
+    def of_prompt(self, name: str) -> Verdicts:
+        """The verdicts of the same judge, and of the model that its server reported last, on another prompt."""
+        others = Verdicts(self.path.parents[1], {**self.judge, "prompt": name})
+        others.reported = self.reported or others.reported
+        return others
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, asked: Asked) -> bool | None:
+        """The verdict of the model reported last; None where there is none yet."""
+        return self._known.get(self._key(asked, self.reported))
+
+    def put(self, asked: Asked, verdict: bool, reported: str | None = None) -> None:  # noqa: FBT001
+        """Keep a verdict; it is on the disk when this returns.
+
+        Raises:
+            UserError: it can't be written.
+        """
+        key = self._key(asked, reported)
+        fields = {"key": key, "judge": self.judge, "reported": reported, **asdict(asked), "verdict": verdict}
+        line = json.dumps(fields, ensure_ascii=True).encode() + b"\n"
+        with self._lock:
+            try:
+                self._append(b"\n" + line if self._torn else line)
+            except OSError as error:
+                self._torn = True
+                raise self._unusable("written", error) from error
+            self._torn = False
+            self._known[key] = verdict
+
+    def _append(self, data: bytes) -> None:
+        """One write at the end of the file, so that lines of several processes never mix."""
+        new = not self.path.exists()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            written = os.write(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if written != len(data):
+            raise OSError(None, "no space left for a whole line")
+        if new:
+            _sync_folder(self.path.parent)
+
+    def _key(self, asked: Asked, reported: str | None) -> str:
+        return key_of({"judge": self.judge, "reported": reported, **asdict(asked)})
+
+    def _unusable(self, what: str, error: OSError) -> UserError:
+        return UserError(
+            f"The cache of verdicts could not be {what}: {error.strerror or error}. Free some disk space, or set"
+            " CONFBENCH_CACHE to a folder that can be read and written."
+        )
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new file's name survive a power cut, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def missing(asked: Sequence[Asked], verdicts: Verdicts) -> list[Asked]:
+    """What has to be asked: each answer once, without the empty ones and those with a verdict."""
+    return [a for a in dict.fromkeys(asked) if a.answer.strip() and verdicts.get(a) is None]
+
+
+def settled(
+    asked: Sequence[Asked],
+    verdicts: Verdicts,
+    what: str,
+    progress: Progress,
+    ask: Callable[[list[Asked], Settle], None],
+) -> list[bool | None]:
+    """One verdict for each answer, asking only for those that are missing.
+
+    Args:
+        asked: the answers; an empty one is wrong without asking.
+        verdicts: where verdicts are found; `ask` puts new ones there.
+        what: name of this stage.
+        progress: told of each verdict.
+        ask: asks for the answers it is given and settles each, in any order.
+
+    Raises:
+        UserError: the judge decides nothing.
+    """
+    while verdicts.notes:
+        progress.say(verdicts.notes.pop(0))
+    todo = missing(asked, verdicts)
+    times = Counter(asked)
+    undecided: list[Asked] = []
+    decided = sum(1 for a in times if a.answer.strip()) - len(todo)
+    with progress.stage(what, len(asked)) as advance:
+        advance(len(asked) - sum(times[a] for a in todo))
+
+        def settle(one: Asked, verdict: bool | None) -> None:  # noqa: FBT001
+            nonlocal decided
+            decided += verdict is not None
+            if verdict is None:
+                undecided.append(one)
+            if not decided and len(undecided) >= PATIENCE:
+                raise _useless(len(undecided))
+            advance(times[one])
+
+        if todo:
+            ask(todo, settle)
+    found = [verdicts.get(a) if a.answer.strip() else False for a in asked]
+    if found and all(verdict is None for verdict in found):
+        raise _useless(len(undecided))
+    return found
+
+
+def _useless(n: int) -> UserError:
+    return UserError(
+        f"The judge said neither yes nor no of any of {n} answers; expected one of the two as its first word. Name a"
+        " model that follows instructions: --judge-model MODEL."
+    )

@@ -1,5 +1,0 @@
-"""Training an adapter in a process of its own: `AdapterTrainer` starts it, `python -m bench.launch CONFIG.json` is it.
-
-The parent writes token ids and a configuration into a private folder; the child loads the model, trains, and leaves an
-adapter in peft's own format there. A crash of the child is an error message of the parent.
-"""

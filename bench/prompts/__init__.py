@@ -1,0 +1,1 @@
+"""A question becomes token ids: wording, exemplars, chat template, shards."""

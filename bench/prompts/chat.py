@@ -1,0 +1,166 @@
+"""Conversation -> token ids: the chat template, applied once, with exactly one begin token where the model has one.
+
+Fallbacks: a template that refuses a system turn, or drops it, gets the system text as the beginning of the first user
+turn; a model without a template gets `PLAIN_TEMPLATE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from bench.api import UserError
+from bench.api.protocol import Protocol
+from bench.api.question import Message, Prompt
+from bench.backbone.prefix import Ids
+from bench.prompts.templates import QUERY_SENTINEL, query_messages
+
+DATE_STRING = "26 Jul 2024"
+"""Given to every template, so that Llama's "today" line never follows the clock (revisions.md §3.4)."""
+
+AT_ONCE = 32
+"""Texts that are tokenised together: a tokenizer notes some 150 bytes about every token, and keeps what it freed."""
+
+PLAIN_TEMPLATE = (
+    "{{ bos_token or '' }}"
+    "{% for message in messages %}{{ message['role'] | capitalize }}:\n{{ message['content'] }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}Assistant:\n{% endif %}"
+)
+"""For models without a chat template: named turns, and a new line before the answer so that a bare letter follows."""
+PLAIN_NOTE = (
+    "this model has no chat template: it was asked with a plain one of confbench's own (turns named System, User and"
+    " Assistant), on which every number here depends"
+)
+
+
+@dataclass(frozen=True)
+class QuerySuffix:
+    """What follows the answer in the self-check conversation."""
+
+    ids: Ids
+    """Tokens after the answer, up to where the verdict is read."""
+    continues: bool
+    """Whether the conversation up to the answer is the answering prompt itself, so that its cache can be continued."""
+
+
+class Chat:
+    """A tokenizer with its chat template."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.template: str | None = None if tokenizer.chat_template else PLAIN_TEMPLATE
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the numbers should know of how the model was asked."""
+        return [] if self.template is None else [PLAIN_NOTE]
+
+    def render(self, messages: Sequence[Message], *, answering: bool = True) -> str:
+        """The conversation as text; `answering` adds the tokens after which the model speaks."""
+        turns = [{"role": m.role, "content": m.content} for m in messages]
+        if not self._takes_system and turns[0]["role"] == "system":
+            first = f"{turns[0]['content']}\n\n{turns[1]['content']}"
+            turns = [{"role": "user", "content": first}, *turns[2:]]
+        return self._apply(turns, answering=answering)
+
+    def _apply(self, turns: list[dict[str, str]], *, answering: bool) -> str:
+        return str(
+            self.tokenizer.apply_chat_template(
+                turns,
+                chat_template=self.template,
+                tokenize=False,
+                add_generation_prompt=answering,
+                date_string=DATE_STRING,
+            )
+        )
+
+    @cached_property
+    def _takes_system(self) -> bool:
+        probe = [{"role": "system", "content": "probe-system"}, {"role": "user", "content": "probe-user"}]
+        try:
+            return "probe-system" in self._apply(probe, answering=True)
+        except jinja2.TemplateError:
+            return False
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """Token ids of rendered conversations, one begin token each where the tokenizer has one by default."""
+        encoded: list[Ids] = []
+        for first in range(0, len(texts), AT_ONCE):
+            part = list(texts[first : first + AT_ONCE])
+            batch = self.tokenizer(part, add_special_tokens=False, return_attention_mask=False)["input_ids"]
+            encoded += [self._with_begin(np.asarray(ids, dtype=np.int32)) for ids in batch]
+        return encoded
+
+    def prompts(self, prompts: Sequence[Prompt]) -> list[Ids]:
+        """Token ids of answering prompts."""
+        return self.encode([self.render(prompt.messages) for prompt in prompts])
+
+    @cached_property
+    def _begin(self) -> int | None:
+        """The begin token, if this tokenizer puts one before plain text."""
+        ids = self.tokenizer("x")["input_ids"]
+        begin = self.tokenizer.bos_token_id
+        return begin if begin is not None and ids[:1] == [begin] else None
+
+    def _with_begin(self, ids: Ids) -> Ids:
+        if self._begin is None:
+            return ids
+        start = 0
+        while start < len(ids) and ids[start] == self._begin:
+            start += 1
+        return np.concatenate([np.asarray([self._begin], dtype=np.int32), ids[start:]])
+
+    def query(self, prompt: Prompt, protocol: Protocol) -> QuerySuffix:
+        """The self-check turn after this prompt's answer (methods.md §2.0); its words don't depend on the question."""
+        rendered = self.render(query_messages(prompt, protocol))
+        before, _, after = rendered.partition(QUERY_SENTINEL)
+        if not after or QUERY_SENTINEL in after:
+            raise UserError(
+                "The chat template of this model does not print the assistant's turn exactly once, so the self-check"
+                " query can't be placed after the answer. Use a model whose template shows previous turns."
+            )
+        (ids,) = self.tokenizer([after], add_special_tokens=False)["input_ids"]
+        return QuerySuffix(np.asarray(ids, dtype=np.int32), continues=before == self.render(prompt.messages))
+
+    def before_answers(self, prompts: Sequence[Prompt], protocol: Protocol) -> list[Ids]:
+        """What stands before the answers in the self-check conversations, where it is not the prompts themselves."""
+        rendered = [self.render(query_messages(prompt, protocol)) for prompt in prompts]
+        return self.encode([text.partition(QUERY_SENTINEL)[0] for text in rendered])
+
+    def continuations(self, prompt: Prompt, texts: Sequence[str]) -> list[Ids]:
+        """Ids of texts right where a prompt's answer begins."""
+        base = self.render(prompt.messages)
+        (start, *whole) = self.encode([base, *(base + text for text in texts)])
+        alone = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        return [
+            ids[len(start) :] if np.array_equal(ids[: len(start)], start) else np.asarray(other, dtype=np.int32)
+            for ids, other in zip(whole, alone, strict=True)
+        ]
+
+    def letters(self, prompt: Prompt, letters: str) -> Ids:
+        """The id of each letter right where this prompt's answer begins.
+
+        Raises:
+            UserError: a letter is more than one token there.
+        """
+        base = self.render(prompt.messages)
+        (start, *rest) = self.encode([base, *(base + letter for letter in letters)])
+        ids = []
+        for letter, whole in zip(letters, rest, strict=True):
+            if len(whole) != len(start) + 1 or not np.array_equal(whole[: len(start)], start):
+                raise UserError(
+                    f"Expected option letter {letter!r} to be one token of this model's tokenizer where the answer"
+                    f" begins, got {len(whole) - len(start)} more tokens. Choose other letters, for example:"
+                    " --set protocol.letters=ABCDEFGHIJKLMNOPQRSTUVWXYZ --set protocol.query_letters=AB"
+                )
+            ids.append(int(whole[-1]))
+        return np.asarray(ids, dtype=np.int32)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids, outer white space removed."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()

@@ -1,0 +1,197 @@
+"""Questions -> prompts as token ids, shard by shard, and what else a model is asked: letters, options, the query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import Format, Question, Task, UserError
+from bench.api.errors import fenced
+from bench.api.protocol import Protocol
+from bench.api.question import Message, Prompt, Released
+from bench.backbone.prefix import Ids, Tails
+from bench.prompts import templates
+from bench.prompts.exemplars import exemplars, places
+
+if TYPE_CHECKING:
+    from bench.backbone.extract import Asking
+    from bench.backbone.model import Backbone
+    from bench.progress import Progress
+
+SHARD = 256
+"""Questions of a shard, at least: whole subjects are joined until there are as many (architecture.md §6)."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The unit that is computed whole or not at all."""
+
+    rows: npt.NDArray[np.int64]
+    """Which questions of the split."""
+    prompts: Tails
+    shown: list[list[Question]]
+    """The exemplars of each prompt."""
+    dropped: int
+    """Exemplars that were left out because the prompt is too long."""
+    given: list[Ids] | None = None
+    """Ids of answers that were taken from a release; None where the model answers."""
+
+    @property
+    def tokens(self) -> int:
+        """Prompt tokens, those that are shared counted each time."""
+        return self.prompts.total
+
+
+def split_into_shards(subjects: Sequence[str]) -> list[npt.NDArray[np.int64]]:
+    """Row numbers of each shard: subjects in order of appearance, joined until a shard has at least SHARD questions."""
+    members: dict[str, list[int]] = {}
+    for row, subject in enumerate(subjects):
+        members.setdefault(subject, []).append(row)
+    shards: list[list[int]] = []
+    for rows in members.values():
+        if shards and len(shards[-1]) < SHARD:
+            shards[-1].extend(rows)
+        else:
+            shards.append(list(rows))
+    return [np.asarray(rows, dtype=np.int64) for rows in shards]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes what one model is asked."""
+
+    backbone: Backbone
+    protocol: Protocol
+    _letters: dict[int, list[Ids]] = field(default_factory=dict, compare=False, repr=False)
+
+    def shards(
+        self, task: Task, questions: Sequence[Question], released: Mapping[str, Released], progress: Progress, what: str
+    ) -> list[Shard]:
+        """The prompts of a split as token ids.
+
+        Raises:
+            UserError: a question alone is too long for the model's context.
+        """
+        with fenced(f"task {task.name!r}, pools"):
+            pools = {} if released else task.pools()
+        numbers = places(questions)
+        shards = []
+        with progress.stage(f"prompts {what}", len(questions)) as advance:
+            for rows in split_into_shards([q.subject for q in questions]):
+                asked = [questions[r] for r in rows]
+                if released:
+                    shards.append(self._released(rows, asked, task, released))
+                else:
+                    with fenced(f"task {task.name!r}, exemplars"):
+                        shown = [
+                            exemplars(task, q, numbers[q.id], pools.get(q.subject, ()), self.protocol) for q in asked
+                        ]
+                    shards.append(self._shard(rows, asked, task, shown))
+                advance(len(rows))
+        return shards
+
+    def prompt(self, task: Task, question: Question, shown: Sequence[Question] = ()) -> Prompt:
+        """The conversation that asks a question."""
+        with fenced(f"task {task.name!r}, prompt of {question.id!r}"):
+            return templates.build(question, shown, task.style_of(question), task.format, self.protocol)
+
+    def _shard(
+        self, rows: npt.NDArray[np.int64], asked: Sequence[Question], task: Task, shown: list[list[Question]]
+    ) -> Shard:
+        prompts = [self.prompt(task, question, shots) for question, shots in zip(asked, shown, strict=True)]
+        ids = self.backbone.chat.prompts(prompts)
+        room = self._room(task)
+        limit = min(room, task.prompt_tokens or room)
+        dropped = 0
+        for i, question in enumerate(asked):
+            while len(ids[i]) > limit and (shown[i] or len(ids[i]) > room):
+                shown[i] = shown[i][1:] if shown[i] else _too_long(question, len(ids[i]), room)
+                (ids[i],) = self.backbone.chat.prompts([self.prompt(task, question, shown[i])])
+                dropped += 1
+        return Shard(rows, Tails(ids), shown, dropped)
+
+    def _released(
+        self, rows: npt.NDArray[np.int64], asked: Sequence[Question], task: Task, released: Mapping[str, Released]
+    ) -> Shard:
+        """The release's own prompts, word by word, and its answers' texts as the tokenizer splits them."""
+        records = [released[question.id] for question in asked]
+        ids = self.backbone.chat.prompts([record.prompt for record in records])
+        texts = [record.text for record in records]
+        answers = self.backbone.chat.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+        given = [np.asarray(answer, dtype=np.int32) for answer in answers]
+        room = self._room(task) + self.max_new_tokens(task)
+        for question, prompt, answer in zip(asked, ids, given, strict=True):
+            left = room - max(len(answer), self.max_new_tokens(task))
+            if len(prompt) > left:
+                _too_long(question, len(prompt), left)
+        return Shard(rows, Tails(ids), [[] for _ in asked], 0, given)
+
+    def _room(self, task: Task) -> int:
+        """Tokens that the context leaves for a prompt."""
+        suffix, _ = self.query(self.stand_in(task))
+        return self.backbone.context - self.max_new_tokens(task) - len(suffix)
+
+    def max_new_tokens(self, task: Task) -> int:
+        """Length limit of an answer."""
+        choice = task.format is Format.CHOICE
+        return self.protocol.max_new_tokens_choice if choice else self.protocol.max_new_tokens_open
+
+    def asking(self, task: Task, questions: Sequence[Question], budget: int) -> Asking:
+        """What is the same for all questions of a split."""
+        from bench.backbone.extract import Asking
+
+        prompt = self.stand_in(task)
+        widest = max(len(q.choices) for q in questions) if task.format is Format.CHOICE else 0
+        suffix, verdicts = self.query(prompt)
+        letters = self.backbone.chat.letters(prompt, self.protocol.letters[:widest])
+        return Asking(self.max_new_tokens(task), letters, suffix, verdicts, budget)
+
+    def stand_in(self, task: Task) -> Prompt:
+        """A prompt of the task's format, for what doesn't depend on the question."""
+        messages = (Message("system", templates.SYSTEM[task.format]), Message("user", "?"))
+        return Prompt(messages)
+
+    def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
+        """Ids of the self-check turn and of (no, yes); empty where this model can't be asked (`query_hindrance`)."""
+        chat = self.backbone.chat
+        try:
+            return chat.query(prompt, self.protocol).ids, chat.letters(prompt, self.protocol.query_letters)
+        except UserError:
+            return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
+
+    def query_hindrance(self, task: Task) -> str | None:
+        """Why this model can't be asked whether its answer is right; None where it can."""
+        prompt = self.stand_in(task)
+        try:
+            self.backbone.chat.query(prompt, self.protocol)
+            self.backbone.chat.letters(prompt, self.protocol.query_letters)
+        except UserError as error:
+            return str(error)
+        return None
+
+    def options(self, task: Task, questions: Sequence[Question]) -> list[list[Ids]]:
+        """Ids of each question's options as the model would have to say them: letters, or texts."""
+        prompt = self.stand_in(task)
+        if task.format is Format.CHOICE:
+            return [self._letter_ids(prompt, len(question.choices)) for question in questions]
+        texts = [text for question in questions for text in question.choices]
+        ids = iter(self.backbone.chat.continuations(prompt, texts) if texts else ())
+        return [list(islice(ids, len(question.choices))) for question in questions]
+
+    def _letter_ids(self, prompt: Prompt, n: int) -> list[Ids]:
+        if n not in self._letters:
+            letters = self.backbone.chat.letters(prompt, self.protocol.letters[:n])
+            self._letters[n] = [letters[k : k + 1] for k in range(n)]
+        return self._letters[n]
+
+
+def _too_long(question: Question, length: int, room: int) -> list[Question]:
+    raise UserError(
+        f"Question {question.id} has {length} tokens without exemplars, and this model's context leaves room for"
+        f" {room}. Use a model with a longer context."
+    )

@@ -1,0 +1,130 @@
+"""Which result rows belong in one table, and which of them are one line of it.
+
+A table has one model, task, preset, limit and protocol. A line is a method with one set of settings; its rows are its
+seeds. Example: `lines_of(rows)[Key("ccps", "")]` are the seeds of `ccps` as it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import compress
+from typing import Any, NamedTuple
+
+from bench.api import UserError
+from bench.report.style import place_of
+from bench.report.text import listed, plain, setting
+from bench.results.row import ResultRow
+
+
+class Key(NamedTuple):
+    """What tells a line of a table from others."""
+
+    method: str
+    variant: str
+    """Settings in which this line differs from others of the table, e.g. `ccps.steps=10`; usually empty."""
+
+
+def recalibration_of(method: str) -> str:
+    """How a method's confidences were recalibrated; methods with the same answer are one block of a table.
+
+    >>> recalibration_of("ccps+isotonic"), recalibration_of("ccps")
+    ('isotonic', '')
+    """
+    return method.partition("+")[2]
+
+
+class Group(NamedTuple):
+    """The rows of one table."""
+
+    rows: Sequence[ResultRow]
+    hidden: Sequence[ResultRow]
+    """Partial or deviating rows of the same model and task that were not asked for."""
+
+
+def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, partial: bool) -> list[Group]:
+    """Rows by table, in the order of model and task; partial runs and runs of another protocol are groups of their own.
+
+    Args:
+        rows: what `bench.results.files.read_all` gives.
+        preset: keeps this preset only.
+        deviations: also keeps rows with overridden constants.
+        partial: also keeps rows of runs with `--limit`.
+
+    Raises:
+        UserError: nothing is left, or the rows of a model and task differ in schema, preset, task version or protocol.
+    """
+    if not rows:
+        raise UserError("there are no results to show; run something first: bench run --method all --model tiny")
+    chosen = [row for row in rows if preset in {None, row.preset}]
+    if not chosen:
+        raise UserError(f"no result has preset {preset!r}; there are {listed(row.preset for row in rows)}")
+    is_shown = [(deviations or not row.deviations) and (partial or row.limit is None) for row in chosen]
+    kept = list(compress(chosen, is_shown))
+    if not kept:
+        raise UserError(
+            f"all {len(chosen)} results are partial (--limit) or deviate from their preset (--set), and tables leave"
+            " these out; run the whole task: bench run --method all --model tiny"
+        )
+    _refuse_mixtures(kept)
+    hidden = [row for row, is_in in zip(chosen, is_shown, strict=True) if not is_in]
+    groups: dict[tuple[str, ...], list[ResultRow]] = defaultdict(list)
+    for row in kept:
+        groups[row.model, row.task, row.preset, str(row.limit), row.protocol].append(row)
+    return [
+        Group(group, [row for row in hidden if (row.model, row.task) == (group[0].model, group[0].task)])
+        for _, group in sorted(groups.items())
+    ]
+
+
+def _refuse_mixtures(rows: Sequence[ResultRow]) -> None:
+    """A number may stand beside another only if both were made by the same rules."""
+    found: dict[tuple[str, ...], set[Any]] = defaultdict(set)
+    for row in rows:
+        for name in ("schema_version", "preset", "task_version"):
+            found[row.model, row.task, name].add(getattr(row, name))
+        if not row.deviations:  # which may be deviations from the protocol
+            found[row.model, row.task, "protocol"].add(row.protocol)
+    for (model, task, name), values in found.items():
+        if len(values) > 1:
+            way_out = "choose one with --preset" if name == "preset" else "delete the old ones or run them again"
+            raise UserError(
+                f"results of {plain(model)} on {plain(task)} have {name.replace('_', ' ')}s {listed(values)}, which"
+                f" don't belong in one table; {way_out}"
+            )
+
+
+def lines_of(rows: Sequence[ResultRow]) -> dict[Key, list[ResultRow]]:
+    """The lines of one table in the order of figures, recalibrated ones last; each with its seeds ascending.
+
+    Args:
+        rows: of a group.
+
+    Raises:
+        UserError: two rows of a line have one seed.
+    """
+    common = common_settings(rows)
+    lines: dict[Key, list[ResultRow]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row.seed):
+        own = ", ".join(f"{k}={v}" for k, v in sorted(_settings(row).items()) if k not in common)
+        lines[Key(row.method, own)].append(row)
+    for key, seeds in lines.items():
+        if len({row.seed for row in seeds}) < len(seeds):
+            raise UserError(f"two results of {plain(key.method)} have one seed; delete one of the files")
+    return dict(sorted(lines.items(), key=lambda item: (place_of(item[0].method), item[0].variant)))
+
+
+def common_settings(rows: Sequence[ResultRow]) -> Mapping[str, str]:
+    """Settings that the caption can say once for all lines.
+
+    `train_on` concerns only rows that learn, so it is common where it is the same for these.
+    """
+    settings = [_settings(row) for row in rows]
+    common = {name: value for name, value in settings[0].items() if all(other.get(name) == value for other in settings)}
+    learned = {other.get("train_on", "") for row, other in zip(rows, settings, strict=True) if row.train_on is not None}
+    return {**common, "train_on": learned.pop()} if len(learned) == 1 else common
+
+
+def _settings(row: ResultRow) -> dict[str, str]:
+    """Everything in which a run differs from a default one."""
+    return {name: setting(value) for name, value in {**row.config, **row.deviations}.items()}

@@ -1,0 +1,139 @@
+"""Standings of tables whose results lie in a folder, kept from one command to the next.
+
+A summary of eleven methods on MMLU takes some ten seconds, so it is kept under the SHA-256 of all that it depends on:
+the bytes of the result files, the settings, and the source of the statistics. Example:
+`Reader(Path("results"), cache)(lines_of(rows)).lines[Key("ccps", "")].ranks["brier"]`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache as remembered
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.api import UserError
+from bench.api.protocol import Protocol
+from bench.report import grouping
+from bench.report.grouping import Key
+from bench.report.standings import compute
+from bench.report.standings.compute import Standings, computed, decoded, encoded
+from bench.report.text import plain
+from bench.results.files import PARTIAL, path_of
+from bench.results.row import ResultRow
+from bench.store.files import write_whole
+from bench.store.folders import digest_file
+
+if TYPE_CHECKING:
+    from bench.stats import Settings
+
+FOLDER = "standings"
+"""Below the cache folder."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Standings of tables whose results lie in a folder."""
+
+    results: Path
+    """Where the rows were read."""
+    cache: Path | None = None
+    """Folder for what is kept; None keeps nothing."""
+    say: Callable[[str], None] = lambda _: None
+    """Told before long computations, and when they can't be kept."""
+
+    def __call__(self, lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
+        """Standings of the lines of one table; rows that aren't ok are passed over.
+
+        Raises:
+            UserError: a Parquet file is missing or not as it must be; names it.
+        """
+        from bench.stats import Settings
+
+        done = {key: [row for row in rows if row.status == "ok"] for key, rows in lines.items()}
+        files = {key: [(row, self._path(row)) for row in rows] for key, rows in done.items() if rows}
+        bins = {row.deviations.get("protocol.ece_bins", Protocol().ece_bins) for rows in done.values() for row in rows}
+        settings = Settings(bins=int(bins.pop())) if bins else Settings()
+        path = self.cache / FOLDER / f"{_key(files, settings)}.json" if self.cache else None
+        found = _kept(path) if path else None
+        if found is None:
+            if files:
+                row = next(iter(files.values()))[0][0]
+                self.say(
+                    f"computing intervals and tests of {plain(row.model)} on {plain(row.task)}; kept for next time"
+                )
+            found = computed(files, settings)
+            if path:
+                self._keep(path, found)
+        return found
+
+    def _path(self, row: ResultRow) -> Path:
+        """The row's Parquet file."""
+        limited = row.limit is not None and self.results.absolute().name == PARTIAL
+        path = path_of(row, self.results.absolute().parent if limited else self.results)
+        for file in (path, path.with_suffix(".parquet")):
+            if not file.is_file():
+                raise UserError(
+                    f"result {file} is not there, though a file with such a result is; don't rename results, and copy"
+                    " both files of each"
+                )
+        return path.with_suffix(".parquet")
+
+    def _keep(self, path: Path, found: Standings) -> None:
+        body = encoded(found)
+        try:
+            write_whole(path, f"{_digest_of_text(body)}\n{body}".encode())
+        except OSError as error:
+            self.say(f"intervals and tests can't be kept in {path.parent} ({error.strerror or error})")
+
+
+def _key(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Settings) -> str:
+    """SHA-256 of everything that the standings depend on."""
+    inputs = [
+        [*key, file.name, _digest_of_file(file)]
+        for key, runs in files.items()
+        for _, path in runs
+        for file in (path.with_suffix(".json"), path)
+    ]
+    return _digest({"inputs": inputs, "settings": asdict(settings), "source": _source()})
+
+
+@remembered
+def _source() -> str:
+    """Digest of the program that computes."""
+    here = Path(__file__).resolve()
+    folders = (here.parents[2] / "stats", here.parents[2] / "metrics")
+    files = [
+        here,
+        Path(compute.__file__),
+        Path(grouping.__file__),
+        *(file for folder in folders for file in sorted(folder.glob("*.py"))),
+    ]
+    return _digest([[file.name, _digest_of_file(file)] for file in files])
+
+
+def _digest_of_file(path: Path) -> str:
+    try:
+        return digest_file(path)
+    except OSError as error:
+        raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
+
+
+def _digest(value: Any) -> str:
+    return _digest_of_text(json.dumps(value, sort_keys=True))
+
+
+def _digest_of_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _kept(path: Path) -> Standings | None:
+    """What was kept; None where nothing was, or where it is damaged."""
+    try:
+        digest, _, body = path.read_text(encoding="utf-8").partition("\n")
+        return decoded(body) if _digest_of_text(body) == digest else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,342 @@
+"""How sure the numbers of one table are: `bench.stats.summary` of the Parquet files beside its rows, as plain data.
+
+Lines are compared only where they rest on the same answers and labels, question by question. Example:
+`standings.lines[Key("ccps", "")].metrics["brier"].fixed.low`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.api import UserError
+from bench.metrics import METRICS
+from bench.report.grouping import Key, recalibration_of
+from bench.results.files import Records, read_records
+from bench.results.row import ResultRow
+
+if TYPE_CHECKING:
+    from bench.api import BoolArray
+    from bench.stats import Estimate as Estimated
+    from bench.stats import Interval, MethodSummary, NoInterval, Settings, Strata, Summary
+
+SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
+CHANCE = 0.5
+"""AUROC of confidences that don't order answers."""
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Range:
+    """An interval and what it is an interval of, or why there is none."""
+
+    estimand: str
+    """`fixed-subjects` or `clustered`."""
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None
+    """Of confidence, e.g. 0.95."""
+    kind: str = ""
+    """How it was made: `t`, `basic`, or `inverted test`."""
+    reason: str = ""
+    """Why there is none; empty where there is one."""
+
+    def half(self, value: float | None) -> float | None:
+        """Half its width on the longer side of a value; None where there is no interval."""
+        if self.low is None or self.high is None or value is None:
+            return None
+        return max(self.high - value, value - self.low)
+
+    def reversed(self) -> Range:
+        """Of the difference taken the other way round."""
+        if self.low is None or self.high is None:
+            return self
+        return replace(self, low=-self.high, high=-self.low)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One metric of one line: mean over subjects, then over seeds."""
+
+    value: float | None
+    """None where it is undefined in every subject."""
+    fixed: Range
+    """For these subjects and other questions."""
+    clustered: Range
+    """For other subjects like these."""
+    by_seed: tuple[float | None, ...]
+    spread: float | None
+    """Standard deviation (ddof 1) of `by_seed`; None with one seed."""
+    n_undefined: int
+    """Subjects left out because the metric is undefined there."""
+    n_redrawn: int
+    """Resamples of a subject that were replaced because the metric is undefined in them."""
+
+
+@dataclass(frozen=True)
+class LineStanding:
+    """All that is told of one line."""
+
+    labels: int
+    """Lines with the same number rest on the same answers and labels; 0 has the most lines."""
+    metrics: Mapping[str, Standing]
+    calibration_error: float
+    """Macro ECE without what chance adds to it."""
+    calibration: Range
+    """Its interval."""
+    calibrated_p: float
+    """P value of calibration."""
+    ranks: Mapping[str, int]
+    """By metric; without those whose pairs could not be tested, and empty where training was cut short."""
+    constant: float | None = None
+    """Macro Brier of a constant confidence, the share of right answers in training; None where no line knows it."""
+
+    @property
+    def orders_answers(self) -> bool:
+        """Whether its AUROC is above 50 % beyond chance; also where that can't be told."""
+        auroc = self.metrics.get("auroc")
+        return auroc is None or auroc.fixed.low is None or auroc.fixed.low > CHANCE
+
+    @property
+    def worse_than_constant(self) -> bool:
+        """Whether its Brier is no better than that of the constant confidence."""
+        brier = self.metrics.get("brier")
+        return brier is not None and _at_least(brier.value, self.constant)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two lines on the same questions."""
+
+    metric: str
+    first: Key
+    second: Key
+    difference: float
+    """The first's macro mean minus the second's."""
+    fixed: Range
+    clustered: Range
+    p: float | None
+    """Of this pair alone."""
+    p_corrected: float | None
+    """Corrected for all pairs of its block; where the lines are of two blocks, for all pairs with the same labels."""
+
+    def reversed(self) -> Pair:
+        """The second minus the first."""
+        return replace(
+            self, first=self.second, second=self.first, difference=-self.difference, fixed=self.fixed.reversed(),
+            clustered=self.clustered.reversed(),
+        )  # fmt: skip
+
+    def winner(self, alpha: float) -> Key | None:
+        """The one that is better at this level of significance; None where neither is."""
+        if self.p_corrected is None or self.p_corrected >= alpha or not self.difference:
+            return None
+        return self.first if (self.difference > 0) is bool(METRICS[self.metric].higher_is_better) else self.second
+
+
+@dataclass(frozen=True)
+class Standings:
+    """Of one table."""
+
+    level: float
+    """Of all intervals; 1 - level is the level of significance."""
+    lines: Mapping[Key, LineStanding]
+    pairs: tuple[Pair, ...]
+    left_out: Mapping[Key, str]
+    """Lines of which nothing can be told, and why."""
+
+    @cached_property
+    def beaten(self) -> Mapping[tuple[str, Key], frozenset[Key]]:
+        """Metric and line -> the lines that are significantly worse."""
+        found: dict[tuple[str, Key], frozenset[Key]] = {}
+        for pair in self.pairs:
+            winner = pair.winner(1 - self.level)
+            if winner is not None:
+                loser = pair.second if winner == pair.first else pair.first
+                found[pair.metric, winner] = found.get((pair.metric, winner), frozenset()) | {loser}
+        return found
+
+
+# --- computing --------------------------------------------------------------------------------------------------------
+
+
+def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Settings) -> Standings:
+    """Standings of the lines of one table.
+
+    Args:
+        files: by line, rows that are ok with their Parquet files.
+        settings: of intervals and tests.
+
+    Raises:
+        UserError: a file is not as it must be; names it.
+    """
+    from bench.stats import summary
+
+    records = {key: [_sorted(read_records(path), path) for _, path in runs] for key, runs in files.items()}
+    left_out = {key: SEEDS_DIFFER for key, runs in records.items() if any(not _same(a, b) for a, b in pairwise(runs))}
+    rates = _base_rates(files)
+    short = {key for key, runs in files.items() if is_cut_short([row for row, _ in runs])}
+    lines: dict[Key, LineStanding] = {}
+    pairs: list[Pair] = []
+    for number, keys in enumerate(_by_labels({key: runs for key, runs in records.items() if key not in left_out})):
+        first = records[keys[0]][0]
+        # Names are numbers because a method and its settings may not be told apart by any separator.
+        confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(keys)}
+        told = summary(confidence, first.correct, first.subject, settings, _blocks(keys, short))
+        for i, key in enumerate(keys):
+            constant = _brier_of_constant(rates[key], first.correct, told.strata)
+            lines[key] = replace(_line(told, str(i), number), constant=constant)
+        pairs += _pairs(told, keys)
+    return Standings(settings.level, {key: lines[key] for key in records if key in lines}, tuple(pairs), left_out)
+
+
+def is_cut_short(rows: Sequence[ResultRow]) -> bool:
+    """Whether the training of one of these runs ended while its loss on validation was still falling."""
+    return any(stage.cut_short for row in rows if row.training for stage in row.training.stages)
+
+
+def _blocks(keys: Sequence[Key], short: Collection[Key]) -> list[list[str]]:
+    """Numbers of the lines that are ranked together: those that were recalibrated alike and not cut short.
+
+    Recalibrated methods are a block of their own, or one and the method that it came from would share each first place.
+    """
+    blocks: dict[str, list[str]] = {}
+    for i, key in enumerate(keys):
+        if key not in short:
+            blocks.setdefault(recalibration_of(key.method), []).append(str(i))
+    return list(blocks.values())
+
+
+def _base_rates(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]]) -> dict[Key, float | None]:
+    """Share of right answers in training; for a line that doesn't learn, that of the first line which does."""
+    own = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in files.items()}
+    of_table = next((rates for rates in own.values() if rates), [])
+    return {key: float(np.mean(rates or of_table)) if rates or of_table else None for key, rates in own.items()}
+
+
+def _brier_of_constant(rate: float | None, correct: BoolArray, strata: Strata) -> float | None:
+    return None if rate is None else float(strata.means(np.square(rate - correct)).mean())
+
+
+def _at_least(value: float | None, bound: float | None) -> bool:
+    return value is not None and bound is not None and value > bound - ROUNDING
+
+
+def _sorted(records: Records, path: Path) -> Records:
+    """In the order of ids, in which all files are compared."""
+    ids = np.asarray(records.id, dtype=object)
+    order = np.argsort(ids, kind="stable")
+    twice = np.flatnonzero(ids[order][1:] == ids[order][:-1])
+    if not ids.size or twice.size:
+        what = f"id {ids[order][twice[0]]!r} twice" if twice.size else "no question"
+        raise UserError(f"result {path}: expected each question once, got {what}; run that cell again")
+    return Records(
+        id=ids[order].tolist(), subject=[records.subject[i] for i in order], correct=records.correct[order],
+        confidence=records.confidence[order], answer=records.answer, parsed=records.parsed,
+    )  # fmt: skip
+
+
+def _same(a: Records, b: Records) -> bool:
+    """Whether both rest on the same questions with the same labels."""
+    return a.id == b.id and a.subject == b.subject and bool(np.array_equal(a.correct, b.correct))
+
+
+def _by_labels(records: Mapping[Key, Sequence[Records]]) -> list[list[Key]]:
+    """Lines that rest on the same labels together; the most lines first."""
+    alike: list[list[Key]] = []
+    for key, runs in records.items():
+        for keys in alike:
+            if _same(records[keys[0]][0], runs[0]):
+                keys.append(key)
+                break
+        else:
+            alike.append([key])
+    return sorted(alike, key=len, reverse=True)
+
+
+def _line(told: Summary, name: str, labels: int) -> LineStanding:
+    method: MethodSummary = told.methods[name]
+    return LineStanding(
+        labels=labels,
+        metrics={metric: _standing(estimate) for metric, estimate in method.estimates.items()},
+        calibration_error=method.calibration.value,
+        calibration=_range(method.calibration.interval),
+        calibrated_p=method.calibrated_p,
+        ranks={metric: ranks[name] for metric, ranks in told.ranks.items() if name in ranks},
+    )
+
+
+def _standing(estimate: Estimated) -> Standing:
+    return Standing(
+        estimate.value, _range(estimate.fixed), _range(estimate.clustered), estimate.by_seed, estimate.spread,
+        estimate.n_undefined, estimate.n_redrawn,
+    )  # fmt: skip
+
+
+def _range(interval: Interval | NoInterval) -> Range:
+    return Range(**asdict(interval))
+
+
+def _pairs(told: Summary, keys: Sequence[Key]) -> list[Pair]:
+    return [
+        Pair(
+            pair.metric, keys[int(pair.first)], keys[int(pair.second)], pair.difference, _range(pair.interval),
+            _range(pair.clustered), pair.p, pair.p_corrected,
+        )
+        for pairs in told.comparisons.values()
+        for pair in pairs
+    ]  # fmt: skip
+
+
+# --- as JSON ---------------------------------------------------------------------------------------------------------
+
+
+def encoded(standings: Standings) -> str:
+    """As JSON; mappings by line become lists, because JSON's keys are strings."""
+    body = {
+        "level": standings.level,
+        "lines": [[key, asdict(line)] for key, line in standings.lines.items()],
+        "pairs": [asdict(pair) for pair in standings.pairs],
+        "left_out": [[key, reason] for key, reason in standings.left_out.items()],
+    }
+    return json.dumps(body, allow_nan=False)
+
+
+def decoded(text: str) -> Standings:
+    """What was encoded.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is no JSON, or its values are no standings.
+    """
+    body = json.loads(text)
+    if not isinstance(body["level"], float) or not body["lines"]:
+        raise ValueError("no standings: expected a level, and at least one line")
+    return Standings(
+        body["level"],
+        {Key(*key): _decoded_line(line) for key, line in body["lines"]},
+        tuple(_decoded_pair(pair) for pair in body["pairs"]),
+        {Key(*key): reason for key, reason in body["left_out"]},
+    )
+
+
+def _decoded_line(line: Mapping[str, Any]) -> LineStanding:
+    metrics = {name: Standing(**_with_ranges(values)) for name, values in line["metrics"].items()}
+    return LineStanding(**{**line, "metrics": metrics, "calibration": Range(**line["calibration"])})
+
+
+def _decoded_pair(pair: Mapping[str, Any]) -> Pair:
+    ranges = _with_ranges(pair)
+    return Pair(**{**ranges, "first": Key(*pair["first"]), "second": Key(*pair["second"])})
+
+
+def _with_ranges(values: Mapping[str, Any]) -> dict[str, Any]:
+    ranges = {"fixed": Range(**values["fixed"]), "clustered": Range(**values["clustered"])}
+    seeds = {"by_seed": tuple(values["by_seed"])} if "by_seed" in values else {}
+    return {**values, **ranges, **seeds}

@@ -1,0 +1,1 @@
+"""One table, and its views: terminal, Markdown, LaTeX, CSV, JSON."""

@@ -1,0 +1,73 @@
+"""What a reader must know to read a table's numbers, in sentences: the facts of its caption."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from bench.report.grouping import Group, common_settings
+from bench.report.text import count, listed, percent, plain, span
+from bench.results.row import ResultRow
+
+
+def facts_of(group: Group) -> tuple[str, ...]:
+    """Of a table's rows; the first names model and task, the others are sentences."""
+    return tuple(map(plain, _facts(group)))
+
+
+def preset_of(row: ResultRow) -> str:
+    """The sentence that names the preset."""
+    return f"The preset is {row.preset}."
+
+
+def limit_of(row: ResultRow) -> str:
+    """The sentence that says that a row is partial."""
+    return f"Results are partial: --limit {row.limit}."
+
+
+def _facts(group: Group) -> Iterable[str]:
+    rows, first, common = group.rows, group.rows[0], common_settings(group.rows)
+    yield f"{first.model} on {first.task}"
+    yield preset_of(first)
+    if first.limit is not None:
+        yield limit_of(first)
+    yield from _facts_on_answers(rows)
+    judges = listed(row.judge for row in rows if row.judge is not None)
+    if judges:
+        yield f"Answers were graded by {judges}."
+    yield f"Methods learned from {listed(row.train_on for row in rows if row.train_on is not None) or 'nothing'}."
+    said = {"train_on", "judge", "judge_model", "judge_url", "answers", *first.deviations}
+    settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in said]
+    if settings:
+        yield f"Settings: {', '.join(settings)}."
+    deviations = [f"{name}={common[name]}" for name in sorted(first.deviations) if name in common]
+    if deviations:
+        yield f"Overridden constants: {', '.join(deviations)}."
+    if group.hidden:
+        yield f"Not shown: {len(group.hidden)} partial or deviating results."
+
+
+def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
+    """The model's own answers, which are the same for all methods."""
+    subjects = max(len(row.per_subject) for row in rows)
+    where = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""
+    right = [row.llm_accuracy for row in rows]
+    of_model = (
+        f"; the model answers {span(right, percent)} % of them right" if any(r is not None for r in right) else ""
+    )
+    if any(row.n is not None for row in rows):
+        yield f"n = {span([row.n for row in rows], count)} questions{where}{of_model}."
+    unparsed, empty = [row.n_unparsed for row in rows], [row.n_empty for row in rows]
+    if any((*unparsed, *empty)):
+        yield f"Answers that could not be read: {span(unparsed, count)}; empty answers: {span(empty, count)}."
+    if any(row.n_undecided for row in rows):
+        yield f"Answers without a verdict, left out: {span([row.n_undecided for row in rows], count)}."
+    if any(row.n_shots_dropped for row in rows):
+        yield f"Exemplars dropped for lack of room: {span([row.n_shots_dropped for row in rows], count)}."
+    sources = {row.answers_source for row in rows} - {"generate"}
+    if sources:
+        yield f"Answers are {listed(sources)}."
+    counts: dict[str, set[int]] = defaultdict(set)
+    for what, n in ((what, n) for row in rows for what, n in row.counts.items()):
+        counts[what].add(n)
+    yield from (f"{what}: {span(found, count)}." for what, found in sorted(counts.items()))

@@ -1,0 +1,151 @@
+"""Which of some methods is better, and how sure that is: paired differences on the same questions, in words.
+
+Example: `build(tables, ["ccps", "litcab"])` has, for each model and task, the differences in every metric with a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bench.api import UserError
+from bench.api.errors import did_you_mean
+from bench.metrics import METRICS
+from bench.report.grouping import Key
+from bench.report.standings.compute import Pair
+from bench.report.tables.export import pair_record
+from bench.report.tables.model import Cell, Column, Grid, Row, Sheet, Table
+from bench.report.text import ARROWS, EN_DASH, listed, plain, probability, signed
+
+COLUMNS = (
+    Column("first", is_left=True), Column("second", is_left=True), Column("metric", is_left=True), Column("difference"),
+    Column("95 % interval"), Column("p alone"), Column("p corrected"), Column("verdict", is_left=True),
+)  # fmt: skip
+LEGEND = (
+    "The difference is the first's macro mean minus the second's on the same questions.",
+    "It is in percentage points, of NLL in nats; arrows say where a method is better.",
+    "Of ECE minus floor, less than 0 counts as 0.",
+    "The interval is for other questions of these subjects.",
+    "The interval and p alone are of this pair alone, for a question that was asked beforehand.",
+    "p corrected is the same, corrected for all pairs of the block, or of the table if the blocks differ.",
+    "The verdict goes by p corrected (below 0.05).",
+)
+UNDECIDED = "can't be told apart"
+TWO = 2
+
+
+def build(tables: Sequence[Table], names: Sequence[str]) -> Sheet:
+    """Paired differences between all pairs of the named methods, for each table.
+
+    Args:
+        tables: from `bench.report.tables.build.build`, with standings.
+        names: of methods, at least two, in the order in which differences are taken.
+
+    Raises:
+        UserError: fewer than two names, one that comes twice, or one that no table has.
+    """
+    known = sorted({line.key.method for table in tables for line in table.lines})
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise UserError(f"--compare: no result of method {name!r}; there are {listed(known)}.{hint}")
+    if len(set(names)) < TWO or len(set(names)) < len(names):
+        raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")
+    chosen = [(table, list(_chosen(table, names))) for table in tables]
+    return Sheet(
+        [_grid(table, pairs, names) for table, pairs in chosen],
+        lambda: [_record(table, pair) for table, pairs in chosen for pair in pairs],
+        lambda: [_data(table, pairs, names) for table, pairs in chosen],
+    )
+
+
+def verdict(pair: Pair, alpha: float = 0.05) -> str:
+    """What the corrected p value says, in words."""
+    if pair.p_corrected is None:
+        return "no test"
+    winner = pair.winner(alpha)
+    return UNDECIDED if winner is None else f"{_named(winner)} is better"
+
+
+def _chosen(table: Table, names: Sequence[str]) -> Iterator[Pair]:
+    """Pairs of different named methods, the one named first as the first."""
+    pairs = table.standings.pairs if table.standings else ()
+    found = [_turned(pair, names) for pair in pairs if {pair.first.method, pair.second.method} <= set(names)]
+    yield from sorted(
+        found,
+        key=lambda pair: (
+            names.index(pair.first.method), names.index(pair.second.method), pair.first.variant, pair.second.variant,
+        ),
+    )  # fmt: skip
+
+
+def _turned(pair: Pair, names: Sequence[str]) -> Pair:
+    return pair if names.index(pair.first.method) <= names.index(pair.second.method) else pair.reversed()
+
+
+def _named(key: Key) -> str:
+    return plain(f"{key.method} ({key.variant})" if key.variant else key.method)
+
+
+def _missing(table: Table, names: Sequence[str]) -> list[str]:
+    """Why a pair isn't there."""
+    told = {key for pair in (table.standings.pairs if table.standings else ()) for key in (pair.first, pair.second)}
+    found = []
+    for name in names:
+        lines = [line for line in table.lines if line.key.method == name]
+        done = [line for line in lines if line.status == "ok"]
+        if not lines:
+            found.append(f"{plain(name)} was not run with {table.model} on {table.task}")
+        elif not done:
+            found += [f"{plain(name)} {reason}" for reason in lines[0].reasons]
+        elif not any(line.key in told for line in done):
+            found.append(f"{plain(name)} shares its answers and labels with no other method here")
+    return found
+
+
+def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
+    rows: list[Row] = []
+    before = None
+    for pair in pairs:
+        ends = pair.first, pair.second
+        rows.append(Row(_cells(pair), is_apart=before not in {None, ends}))
+        before = ends
+    title, *facts = table.facts
+    return Grid(
+        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), LEGEND,
+        tuple(_missing(table, names)), is_folded=True,
+    )  # fmt: skip
+
+
+def _cells(pair: Pair) -> list[Cell]:
+    metric, interval = METRICS[pair.metric], pair.fixed
+    if interval.low is None or interval.high is None:
+        ends = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
+    else:
+        ends = Cell(f"{signed(metric, interval.low)} to {signed(metric, interval.high)}")
+    p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]
+    return [
+        Cell(_named(pair.first)), Cell(_named(pair.second)), Cell(metric.label + ARROWS[metric.higher_is_better]),
+        Cell(signed(metric, pair.difference)), ends, *p, Cell(verdict(pair)),
+    ]  # fmt: skip
+
+
+def _record(table: Table, pair: Pair) -> dict[str, Any]:
+    return {
+        "model": table.model, "task": table.task, "preset": table.preset, "metric": pair.metric,
+        "first": _named(pair.first), "second": _named(pair.second), "difference": pair.difference,
+        "low": pair.fixed.low, "high": pair.fixed.high, "clustered_low": pair.clustered.low,
+        "clustered_high": pair.clustered.high, "p": pair.p, "p_corrected": pair.p_corrected, "verdict": verdict(pair),
+        "caption": ". ".join((table.facts[0], " ".join(table.facts[1:]))),
+    }  # fmt: skip
+
+
+def _data(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "model": table.model,
+        "task": table.task,
+        "preset": table.preset,
+        "facts": list(table.facts),
+        "comparisons": [{**pair_record(pair), "verdict": verdict(pair)} for pair in pairs],
+        "missing": _missing(table, names),
+    }

@@ -1,0 +1,181 @@
+"""Comparison tables as data: CSV records and JSON, fractions with all their digits, None where there is no number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from bench.metrics import METRICS
+from bench.report import training
+from bench.report.standings.compute import Pair, Range
+from bench.report.tables.model import COLUMNS, Estimate, Line, Table
+from bench.report.text import plain
+
+RANKED = ("ece_debiased", "brier", "acc", "aucpr", "auroc", "nll")
+"""Metrics that have ranks, `bench.stats.TESTED`."""
+
+# --- CSV --------------------------------------------------------------------------------------------------------------
+
+
+def records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, Any]]:
+    """One record for each method of each table; with statistics also of the metrics beyond the paper's."""
+    names = tuple(METRICS) if stats else COLUMNS
+    return [_flat(table, line, names) for table in tables for line in table.lines]
+
+
+def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
+    floor = line.estimates.get("ece_floor")
+    standing = line.standing
+    seen = line.labels[0] if line.labels else None
+    record: dict[str, Any] = {
+        "model": table.model, "task": table.task, "preset": table.preset, "method": line.method,
+        "variant": line.variant, "status": line.status, "n": line.n, "seeds": len(line.seeds), "runs": line.runs,
+        "labels_train": seen and seen.train, "labels_validation": seen and seen.validation,
+        "labels_gold": seen and seen.gold,
+        "ece_floor": floor and floor.mean, "ece_without_chance": standing and standing.calibration_error,
+        "p_calibrated": standing and standing.calibrated_p,
+        "orders_answers": standing and int(standing.orders_answers), "constant_brier": standing and standing.constant,
+        "worse_than_constant": None if standing is None or standing.constant is None
+        else int(line.is_worse_than_constant),
+    }  # fmt: skip
+    record |= {f"rank_{name}": standing and standing.ranks.get(name) for name in RANKED}
+    for name in names:
+        record |= {f"{name}_{key}": value for key, value in _flat_estimate(table, line, name).items()}
+    record |= {f"steps_{name}": training.total(line.training, name) for name in ("limit", "taken", "kept")}
+    record["epochs"] = training.total(line.training, "epochs")
+    record |= {name: training.mean_of(line.training, name) for name in training.LOSSES}
+    record["base_rate"] = line.base_rate
+    record["notes"] = "; ".join(_notes(line))
+    record["caption"] = ". ".join((table.facts[0], " ".join(table.facts[1:])))
+    return record
+
+
+def _flat_estimate(table: Table, line: Line, name: str) -> dict[str, Any]:
+    found = line.estimates.get(name, Estimate(None, None))
+    standing = found.standing
+    record: dict[str, Any] = {
+        "mean": found.mean,
+        "half": found.half,
+        "low": standing and standing.fixed.low,
+        "high": standing and standing.fixed.high,
+        "std": found.std,
+        "seed_std": standing and standing.spread,
+        "best": found.best,
+    }
+    if table.published is not None and name in COLUMNS:
+        cell = table.cell(line.method, name)
+        record |= {
+            "published": cell and cell.mean,
+            "published_std": cell and cell.std,
+            "difference": table.difference(line, name),
+            "no_target": cell and cell.reason,
+        }
+    return record
+
+
+def _notes(line: Line) -> list[str]:
+    of_cells = (note for name in COLUMNS if name in line.estimates for note in line.estimates[name].notes)
+    return list(dict.fromkeys([*line.notes, *line.reasons, *of_cells]))
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """All that is known of each table."""
+    return [
+        {
+            "model": table.model,
+            "task": table.task,
+            "preset": table.preset,
+            "task_version": table.task_version,
+            "facts": list(table.facts),
+            "lines": [_line(table, line) for line in table.lines],
+            "comparisons": [pair_record(pair) for pair in table.standings.pairs] if table.standings else None,
+        }
+        for table in tables
+    ]
+
+
+def pair_record(pair: Pair) -> dict[str, Any]:
+    """A paired difference."""
+    return {
+        "metric": pair.metric,
+        "first": _key(pair.first),
+        "second": _key(pair.second),
+        "difference": pair.difference,
+        "interval": _range(pair.fixed),
+        "clustered": _range(pair.clustered),
+        "p": pair.p,
+        "p_corrected": pair.p_corrected,
+    }
+
+
+def _key(key: tuple[str, str]) -> dict[str, str]:
+    return {"method": plain(key[0]), "variant": plain(key[1])}
+
+
+def _line(table: Table, line: Line) -> dict[str, Any]:
+    standing = line.standing
+    told = standing and {
+        "p_calibrated": standing.calibrated_p,
+        "ece_without_chance": {"value": standing.calibration_error, "interval": _range(standing.calibration)},
+        "ranks": dict(standing.ranks),
+        "orders_answers": standing.orders_answers,
+        "constant_brier": standing.constant,
+        "worse_than_constant": None if standing.constant is None else standing.worse_than_constant,
+        "labels_group": standing.labels,
+    }
+    return {
+        "method": line.method,
+        "variant": line.variant,
+        "status": line.status,
+        "reasons": list(line.reasons),
+        "notes": list(line.notes),
+        "n": line.n,
+        "seeds": list(line.seeds),
+        "runs": line.runs,
+        "labels_seen": [asdict(labels) for labels in line.labels],
+        "base_rate": line.base_rate,
+        "training": [asdict(of_seed) for of_seed in line.training],
+        "standing": told,
+        "metrics": {name: _estimate(estimate) for name, estimate in line.estimates.items()},
+        **({} if table.published is None else {"published": _published(table, line)}),
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "mean": estimate.mean,
+        "std": estimate.std,
+        "best": estimate.best,
+        "notes": list(estimate.notes),
+    }
+    standing = estimate.standing
+    if standing:
+        record |= {
+            "half": estimate.half,
+            "interval": _range(standing.fixed),
+            "clustered": _range(standing.clustered),
+            "by_seed": list(standing.by_seed),
+            "seed_std": standing.spread,
+            "n_undefined": standing.n_undefined,
+            "n_redrawn": standing.n_redrawn,
+        }
+    return record
+
+
+def _published(table: Table, line: Line) -> dict[str, Any]:
+    cells = {name: table.cell(line.method, name) for name in COLUMNS}
+    return {name: cell and {**asdict(cell), "difference": table.difference(line, name)} for name, cell in cells.items()}
+
+
+def _range(interval: Range) -> dict[str, Any]:
+    """Without what is empty: an interval, or why there is none."""
+    if interval.low is None:
+        return {"estimand": interval.estimand, "reason": interval.reason}
+    return {
+        "estimand": interval.estimand, "low": interval.low, "high": interval.high, "level": interval.level,
+        "kind": interval.kind,
+    }  # fmt: skip

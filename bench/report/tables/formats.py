@@ -1,0 +1,331 @@
+"""How grids are written: rich terminal, Markdown, LaTeX, and CSV and JSON for data; all text is escaped in each.
+
+What a reader sees is rounded; CSV and JSON give fractions with all their digits.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from bench.api import UserError
+from bench.report.text import ARROWS, EN_DASH, MINUS, percent
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    from bench.report.tables.model import Cell, Grid, Row, Sheet
+
+__all__ = ["ARROWS", "comma_separated", "latex", "markdown", "percent", "print_terminal", "render", "terminal"]
+
+SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
+MARKDOWN_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$^])")
+HTML_MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+BREAK = "\u200b"
+"""Put between two hyphens, which LaTeX would join to a dash; `plain` has removed any other."""
+LATEX_MARKS = str.maketrans(
+    {
+        "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
+        "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+        "|": r"\textbar{}", '"': "''", "[": "{[}", "*": "{*}", BREAK: "{}",
+        "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", EN_DASH: "--", "…": r"\dots{}", MINUS: "$-$",
+        "†": r"$^{\dagger}$", "≥": r"$\geq$", "√": r"$\surd$",
+    }
+)  # fmt: skip
+"""Brackets and stars are guarded because they would be read as arguments of a preceding `\\\\`."""
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""Text that a spreadsheet would run as a formula; a leading apostrophe keeps it text."""
+MEASURED = 10_000
+"""Columns within which a table's natural width is measured."""
+
+
+def render(sheet: Sheet, kind: str, *, width: int | None = None) -> str:
+    """A sheet as text.
+
+    Args:
+        sheet: from `bench.report.tables.build.sheet` or `bench.report.tables.comparison.build`.
+        kind: `terminal`, `md`, `csv`, `tex` or `json`.
+        width: of a terminal, in columns; that of the real one by default.
+
+    Raises:
+        UserError: unknown kind.
+    """
+    writers: Mapping[str, Callable[[], str]] = {
+        "terminal": lambda: terminal(sheet.grids, width),
+        "md": lambda: markdown(sheet.grids),
+        "csv": lambda: comma_separated(sheet.records()),
+        "tex": lambda: latex(sheet.grids),
+        "json": lambda: json.dumps(sheet.data(), allow_nan=False, ensure_ascii=False, indent=2) + "\n",
+    }
+    if kind not in writers:
+        raise UserError(f"unknown table format {kind!r}; expected one of {', '.join(writers)}")
+    return writers[kind]()
+
+
+def _numbers(grid: Grid, cell: Cell) -> str:
+    """Of a cell's footnotes."""
+    footnotes = grid.footnotes
+    return ",".join(str(footnotes.index(note) + 1) for note in cell.notes)
+
+
+# --- terminal ---------------------------------------------------------------------------------------------------------
+
+
+def terminal(grids: Sequence[Grid], width: int | None) -> str:
+    """As plain text, as wide as the terminal."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as capture:
+        print_terminal(grids, console)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+
+
+def print_terminal(grids: Sequence[Grid], console: Console) -> None:
+    """Print on a rich console; everything goes through `Text`, which knows no markup. Legends come once, at the end.
+
+    Where the console is too narrow, columns that can be spared are left out one after the other, and named; if that
+    is not enough, columns go below one another.
+    """
+    from rich.text import Text
+
+    for grid in grids:
+        _print(grid, console)
+    console.print(Text(" ".join(_legend(grids)), style="dim"), highlight=False)
+
+
+def _legend(grids: Sequence[Grid]) -> list[str]:
+    """Of all grids, each sentence once; those of a later grid stand where they stand there."""
+    merged: list[str] = []
+    for grid in grids:
+        place = 0
+        for said in grid.legend:
+            if said not in merged:
+                merged.insert(place, said)
+            place = merged.index(said) + 1
+    return merged
+
+
+def _print(grid: Grid, console: Console) -> None:
+    from rich.text import Text
+
+    panels = _panels(grid, console)
+    dropped = [column.label for i, column in enumerate(grid.columns) if not any(i in panel for panel in panels)]
+    console.print(Text(grid.facts[0], style="bold"))
+    if grid.facts[1:]:
+        console.print(Text(" ".join(grid.facts[1:]), style="dim"), highlight=False)
+    for panel in panels if grid.rows else ():
+        console.print(_roomy(grid, panel, console))
+    for number, note in enumerate(grid.footnotes, start=1):
+        console.print(Text(f"{str(number).translate(SUPERSCRIPTS)} {note}"), highlight=False)
+    for remark in grid.remarks:
+        console.print(Text(remark), highlight=False)
+    if dropped:
+        console.print(Text(f"no room for: {', '.join(dropped)}", style="dim"), highlight=False)
+    console.print()
+
+
+def _panels(grid: Grid, console: Console) -> list[list[int]]:
+    """Numbers of the columns that are shown, in pieces that fit; each begins with the first column."""
+
+    def fits(numbers: Sequence[int]) -> bool:
+        return _fits(_drawn(grid, numbers, gap=0), console)
+
+    kept = list(range(len(grid.columns)))
+    for number in sorted(kept, key=lambda i: -grid.columns[i].droppable):
+        if grid.columns[number].droppable and not fits(kept):
+            kept.remove(number)
+    if grid.is_folded or fits(kept):
+        return [kept]
+    panels = [[0]]
+    for _, span in groupby(kept[1:], key=lambda i: grid.columns[i].span):
+        numbers = list(span)
+        together = fits([0, *numbers]) and bool(grid.columns[numbers[0]].span)
+        for piece in [numbers] if together else [[number] for number in numbers]:
+            if len(panels[-1]) > 1 and not fits([*panels[-1], *piece]):
+                panels.append([0])
+            panels[-1] += piece
+    return panels
+
+
+def _fits(drawn: Drawn, console: Console) -> bool:
+    return drawn.__rich_measure__(console, console.options.update(max_width=MEASURED)).maximum <= console.width
+
+
+def _roomy(grid: Grid, numbers: Sequence[int], console: Console) -> Drawn:
+    """These columns, further apart where there is room."""
+    drawn = _drawn(grid, numbers, gap=1)
+    return drawn if _fits(drawn, console) else _drawn(grid, numbers, gap=0)
+
+
+def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> Drawn:
+    """These columns."""
+    from rich import box
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    drawn = Drawn(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False)
+    tails = {i: max((len(_tail(grid, row.cells[i])) for row in grid.rows), default=0) for i in numbers}
+    for i in numbers:
+        column = grid.columns[i]
+        label = f"{column.span}\n{column.label}" if column.span else column.label
+        drawn.add_column(Text(label), justify="left" if column.is_left else "right", overflow="fold")
+    for number, row in enumerate(grid.rows):
+        if row.is_apart and number:
+            drawn.add_section()
+        cells = [
+            _text(grid, row.cells[i], tail=0 if grid.columns[i].is_left else tails[i], indent=row.is_under and i == 0)
+            for i in numbers
+        ]
+        drawn.add_row(*cells, style="dim" if row.is_under else None)
+    return drawn
+
+
+def _text(grid: Grid, cell: Cell, *, tail: int, indent: bool) -> Text:
+    """A cell whose signs hang out to the right, so that the digits of a column stand below one another."""
+    from rich.text import Text
+
+    text = cell.text.replace(" ±", "±").replace(" / ", "/")
+    shown = Text("  " if indent else "").append(text, style="bold" if cell.bold else "")
+    return shown.append(_tail(grid, cell).ljust(tail))
+
+
+def _tail(grid: Grid, cell: Cell) -> str:
+    return cell.mark + _numbers(grid, cell).translate(SUPERSCRIPTS)
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def markdown(grids: Sequence[Grid]) -> str:
+    """As GitHub's Markdown, one section per grid, and the legend once."""
+    lines = [line for grid in grids for line in _markdown_lines(grid)]
+    return "\n".join([*lines, _markdown_text(" ".join(_legend(grids))), ""])
+
+
+def _markdown_lines(grid: Grid) -> list[str]:
+    labels = [_markdown_text(f"{column.span} {column.label}".strip()) for column in grid.columns]
+    lines = [f"### {_markdown_text(grid.facts[0])}", ""]
+    if grid.facts[1:]:
+        lines += [_markdown_text(" ".join(grid.facts[1:])), ""]
+    if grid.rows:
+        lines += [f"| {' | '.join(labels)} |", f"|{'|'.join(':--' if c.is_left else '--:' for c in grid.columns)}|"]
+        lines += [f"| {' | '.join(_markdown_row(grid, row))} |" for row in grid.rows]
+        lines.append("")
+    lines += [f"{number}. {_markdown_text(note)}" for number, note in enumerate(grid.footnotes, start=1)]
+    lines += [""] * bool(grid.footnotes)
+    lines += [line for remark in grid.remarks for line in (_markdown_text(remark), "")]
+    return lines
+
+
+def _markdown_row(grid: Grid, row: Row) -> list[str]:
+    first, *others = (_markdown_cell(grid, cell) for cell in row.cells)
+    return [f"&emsp;{first}" if row.is_under else first, *others]
+
+
+def _markdown_cell(grid: Grid, cell: Cell) -> str:
+    text = _markdown_text(cell.text)
+    bold = f"**{text}**" if cell.bold else text
+    return bold + _markdown_text(cell.mark) + (f"<sup>{_numbers(grid, cell)}</sup>" if cell.notes else "")
+
+
+def _markdown_text(text: str) -> str:
+    return MARKDOWN_MARKS.sub(r"\\\1", text).translate(HTML_MARKS)
+
+
+# --- LaTeX ------------------------------------------------------------------------------------------------------------
+
+
+def latex(grids: Sequence[Grid]) -> str:
+    """As `table` environments, shrunk where they are wider than a line; needs the packages booktabs and graphicx."""
+    return "\n".join(line for grid in grids for line in _latex_lines(grid))
+
+
+def _latex_lines(grid: Grid) -> list[str]:
+    notes = [f"\\textsuperscript{{{k}}} {_latex_text(note)}" for k, note in enumerate(grid.footnotes, start=1)]
+    notes += [_latex_text(remark) for remark in grid.remarks]
+    notes.append(_latex_text(" ".join(grid.legend)))
+    rows = [line for number, row in enumerate(grid.rows) for line in _latex_row(grid, row, is_first=not number)]
+    tabular = [
+        rf"\sbox0{{\begin{{tabular}}{{{''.join('l' if column.is_left else 'r' for column in grid.columns)}}}",
+        r"\toprule",
+        *_latex_spans(grid),
+        " & ".join(_latex_text(column.label) for column in grid.columns) + r" \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}}%",
+        r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi",
+    ]
+    return [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_latex_text(' '.join((f'{grid.facts[0]}.', *grid.facts[1:])))}}}",
+        r"\par\smallskip",
+        *(tabular if grid.rows else []),
+        r"\par\smallskip",
+        r"\footnotesize\raggedright",
+        r"\\".join(notes),
+        r"\end{table}",
+        "",
+    ]
+
+
+def _latex_spans(grid: Grid) -> list[str]:
+    """Headings over several columns, with a rule under each."""
+    spans = [(label, len(list(found))) for label, found in groupby(column.span for column in grid.columns)]
+    if not any(label for label, _ in spans):
+        return []
+    heads = [
+        rf"\multicolumn{{{size}}}{{c}}{{{_latex_text(label)}}}" if label else " & " * (size - 1)
+        for label, size in spans
+    ]
+    rules, start = [], 1
+    for label, size in spans:
+        rules += [rf"\cmidrule(lr){{{start}-{start + size - 1}}}"] if label else []
+        start += size
+    return [" & ".join(heads) + r" \\", "".join(rules)]
+
+
+def _latex_row(grid: Grid, row: Row, *, is_first: bool) -> list[str]:
+    cells = " & ".join(_latex_cell(grid, cell) for cell in row.cells) + r" \\"
+    has_pieces = any(other.is_under for other in grid.rows) and not row.is_under
+    rule = [r"\midrule" if row.is_apart else r"\addlinespace[2pt]"] if row.is_apart or has_pieces else []
+    rule = [] if is_first else rule
+    return [*rule, rf"\quad {cells}" if row.is_under else cells]
+
+
+def _latex_cell(grid: Grid, cell: Cell) -> str:
+    mean, space, rest = map(_latex_text, cell.text.partition(" "))
+    text = (rf"\textbf{{{mean}}}" if cell.bold else mean) + space + rest + _latex_text(cell.mark)
+    return text + (rf"\textsuperscript{{{_numbers(grid, cell)}}}" if cell.notes else "")
+
+
+def _latex_text(text: str) -> str:
+    """Escaped; characters that pdflatex's standard fonts lack become question marks."""
+    escaped = re.sub(r"-(?=-)", f"-{BREAK}", text).translate(LATEX_MARKS)
+    return "".join(c if c.isascii() or "\u00a1" <= c <= "\u00ff" else "?" for c in escaped)
+
+
+# --- CSV --------------------------------------------------------------------------------------------------------------
+
+
+def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
+    """As CSV with one heading for all; empty where there is no number."""
+    stream = io.StringIO()
+    names = list(dict.fromkeys(key for record in records for key in record))
+    writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _no_formula(value) for key, value in record.items()} for record in records)
+    return stream.getvalue()
+
+
+def _no_formula(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value

@@ -1,0 +1,152 @@
+"""What the numbers and signs of a table mean, in sentences that can be read aloud.
+
+Only what occurs in a table is explained. Example: `" ".join(legend([table]))`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bench.report.grouping import recalibration_of
+from bench.report.tables.best import SIGNS
+from bench.report.tables.model import COLUMNS, Line, Table
+
+DAGGER = "†"
+WORSE = "!"
+RANK_BY = "brier"
+"""What lines are ordered and ranked by."""
+
+MEAN = "Numbers are means over subjects and, where there are several, over seeds, in percent{}; n counts questions."
+HALF = (
+    "± is half the width of the 95 % interval for other questions of the same subjects, on its longer side; without ±"
+    " there is no interval."
+)
+FLOOR = "After the slash of an ECE stands its floor, the ECE that the same confidences would have if calibrated."
+BEST = {
+    "beyond chance": f"{SIGNS['beyond chance']} (bold) is the best of its {{group}}, significantly better than every"
+    " other.",
+    "not beyond chance": f"{SIGNS['not beyond chance']} is the best mean of its {{group}}, not significantly better"
+    " than every other.",
+    "not tested": f"{SIGNS['not tested']} is the best mean of its {{group}}, and was not tested.",
+}
+TESTS = "All pairs of methods of a {group} are tested together, at 95 %, on the same resampled questions."
+BLOCKS = "A block has the methods that were recalibrated alike, or not at all."
+BY_EXCESS = "In calibration, ECE minus floor decides, where less than 0 counts as 0."
+CALIBRATED = f"{DAGGER} is an ECE that can't be told from that of a calibrated method (p ≥ 0.05)."
+CONSTANT = (
+    f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers in training."
+)
+RANKS = (
+    "Rank is 1 plus the number of ranked methods of the {group} with a significantly better Brier score. Rows are in"
+    " the order of the mean Brier score; a rank can be smaller than one above it, because a large difference that"
+    " varies much is less significant than a small one that varies little."
+)
+ORDER = "Rows are in the order of the mean Brier score."
+LABELS = (
+    "Labels are the answers that a method was told to be right or wrong, in training and, after the slash, in"
+    " validation; gold are training questions of which it read the right answer."
+)
+SEEDS = "Seeds are the runs of a method."
+PUBLISHED = (
+    "Published numbers are the paper's, from a single run, ± its standard deviation over subjects; the difference is"
+    " ours minus published, in percentage points."
+)
+FIXED = "The 95 % interval for these subjects is one for other questions of the same subjects."
+CLUSTERED = "The 95 % interval for other subjects takes the subjects as a sample of subjects."
+STD = "Std over subjects is the standard deviation over subjects; between seeds stands that between seeds."
+CHANCE = (
+    "p calibrated is the probability that a calibrated method shows so large an ECE; ECE, no chance is what infinitely"
+    " many answers would give, with its interval."
+)
+DECOMPOSED = "Brier is MCB - DSC + UNC."
+TRAINING = (
+    "Steps are the one whose weights were kept, those that were taken, and the most that might be; epochs are passes"
+    " over the training rows up to the kept step; NLL is the negative log-likelihood of the confidences, in nats;"
+    " that of a constant is of the share of right answers in training, on the validation answers."
+)
+
+
+def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = False) -> tuple[str, ...]:
+    """Of the main table.
+
+    Args:
+        tables: one, or those that stand side by side.
+        stats: rows with intervals stand below the methods.
+        is_bare: cells hold means alone, and there are no columns but the metrics.
+    """
+    lines = [line for table in tables for line in table.lines]
+    said = [mean(nats=stats)]
+    if not is_bare:
+        said += [HALF] * _is_any(lines, "half") + [FLOOR] * any("ece_floor" in line.estimates for line in lines)
+    said += [BLOCKS] * (_group(lines) == "block") + marks(tables)
+    if not is_bare:
+        said += [_order(lines), LABELS]
+        said += [SEEDS] if len({(len(line.seeds), line.runs) for line in lines}) > 1 else []
+    said += [PUBLISHED] * any(table.published is not None for table in tables)
+    said += intervals(tables) if stats else []
+    return tuple(said)
+
+
+def for_page() -> dict[str, Any]:
+    """Signs with their sentences, for a page of several blocks that shows what occurs."""
+    signs = [*zip(SIGNS.values(), BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, CONSTANT)]
+    return {
+        "mean": mean(nats=True),
+        "best": dict(SIGNS),
+        "calibrated": DAGGER,
+        "worse": WORSE,
+        "signs": [[sign, sentence.format(group="block")] for sign, sentence in signs],
+        "floor": FLOOR,
+        "excess": BY_EXCESS,
+        "tests": f"{TESTS.format(group='block')} {BLOCKS}",
+        "ranks": RANKS.format(group="block"),
+    }
+
+
+def mean(*, nats: bool = False) -> str:
+    """What a number is."""
+    return MEAN.format(" (NLL in nats)" if nats else "")
+
+
+def intervals(tables: Sequence[Table]) -> list[str]:
+    """Of the rows below a method."""
+    return [*([FIXED, CLUSTERED] if any(table.standings for table in tables) else []), STD]
+
+
+def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> list[str]:
+    """Of the signs that occur.
+
+    Args:
+        tables: that hold them.
+        names: of the metrics shown.
+    """
+    return list(_marks([line for table in tables for line in table.lines], names))
+
+
+def _marks(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
+    found = {line.estimates[name].best for line in lines for name in names if name in line.estimates}
+    group = _group(lines)
+    yield from (sentence.format(group=group) for best, sentence in BEST.items() if best in found)
+    if found - {None, "not tested"}:
+        yield TESTS.format(group=group)
+    if {"ece", "ece_debiased"} & set(names) and any(line.estimates.get("ece_debiased") for line in lines):
+        yield BY_EXCESS
+    if "ece" in names and any(line.is_calibrated and line.orders_answers for line in lines):
+        yield CALIBRATED
+    if "brier" in names and any(line.is_worse_than_constant for line in lines):
+        yield CONSTANT
+
+
+def _order(lines: Sequence[Line]) -> str:
+    is_ranked = any(line.standing and RANK_BY in line.standing.ranks for line in lines)
+    return RANKS.format(group=_group(lines)) if is_ranked else ORDER
+
+
+def _group(lines: Sequence[Line]) -> str:
+    """What the methods that compete are called."""
+    return "block" if len({recalibration_of(line.key.method) for line in lines}) > 1 else "table"
+
+
+def _is_any(lines: Sequence[Line], name: str) -> bool:
+    return any(getattr(estimate, name) is not None for line in lines for estimate in line.estimates.values())

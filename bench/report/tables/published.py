@@ -1,0 +1,83 @@
+"""The published numbers: `results/paper/*.csv`, and why some of them can be nobody's target."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.api import UserError
+
+FOLDER = "paper"
+"""Below the folder of results."""
+COLUMNS = ("model", "task", "method", "metric", "mean", "std", "table")
+REASON_COLUMNS = ("model", "task", "method", "metric", "reason")
+ANY = "*"
+
+Key = tuple[str, str, str, str]
+"""Model, task, method, metric."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """One printed cell, as fractions."""
+
+    mean: float
+    std: float | None
+    """None where the paper prints none."""
+    table: str
+    """Label of the paper's table."""
+    reason: str = ""
+    """Why it is no target; empty where it is one."""
+
+
+def read(results: Path) -> Mapping[Key, Published]:
+    """The published cells.
+
+    Args:
+        results: folder of results; where it has no `paper` of its own, that of the checkout is read.
+
+    Raises:
+        UserError: a file is missing or is not as its header must be.
+    """
+    checkout = Path(__file__).resolve().parents[3] / "results"
+    folder = next((f for f in (results / FOLDER, checkout / FOLDER) if f.is_dir()), None)
+    if folder is None:
+        raise UserError(
+            f"--against paper: expected the published numbers in {results / FOLDER}, which is not there;"
+            " copy results/paper there from the repository"
+        )
+    reasons = [
+        (tuple(line[name] for name in REASON_COLUMNS[:4]), line["reason"])
+        for line in _lines(folder / "not_targets.csv", REASON_COLUMNS)
+    ]
+    cells: dict[Key, Published] = {}
+    for line in _lines(folder / "results.csv", COLUMNS):
+        key = (line["model"], line["task"], line["method"], line["metric"])
+        reason = next((why for pattern, why in reasons if _fits(pattern, key)), "")
+        try:
+            std = float(line["std"]) / 100 if line["std"] else None
+            cells[key] = Published(float(line["mean"]) / 100, std, line["table"], reason)
+        except ValueError as error:
+            raise UserError(f"{folder / 'results.csv'}: expected numbers for {'/'.join(key)}, {error}") from error
+    return cells
+
+
+def _fits(pattern: tuple[str, ...], key: Key) -> bool:
+    return all(wanted in {ANY, value} for wanted, value in zip(pattern, key, strict=True))
+
+
+def _lines(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            if tuple(reader.fieldnames or ()) != columns:
+                raise UserError(f"{path}: expected the columns {', '.join(columns)}, got {reader.fieldnames}")
+            lines = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path}: expected a CSV file in UTF-8, but {error}") from error
+    short = [number for number, line in enumerate(lines, start=2) if None in line.values() or None in line]
+    if short:
+        raise UserError(f"{path} line {short[0]}: expected {len(columns)} values")
+    return lines

@@ -1,0 +1,71 @@
+"""What `bench table` shows: one request, answered from a folder of results.
+
+Example: `shown(View(Path("results"), against=True), cache)` is the comparison beside the paper's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.api import UserError
+from bench.report import recomputed
+from bench.report.standings.cache import Reader
+from bench.report.tables import build, comparison, published
+from bench.report.tables.model import Sheet
+
+
+@dataclass(frozen=True)
+class View:
+    """Which results, and how."""
+
+    results: Path
+    """Folder of results."""
+    preset: str | None = None
+    """This one only."""
+    partial: bool = False
+    """Also runs with `--limit`."""
+    deviations: bool = False
+    """Also runs with overridden constants."""
+    against: bool = False
+    """The published numbers beside ours."""
+    compare: tuple[str, ...] | None = None
+    """Paired differences between these methods, instead of a table of methods."""
+    stats: bool = False
+    """Intervals and further metrics."""
+    layout: str = "methods"
+    """`methods` or `models`."""
+
+
+def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> Sheet:
+    """What the view asks for.
+
+    Args:
+        view: the request.
+        cache: folder where intervals and tests are kept; None keeps none.
+        say: told before long computations.
+
+    Raises:
+        UserError: options that exclude each other, nothing to show, or a result that is not as it must be.
+    """
+    _refuse_both(view)
+    rows = recomputed.rows_of(view.results, cache, partial=view.partial, say=say)
+    found = build.build(
+        rows, preset=view.preset, deviations=view.deviations, partial=view.partial,
+        judge=Reader(view.results, cache, say),
+    )  # fmt: skip
+    if view.compare is not None:
+        return comparison.build(found, view.compare)
+    if view.against:
+        found = build.against(found, published.read(view.results))
+    return build.sheet(found, stats=view.stats, layout=view.layout)
+
+
+def _refuse_both(view: View) -> None:
+    other = {"--against": view.against, "--stats": view.stats, "--layout models": view.layout == "models"}
+    named = [name for name, is_on in other.items() if is_on]
+    if view.compare is not None and named:
+        raise UserError(f"--compare makes a table of its own; leave out {' and '.join(named)}")
+    if view.stats and view.layout == "models":
+        raise UserError("--layout models has no room for --stats; leave out one of them")

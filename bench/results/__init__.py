@@ -1,0 +1,1 @@
+"""Rows on disk: one JSON file and one Parquet file for each cell."""

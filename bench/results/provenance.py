@@ -1,0 +1,173 @@
+"""What a result was made with: code, packages, hardware, revisions; no paths, no names of people or machines.
+
+Nothing here fails: what can't be found out is None, with the reason beside it. Example of the part on code:
+`{"version": "0.1.0", "git_sha": "<40 hex>", "dirty": false, "record_digest": null, "reason": null}`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+DISTRIBUTION = "confbench"
+CODE = ("bench", "methods", "tasks")
+"""The import packages; together with pyproject.toml what makes a checkout dirty."""
+PACKAGES = (
+    "numpy", "torch", "transformers", "tokenizers", "datasets", "safetensors", "scikit-learn", "pandas", "pyarrow",
+    "peft", "deepspeed", "ray",
+)  # fmt: skip
+"""Packages that can change a number; those not installed are left out."""
+GIT_TIMEOUT_S = 20
+
+
+def collect(device: str | None = None, revisions: Mapping[str, str | None] | None = None) -> dict[str, Any]:
+    """Everything that a result row says of its origin, ready for JSON.
+
+    Args:
+        device: where the backbone ran, e.g. `cuda:0`.
+        revisions: Hub id of a model or data set -> commit that was resolved.
+    """
+    return {
+        "code": dict(code()),
+        "packages": packages(),
+        "python": platform.python_version(),
+        "hardware": {**hardware(), "device": device, "accelerator": _accelerator(device)},
+        "threads": threads(),
+        "revisions": dict(revisions or {}),
+    }
+
+
+def has_commit(folder: Path, sha: str) -> bool | None:
+    """Whether the repository around a folder has a commit; None where there is none, or not its whole history."""
+    shallow = _git(folder, "rev-parse", "--is-shallow-repository")
+    if shallow is None:
+        return None
+    if re.fullmatch(r"[0-9a-f]{40}", sha) and _git(folder, "cat-file", "-e", f"{sha}^{{commit}}") is not None:
+        return True
+    return None if shallow == "true" else False
+
+
+@functools.cache
+def code(root: Path | None = None) -> Mapping[str, Any]:
+    """Version and commit of the harness itself, found from where the package lies, not from the working folder.
+
+    In a checkout: `git_sha`, and `dirty` for tracked changes under CODE and in pyproject.toml. Installed from a wheel:
+    `record_digest`, over the installer's list of the files' hashes.
+
+    Args:
+        root: folder that holds the packages; found by itself.
+    """
+    folder = (root or Path(__file__).parents[2]).resolve()
+    found: dict[str, Any] = {"version": _version(DISTRIBUTION), "git_sha": None, "dirty": None, "record_digest": None}
+    sha, reason = _git_sha(folder)
+    if sha is not None:
+        changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *CODE, "pyproject.toml")
+        return {**found, "git_sha": sha, "dirty": None if changes is None else bool(changes), "reason": None}
+    digest = record_digest(folder)
+    return {**found, "record_digest": digest, "reason": None if digest else f"{reason}; not installed from a wheel"}
+
+
+def record_digest(folder: Path) -> str | None:
+    """SHA-256 over the hashes of our files in the wheel's RECORD; None unless the package in `folder` came from it.
+
+    Only hashed lines below CODE enter, because installers add lines of their own.
+    """
+    try:
+        distribution = metadata.distribution(DISTRIBUTION)
+        record = distribution.read_text("RECORD") or ""
+        installed = Path(str(distribution.locate_file(CODE[0]))).resolve()
+    except (metadata.PackageNotFoundError, OSError, UnicodeError):
+        return None
+    if installed != folder / CODE[0]:
+        return None
+    prefixes = tuple(f"{name}/" for name in CODE)
+    lines = sorted(line for line in record.splitlines() if line.startswith(prefixes) and ",sha256=" in line)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest() if lines else None
+
+
+def packages() -> dict[str, str]:
+    """Version of each of PACKAGES that is installed; nothing is imported."""
+    versions = {name: _version(name) for name in PACKAGES}
+    return {name: version for name, version in versions.items() if version is not None}
+
+
+def hardware() -> dict[str, Any]:
+    """Platform, processor and number of logical cores."""
+    return {"platform": platform.platform(terse=False), "cpu": _cpu_model(), "cores": os.cpu_count()}
+
+
+def threads() -> dict[str, Any]:
+    """Threads that torch computes with (None while it is not loaded), and what OMP_NUM_THREADS asks for."""
+    torch = sys.modules.get("torch")  # asking must not load it
+    return {
+        "torch": torch.get_num_threads() if torch is not None else None,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git_sha(folder: Path) -> tuple[str | None, str | None]:
+    """The commit of the checkout whose top is `folder`, or None and why."""
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    if top is None:
+        return None, "git is missing, or this is no git checkout"
+    if Path(top).resolve() != folder:  # e.g. a virtual environment inside somebody's repository
+        return None, "the package lies inside a git checkout of something else"
+    sha = _git(folder, "rev-parse", "--verify", "HEAD")
+    return sha, None if sha else "the git checkout has no commit"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Output of a git command run in `folder`; None where it can't be had."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), "--no-optional-locks", *arguments],
+            capture_output=True,
+            check=True,
+            encoding="utf-8",
+            env=environment,
+            timeout=GIT_TIMEOUT_S,
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str | None:
+    """The processor's name as it calls itself."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor() or None
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.processor() or None
+
+
+def _accelerator(device: str | None) -> str | None:
+    """Name of the GPU behind `device`; None for a CPU, or where torch can't tell."""
+    torch = sys.modules.get("torch")
+    if torch is None or device is None or not device.startswith("cuda"):
+        return None
+    try:
+        return str(torch.cuda.get_device_name(device))
+    except (AssertionError, RuntimeError, ValueError):
+        return None

@@ -1,0 +1,154 @@
+"""What a run asked, kept once per task and version: `results/questions/<task>--v<version>.parquet`.
+
+Result files hold ids, answers and confidences; this file holds the questions to these ids, so that a report can show
+them without the data set. Example of a row: id `mmlu-choice/test/0`, subject `anatomy`, text `Which bone ...?` with its
+options as shown, choices `["femur", "tibia"]`, gold `a`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bench.api import Format, PromptStyle, Question, UserError
+from bench.prompts import templates
+from bench.results.files import NAME, SEPARATOR
+from bench.store.files import write_whole
+
+FOLDER = "questions"
+"""Folder of `results/`, reserved in `bench.results.files.RESERVED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question as a reader of results sees it."""
+
+    id: str
+    """As in the records of a result."""
+    subject: str
+    text: str
+    """What the model was shown of this question: without exemplars and instructions, with its options."""
+    choices: tuple[str, ...]
+    """Option texts in the order shown; empty for an open question, which shows none."""
+    gold: str
+    """What a right answer says: the letter, or the text."""
+
+
+def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> Asked:
+    """A question in the words of its prompt.
+
+    Args:
+        question: as its task read it.
+        style: the task's words around a question.
+        fmt: with options or open.
+        letters: that name the options, in order (`Protocol.letters`).
+    """
+    return Asked(
+        id=question.id,
+        subject=question.subject,
+        text=templates.context(question, style, letters),
+        choices=question.choices if fmt is Format.CHOICE else (),
+        gold=templates.target(question, fmt, letters),
+    )
+
+
+def digest(questions: Iterable[Asked]) -> str:
+    """SHA-256 of all fields of the questions, whatever their order."""
+    rows = sorted(map(astuple, questions))
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def path_of(task: str, version: int, out: Path) -> Path:
+    """Where the questions of a task belong; nothing is touched.
+
+    Raises:
+        UserError: the task's name is no safe part of a file name.
+    """
+    if not NAME.fullmatch(task):
+        raise UserError(f"task name {task!r} can't be part of a file name; rename it to letters, digits and . _ + -")
+    return out / FOLDER / f"{task}{SEPARATOR}v{version}.parquet"
+
+
+def write(task: str, version: int, questions: Sequence[Asked], out: Path) -> Path:
+    """Keep the questions of a run beside its results; returns the file's path.
+
+    What is there already stays: a run with `--limit` doesn't take questions away that a whole run has written. Where
+    all are there as they are now, nothing is written. The file appears whole or not at all.
+
+    Args:
+        task: as registered.
+        version: `TaskCard.version`.
+        questions: of the test split, in the task's order.
+        out: folder of results.
+
+    Raises:
+        UserError: the folder can't be written, or the file there is damaged.
+    """
+    path = path_of(task, version, out)
+    there = read(out, task, version)
+    new = {question.id: question for question in questions}
+    if all(there.get(key) == question for key, question in new.items()):
+        return path
+    try:
+        write_whole(path, _parquet([*new.values(), *(question for key, question in there.items() if key not in new)]))
+    except OSError as error:
+        raise UserError(
+            f"questions of {task} can't be written to {str(path)!r} ({error.strerror or error}); name another folder"
+            " with --out"
+        ) from error
+    return path
+
+
+def _parquet(questions: Iterable[Asked]) -> bytes:
+    """The bytes of the file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = zip(*map(astuple, questions), strict=True)
+    arrays = [pa.array(list(column), type=kind) for column, kind in zip(columns, _columns().values(), strict=True)]
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(arrays, names=list(_columns())), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def read(folder: Path, task: str, version: int) -> dict[str, Asked]:
+    """Questions of a task by their ids; empty where no run has written them.
+
+    Args:
+        folder: of results.
+        task: as registered.
+        version: `TaskCard.version`.
+
+    Raises:
+        UserError: the file is there and not as it must be; names it.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = path_of(task, version, folder)
+    if not path.is_file():
+        return {}
+    way_out = "delete it and run that task again"
+    try:
+        table = pq.read_table(path, memory_map=False)
+        table.validate(full=True)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"questions {path} can't be read ({error}); {way_out}") from error
+    expected = pa.schema(list(_columns().items()))
+    if table.schema.remove_metadata() != expected or any(column.null_count for column in table.columns):
+        wanted = ", ".join(f"{name} {kind}" for name, kind in _columns().items())
+        raise UserError(f"questions {path}: expected the columns {wanted} without nulls; {way_out}")
+    rows = zip(*(table[field.name].to_pylist() for field in fields(Asked)), strict=True)
+    return {key: Asked(key, subject, text, tuple(choices), gold) for key, subject, text, choices, gold in rows}
+
+
+def _columns() -> dict[str, Any]:
+    import pyarrow as pa
+
+    text = pa.string()
+    return {"id": text, "subject": text, "text": text, "choices": pa.list_(text), "gold": text}

@@ -1,0 +1,136 @@
+"""One cell of the comparison as it is stored: `ResultRow`, a method on a model over a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bench.api.early_stopping import TrainingStage
+from bench.backbone.cost import StageCost
+from bench.metrics.summary import MetricSummary
+
+SCHEMA_VERSION = 4
+"""Of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
+
+
+Status = Literal["ok", "skipped", "failed"]
+"""How a cell of the comparison ended; there is no fourth way."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsSeen:
+    """What a method was told of right and wrong: rows whose labels, or right answers, `fit` read."""
+
+    train: int = 0
+    """Answers of the train split whose correctness was read."""
+    validation: int = 0
+    """Answers of the validation split whose correctness was read, to learn from or to choose a step by."""
+    gold: int = 0
+    """Questions of the train split whose right answer or wrong options were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What training was like; negative log-likelihoods in nats, clipped as the metric clips."""
+
+    stages: tuple[TrainingStage, ...] = ()
+    """In their order; empty where a method learns without steps."""
+    train_nll: float | None = None
+    """Of its confidences in the answers that it learned from (with an adapter: in the first of them, as many as there
+    are for validation); None where it reads other signals to predict than to learn."""
+    validation_nll: float | None = None
+    """Of its confidences in the validation answers."""
+    base_rate_nll: float | None = None
+    """Of a constant confidence, the share of right answers in training, in the validation answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRow:
+    """One cell of the comparison: a method with a preset and a seed, on a model, over a task.
+
+    What isn't known when a cell was skipped or failed is None or empty, never 0.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    """Of this record."""
+    method: str
+    """As registered."""
+    model: str
+    """Alias, Hub id, or label of a local folder (`bench.results.files.model_label`); never a path."""
+    task: str
+    """As registered, or the stem of a task file."""
+    preset: str
+    """Row of constants that methods and protocol started from."""
+    seed: int
+    """Seed of fits, hold-out splits and sampling."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Only the fields that differ from the task's defaults and can change a number; empty for a default run."""
+    protocol: str
+    """Digest of the shared numbers (`Protocol.digest`)."""
+    task_version: int
+    """`TaskCard.version` at the time."""
+    deviations: Mapping[str, Any] = field(default_factory=dict)
+    """Constants that were overridden, e.g. `{"ccps.steps": 10}`; empty for the preset as it is."""
+    train_on: str | None = None
+    """Task and split that the method learned from; None where it does not learn."""
+    judge: str | None = None
+    """Who graded open answers; None for option letters."""
+    answers_source: str = "generate"
+    """Where the answers come from: the model here and now, or a release."""
+    labels_seen: LabelsSeen = field(default_factory=LabelsSeen)
+    """Labels used in fitting."""
+    base_rate: float | None = None
+    """Share of right answers among those that the method learned from; None where it does not learn."""
+    training: Training | None = None
+    """What training was like; None where the method does not learn."""
+    status: Status
+    """How it ended."""
+    reason: str | None = None
+    """Why it was skipped or failed; None where it is ok."""
+    n: int | None = None
+    """Questions, those without an answer included."""
+    n_unparsed: int | None = None
+    """Answers that could not be read."""
+    n_empty: int | None = None
+    """Answers without text, those of white space alone included: label 0 and confidence 0.0 for every method."""
+    n_undecided: int | None = None
+    """Open answers on which the judge came to no verdict; left out of `n` and of every number."""
+    n_shots_dropped: int | None = None
+    """Exemplars left out, over all prompts, because the context was too short."""
+    llm_accuracy: float | None = None
+    """Share of right answers: the model's, not the method's."""
+    letter_rule_disagreement: float | None = None
+    """Share of answers that the substring rule grades differently; None for open answers."""
+    modal_share: float | None = None
+    """Share of a question's samples that say what most of them say, mean over the questions; None without samples."""
+    metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    """By the names in `bench.metrics.METRICS`."""
+    n_excluded: int | None = None
+    """Answers that `ece_ref` puts into no bin (top-label confidence exactly 1)."""
+    n_clipped: int | None = None
+    """Answers whose probability `nll` raises to its least one, so that a sure mistake doesn't cost infinity."""
+    per_subject: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    """Subject -> `n` and each metric; None where undefined."""
+    n_parameters: int | None = None
+    """Trained parameters."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Stage -> seconds."""
+    peak_memory_mb: float | None = None
+    """Of the process, in MiB."""
+    cost: Mapping[str, StageCost] = field(default_factory=dict)
+    """Stage -> token positions that the run fed for all its methods together, and of which this cell is one."""
+    forward_tokens_alone: int | None = None
+    """Token positions that this method needs by itself at least, those of adapter training included."""
+    limit: int | None = None
+    """Questions asked for with `--limit`; None for the whole task. Partial rows enter no default table."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What was left out of the data or is odd in it, in words, e.g. training questions that are also test questions."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the numbers should know, e.g. a batch that was halved after running out of memory."""
+    records_digest: str | None = None
+    """SHA-256 of the cell's Parquet file; None where there is none."""
+    questions_digest: str | None = None
+    """Digest of the questions that were tested (`bench.results.questions.digest`); None where they are not kept."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Code, packages, hardware and revisions (`bench.results.provenance.collect`)."""

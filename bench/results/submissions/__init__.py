@@ -1,0 +1,164 @@
+"""Whether result files may stand on the leaderboard: whole, clean, and true as far as the files themselves can tell.
+
+Every number must follow from the records, the records from the questions, and what a result says of itself from what is
+registered. Reads JSON and Parquet and imports built-in methods and tasks only, never what a file names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bench import registry
+from bench.api import UserError
+from bench.data.sources import FolderSource, HubSource, open_source
+from bench.results import files as results
+from bench.results import questions as asked
+from bench.results.row import ResultRow
+from bench.results.submissions import declared, numbers, questions, together
+from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, in_order
+from bench.results.submissions.questions import Questions
+
+ONLY_A_RUN = "only a run can tell whether its method does that (--rerun)"
+"""How a problem ends that `bench.run.rerun` can take away."""
+LONGEST = 400
+"""Characters of a finding that are shown."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found about one file."""
+
+    file: str
+    """Its path below the folder of results."""
+    problems: tuple[str, ...]
+    """Empty where it may be committed."""
+    unchecked: tuple[str, ...] = ()
+    """What could not be checked, and why."""
+
+
+def check_results(folder: Path, data_dir: Path | None = None) -> list[Verdict]:
+    """One verdict for each file below a folder of results, those of partial runs included.
+
+    Args:
+        folder: of results.
+        data_dir: Parquet files of the tasks' data sets, to check questions against.
+
+    Raises:
+        UserError: there is no such folder, or no result in it; `data_dir` is no folder.
+    """
+    if not folder.is_dir():
+        raise UserError(f"--results {folder}: expected a folder of results, there is none")
+    files = _visible(folder, "*.json")
+    if not files:
+        raise UserError(f"--results {folder}: expected result files, found none; run something: bench run --method all")
+    return _Check(folder, Known(*registry.built_in()), open_source(data_dir)).verdicts(files)
+
+
+def _visible(folder: Path, pattern: str) -> list[Path]:
+    return [
+        path
+        for path in sorted(folder.rglob(pattern))
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+
+
+@dataclass
+class _Check:
+    folder: Path
+    known: Known
+    source: FolderSource | HubSource
+    traces: list[together.Trace] = field(default_factory=list)
+    asked: dict[tuple[str, int], Questions] = field(default_factory=dict)
+
+    def verdicts(self, files: Iterable[Path]) -> list[Verdict]:
+        """Of these JSON files, and of Parquet files that belong to none."""
+        found: dict[Path, list[Finding]] = defaultdict(list)
+        for path in files:
+            found[path] = list(self._of_file(path))
+        for path, finding in together.findings(self.traces, self.known):
+            found[path].append(finding)
+        for path in _visible(self.folder, "*.parquet"):
+            if not path.with_suffix(".json").is_file():
+                found[path] = list(self._of_lone_parquet(path))
+        return [_verdict(path.relative_to(self.folder), found[path]) for path in sorted(found)]
+
+    def _of_file(self, path: Path) -> Iterator[Finding]:
+        try:
+            row = results.read(path)
+            records = results.read_records(path) if row.status == "ok" else None
+            place = results.path_of(row, self.folder)
+        except UserError as error:
+            yield str(error)
+            return
+        if row.limit is not None:
+            yield f"it is partial (--limit {row.limit}); run the whole task"
+        elif place != path:
+            yield f"it says that it is {place.relative_to(self.folder)}; don't rename results"
+        yield from declared.code_findings(row, self.folder)
+        yield from declared.findings(row, self.known)
+        if records is None:
+            yield f"its cell is {row.status} ({row.reason}); only numbers are committed"
+        elif not records.id:
+            yield "its Parquet file has no rows"
+        else:
+            yield from self._of_cell(Cell(path, row, in_order(records)), records)
+
+    def _of_cell(self, cell: Cell, records: results.Records) -> Iterator[Finding]:
+        if len(set(records.id)) != len(records.id):
+            yield "its Parquet file has a question twice"
+        yield from _mismatches(cell.row, records)
+        reason = numbers.too_good(records)
+        if reason is not None:
+            yield f"{reason}; {ONLY_A_RUN}"
+        yield from questions.findings(cell, self._questions_of(cell.row.task, cell.row.task_version))
+        if cell.recalibration:
+            yield from self._origin(cell)
+        self.traces.append(together.trace(cell))
+
+    def _origin(self, cell: Cell) -> Iterator[str]:
+        """A recalibrated cell lies beside that of its method."""
+        path = results.path_of(replace(cell.row, method=cell.base), self.folder)
+        try:
+            row, records = results.read(path), in_order(results.read_records(path))
+        except UserError:
+            yield f"{path.name} is not beside it, of which it is a recalibration; copy both"
+            return
+        yield from together.of_another(cell, row, records)
+
+    def _of_lone_parquet(self, path: Path) -> Iterator[Finding]:
+        if path.parent != self.folder / asked.FOLDER:
+            yield f"it has no {path.with_suffix('.json').name} beside it; copy that as well, or delete this file"
+            return
+        kept = questions.questions_of(path, self.folder, self.known, self.source)
+        if kept is None:
+            yield "expected a name like atlas-choice--v1.parquet; delete it"
+            return
+        yield from self._questions_of(kept.task, kept.version).findings()
+
+    def _questions_of(self, task: str, version: int) -> Questions:
+        if (task, version) not in self.asked:
+            self.asked[task, version] = questions.make(task, version, self.folder, self.known, self.source)
+        return self.asked[task, version]
+
+
+def _mismatches(row: ResultRow, records: results.Records) -> Iterator[str]:
+    try:
+        found = numbers.with_numbers_of(row, records)
+    except UserError:
+        return  # said of its deviations
+    yield from numbers.mismatches(row, found)
+
+
+def _verdict(path: Path, found: Iterable[Finding]) -> Verdict:
+    texts = list(dict.fromkeys(found))
+    problems = tuple(_plain(text) for text in texts if isinstance(text, str))
+    return Verdict(_plain(str(path)), problems, tuple(_plain(t.text) for t in texts if isinstance(t, Unchecked)))
+
+
+def _plain(text: str) -> str:
+    """As a terminal may show it: what a file holds must not be obeyed, or stop the program."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"

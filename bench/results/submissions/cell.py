@@ -1,0 +1,108 @@
+"""What the checks of a folder of results share: one cell, what is registered here, and what a check may find."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from bench.api import ConfidenceMethod, SampleAgreement, Task, UserError
+from bench.registry import Registry
+from bench.results.files import RECALIBRATED, Records
+from bench.results.row import ResultRow
+
+T = TypeVar("T")
+DIGITS = 4
+"""To which confidences of two cells are compared."""
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """What could not be checked, and why."""
+
+    text: str
+
+
+Finding = str | Unchecked
+"""A problem in words, or what could not be checked."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """A cell that is ok, with its records in the order of ids."""
+
+    path: Path
+    """Of its JSON file."""
+    row: ResultRow
+    records: Records
+
+    @property
+    def base(self) -> str:
+        """Its method, without the recalibration."""
+        return self.row.method.partition(RECALIBRATED)[0]
+
+    @property
+    def recalibration(self) -> str:
+        """The kind of recalibration; empty where there is none."""
+        return self.row.method.partition(RECALIBRATED)[2]
+
+    @cached_property
+    def answered(self) -> dict[str, tuple[str, bool, str, bool]]:
+        """Question id -> what must be the same for all methods: subject, label, answer, and whether it was read."""
+        columns = self.records
+        values = zip(columns.subject, columns.correct.tolist(), columns.answer, columns.parsed.tolist(), strict=True)
+        return dict(zip(columns.id, values, strict=True))
+
+    @property
+    def answers_digest(self) -> str:
+        """Of `answered`."""
+        return hashlib.sha256(json.dumps(list(self.answered.items())).encode()).hexdigest()
+
+    @property
+    def confidences_digest(self) -> str:
+        """Of the confidences and what they are of, rounded, so that a copy is one in spite of noise."""
+        rounded = np.round(self.records.confidence, DIGITS) + 0.0
+        return hashlib.sha256(json.dumps(self.records.id).encode() + rounded.tobytes()).hexdigest()
+
+
+def in_order(records: Records) -> Records:
+    """The same rows in the order of their ids."""
+    order = np.argsort(np.asarray(records.id, dtype=object), kind="stable")
+    return Records(
+        id=[records.id[i] for i in order], subject=[records.subject[i] for i in order], correct=records.correct[order],
+        confidence=records.confidence[order], answer=[records.answer[i] for i in order], parsed=records.parsed[order],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Known:
+    """The methods and tasks of this package; those of others are never imported."""
+
+    methods: Registry[ConfidenceMethod]
+    tasks: Registry[Task]
+
+    def method(self, name: str) -> type[ConfidenceMethod] | None:
+        """The method of this name, without its recalibration; None where it is not built in."""
+        return _found(self.methods, name.partition(RECALIBRATED)[0])
+
+    def task(self, name: str) -> type[Task] | None:
+        """The task of this name; None where it is not built in."""
+        return _found(self.tasks, name)
+
+
+def _found(registry: Registry[T], name: str) -> type[T] | None:
+    try:
+        return registry.get(name)
+    except UserError:
+        return None
+
+
+def draws(method: type[ConfidenceMethod]) -> bool:
+    """Whether two seeds of a method give different confidences."""
+    samples = any(isinstance(signal, SampleAgreement) for signal in method.needs.fit | method.needs.predict)
+    return samples or (method.trains() and method.draws)

@@ -1,0 +1,219 @@
+"""What a result says of itself against what is registered: protocol, task, method, labels, the commit of its code."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bench.api import ConfidenceMethod, Format, Task, UserError
+from bench.api.protocol import PRESETS
+from bench.metrics.recalibration import recalibrator
+from bench.results import provenance
+from bench.results.files import RECALIBRATED
+from bench.results.row import ResultRow
+from bench.results.submissions import trained
+from bench.results.submissions.cell import Finding, Known, Unchecked
+from bench.run.resolve import protocol_of
+
+OPTIONS = frozenset({"dtype", "answers", "judge", "judge_model", "judge_url", "train_on"})
+"""Settings of a run that stand in `ResultRow.config` and are no deviations from a preset."""
+
+
+def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
+    """Everything that one row says wrongly of itself, or that can't be checked.
+
+    Args:
+        row: status ok or not.
+        known: what is registered here.
+    """
+    method, task = known.method(row.method), known.task(row.task)
+    yield from _protocol(row)
+    yield from _settings(row, method)
+    yield from _unknown_recalibration(row)
+    if str(row.train_on).endswith("/test"):
+        yield f"it learned on {row.train_on}; no method may learn on a test split"
+    if task is None:
+        yield Unchecked(f"task {row.task} is not built in: its version, format and size")
+    else:
+        yield from _of_task(row, task)
+    if method is None:
+        yield Unchecked(f"method {row.method.partition(RECALIBRATED)[0]} is not built in: what it declares")
+        return
+    if method.presets and row.preset not in method.presets:
+        yield f"its method has no preset {row.preset!r}: expected one of {', '.join(method.presets)}"
+    if row.status == "ok":
+        yield from _labels(row, method)
+        yield from trained.findings(row, method)
+        yield from _size(row, method)
+    if task is not None:
+        yield from _learned(row, method, task, known)
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def _protocol(row: ResultRow) -> Iterator[str]:
+    if row.preset not in PRESETS:
+        yield f"preset {row.preset!r} is unknown: expected one of {', '.join(PRESETS)}"
+        return
+    try:
+        expected = protocol_of(row.preset, row.deviations).digest()
+    except UserError as error:
+        yield f"its deviations can't be: {error}"
+        return
+    if row.protocol != expected:
+        yield f"its protocol is {row.protocol}, that of preset {row.preset} as it deviates {expected}; run it again"
+
+
+def _settings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[str]:
+    """The file name carries a digest of `config`, so what deviates must stand there as well."""
+    named = {key: value for key, value in row.config.items() if key not in OPTIONS}
+    for key in sorted(named.keys() | row.deviations.keys()):
+        if key not in named:
+            yield f"it deviates in {key}, which its file name does not carry (config); run it again"
+        elif key not in row.deviations or named[key] != row.deviations[key]:
+            yield f"its config has {key} {named[key]}, its deviations {row.deviations.get(key)}; run it again"
+    if row.answers_source != row.config.get("answers", "generate"):
+        yield f"its answers_source is {row.answers_source}, its config says {row.config.get('answers', 'generate')}"
+    fields = None if method is None else inspect.signature(method).parameters
+    for key in row.deviations:
+        owner, _, field = key.rpartition(".")
+        if owner not in {"", "protocol", row.method.partition(RECALIBRATED)[0]}:
+            yield f"it deviates in {key}, which is of another method"
+        elif owner not in {"", "protocol"} and fields is not None and field not in fields:
+            yield f"it deviates in {key}, which {owner} does not have"
+
+
+def _unknown_recalibration(row: ResultRow) -> Iterator[str]:
+    _, recalibrated, kind = row.method.partition(RECALIBRATED)
+    if recalibrated:
+        try:
+            recalibrator(kind)
+        except UserError as error:
+            yield str(error)
+
+
+# --- task -------------------------------------------------------------------------------------------------------------
+
+
+def _of_task(row: ResultRow, task: type[Task]) -> Iterator[str]:
+    if row.task_version != task.card.version:
+        yield f"its task_version is {row.task_version}, {row.task} is at version {task.card.version}; run it again"
+    if row.status != "ok":
+        return
+    size = task.card.sizes.get("test")
+    n = (row.n or 0) + (row.n_undecided or 0)
+    if row.limit is None and row.answers_source == "generate" and n != size:
+        yield f"it has {n} questions, {row.task} has {size}; run the whole task"
+    yield from _judge(row, task)
+
+
+def _judge(row: ResultRow, task: type[Task]) -> Iterator[str]:
+    if task.format is Format.CHOICE:
+        if row.judge is not None:
+            yield f"its judge is {row.judge}, but answers to {row.task} are letters, which no judge grades"
+        undecided = row.n_undecided
+    else:
+        usual = "release" if row.answers_source != "generate" else "match"
+        if "judge" not in row.config and row.judge != usual:
+            yield f"its judge is {row.judge}, which its file name does not carry (config): expected {usual}"
+        undecided = row.n_undecided if row.judge == "match" else None
+    if undecided:
+        yield f"it leaves out {undecided} answers without a verdict, but all of its answers get one"
+
+
+# --- method -----------------------------------------------------------------------------------------------------------
+
+
+def _learned(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], known: Known) -> Iterator[str]:
+    """Where it learned, and on how many labels at most."""
+    if not method.trains():
+        if row.train_on is not None:
+            yield f"it learned on {row.train_on}, but its method learns nothing"
+        return
+    usual = f"{task.train_on or row.task}:train"
+    name, _, split = str(row.config.get("train_on", usual)).partition(":")
+    expected = f"{name}/{split if method.fit_on == 'train' else method.fit_on}"
+    if row.train_on != expected:
+        yield f"it learned on {row.train_on}, its settings say {expected} (config, file name); run it again"
+    source = known.task(name)
+    size = sum(source.card.sizes.values()) if source else None
+    seen = row.labels_seen
+    if size is not None and max(seen.train, seen.validation, seen.gold) > size:
+        yield f"it has seen more labels than {name} has questions ({size:,}): {_said(row)}"
+
+
+def _labels(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
+    seen = row.labels_seen
+    recalibrated = RECALIBRATED in row.method
+    if not method.trains() and (seen.train or seen.gold or (seen.validation and not recalibrated)):
+        yield f"its method learns nothing, but labels_seen is {_said(row)}"
+    if recalibrated and not seen.validation:
+        yield f"it was recalibrated on validation labels, but labels_seen is {_said(row)}"
+    elsewhere = seen.validation if str(row.train_on).endswith("/validation") else 0
+    if method.trains() and not (seen.train or seen.gold or elsewhere):
+        yield f"its method learns from labels, but labels_seen is {_said(row)}"
+    if method.trains() and method.fit_on == "validation" and (seen.train or seen.gold):
+        yield f"its method learns on validation only, but labels_seen is {_said(row)}"
+
+
+def _said(row: ResultRow) -> str:
+    seen = row.labels_seen
+    return f"train {seen.train}, validation {seen.validation}, gold {seen.gold}"
+
+
+def _size(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
+    """Counts that can't be: of parameters without training, of tokens below what is possible or above what was read."""
+    if row.n_parameters and not method.trains():
+        yield f"its method learns nothing, but has {row.n_parameters:,} trained parameters"
+    for stage, cost in row.cost.items():
+        if not 0 <= cost.forward_tokens_floor <= cost.forward_tokens <= cost.padded_tokens:
+            yield f"cost.{stage}: expected 0 <= floor <= forward <= padded tokens"
+    fed = sum(cost.forward_tokens for cost in row.cost.values())
+    alone = row.forward_tokens_alone
+    if alone is not None and (alone < 1 or (alone > fed and RECALIBRATED not in row.method)):
+        yield f"forward_tokens_alone is {alone:,}; expected at least 1 and at most the {fed:,} tokens that were read"
+
+
+# --- code -------------------------------------------------------------------------------------------------------------
+
+
+def code_findings(row: ResultRow, folder: Path) -> Iterator[Finding]:
+    """Whether the code that a result names is committed, and known here.
+
+    Args:
+        row: any.
+        folder: of results; its repository is asked, and that of this code.
+    """
+    code = row.provenance.get("code", {})
+    sha, digest = code.get("git_sha"), code.get("record_digest")
+    if code.get("dirty"):
+        yield "it was made with uncommitted changes; commit them and run it again"
+    elif not sha and not digest:
+        yield "it doesn't say which code made it; run it from a checkout or an installed wheel"
+    if sha:
+        yield from _commit(sha, folder)
+    elif digest:
+        yield Unchecked("it was made by an installed wheel: whether that was a released one")
+
+
+def _commit(sha: Any, folder: Path) -> Iterator[Finding]:
+    if not isinstance(sha, str) or not re.fullmatch(r"[0-9a-f]{40}", sha):
+        yield f"its git_sha is {sha!r}; expected 40 hex digits"
+        return
+    known = _has_commit(folder, sha)
+    if known is None:
+        yield Unchecked("no git repository with its whole history is here: whether the code's commit is in it")
+    elif not known:
+        yield f"the repository has no commit {sha}; fetch it (git fetch --all), or run it again from a commit"
+
+
+@cache
+def _has_commit(folder: Path, sha: str) -> bool | None:
+    """Whether the repository of this code or that of the results has it; None where neither can tell."""
+    told = [provenance.has_commit(place, sha) for place in (Path(__file__).parent, folder)]
+    return any(told) if any(told) or False in told else None

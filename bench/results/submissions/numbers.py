@@ -1,0 +1,99 @@
+"""Numbers of a JSON file against its Parquet file: both may be edited, but only together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from bench import metrics
+from bench.api.protocol import PRESETS, Protocol
+from bench.metrics.summary import MetricSummary
+from bench.results.files import Records
+from bench.results.row import ResultRow
+from bench.run.resolve import protocol_of
+
+TOLERANCE = 1e-9
+ENOUGH = 10
+"""Right and wrong answers, each, from which on no method is expected to separate them without a mistake."""
+
+
+def with_numbers_of(row: ResultRow, records: Records) -> ResultRow:
+    """The row with every number that follows from its records taken from there.
+
+    Args:
+        row: ok.
+        records: its own, at least one.
+
+    Raises:
+        UserError: the row deviates from its preset in a way that can't be.
+    """
+    scores = metrics.summarise(records.confidence, records.correct, list(records.subject), _protocol(row))
+    return replace(
+        row, n=len(records.id), n_unparsed=int((~records.parsed).sum()), llm_accuracy=float(np.mean(records.correct)),
+        metrics=scores.metrics, per_subject=scores.per_subject, n_excluded=scores.n_excluded,
+        n_clipped=scores.n_clipped,
+    )  # fmt: skip
+
+
+def _protocol(row: ResultRow) -> Protocol:
+    """The shared numbers that metrics depend on."""
+    return protocol_of(row.preset if row.preset in PRESETS else Protocol.preset, row.deviations)
+
+
+def mismatches(row: ResultRow, found: ResultRow) -> Iterator[str]:
+    """Numbers of a row that its records do not give.
+
+    Args:
+        row: as its JSON file says.
+        found: the same, by `with_numbers_of`.
+    """
+    for name in ("n", "n_unparsed", "llm_accuracy", "n_excluded", "n_clipped"):
+        yield from differs(name, getattr(row, name), getattr(found, name))
+    yield from _other_names("metrics", row.metrics, found.metrics)
+    for name in row.metrics.keys() & found.metrics.keys():
+        yield from _differing_summary(name, row.metrics[name], found.metrics[name])
+    yield from _other_names("per_subject", row.per_subject, found.per_subject)
+    for subject in row.per_subject.keys() & found.per_subject.keys():
+        said, expected = row.per_subject[subject], found.per_subject[subject]
+        yield from _other_names(f"per_subject.{subject}", said, expected)
+        for name in said.keys() & expected.keys():
+            yield from differs(f"per_subject.{subject}.{name}", said[name], expected[name])
+
+
+def _differing_summary(name: str, said: MetricSummary, found: MetricSummary) -> Iterator[str]:
+    for field in fields(MetricSummary):
+        yield from differs(f"metrics.{name}.{field.name}", getattr(said, field.name), getattr(found, field.name))
+
+
+def _other_names(what: str, said: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(said.keys() ^ found.keys()):
+        where = "is not in its JSON file" if name in found else "does not follow from its Parquet file"
+        yield f"{what}.{name} {where}"
+
+
+def differs(name: str, said: Any, found: float | None) -> Iterator[str]:
+    """One sentence where two numbers are not the same."""
+    same = said is None and found is None
+    if isinstance(said, int | float) and found is not None:
+        same = math.isclose(said, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    if not same:
+        yield f"{name} is {said} in the JSON file, and {found} by its Parquet file"
+
+
+def too_good(records: Records) -> str | None:
+    """Why no method is believed to have given these confidences; None where one may have.
+
+    Only a run can tell: `--rerun`.
+    """
+    right, wrong = records.confidence[records.correct], records.confidence[~records.correct]
+    if not right.size or not wrong.size:
+        return None
+    if right.min() == 1 and wrong.max() == 0:
+        return "its confidence is the label in every answer"
+    if min(right.size, wrong.size) >= ENOUGH and right.min() > wrong.max():
+        return "every right answer has a higher confidence than every wrong one"
+    return None

@@ -1,0 +1,155 @@
+"""Cells against each other: the same answers, no copies under other names or seeds, recalibrations of what is there."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bench.results.files import Records
+from bench.results.row import ResultRow
+from bench.results.submissions import trained
+from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, draws
+
+FEW = 3
+"""Different confidences in a cell, at least, before equality with another cell says anything."""
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What is remembered of a cell once its records are out of memory."""
+
+    path: Path
+    row: ResultRow
+    base: str
+    recalibration: str
+    answers: str
+    """Digest of ids, subjects, labels and answers."""
+    confidences: str | None
+    """Digest of ids and confidences; None where these are too few different ones."""
+
+
+def trace(cell: Cell) -> Trace:
+    """What is remembered of a cell."""
+    telling = np.unique(cell.records.confidence).size >= FEW
+    return Trace(
+        cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.recalibration, cell.answers_digest,
+        cell.confidences_digest if telling else None,
+    )  # fmt: skip
+
+
+def findings(traces: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Finding]]:
+    """What is wrong between cells, each with the path of the cell that it is said of."""
+    for alike in _grouped(traces, _answered).values():
+        yield from _other_answers(alike)
+    telling = [one for one in traces if one.confidences is not None]
+    for alike in _grouped(telling, lambda one: (one.row.model, one.row.task, one.row.limit, one.confidences)).values():
+        for one in alike:
+            yield from _copied(one, alike, known)
+    for alike in _grouped(traces, _line).values():
+        yield from _other_sizes(alike)
+    learned = [one for one in traces if one.row.train_on is not None]
+    for alike in _grouped(learned, lambda one: (_answered(one), one.row.train_on)).values():
+        said = trained.differing([one.row for one in alike])
+        yield from ((one.path, said) for one in alike if said is not None)
+
+
+def _grouped(traces: Iterable[Trace], key: Callable[[Trace], object]) -> Mapping[object, list[Trace]]:
+    groups: dict[object, list[Trace]] = defaultdict(list)
+    for each in traces:
+        groups[key(each)].append(each)
+    return groups
+
+
+def _answered(one: Trace) -> object:
+    """Cells of which this is the same were answered by the same model in the same way."""
+    row = one.row
+    judged = [str(row.config.get(key)) for key in ("judge", "judge_model", "judge_url")]
+    return (
+        row.model, row.task, row.task_version, row.protocol, row.answers_source, row.judge, row.limit,
+        str(row.config.get("dtype")), *judged,
+    )  # fmt: skip
+
+
+def _line(one: Trace) -> object:
+    """Cells of which this is the same are seeds of one method."""
+    row = one.row
+    return row.model, row.task, row.task_version, row.preset, row.method, row.limit, str(sorted(row.config.items()))
+
+
+def _other_answers(alike: Sequence[Trace]) -> Iterator[tuple[Path, str]]:
+    """The answers of most cells are taken for those of all; where there are no most, none are."""
+    counts = Counter(one.answers for one in alike)
+    (most, n), *rest = counts.most_common()
+    tied = bool(rest) and rest[0][1] == n
+    for one in alike:
+        if rest and (tied or one.answers != most):
+            others = len(alike) - counts[one.answers]
+            yield (
+                one.path,
+                (
+                    f"its questions, labels or answers are not those of {others} other cells of {one.row.model} on"
+                    f" {one.row.task}; run all methods on one machine with one version"
+                ),
+            )
+
+
+def _copied(one: Trace, alike: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Finding]]:
+    """Cells with the confidences of another method, or of another seed of a method that draws."""
+    renamed = next((other for other in alike if other.row.method != one.row.method), None)
+    if renamed is not None:
+        yield one.path, f"it has the confidences of {renamed.row.method}; two methods never have the same"
+    twin = next((other for other in alike if other.path != one.path and _line(other) == _line(one)), None)
+    method = known.method(one.base)
+    if twin is not None and method is None:
+        yield one.path, Unchecked(f"{one.base} is not built in: whether two of its seeds may give the same")
+    elif twin is not None and method is not None and draws(method):
+        yield (
+            one.path,
+            f"it has the confidences of seed {twin.row.seed}; its method draws, so no two seeds give the same",
+        )
+
+
+def _other_sizes(seeds: Sequence[Trace]) -> Iterator[tuple[Path, str]]:
+    counts = Counter(one.row.n_parameters for one in seeds)
+    if len(counts) > 1:
+        said = ", ".join(map(str, counts))
+        for one in seeds:
+            yield one.path, f"n_parameters differs between seeds of its method: {said}"
+
+
+# --- recalibrated versions --------------------------------------------------------------------------------------------
+
+
+def of_another(recalibrated: Cell, row: ResultRow, records: Records) -> Iterator[str]:
+    """What a recalibrated cell has that can't come from its method's cell.
+
+    Args:
+        recalibrated: e.g. `ccps+isotonic`.
+        row: e.g. of `ccps`.
+        records: of that row, in the order of ids.
+    """
+    seen, before = recalibrated.row.labels_seen, row.labels_seen
+    if (seen.train, seen.gold) != (before.train, before.gold) or seen.validation < before.validation:
+        yield f"its labels_seen can't come from those of {row.method}"
+    if (recalibrated.row.training, recalibrated.row.base_rate) != (row.training, row.base_rate):
+        yield f"its training is not that of {row.method}"
+    if recalibrated.row.n_parameters != row.n_parameters:
+        yield f"its n_parameters is {recalibrated.row.n_parameters}, that of {row.method} {row.n_parameters}"
+    if records.id != recalibrated.records.id:
+        yield f"its questions are not those of {row.method}"
+    elif not _rises(records, recalibrated.records):
+        yield f"its confidences are no recalibration of those of {row.method}: they order answers otherwise"
+
+
+def _rises(before: Records, after: Records) -> bool:
+    """Whether confidences are a function of those before that never falls; unanswered questions have 0 in both."""
+    answered = np.asarray([bool(answer.strip()) for answer in before.answer], dtype=np.bool_)
+    order = np.argsort(before.confidence[answered], kind="stable")
+    x, y = before.confidence[answered][order], after.confidence[answered][order]
+    steps, level = np.diff(y), np.diff(x) == 0
+    return bool((steps >= -ROUNDING).all() and (np.abs(steps[level]) <= ROUNDING).all())

@@ -1,0 +1,84 @@
+"""What a result says of training and labels: it decides marks and ranks, so it must hang together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bench.api import ConfidenceMethod
+from bench.api.early_stopping import TrainingStage, best_point
+from bench.api.protocol import PRESETS, KeptStep
+from bench.api.signals import tells_gold
+from bench.results.files import RECALIBRATED
+from bench.results.row import ResultRow, Training
+
+TOLERANCE = 1e-6
+
+
+def findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
+    """What is wrong with one row's account of its training.
+
+    Args:
+        row: status ok.
+        method: that it is of.
+    """
+    if not method.trains():
+        if row.training is not None or row.base_rate is not None:
+            yield "its method learns nothing, but it tells of a training"
+        return
+    if row.training is None or row.base_rate is None:
+        yield "its method learns, but it doesn't say what training was like (training, base_rate)"
+        return
+    for stage in row.training.stages:
+        yield from _of_stage(stage, _published(row, method))
+    yield from _of_losses(row.training)
+    yield from _of_labels(row, method, row.training)
+
+
+def _of_stage(stage: TrainingStage, published: int) -> Iterator[str]:
+    name = f"its training {stage.name}".rstrip()
+    if len(stage.steps) != len(stage.losses) or not 0 < stage.kept <= stage.taken <= stage.limit:
+        yield f"{name} has steps and losses that don't belong together"
+    elif stage.losses and stage.kept != stage.steps[best_point(stage.losses)]:
+        yield f"{name} kept step {stage.kept}, which does not have its smallest loss"
+    elif stage.cut_short != (bool(stage.losses) and stage.kept == stage.limit < published):
+        yield f"{name} says cut_short {stage.cut_short}, which its steps and losses don't"
+
+
+def _of_losses(training: Training) -> Iterator[str]:
+    known = [loss for stage in training.stages[-1:] for loss in stage.losses if loss is not None]
+    if known and (
+        training.validation_nll is None or not math.isclose(training.validation_nll, min(known), rel_tol=1e-4)
+    ):
+        yield f"its validation_nll is {training.validation_nll}, the smallest loss of its training {min(known)}"
+
+
+def _of_labels(row: ResultRow, method: type[ConfidenceMethod], training: Training) -> Iterator[str]:
+    seen, gold = row.labels_seen, any(map(tells_gold, method.needs.fit))
+    if bool(seen.gold) != gold:
+        yield f"its labels_seen has gold {seen.gold}, but its method {'reads' if gold else 'never reads'} right answers"
+    if any(stage.losses for stage in training.stages) and not seen.validation:
+        yield "a step of its training was chosen on validation, but labels_seen has validation 0"
+    chooses = PRESETS[row.preset].kept_step is KeptStep.VALIDATION if row.preset in PRESETS else False
+    if not chooses and RECALIBRATED not in row.method and any(stage.losses for stage in training.stages):
+        yield f"preset {row.preset} keeps the last step, but losses on validation chose one"
+
+
+def _published(row: ResultRow, method: type[ConfidenceMethod]) -> int:
+    """Steps of the published training, for methods that may be cut short."""
+    base = row.method.partition(RECALIBRATED)[0]
+    constants = method(**method.presets.get(row.preset, {})).params()
+    value: Any = row.deviations.get(f"{base}.published_steps", constants.get("published_steps", 0))
+    return value if isinstance(value, int) else 0
+
+
+def differing(rows: Sequence[ResultRow]) -> str | None:
+    """What cells that learned from the same answers say otherwise, for their common reader; None where they agree."""
+    rates = {round(row.base_rate, 9) for row in rows if row.base_rate is not None}
+    if len(rates) > 1:
+        return f"base_rate differs between cells that learned on {rows[0].train_on}: {sorted(rates)}"
+    seen = {row.labels_seen.train for row in rows} | {row.labels_seen.gold for row in rows}
+    if len(seen - {0}) > 1:
+        return f"labels_seen differs between cells that learned on {rows[0].train_on}: {sorted(seen - {0})}"
+    return None

@@ -1,0 +1,251 @@
+"""Fit a method, or take its fit from the store: the method, what its training was like, and which labels it read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, FloatArray, Signal
+from bench.api.confidence import checked
+from bench.api.early_stopping import TrainingStage, best_point, validation_loss
+from bench.api.errors import reason_of
+from bench.api.methods import validation_signals
+from bench.api.signals import tells_gold
+from bench.progress import Progress
+from bench.results.row import LabelsSeen, Training
+from bench.run.resolve import Chosen, source_digest
+from bench.signals.batches import Batches
+from bench.signals.reader import Reading, bundle_digest
+from bench.store.decoding import decoded
+from bench.store.folders import Entry, Store, key_of
+from bench.training.trainer import AdapterTrainer, confidences, training_stage
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone
+
+FEW = 20
+"""Validation answers below which they say nothing against a method."""
+KIND = "fits"
+"""The part of the store."""
+SAME = 1e-4
+"""Largest difference between the confidences of the kept step and those of the fitted method."""
+ACCOUNT, CURVE = "training.json", "curve.safetensors"
+"""Files beside what the method itself saves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A method that has learned."""
+
+    method: ConfidenceMethod
+    training: Training
+    labels: LabelsSeen
+    curve: FloatArray | None
+    """`(points, m)`: its confidences in the validation answers at each point of its training; None without points."""
+    seconds: float
+
+    def complaint(self) -> str | None:
+        """What validation already shows: that a constant confidence would do better."""
+        own, constant = self.training.validation_nll, self.training.base_rate_nll
+        if own is None or constant is None or 0 < self.labels.validation < FEW:
+            return None
+        said, against = f"{own:.3f}", f"{constant:.3f}"
+        if own <= constant or said == against:
+            return None
+        return (
+            "on the validation answers its confidences are worse than a constant"
+            f" (negative log-likelihood {said} against {against})"
+        )
+
+
+@dataclass
+class Fitter:
+    """Fits the methods of a run on one backbone."""
+
+    chosen: Chosen
+    backbone: Backbone
+    store: Store
+    batches: Batches
+    progress: Progress
+
+    def fit(self, name: str, learned: Reading, validation: Reading | None, seed: int) -> Fitted:
+        """Fit a method, or load the same fit of an earlier run.
+
+        Args:
+            name: of the method.
+            learned: the split that it learns from.
+            validation: the split that it may choose a step by.
+            seed: of the run.
+        """
+        method = self.chosen.fresh(name)
+        seed = derived_seed(seed, name, self.backbone.fingerprint, str(learned.where))
+        fields = {
+            "method": name,
+            "code": f"{type(method).__module__}:{type(method).__qualname__}",
+            "source": source_digest(type(method)),
+            "params": {k: repr(v) for k, v in method.params().items()},
+            "seed": seed,
+            "protocol": self.chosen.protocol.digest(),
+            "device": self.backbone.device,
+            "learned from": _identity(learned),
+            "validation": None if validation is None else _identity(validation),
+        }
+        key = key_of(fields)
+        return self._stored(name, key) or self._new(name, key, fields, learned, validation, seed)
+
+    def context(self, name: str, learned: Reading, validation: Batch | None, seed: int) -> Context:
+        """What `fit` gets besides data."""
+        no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
+        trainer = AdapterTrainer(self.backbone, self.store, name, (no, yes), progress=self.progress)
+        return Context(
+            seed, learned.task.format, self.backbone.device, self.chosen.protocol, trainer, validation=validation
+        )
+
+    def _stored(self, name: str, key: str) -> Fitted | None:
+        """The fit that an earlier run stored; None also where what it points to is gone."""
+        entry = self.store.get(KIND, key)
+        if entry is None:
+            return None
+        try:
+            return _loaded(self.chosen.fresh(name), entry)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's own `load`; it is fitted again
+            self.store.notes.append(f"the stored fit of {name} can't be used ({reason_of(error)}); it is fitted again")
+            return None
+
+    def _new(
+        self, name: str, key: str, fields: dict[str, Any], learned: Reading, validation: Reading | None, seed: int
+    ) -> Fitted:
+        method = self.chosen.fresh(name)
+        start = time.perf_counter()
+        reads = method.reads()
+        train = self.batches.batch(learned, reads.fit, labels=True)
+        held = None
+        if validation is not None:
+            held = self.batches.batch(validation, validation_signals(reads), labels=True)
+        ctx = self.context(name, learned, held, seed)
+        with self.progress.stage(f"fit {name}", 1, unit="fit") as advance:
+            method.fit(train, ctx)
+            advance(1)
+        seconds = time.perf_counter() - start
+        labels = _labels(learned, reads.fit, train, held)
+        stages, curve, sure_of_train = _trained(method, ctx, held)
+        training = Training(
+            stages=stages,
+            train_nll=_train_nll(method, train, sure_of_train),
+            validation_nll=None if held is None else _validation_nll(method, held, curve),
+            base_rate_nll=None if held is None else _base_rate_nll(train, held),
+        )
+        fitted = Fitted(method, training, labels, curve, seconds)
+        self.store.put(KIND, key, fields, lambda folder: _save(fitted, folder), seconds=seconds)
+        return fitted
+
+
+def derived_seed(seed: int, *parts: str) -> int:
+    """A seed for one fit: 63 bits of a hash of the run's seed and of what is fitted on what."""
+    digest = hashlib.sha256("\0".join([str(seed), *parts]).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+# --- what happened in training ----------------------------------------------------------------------------------------
+
+
+def _labels(learned: Reading, reads: frozenset[Signal], train: Batch, held: Batch | None) -> LabelsSeen:
+    """What the method was told of right and wrong."""
+    n = len(train) if train.labels_read else 0
+    on_validation = learned.where.split == "validation"
+    chosen_by = len(held) if held is not None and held.labels_read else 0
+    return LabelsSeen(
+        train=0 if on_validation else n,
+        validation=n if on_validation else chosen_by,
+        gold=len(train) if any(map(tells_gold, reads)) else 0,
+    )
+
+
+def _trained(
+    method: ConfidenceMethod, ctx: Context, held: Batch | None
+) -> tuple[tuple[TrainingStage, ...], FloatArray | None, FloatArray | None]:
+    """Stages, confidences in the validation answers at each point, and those in the first training answers.
+
+    A training whose kept step does not give the method's own confidences is a part of something, e.g. of an ensemble:
+    then there is no curve.
+    """
+    stages = [stopping.stage() for stopping in ctx.trainings]
+    adapter = method.fitted().get("adapter_")
+    if isinstance(adapter, AdapterRef):
+        sure = confidences(adapter)
+        return (*stages, training_stage(adapter)), sure.get("validation"), sure.get("train")
+    curves = [(stopping, np.stack(stopping.confidences)) for stopping in ctx.trainings if stopping.confidences]
+    if len(curves) != 1 or held is None:
+        return tuple(stages), None, None
+    ((stopping, curve),) = curves
+    own = curve[best_point(stopping.stage().losses)]
+    return tuple(stages), curve if np.allclose(_predicted(method, held), own, atol=SAME) else None, None
+
+
+def _train_nll(method: ConfidenceMethod, train: Batch, sure: FloatArray | None) -> float | None:
+    if sure is None:
+        if not method.reads().predict <= train.signals:
+            return None
+        sure = _predicted(method, train)
+    return _finite(validation_loss(sure, train.correct[: len(sure)]))
+
+
+def _validation_nll(method: ConfidenceMethod, held: Batch, curve: FloatArray | None) -> float | None:
+    if curve is not None:
+        losses = [validation_loss(confidence, held.correct) for confidence in curve]
+        return _finite(losses[best_point(losses)])
+    if not method.reads().predict <= held.signals:
+        return None
+    return _finite(validation_loss(_predicted(method, held), held.correct))
+
+
+def _finite(loss: float) -> float | None:
+    return loss if math.isfinite(loss) else None
+
+
+def _predicted(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
+    """Confidences `(n,)` as a run would ask for them."""
+    unlabelled = Batch(labelled.ids, {signal: labelled[signal] for signal in method.reads().predict})
+    return checked(f"{method.name}.predict", method.predict(unlabelled), len(labelled), allow_nan=True)
+
+
+def _base_rate_nll(train: Batch, held: Batch) -> float:
+    return validation_loss(np.full(len(held), train.correct.mean()), held.correct)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _identity(reading: Reading) -> dict[str, Any]:
+    return {"answers": bundle_digest(reading), "left out": sorted(reading.left_out)}
+
+
+def _save(fitted: Fitted, folder: Path) -> None:
+    from safetensors.numpy import save_file
+
+    fitted.method.save(folder)
+    account = {"training": asdict(fitted.training), "labels": asdict(fitted.labels)}
+    (folder / ACCOUNT).write_text(json.dumps(account), encoding="utf-8")
+    if fitted.curve is not None:
+        save_file({"confidence": np.ascontiguousarray(fitted.curve)}, folder / CURVE)
+
+
+def _loaded(method: ConfidenceMethod, entry: Entry) -> Fitted:
+    from safetensors.numpy import load_file
+
+    account = json.loads((entry.folder / ACCOUNT).read_text(encoding="utf-8"))
+    curve = entry.folder / CURVE
+    return Fitted(
+        method.load(entry.folder),
+        decoded(account["training"], Training),
+        decoded(account["labels"], LabelsSeen),
+        load_file(curve)["confidence"] if curve.is_file() else None,
+        float(entry.manifest["seconds"]),
+    )

@@ -1,0 +1,224 @@
+"""One committed cell run again with its own settings, and whether the numbers come out again.
+
+A forged confidence can't be told from an honest one by looking at files. What is allowed:
+
+- a method that neither learns nor draws, on a machine like the one of the result: every confidence to EXACT;
+- any other: each of the paper's metrics by as much as it differs between the method's other seeds in the folder, at
+  least LEAST; where there are not two others, by MACHINES, since other machines move trained probes by that much.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bench import registry
+from bench.api import FloatArray, UserError
+from bench.progress import Progress
+from bench.results import files
+from bench.results.files import RECALIBRATED
+from bench.results.row import ResultRow
+from bench.results.submissions import ONLY_A_RUN, Verdict
+from bench.results.submissions.cell import Cell, Known, draws, in_order
+from bench.results.submissions.numbers import with_numbers_of
+from bench.run.config import RunConfig
+from bench.run.pipeline import run
+
+EXACT = 1e-4
+"""Largest difference of a confidence that one machine may make."""
+MACHINES = 0.02
+"""Largest difference of a metric that another machine may make with a trained method."""
+LEAST = 0.01
+"""Of a metric, allowed also where other seeds happen to be closer together."""
+COMPARED = ("ece", "brier", "acc", "aucpr", "auroc")
+"""The paper's metrics."""
+MOST = 0.05
+"""Of a metric, however far apart other seeds are: they may be forged as well."""
+OTHERS = 2
+"""Other seeds, at least, from which on their spread is the measure."""
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """What running a cell again has shown."""
+
+    file: str
+    """The cell's path below the folder of results."""
+    reproduced: bool
+    reason: str
+    """The verdict in a sentence."""
+    notes: tuple[str, ...] = ()
+    """What was compared."""
+
+
+def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Progress | None = None) -> Rerun:
+    """Run a cell again with its own settings, in a temporary folder, and compare.
+
+    Args:
+        cell: its JSON file, as it is or below `folder`.
+        folder: of results.
+        data_dir: as for `bench run`.
+        progress: told how far the run is.
+
+    Raises:
+        UserError: there is no such cell, it has no numbers, or its settings can't be run here.
+    """
+    path = _found(cell, folder)
+    before = _cell(path)
+    if "judge_url" in before.row.config:
+        raise UserError(f"--rerun {cell}: its answers were judged by a server that it names itself; run it by hand")
+    with tempfile.TemporaryDirectory() as out:
+        report = run(_config(before.row, Path(out), data_dir), progress)
+        made = {row.method: path for path, row in zip(report.paths, report.rows, strict=True)}
+        written = made.get(before.row.method, report.paths[0])  # a method that failed has no recalibrated version
+        row = files.read(written)
+        if row.status != "ok":
+            return Rerun(_name(path, folder), reproduced=False, reason=f"the run {row.status}: {row.reason}")
+        after = _cell(written)
+    allowed, why = _allowed(before, after, folder)
+    reproduced, reason = _verdict(before, after, allowed, why)
+    return Rerun(_name(path, folder), reproduced, reason, tuple(_notes(before, after)))
+
+
+def settled(verdicts: Sequence[Verdict], again: Rerun) -> list[Verdict]:
+    """The verdicts with what a run of one cell has shown."""
+    return [_settled(verdict, again) if verdict.file == again.file else verdict for verdict in verdicts]
+
+
+def _settled(verdict: Verdict, again: Rerun) -> Verdict:
+    if not again.reproduced:
+        return replace(verdict, problems=(*verdict.problems, f"it does not come out again: {again.reason}"))
+    return replace(verdict, problems=tuple(text for text in verdict.problems if not text.endswith(ONLY_A_RUN)))
+
+
+def _found(cell: Path, folder: Path) -> Path:
+    for path in (cell, folder / cell):
+        if path.is_file() and path.suffix == ".json" and path.absolute().is_relative_to(folder.absolute()):
+            return folder / path.absolute().relative_to(folder.absolute())
+    raise UserError(
+        f"--rerun {cell}: expected a JSON file below {folder}, for example tiny/atlas-choice/ccps--demo--s0.json"
+    )
+
+
+def _name(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder))
+
+
+def _cell(path: Path) -> Cell:
+    """With the numbers of its records."""
+    row = files.read(path)
+    if row.status != "ok":
+        raise UserError(f"result {path} is {row.status}; expected one with numbers")
+    records = files.read_records(path)
+    return Cell(path, with_numbers_of(row, records), in_order(records))
+
+
+def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
+    """The run that a row says it comes from, with this method alone."""
+    method, _, kind = row.method.partition(RECALIBRATED)
+    return RunConfig(
+        methods=(method,), model=row.model, tasks=(row.task,), preset=row.preset, seed=row.seed, limit=row.limit,
+        overrides=tuple(f"{key}={value}" for key, value in row.deviations.items() if "." in key),
+        recalibrate=(kind,) if kind else (), judge=_text(row, "judge") or RunConfig.judge, answers=row.answers_source,
+        train_on=_text(row, "train_on"), judge_model=_text(row, "judge_model"), judge_url=_text(row, "judge_url"),
+        dtype=_text(row, "dtype"), data_dir=data_dir, out=out,
+    )  # fmt: skip
+
+
+def _text(row: ResultRow, name: str) -> str | None:
+    value = row.config.get(name)
+    return None if value is None else str(value)
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+
+def _allowed(before: Cell, after: Cell, folder: Path) -> tuple[Mapping[str, float] | None, str]:
+    """By how much each metric may differ, None where each confidence must agree; and why."""
+    method = Known(*registry.built_in()).method(before.row.method)
+    plain = method is not None and not method.trains() and not draws(method) and not before.recalibration
+    if plain and _machine(before.row) == _machine(after.row):
+        return None, "its method neither learns nor draws"
+    others = [cell.row.metrics for cell in _other_seeds(before, folder)]
+    if len(others) < OTHERS:
+        return dict.fromkeys(COMPARED, MACHINES), "as much as another machine may change"
+    spread = {name: float(np.ptp([m[name].mean or 0.0 for m in others])) for name in COMPARED}
+    return (
+        {name: min(MOST, max(LEAST, value)) for name, value in spread.items()},
+        f"the spread of {len(others)} other seeds, at most {_percent(MOST)}",
+    )
+
+
+def _other_seeds(cell: Cell, folder: Path) -> Iterator[Cell]:
+    """Cells that differ from this one in their seed alone."""
+    for path in sorted(cell.path.parent.glob("*.json")):
+        row = files.read(path)
+        same = replace(row, seed=cell.row.seed)
+        if path != cell.path and row.status == "ok" and files.path_of(same, folder) == cell.path:
+            yield _cell(path)
+
+
+def _verdict(before: Cell, after: Cell, allowed: Mapping[str, float] | None, why: str) -> tuple[bool, str]:
+    if before.records.id != after.records.id:
+        return False, f"its {before.row.n} questions are not the {after.row.n} of the run"
+    largest = float(np.abs(before.records.confidence - after.records.confidence).max())
+    relabelled = int((before.records.correct != after.records.correct).sum())
+    if largest <= EXACT and not relabelled:
+        return True, f"the largest difference of a confidence is {largest:.1e} ({EXACT:.0e} allowed)"
+    if allowed is not None:
+        return _metrics_agree(before.row, after.row, allowed, why)
+    if relabelled:
+        return False, f"{relabelled} of its answers have another label in the run"
+    return False, f"a confidence differs by {largest:.1e} ({EXACT:.0e} allowed: {why})"
+
+
+def _metrics_agree(before: ResultRow, after: ResultRow, allowed: Mapping[str, float], why: str) -> tuple[bool, str]:
+    for name in COMPARED:
+        said, found = before.metrics[name].mean, after.metrics[name].mean
+        if not _agree(said, found, allowed[name]):
+            told = f"{name} was {_percent(said)} and is {_percent(found)}"
+            return False, f"{told} ({_percent(allowed[name])} allowed: {why})"
+    return True, f"the metrics differ by no more than is allowed ({why})"
+
+
+def _agree(said: float | None, found: float | None, allowed: float) -> bool:
+    return said == found if said is None or found is None else abs(said - found) <= allowed
+
+
+def _percent(value: float | None) -> str:
+    return "undefined" if value is None else f"{100 * value:.2f} %"
+
+
+def _notes(before: Cell, after: Cell) -> Iterator[str]:
+    """What a maintainer wants to see beside the verdict."""
+    if before.records.id == after.records.id:
+        yield _confidences(before.records.confidence, after.records.confidence)
+        pairs = zip(before.answered.values(), after.answered.values(), strict=True)
+        same = sum(one == other for one, other in pairs)
+        yield f"answers: {same} of {before.row.n} are the same"
+    for name in COMPARED:
+        said, found = before.row.metrics[name].mean, after.row.metrics[name].mean
+        yield f"{name}: {_percent(said)}, run again {_percent(found)}"
+    if _machine(before.row) != _machine(after.row):
+        yield f"it was made on {_machine(before.row)}; this is {_machine(after.row)}"
+
+
+def _confidences(one: FloatArray, other: FloatArray) -> str:
+    apart = np.abs(one - other)
+    vary = bool(np.ptp(one) and np.ptp(other))
+    related = f", correlation {np.corrcoef(one, other)[0, 1]:.4f}" if vary else ""
+    return f"confidences: largest difference {apart.max():.1e}, mean {apart.mean():.1e}{related}"
+
+
+def _machine(row: ResultRow) -> str:
+    """Processor, accelerator and torch, as far as the result tells."""
+    parts = {}
+    for name in ("hardware", "packages"):
+        told = row.provenance.get(name)
+        parts[name] = told if isinstance(told, Mapping) else {}
+    hardware = parts["hardware"]
+    return f"{hardware.get('accelerator') or hardware.get('cpu')} with torch {parts['packages'].get('torch')}"

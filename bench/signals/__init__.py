@@ -1,0 +1,1 @@
+"""Measured once: what methods read of the frozen model, computed or taken from the store."""

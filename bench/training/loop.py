@@ -1,0 +1,353 @@
+"""The child's work: wrap LoRA around the model, take the steps, keep checkpoints, leave the adapter."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bench.api import AdapterModel, Batch, EarlyStopping, FloatArray, Ragged, UserError
+from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base
+from bench.backbone.model import Backbone, LoadOptions
+from bench.backbone.models import ModelSpec
+from bench.training.job import (
+    ADAPTER,
+    CHECKPOINTS,
+    CONFIDENCES,
+    EXAMPLES,
+    REPORT,
+    VALIDATION,
+    Column,
+    Job,
+    Recipe,
+    read_examples,
+    take,
+)
+from bench.training.model import Fed, Questioner, ReadableModel, together
+from bench.training.optimisers import DeepSpeedOptimiser, Optimiser, Processes, TorchOptimiser
+
+OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
+"""A loss (a sum, with gradient) or confidences `(n,)` of some examples."""
+Rows = npt.NDArray[np.int64]
+_BEST = "best.safetensors"
+"""In a checkpoint: the best adapter so far, and the confidences at each point."""
+_RECORDED, _SURE = "validation confidences", "train confidences"
+"""Names there that are no tensors of the adapter."""
+
+
+def main(config: Path) -> None:
+    """Train the job that this file describes; its folder gets the adapter."""
+    job = Job.read(config)
+    processes = Processes(str(job.load["device"]), grouped=job.recipe.deepspeed)
+    try:
+        _Training(job, config.parent, processes).run()
+        processes.wait()
+    finally:
+        processes.close()
+
+
+class _Training:
+    """One adapter in training, in one of its processes."""
+
+    def __init__(self, job: Job, folder: Path, processes: Processes) -> None:
+        self.job = job
+        self.recipe: Recipe = job.recipe
+        self.folder = folder
+        self.processes = processes
+        self.loss = function_named(job.loss)
+        self.examples = read_examples(folder / EXAMPLES, job.columns)
+        self.validation = read_examples(folder / VALIDATION, job.validation)
+        self.stopping = self._stopping()
+        options = replace(LoadOptions(**job.load), device=processes.device)
+        self.backbone = Backbone(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
+        self.wrapped = with_lora(self.backbone.model, self.recipe, list(job.targets))
+        self.parameters = [p for p in self.wrapped.parameters() if p.requires_grad]
+        kind = DeepSpeedOptimiser if self.recipe.deepspeed else TorchOptimiser
+        self.optimiser: Optimiser = kind(self.parameters, self.recipe, processes)
+        self.model = ReadableModel(self.backbone, self.wrapped, job)
+        self.fed = Fed()
+        self.seconds = 0.0
+        self.last_loss: float | None = None
+
+    def run(self) -> None:
+        first = self._resume()
+        self._ask_the_frozen(range(first, self.recipe.steps))
+        for step in self.stopping:
+            self._step(step - 1)
+            if self.stopping.due:
+                self.stopping.record(self._on_validation, keep=self._kept)
+            if step % self.job.checkpoint_every == 0 and step < self.recipe.steps:
+                self._checkpoint(step)
+        if self.processes.rank == 0:
+            self._save()
+
+    def _stopping(self) -> EarlyStopping:
+        recipe = self.recipe
+        correct = np.asarray(self.validation["correct"]) if self.job.confidence else None
+        return EarlyStopping(
+            recipe.steps,
+            None if correct is None else Batch([""] * len(correct), {}, correct),
+            published=recipe.published_steps,
+            points=recipe.points,
+            epochs_per_step=recipe.batch_size / self._n,
+        )
+
+    def _on_validation(self, _: Batch) -> FloatArray:
+        return self._confidences(self.validation, len(self.validation["correct"]))
+
+    def _kept(self) -> dict[str, torch.Tensor]:
+        """The adapter as it is now, and how sure it is of as many training examples as there are for validation."""
+        from peft import get_peft_model_state_dict
+
+        tensors = {name: t.detach().cpu().clone() for name, t in get_peft_model_state_dict(self.wrapped).items()}
+        if not self.job.confidence:
+            return tensors
+        n = min(self._n, len(self.validation["correct"]))
+        return {**tensors, _SURE: torch.from_numpy(self._confidences(self.examples, n))}
+
+    def _confidences(self, examples: Mapping[str, Column], n: int) -> FloatArray:
+        """Of the first n examples, by the adapter as it is now, without dropout: (n,)."""
+        start = time.perf_counter()
+        read = function_named(self.job.confidence)
+        sure = torch.zeros(n, dtype=torch.float64)
+        self._count(0.0)
+        _drop(self.wrapped, on=False)
+        with torch.no_grad():
+            for some in self._together(examples, self._share(examples, np.arange(n))):
+                sure[some] = read(self.model, take(examples, some), self.job.settings).double().cpu()
+        _drop(self.wrapped, on=True)
+        self._count(0.0)
+        self.seconds += time.perf_counter() - start
+        return np.asarray(self.processes.sum(sure).cpu().numpy())
+
+    def _ask_the_frozen(self, steps: range) -> None:
+        """Let the loss say what it will need of the weights that never change, so that this is read together."""
+        start = time.perf_counter()
+        shares = [self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in steps]
+        rows = np.unique(np.concatenate([*shares, np.zeros(0, dtype=np.int64)]))
+        questioner = Questioner(self.job.verdict_ids, len(self.backbone.head.weight))
+        for first in range(0, len(rows), self.recipe.batch_size):
+            some = rows[first : first + self.recipe.batch_size]
+            self.loss(questioner, take(self.examples, some), self.job.settings)
+        self.model.remember(sorted(questioner.asked))
+        self._count(0.0)
+        self.seconds += time.perf_counter() - start
+
+    def _count(self, loss: float) -> float:
+        """Add what all processes fed since the last count; returns the sum of their losses."""
+        fed = self.model.fed
+        totals = torch.tensor([loss, fed.forward, fed.floor], dtype=torch.float64)
+        total, forward, floor = self.processes.sum(totals).tolist()
+        self.fed = self.fed.plus(Fed(int(forward), int(floor)))
+        self.model.start_step()
+        return float(total)
+
+    def _step(self, step: int) -> None:
+        start = time.perf_counter()
+        rate = learning_rate(self.recipe, step)
+        loss, gradients = self._gradients(step)
+        self.optimiser.step(gradients, rate)
+        self.last_loss = self._count(loss)
+        if not math.isfinite(self.last_loss):
+            raise UserError(f"The loss was {self.last_loss} at step {step}: try a smaller learning_rate.")
+        self.seconds += time.perf_counter() - start
+        if self.processes.rank == 0:
+            line = {"step": step + 1, "loss": self.last_loss, "lr": rate, "seconds": round(self.seconds, 3)}
+            print(json.dumps(line), flush=True)  # noqa: T201  (the parent reads it)
+
+    def _gradients(self, step: int) -> tuple[float, list[torch.Tensor]]:
+        """This process's part of the batch's mean loss, and its gradient in float32."""
+        total = 0.0
+        sums = [torch.zeros_like(parameter, dtype=torch.float32) for parameter in self.parameters]
+        rows = batch_rows(self._n, step, self.recipe)
+        for number, some in enumerate(self._together(self.examples, self._share(self.examples, rows))):
+            seeds = [self.recipe.seed, step, self.processes.rank, number]
+            torch.manual_seed(int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]))  # for dropout
+            loss = self.loss(self.model, take(self.examples, some), self.job.settings) / len(rows)
+            for into, gradient in zip(sums, torch.autograd.grad(loss, self.parameters), strict=True):
+                into.add_(gradient)
+            total += loss.item()
+        return total, sums
+
+    @property
+    def _n(self) -> int:
+        return len(self.examples[self.job.columns[0]])
+
+    def _share(self, examples: Mapping[str, Column], rows: Rows) -> Rows:
+        """This process's part of a batch; examples that begin alike stay together."""
+        column = _ids(examples)
+        ordered = sorted(rows.tolist(), key=lambda row: (column[row].astype(">i4").tobytes(), row))
+        return np.array_split(np.asarray(ordered), self.processes.size)[self.processes.rank]
+
+    def _together(self, examples: Mapping[str, Column], share: Rows) -> Iterator[Rows]:
+        """A share cut into forward passes."""
+        column = _ids(examples)
+        members: dict[bytes, list[int]] = {}
+        for row in share.tolist():
+            members.setdefault(column[row].tobytes(), []).append(row)
+        if not self.job.packed:
+            yield from (np.asarray([row]) for row in share.tolist())
+            return
+        distinct = list(members.values())
+        sequences = [column[same[0]].astype(np.int32) for same in distinct]
+        for group in together(sequences, self.job.token_budget):
+            yield np.asarray([row for i in group for row in distinct[i]])
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _checkpoint(self, step: int) -> None:
+        """A folder that appears whole or not at all; the one before it goes."""
+        from safetensors.torch import save_file
+
+        root = self.folder / CHECKPOINTS
+        partial, whole = root / f"partial-{step}", root / f"step-{step}"
+        if self.processes.rank == 0:
+            root.mkdir(exist_ok=True)
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            state = {"step": step, "fed": asdict(self.fed), "seconds": self.seconds, "loss": self.last_loss}
+            state["stage"] = asdict(self.stopping.stage())
+            (partial / "state.json").write_text(json.dumps(state), encoding="utf-8")
+            save_file(self._recorded() | (self.stopping.kept or {}), partial / _BEST)
+        self.processes.wait()
+        self.optimiser.save(partial)
+        self.processes.wait()
+        if self.processes.rank == 0:
+            shutil.rmtree(whole, ignore_errors=True)
+            partial.rename(whole)
+            for older in root.iterdir():
+                if older != whole:
+                    shutil.rmtree(older, ignore_errors=True)
+
+    def _resume(self) -> int:
+        """The step to go on from."""
+        from safetensors.torch import load_file
+
+        found = {int(path.name.removeprefix("step-")): path for path in self.folder.glob(f"{CHECKPOINTS}/step-*")}
+        if not found:
+            return 0
+        folder = found[max(found)]
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        self.optimiser.load(folder)
+        self.fed, self.seconds, self.last_loss = Fed(**state["fed"]), state["seconds"], state["loss"]
+        kept = load_file(folder / _BEST)
+        recorded = kept.pop(_RECORDED, None)
+        confidences = [] if recorded is None else list(recorded.numpy())
+        self.stopping.resume(
+            state["step"], state["stage"]["steps"], state["stage"]["losses"], confidences, kept or None
+        )
+        return int(state["step"])
+
+    def _recorded(self) -> dict[str, torch.Tensor]:
+        """The confidences in the validation examples at each point so far, `(points, n)`."""
+        recorded = self.stopping.confidences
+        return {_RECORDED: torch.from_numpy(np.stack(recorded))} if recorded else {}
+
+    def _save(self) -> None:
+        """The adapter in peft's own format; then the checkpoints are of no more use."""
+        from safetensors.torch import save_file
+
+        folder = self.folder / ADAPTER
+        folder.mkdir(exist_ok=True)
+        tensors = {name: tensor.contiguous() for name, tensor in self.stopping.kept.items()}
+        sure = tensors.pop(_SURE, None)
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        if sure is not None:
+            save_file({"train": sure, "validation": self._recorded()[_RECORDED]}, folder / CONFIDENCES)
+        config = self.wrapped.peft_config["default"]
+        config.base_model_name_or_path = self.job.model["name"]  # a folder of this machine otherwise
+        config.inference_mode = True
+        config.save_pretrained(str(folder))
+        record_base(folder, self.job.weights, self.job.model["name"])
+        report = {
+            "steps": self.stopping.step,
+            "stage": asdict(self.stopping.stage()),
+            "loss": self.last_loss,
+            "seconds": round(self.seconds, 3),
+            "forward_tokens": self.fed.forward,
+            "padded_tokens": self.fed.forward,
+            "forward_tokens_floor": self.fed.floor,
+            "processes": self.processes.size,
+            "deepspeed": self.recipe.deepspeed,
+        }
+        (folder / REPORT).write_text(json.dumps(report, indent=1), encoding="utf-8")
+        if not (folder / SETTINGS).is_file():
+            raise UserError(f"peft wrote no {SETTINGS}; expected a version of it that does, 0.13 or newer.")
+        shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
+
+
+def with_lora(model: Any, recipe: Recipe, targets: list[str]) -> Any:
+    """The model with a fresh adapter (B is 0) drawn from the recipe's seed; of all dropout only the adapter's is on."""
+    import peft
+
+    torch.manual_seed(recipe.seed)
+    config = peft.LoraConfig(
+        r=recipe.rank,
+        lora_alpha=recipe.alpha,
+        lora_dropout=recipe.dropout,
+        bias="none",
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
+        wrapped = peft.get_peft_model(model, config)
+    wrapped.eval()
+    _drop(wrapped, on=True)
+    return wrapped
+
+
+def _drop(wrapped: Any, *, on: bool) -> None:
+    """Switch the adapter's dropout."""
+    for name, module in wrapped.named_modules():
+        if "lora_dropout" in name:
+            module.train(on)
+
+
+def _ids(examples: Mapping[str, Column]) -> Ragged:
+    """The column by which examples are grouped, the first."""
+    return cast("Ragged", next(iter(examples.values())))
+
+
+def function_named(name: str) -> OfExamples:
+    """The function that `module:function` names.
+
+    Raises:
+        UserError: there is none.
+    """
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"Function {name!r}: expected an importable `module:function` ({error}).") from error
+    return cast("OfExamples", found)
+
+
+def learning_rate(recipe: Recipe, step: int) -> float:
+    """Half a cosine from the rate at step 0 to 0 at the end, without warm-up (methods.md §0.8)."""
+    return recipe.learning_rate * 0.5 * (1.0 + math.cos(math.pi * step / recipe.steps))
+
+
+def batch_rows(n: int, step: int, recipe: Recipe) -> Rows:
+    """`(batch_size,)` rows of the step's batch: the next ones of an endless row of permutations.
+
+    Args:
+        n: examples.
+        step: counted from 0.
+        recipe: batch size and seed.
+    """
+    first, end = step * recipe.batch_size, (step + 1) * recipe.batch_size
+    epochs = range(first // n, (end - 1) // n + 1)
+    rows = np.concatenate([np.random.default_rng([recipe.seed, epoch]).permutation(n) for epoch in epochs])
+    return rows[first - epochs[0] * n :][: recipe.batch_size]

@@ -1,0 +1,176 @@
+"""The model in training as a loss function sees it: logits at the positions that are read, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bench.api import IntArray, Ragged
+from bench.backbone.model import Backbone
+from bench.backbone.prefix import Ids, PrefixTree, one_pack, plan_packs
+from bench.backbone.session import run_blocks
+from bench.training.job import Job
+
+Asked = tuple[bytes, int]
+"""A sequence's int32 ids, and how many of its last positions are read."""
+
+
+@dataclass
+class Fed:
+    """Token positions fed to the model; nothing is ever padded."""
+
+    forward: int = 0
+    floor: int = 0
+    """Distinct prefixes: of each step with the adapter, whose weights change, and of the whole run without it."""
+
+    def plus(self, other: Fed) -> Fed:
+        """The sum."""
+        return Fed(self.forward + other.forward, self.floor + other.floor)
+
+
+class Branches:
+    """Distinct sequences as one row in which each token sees its own sequence alone.
+
+    What they begin with in common is there once; in training it has one dropout mask for all of them.
+    """
+
+    def __init__(self, sequences: Sequence[Ids]) -> None:
+        pack = one_pack(sequences)
+        self.ids = pack.tokens
+        self.positions = pack.positions
+        self.visible = pack.visible()
+        leaves = np.empty(len(sequences), dtype=np.int64)
+        leaves[pack.rows] = pack.leaves
+        self.paths = [np.flatnonzero(self.visible[leaf]) for leaf in leaves]
+        """Where the tokens of each sequence stand."""
+
+
+def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
+    """Which distinct sequences share a forward pass: neighbours in the prefix tree, up to `budget` tokens.
+
+    Without a cache to come back to, a pass reads the beginnings of its sequences itself, so that few large passes cost
+    the fewest tokens. A single piece of the tree may be larger than the budget by what it begins with.
+    """
+    groups: list[list[int]] = []
+    tree = PrefixTree()
+    for pack in plan_packs(sequences, budget):
+        rows = [int(row) for row in pack.rows]
+        for row in rows:
+            tree.add(sequences[row])
+        if groups and tree.nodes <= budget:
+            groups[-1] += rows
+            continue
+        groups.append(rows)
+        tree = PrefixTree()
+        for row in rows:
+            tree.add(sequences[row])
+    return groups
+
+
+class Questioner:
+    """An `AdapterModel` without a model: gives zeros, and notes what a loss asks of the frozen weights."""
+
+    def __init__(self, verdict_ids: tuple[int, int], vocabulary: int) -> None:
+        self.verdict_ids = verdict_ids
+        self.vocabulary = vocabulary
+        self.asked: set[Asked] = set()
+
+    def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
+        """Zeros of the right shape."""
+        if not adapted:
+            rows = (np.asarray(sequences[i], dtype=np.int32).tobytes() for i in range(len(sequences)))
+            self.asked.update((row, int(end)) for row, end in zip(rows, last, strict=True))
+        return torch.zeros(int(last.sum()), self.vocabulary)
+
+
+@dataclass
+class ReadableModel:
+    """An `AdapterModel`: a backbone around which peft has put an adapter."""
+
+    backbone: Backbone
+    wrapped: Any
+    """The `PeftModel`."""
+    job: Job
+    fed: Fed = field(default_factory=Fed)
+    """Since the last `start_step`."""
+
+    def __post_init__(self) -> None:
+        self._frozen: dict[bytes, torch.Tensor] = {}
+        self._frozen_tree = PrefixTree()
+        self.start_step()
+
+    def start_step(self) -> None:
+        """Count from nothing, for weights that have changed."""
+        self.fed = Fed()
+        self._tree = PrefixTree()
+
+    @property
+    def verdict_ids(self) -> tuple[int, int]:
+        """As `AdapterModel.verdict_ids`."""
+        return self.job.verdict_ids
+
+    def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
+        """As `AdapterModel.logits`."""
+        rows = [np.asarray(sequences[i], dtype=np.int32) for i in range(len(sequences))]
+        ends = [int(k) for k in last]
+        states = self._states(rows, ends, self._tree) if adapted else self._frozen_states(rows, ends)
+        return self.backbone.head.logits(states)
+
+    def remember(self, asked: Iterable[Asked]) -> None:
+        """Read what will be asked of the frozen model, once for the whole run; memory: d numbers for each position."""
+        ends: dict[bytes, int] = {}
+        for row, end in asked:
+            ends[row] = max(end, ends.get(row, 0))
+        rows = [np.frombuffer(row, dtype=np.int32).copy() for row in ends]
+        for group in together(rows, self.job.token_budget):
+            self._remember([rows[i] for i in group], [ends[rows[i].tobytes()] for i in group])
+
+    def _remember(self, rows: list[Ids], ends: list[int]) -> None:
+        with torch.no_grad(), self.wrapped.disable_adapter():
+            states = self._states(rows, ends, self._frozen_tree).cpu()
+        for row, part in zip(rows, torch.split(states, ends), strict=True):
+            self._frozen[row.tobytes()] = part
+
+    def _frozen_states(self, rows: list[Ids], ends: list[int]) -> torch.Tensor:
+        new = {
+            row.tobytes(): end
+            for row, end in zip(rows, ends, strict=True)
+            if len(self._frozen.get(row.tobytes(), ())) < end
+        }
+        self.remember(new.items())
+        states = [self._frozen[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)]
+        return torch.cat(states).to(self.backbone.device)
+
+    def _states(self, rows: list[Ids], ends: list[int], tree: PrefixTree) -> torch.Tensor:
+        """`(sum of ends, d)` last hidden states."""
+        self.fed.floor += sum(tree.add(row) for row in rows)
+        if self.job.packed:
+            return self._together(rows, ends)
+        return torch.cat([self._alone(row, end) for row, end in zip(rows, ends, strict=True)])
+
+    def _together(self, rows: list[Ids], ends: list[int]) -> torch.Tensor:
+        distinct = {row.tobytes(): row for row in rows}
+        branches = Branches(list(distinct.values()))
+        path_of = dict(zip(distinct, branches.paths, strict=True))
+        index = np.concatenate([path_of[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)])
+        mask = self.backbone.session.mask(branches.visible, branches.positions)
+        return self._run(branches.ids, index, position_ids=self._on_device(branches.positions), attention_mask=mask)
+
+    def _alone(self, row: Ids, end: int) -> torch.Tensor:
+        return self._run(row, np.arange(len(row) - end, len(row)))
+
+    def _run(self, ids: Ids, index: npt.NDArray[np.int64], **inputs: Any) -> torch.Tensor:
+        self.fed.forward += len(ids)
+        last = self.backbone.blocks
+        states = run_blocks(
+            self.backbone.model, {last: index}, input_ids=self._on_device(ids), use_cache=False, **inputs
+        )
+        return states[last]
+
+    def _on_device(self, values: npt.NDArray[Any]) -> torch.Tensor:
+        return torch.as_tensor(values, dtype=torch.long, device=self.backbone.device)[None]

@@ -1,0 +1,359 @@
+"""The parent: finds an adapter in the store by what it would be trained on, or has a child train it.
+
+The key is made of weights, dtype, examples, the loss function's source, settings and number of processes, so a second
+run trains nothing. A job that was killed is found again by the same key and goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, Validation
+from bench.api.early_stopping import TrainingStage
+from bench.backbone.cost import StageCost
+from bench.progress import Progress, Silent
+from bench.store.decoding import decoded
+from bench.store.folders import Store, digest_arrays, key_of
+from bench.training.job import ADAPTER, CONFIDENCES, EXAMPLES, REPORT, VALIDATION, Job, Recipe, write_examples
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone
+
+Examples = Mapping[str, Ragged | npt.NDArray[Any]]
+
+VERSION = 2
+"""Part of every key; raised when the same job would end in another adapter."""
+LOG_LINES = 30
+"""Of a failed child's log, in the error."""
+RANK = re.compile(r"^\[rank\d+\]: ")
+"""What torch puts before each line of a traceback."""
+KIND = "adapters"
+"""The part of the store."""
+STOP_SECONDS = 10.0
+"""That a child has to end by itself."""
+
+
+@dataclass
+class AdapterTrainer:
+    """Trains adapters on one backbone for one method: what a run gives to a method as `ctx.train_adapter`."""
+
+    backbone: Backbone
+    store: Store
+    method: str
+    """For messages."""
+    verdict_ids: tuple[int, int]
+    """Ids of (no, yes) after the self-check query."""
+    processes: int | None = None
+    """None: one for each GPU of a run on `cuda`, else one."""
+    token_budget: int = 2048
+    """Tokens of one forward pass of training, roughly."""
+    checkpoint_every: int = 50
+    """Steps."""
+    progress: Progress = field(default_factory=Silent)
+
+    def __call__(
+        self,
+        *,
+        loss: str,
+        examples: Examples,
+        settings: Mapping[str, object],
+        validation: Validation | None = None,
+    ) -> AdapterRef:
+        """As `bench.api.TrainAdapter`."""
+        from bench.backbone import adapter
+
+        recipe = Recipe.of(settings)
+        tested = validation or Validation("", {})
+        job = self._job(loss, examples, settings, tested)
+        fields = self._fields(job, examples, tested)
+        key = key_of(fields)
+        entry = self.store.get(KIND, key)
+        if entry is None:
+            folder = self._folder(key)
+            write_examples(folder / EXAMPLES, examples)
+            write_examples(folder / VALIDATION, tested.examples)
+            self._run(job.write(folder), recipe)
+            trained = folder / ADAPTER
+            entry = self.store.put(KIND, key, fields, lambda into: _copy(trained, into), method=self.method)
+            shutil.rmtree(folder)
+        return AdapterRef(entry.folder, adapter.fingerprint(entry.folder))
+
+    # --- the job ------------------------------------------------------------------------------------------------------
+
+    def _job(self, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation) -> Job:
+        recipe = Recipe.of(settings)
+        _check_examples(examples)
+        if validation.confidence:
+            _check_examples(validation.examples)
+        plain = dict(settings)
+        plain["deepspeed"] = recipe.deepspeed and self._deepspeed_there()
+        options = self.backbone.options
+        return Job(
+            model=asdict(self.backbone.spec) | {"source": _absolute(self.backbone.spec)},
+            weights=self.backbone.fingerprint,
+            load={
+                "device": self.backbone.device,
+                "dtype": self._dtype(),
+                "trust_remote_code": options.trust_remote_code,
+            },
+            loss=loss,
+            settings=plain,
+            columns=tuple(examples),
+            confidence=validation.confidence,
+            validation=tuple(validation.examples),
+            targets=tuple(self._targets(recipe)),
+            verdict_ids=self.verdict_ids,
+            packed=self.backbone.packed,
+            token_budget=self.token_budget,
+            checkpoint_every=self.checkpoint_every,
+        )
+
+    def _fields(self, job: Job, examples: Examples, validation: Validation) -> dict[str, Any]:
+        """What the adapter depends on."""
+        read = {"name": job.confidence, "source": _source_digest(job.confidence)} if job.confidence else None
+        return {
+            "confidence": read,
+            "validation": {name: _digest(column) for name, column in validation.examples.items()},
+            "weights": job.weights,
+            "dtype": job.load["dtype"],
+            "device": self.backbone.device.partition(":")[0],
+            "attention": self.backbone.attention,
+            "loss": {"name": job.loss, "source": _source_digest(job.loss)},
+            "settings": dict(job.settings),
+            "examples": {name: _digest(column) for name, column in examples.items()},
+            "targets": list(job.targets),
+            "verdict_ids": list(job.verdict_ids),
+            "packed": job.packed,
+            "token_budget": job.token_budget,
+            "processes": self._processes,
+            "trainer": VERSION,
+        }
+
+    def _folder(self, key: str) -> Path:
+        """The private folder of a job: DeepSpeed's checkpoints are pickles, so nobody else may write here."""
+        folder = self.store.root / "training" / key
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.stat()
+        if hasattr(os, "getuid") and (state.st_uid != os.getuid() or state.st_mode & 0o022):
+            raise UserError(
+                f"The folder of a training that was begun, training/{key[:12]} in the cache, can be written by others,"
+                " so its checkpoints can't be trusted. Remove it."
+            )
+        return folder
+
+    def _targets(self, recipe: Recipe) -> list[str]:
+        from bench.backbone import projections
+
+        try:
+            return projections.targets(projections.locate(self.backbone.model), recipe.target_modules)
+        except UserError as error:
+            raise UserError(str(error).replace("METHOD.", f"{self.method}.")) from error
+
+    def _dtype(self) -> str:
+        name = str(self.backbone.dtype).removeprefix("torch.")
+        if name == "float16":
+            raise UserError(
+                f"{self.method} can't be trained in float16, whose gradients underflow:"
+                " use --dtype bfloat16 or float32."
+            )
+        return name
+
+    def _deepspeed_there(self) -> bool:
+        if importlib.util.find_spec("deepspeed") is not None:
+            return True
+        if sys.platform != "linux":
+            return False  # DeepSpeed is for Linux; elsewhere plain torch does the same training
+        raise UserError(f"DeepSpeed is not installed. {self._way_out} or install it: pip install deepspeed")
+
+    @property
+    def _way_out(self) -> str:
+        return f"Train without it: --set {self.method}.deepspeed=false"
+
+    @cached_property
+    def _processes(self) -> int:
+        if self.processes is not None:
+            return self.processes
+        if self.backbone.device != "cuda":
+            return 1
+        import torch
+
+        return max(1, torch.cuda.device_count())
+
+    # --- the child ----------------------------------------------------------------------------------------------------
+
+    def _run(self, config: Path, recipe: Recipe) -> None:
+        """Start the child and follow it to its end."""
+        last: deque[str] = deque(maxlen=LOG_LINES)
+        with (
+            (config.parent / "train.log").open("a", encoding="utf-8") as log,
+            self.progress.stage(f"train {self.method}", recipe.steps, unit="steps") as advance,
+            _aside(self.backbone),
+            _child(self._command(config), _environment(self._processes)) as child,
+        ):
+            done = 0
+            for line in child.stdout or ():
+                log.write(line)
+                step = _step_of(line)
+                if step is not None:
+                    advance(step - done)
+                    done = step
+                elif line.strip():
+                    last.append(RANK.sub("", line.rstrip()))
+            code = child.wait()
+        if code or not (config.parent / ADAPTER / REPORT).is_file():
+            way = f"\n{self._way_out}." if recipe.deepspeed else ""
+            reason = last[-1] if last else "it said nothing"
+            raise UserError(
+                f"Training the adapter of {self.method} failed (exit code {code}): {reason}{way}\n"
+                f"The end of its log:\n" + "\n".join(last)
+            )
+
+    def _command(self, config: Path) -> list[str]:
+        job = ["-m", "bench.training", str(config)]
+        if self._processes == 1:
+            return [sys.executable, *job]
+        torchrun = ["-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+        return [sys.executable, *torchrun, f"--nproc-per-node={self._processes}", *job]
+
+
+def training_cost(ref: AdapterRef) -> StageCost:
+    """Token positions that training this adapter fed to the backbone, as recorded then."""
+    report = training_report(ref)
+    return StageCost(report["forward_tokens"], report["padded_tokens"], report["forward_tokens_floor"])
+
+
+def training_report(ref: AdapterRef) -> dict[str, Any]:
+    """Steps, final loss, seconds, token positions, processes, and whether DeepSpeed trained."""
+    return dict(json.loads((ref.folder / REPORT).read_text(encoding="utf-8")))
+
+
+def training_stage(ref: AdapterRef) -> TrainingStage:
+    """Steps, the kept one, and the loss on validation at each point."""
+    return decoded(training_report(ref)["stage"], TrainingStage)
+
+
+def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
+    """`validation` `(points, n)`, and `train` `(m,)` for the first m training examples; empty without validation."""
+    from safetensors.numpy import load_file
+
+    path = ref.folder / CONFIDENCES
+    return load_file(path) if path.is_file() else {}
+
+
+@contextmanager
+def _child(command: list[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A process in a group of its own, of which nothing is left afterwards."""
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        env=dict(environment),
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGTERM)
+            try:
+                child.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def _environment(processes: int) -> dict[str, str]:
+    """The parent's, without the network, and with the folder of this package where it is not installed."""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment["PYTHONUNBUFFERED"] = "1"  # the log in the order in which things were said
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    root = str(Path(__file__).resolve().parents[2])
+    if root not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        before = [path for path in [environment.get("PYTHONPATH")] if path]
+        environment["PYTHONPATH"] = os.pathsep.join([root, *before])
+    return environment
+
+
+def _step_of(line: str) -> int | None:
+    """The step that a line of the child's log reports; None for any other line."""
+    if not line.startswith('{"step"'):
+        return None
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@contextmanager
+def _aside(backbone: Backbone) -> Iterator[None]:
+    """While the child has the GPU, the parent's weights wait in main memory."""
+    if not backbone.device.startswith("cuda") or "model" not in vars(backbone):
+        yield
+        return
+    import torch
+
+    backbone.session.reset()
+    backbone.model.to("cpu")
+    torch.cuda.empty_cache()
+    try:
+        yield
+    finally:
+        backbone.model.to(backbone.device)
+
+
+def _check_examples(examples: Examples) -> None:
+    sizes = {name: len(column) for name, column in examples.items()}
+    if not isinstance(next(iter(examples.values()), None), Ragged) or len(set(sizes.values())) != 1:
+        raise ContractError(
+            f"train_adapter: expected columns of one length, the first a Ragged of token ids; got {sizes or 'none'}"
+        )
+
+
+def _copy(trained: Path, into: Path) -> None:
+    for path in sorted(trained.iterdir()):
+        shutil.copyfile(path, into / path.name)
+
+
+def _absolute(spec: Any) -> str:
+    return str(Path(spec.source).resolve()) if spec.local else str(spec.source)
+
+
+def _digest(column: Ragged | npt.NDArray[Any]) -> str:
+    arrays = [column.values, column.offsets] if isinstance(column, Ragged) else [column]
+    return " ".join([*(f"{array.dtype} {array.shape}" for array in arrays), digest_arrays(arrays)])
+
+
+def _source_digest(function: str) -> str:
+    """Digest of the file that a function is in."""
+    module = function.partition(":")[0]
+    try:
+        path = inspect.getfile(importlib.import_module(module))
+    except (ImportError, TypeError) as error:
+        raise ContractError(f"train_adapter: {function!r} is no importable `module:function` ({error})") from error
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

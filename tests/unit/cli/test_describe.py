@@ -1,0 +1,87 @@
+"""What `bench list`, `bench show` and `bench params` say, with plugins that raise among the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import registry
+from bench.api import UserError
+from bench.cli.describe import example, listing, shown
+from bench.cli.parameter_counts import sizes
+
+PLUGINS = '''"""Raise wherever they are asked."""
+from bench.api import ConfidenceMethod, Format, Needs, PromptStyle, Task, TaskCard, method, task
+
+@method("sad")
+class Sad(ConfidenceMethod):
+    "Sad."
+    reference = "none"
+    needs = Needs()
+
+    def predict(self, batch):
+        raise KeyError("predict")
+
+    def params(self):
+        raise KeyError("params")
+
+    def n_parameters(self, facts):
+        raise KeyError("layers")
+
+    @classmethod
+    def trains(cls):
+        raise SystemExit("trains")
+
+
+@task("sad-task")
+class SadTask(Task):
+    "Sad."
+    format = Format.CHOICE
+    card = TaskCard(license="MIT", version=1, splits={"test": "test"}, sizes={"test": 2}, options=(2, 2), why="none")
+    style = PromptStyle(header="", footer="", context="{text}{options}")
+
+    def questions(self, split):
+        raise KeyError("questions")
+
+    def origins(self, split):
+        raise KeyError("origins")
+'''
+
+
+def test_what_a_preset_does_not_reproduce_is_shown() -> None:
+    assert any("hinge" in line for line in shown("ccps")["not reproduced"] if line.startswith("paper: "))
+    assert any("begin token" in line for line in shown("protocol")["not reproduced"])
+    known = registry.methods()
+    silent = [name for name in known.names() if known.get(name).presets and not shown(name)["not reproduced"]]
+    assert silent == []
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> tuple[Path]:
+    path = tmp_path / "sad.py"
+    path.write_text(PLUGINS, encoding="utf-8")
+    return (path,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "reason"), [("methods", "sad", "SystemExit: trains"), ("tasks", "sad-task", "KeyError: 'origins'")]
+)
+def test_a_plugin_that_raises_is_listed_as_broken(plugins: tuple[Path], kind: str, name: str, reason: str) -> None:
+    lines = {line["name"]: line for line in listing(kind, plugins)}
+    assert reason in lines[name]["broken"]
+    assert [line["name"] for line in lines.values() if "broken" in line] == [name]
+
+
+@pytest.mark.parametrize(
+    ("ask", "reason"),
+    [
+        (lambda plugins: shown("sad", plugins), "method 'sad': SystemExit: trains"),
+        (lambda plugins: shown("sad-task", plugins), "task 'sad-task': KeyError: 'origins'"),
+        (lambda plugins: example("sad-task", 0, None, plugins), "task 'sad-task': KeyError: 'questions'"),
+        (lambda plugins: sizes(["llama8b"], plugins), "method 'sad', n_parameters: KeyError: 'layers'"),
+    ],
+)
+def test_a_plugin_that_raises_where_it_is_asked_for_is_named(plugins, ask, reason: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UserError, match=reason):
+        ask(plugins)

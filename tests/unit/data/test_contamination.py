@@ -1,0 +1,55 @@
+"""Questions that occur twice are found whatever their case and spacing; nothing else is taken for one."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.api import Question
+from bench.data.contamination import contaminated, normalised, oddities
+
+texts = st.text(min_size=1, max_size=40)
+
+
+def asked(name: str, text: str, gold: int = 0, parts: tuple[tuple[str, str], ...] = ()) -> Question:
+    return Question(name, "s", text, ("yes", "no"), gold, parts)
+
+
+@given(texts)
+def test_normalising_twice_changes_nothing_more(text: str) -> None:
+    # casefolding is not idempotent for every character, its result is
+    assert normalised(normalised(normalised(text))) == normalised(normalised(text))
+
+
+@given(texts, st.sampled_from([" ", "\n", "\t  ", "\u00a0"]))
+def test_white_space_does_not_make_another_question(text: str, space: str) -> None:
+    assert normalised(f"{space}{text}{space}end") == normalised(f"{text} end")
+
+
+def test_a_training_question_is_contaminated_by_its_text_and_parts_not_by_its_options() -> None:
+    tests = [asked("t0", "Which  Bone?"), asked("t1", "So?", parts=(("passage", "A b."),))]
+    train = [
+        asked("same", "which bone?", gold=1),
+        asked("other", "Which bones?"),
+        asked("same passage", "so?", parts=(("passage", "a  B."),)),
+        asked("other passage", "so?", parts=(("passage", "c."),)),
+    ]
+    assert contaminated(train, tests) == {"same", "same passage"}
+    assert contaminated([], tests) == contaminated(train, []) == frozenset()
+
+
+def test_repetitions_and_contradictions_are_counted_apart() -> None:
+    questions = [
+        asked("0", "Why?"),
+        asked("1", "WHY?"),
+        asked("2", " why? ", gold=1),
+        asked("3", "Why?", gold=1),
+        asked("4", "Who?"),
+    ]
+    assert oddities(questions) == {"repeated questions": 1, "questions with another answer than before": 2}
+    assert oddities(questions[3:]) == {}
+
+
+def test_another_order_of_options_is_the_same_question() -> None:
+    one, other = Question("0", "s", "Why?", ("a", "b"), 0), Question("1", "s", "Why?", ("b", "a"), 1)
+    assert oddities([one, other]) == {"repeated questions": 1}

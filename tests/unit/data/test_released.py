@@ -1,0 +1,506 @@
+"""Released answers come with their own prompt, text and label; what is odd is counted, what is wrong is named."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.api import Format, Question, Split, Task, UserError
+from bench.api.question import Message, Released
+from bench.backbone import models
+from bench.data.released import HUB, FolderShelf, Release, open_release
+from bench.prompts.templates import SYSTEM
+from bench.run.config import RunConfig
+from tests.fixtures.rivers import Rivers
+
+ROOT = Path(__file__).parents[3]
+
+
+class ReleasedRivers(Rivers):
+    """A task of which answers are released."""
+
+    released = "RIVERS-CHOICE"
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        raise AssertionError("a release brings its own questions")
+
+
+class OpenRivers(ReleasedRivers):
+    """The same, asked openly."""
+
+    name = "rivers-oe"
+    format = Format.OPEN
+    released = "RIVERS-OE"
+
+
+CONTEXT = "Question:\nWhere does it end?\n\nChoices:\n  (a): in a lake\n  (b): in (c): the sea\n  (c): nowhere"
+CONVERSATION = [
+    {"role": "system", "content": "Be brief. "},
+    {"role": "user", "content": f"Shots.\nAnswer: a\n\n{CONTEXT}\nAnswer:"},
+]
+CHOICE: dict[str, Any] = {
+    "prompt": "Shots.\nAnswer: a\n\n", "context": CONTEXT, "target_prompt": "\nAnswer:", "target": "b",
+    "llm_output": "b", "conversation": CONVERSATION, "query_label": 1, "dataset_name": "obqa", "hash_id": "1f",
+    "wrong_targets": "0<<OPJ>>2", "options": "passed over",
+}  # fmt: skip
+OPEN: dict[str, Any] = {
+    "prompt": "", "context": "Question: Where does it end?", "target_prompt": "\nAnswer:", "target": "in the sea",
+    "llm_output": " In the sea. ", "assessment": 0, "task": "rivers", "id": 17,
+    "wrong_target_texts": "in a lake<<OPJ>> <<OPJ>> nowhere\n<<OPJ>>",
+    "conversation": [{"role": "user", "content": "Question: Where does it end?\nAnswer:"}],
+}  # fmt: skip
+
+
+def lay_out(folder: Path, name: str, records: Sequence[object]) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def read(
+    folder: Path, *records: object, task: type[Task] = ReleasedRivers, split: Split = "test"
+) -> tuple[list[tuple[Question, Released]], dict[str, int]]:
+    """The records after a round through a file, and what was counted."""
+    made = task(None)  # type: ignore[arg-type]
+    lay_out(folder, f"{made.released}/small/{split}.jsonl", records)
+    return Release(FolderShelf(folder), "small", list).records(made, split), made.counts
+
+
+def refused(folder: Path, *records: object, task: type[Task] = ReleasedRivers, words: Sequence[str] = ()) -> None:
+    with pytest.raises(UserError) as caught:
+        read(folder, *records, task=task)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert all(word in said for word in words), said
+
+
+# --- a record ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_choice_record(tmp_path: Path) -> None:
+    ((question, released),), counts = read(tmp_path, CHOICE)
+    assert question == Question(
+        "1f", "obqa", "Question:\nWhere does it end?", ("in a lake", "in (c): the sea", "nowhere"), 1
+    )
+    assert released.prompt.messages == tuple(Message(m["role"], m["content"]) for m in CONVERSATION)
+    assert (released.text, released.correct) == ("b", True)
+    assert counts == {}
+
+
+def test_an_open_record(tmp_path: Path) -> None:
+    ((question, released),), counts = read(tmp_path, OPEN, task=OpenRivers)
+    expected = Question("17", "rivers", OPEN["context"], ("in the sea", "in a lake", "nowhere"), 0)
+    assert question == expected
+    assert (released.text, released.correct) == ("In the sea.", False)
+    assert counts == {}
+
+
+@pytest.mark.parametrize(
+    ("label", "correct"),
+    [(1, True), (0, False), (True, True), (False, False), ("1", True), (" 0 ", False), (1.0, True), (0.0, False)],
+)
+@pytest.mark.parametrize("key", ["query_label", "assessment"])
+def test_labels_are_theirs_whatever_the_answer_says(tmp_path: Path, key: str, label: object, correct: bool) -> None:
+    record = {k: v for k, v in CHOICE.items() if k != "query_label"} | {key: label, "llm_output": "a"}
+    ((_, released),), _ = read(tmp_path, record)
+    assert released.correct is correct
+
+
+def test_the_label_that_is_there_counts(tmp_path: Path) -> None:
+    ((_, released),), counts = read(tmp_path, {**CHOICE, "query_label": None, "assessment": 1})
+    assert released.correct
+    assert counts == {}
+
+
+@pytest.mark.parametrize("label", [-1, "-1", None, float("nan"), -1.0])
+def test_records_without_a_label_are_left_out_and_counted(tmp_path: Path, label: object) -> None:
+    records, counts = read(
+        tmp_path, CHOICE, {**CHOICE, "hash_id": "2", "query_label": label}, {**CHOICE, "hash_id": "3"}
+    )
+    assert [question.id for question, _ in records] == ["1f", "3"]
+    assert counts == {"test: records without a label, left out": 1}
+
+
+@pytest.mark.parametrize("text", ["", "  \n", None])
+def test_an_empty_answer_is_wrong_and_counted_where_the_label_says_otherwise(tmp_path: Path, text: str | None) -> None:
+    records, counts = read(tmp_path, {**CHOICE, "llm_output": text}, {**CHOICE, "llm_output": text, "query_label": 0,
+                                                                       "hash_id": "2"})  # fmt: skip
+    assert [(released.text, released.correct) for _, released in records] == [("", False)] * 2
+    assert counts == {"test: empty answers with label 1, taken as wrong": 1}
+
+
+def test_numbers_as_texts_and_texts_as_numbers(tmp_path: Path) -> None:
+    record = {**OPEN, "target": 42, "llm_output": 7, "id": "017", "wrong_target_texts": "41<<OPJ>>43"}
+    ((question, released),), _ = read(tmp_path, record, task=OpenRivers)
+    assert (question.id, question.choices, released.text) == ("017", ("42", "41", "43"), "7")
+
+
+def test_an_answer_of_several_words_stays_whole(tmp_path: Path) -> None:
+    ((_, released),), _ = read(tmp_path, {**CHOICE, "llm_output": "The answer is b"})
+    assert released.text == "The answer is b"
+
+
+def test_wrong_options_that_are_not_the_others_are_counted(tmp_path: Path) -> None:
+    wrong = ["", None, "2<<OPJ>>0", "0", "0<<OPJ>>1<<OPJ>>2", "a<<OPJ>>c"]
+    records = [{**CHOICE, "hash_id": str(i), "wrong_targets": text} for i, text in enumerate(wrong)]
+    found, counts = read(tmp_path, *records)
+    assert len(found) == 6
+    assert counts == {"test: records whose wrong options are not all but the right one": 3}
+
+
+@pytest.mark.parametrize(("task", "record"), [(ReleasedRivers, CHOICE), (OpenRivers, OPEN)])
+def test_without_a_conversation_the_pieces_make_it(tmp_path: Path, task: type[Task], record: dict[str, Any]) -> None:
+    """As the official code makes it: system message of the format, the open one without its full stop."""
+    ((_, released),), counts = read(tmp_path, {**record, "conversation": None}, task=task)
+    system = {Format.CHOICE: SYSTEM[Format.CHOICE], Format.OPEN: SYSTEM[Format.OPEN][:-1]}[task.format]
+    user = record["prompt"] + record["context"] + record["target_prompt"]
+    assert released.prompt.messages == (Message("system", system), Message("user", user))
+    assert counts == {"test: records without a conversation, put together from their pieces": 1}
+
+
+def test_a_conversation_about_something_else_is_counted(tmp_path: Path) -> None:
+    _, counts = read(tmp_path, {**CHOICE, "conversation": [{"role": "user", "content": "Hello"}]})
+    assert counts == {"test: records whose conversation does not ask their question": 1}
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def with_options(lines: str, target: str = "a", before: str = "Question:\nWhat?\n\n") -> dict[str, Any]:
+    return {k: v for k, v in CHOICE.items() if k != "wrong_targets"} | {
+        "context": f"{before}Choices:\n{lines}", "target": target, "conversation": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "options"),
+    [
+        ("  (a): x\n  (b): y", ("x", "y")),
+        ("  (a): x\n  (b): y\n", ("x", "y")),
+        ("(A): x\n(B): y", ("x", "y")),
+        ("  (a):  spaced \n  (b): ", (" spaced ", "")),
+        ("  (a): one\ntwo\n\nthree\n  (b): y", ("one\ntwo\n\nthree", "y")),
+        ("  (a): x\n  (i): not the next letter\n  (b): y", ("x\n  (i): not the next letter", "y")),
+        ("  (a): (b): x\n  (b): (c)", ("(b): x", "(c)")),
+        ("  (a): x, y\u2028z\n  (b): y", ("x, y\u2028z", "y")),
+    ],
+)
+def test_options_are_read_off_their_lines(tmp_path: Path, lines: str, options: tuple[str, ...]) -> None:
+    ((question, _),), _ = read(tmp_path, with_options(lines))
+    assert question.choices == options
+
+
+def test_the_last_choices_are_the_questions_own(tmp_path: Path) -> None:
+    before = "Passage:\nChoices:\n  (a): no\n\nQuestion:\nWhat?\n\n"
+    ((question, _),), _ = read(tmp_path, with_options("  (a): x\n  (b): y", "b", before))
+    assert (question.choices, question.gold) == (("x", "y"), 1)
+    assert question.text == before.strip()
+
+
+@given(
+    st.lists(st.text(alphabet="xy ()ab:é", max_size=12), min_size=2, max_size=26).flatmap(
+        lambda options: st.tuples(st.just(options), st.integers(0, len(options) - 1))
+    )
+)
+def test_any_options_on_one_line_come_back(
+    tmp_path_factory: pytest.TempPathFactory, drawn: tuple[list[str], int]
+) -> None:
+    options, gold = drawn
+    lines = "\n".join(f"  ({chr(97 + i)}): {text}" for i, text in enumerate(options))
+    ((question, _),), _ = read(tmp_path_factory.mktemp("r"), with_options(lines, chr(97 + gold)))
+    assert (list(question.choices), question.gold) == (options, gold)
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"context": None}, ["'context'", "null or nothing"]),
+        ({"context": ["x"]}, ["'context'", "got list"]),
+        ({"context": "Where?"}, ["'context'", "(a): text", "'Where?'"]),
+        ({"context": "Where? Choices:\nyes, no"}, ["'context'", "(a): text"]),
+        ({"target": None}, ["'target'", "null or nothing"]),
+        ({"target": "d"}, ["'target'", "a letter from a to c", "'d'"]),
+        ({"target": ""}, ["'target'", "a letter from a to c"]),
+        ({"target": "bc"}, ["'target'", "a letter from a to c"]),
+        ({"target": 1}, ["'target'", "a letter from a to c", "'1'"]),
+        ({"llm_output": ["b"]}, ["'llm_output'", "got list"]),
+        ({"llm_output": True}, ["'llm_output'", "got bool"]),
+        ({"query_label": 2}, ["'query_label'", "0 or 1", "got int 2"]),
+        ({"query_label": "yes"}, ["'query_label'", "got str 'yes'"]),
+        ({"query_label": [1]}, ["'query_label'", "got list"]),
+        ({"query_label": 0.5}, ["'query_label'", "got float 0.5"]),
+        ({"hash_id": None}, ["'hash_id'", "an id"]),
+        ({"hash_id": ""}, ["'hash_id'", "an id"]),
+        ({"conversation": "Hello"}, ["'conversation'", "a list of messages", "got str"]),
+        ({"conversation": []}, ["'conversation'", "a list of messages"]),
+        ({"conversation": [{"role": "user"}]}, ["'conversation'", "a role and a content"]),
+        ({"conversation": [{"role": ["user"], "content": "x"}]}, ["'conversation'", "a role and a content"]),
+        ({"conversation": ["Hello"]}, ["'conversation'", "a role and a content"]),
+        (
+            {"conversation": [*CONVERSATION, {"role": "assistant", "content": "b"}]},
+            ["'conversation'", "ends with the user's"],
+        ),
+        ({"wrong_targets": [0, 2]}, ["'wrong_targets'", "got list"]),
+        ({"context": CONTEXT + "?"}, ["an id of its own", "'1f'", "small/test.jsonl line 1"]),
+    ],
+    ids=lambda value: json.dumps(value)[:40] if isinstance(value, dict) else "",
+)
+def test_a_record_that_is_not_as_it_must_be_is_named(tmp_path: Path, change: dict[str, Any], words: list[str]) -> None:
+    where = "CCPS/RIVERS-CHOICE/small/test.jsonl line 2: expected "
+    changed = {**CHOICE, "hash_id": "2", **change}
+    if change.get("context") == CONTEXT + "?":
+        changed |= {"context": CONTEXT.replace("it end", "it begin"), "hash_id": "1f"}
+    refused(tmp_path, CHOICE, changed, words=[where, *words])
+
+
+def test_a_record_without_any_label_field_is_named(tmp_path: Path) -> None:
+    refused(tmp_path, {k: v for k, v in CHOICE.items() if k != "query_label"}, words=["line 1", "'assessment'"])
+
+
+def test_an_open_record_without_a_right_answer_is_named(tmp_path: Path) -> None:
+    refused(tmp_path, {**OPEN, "target": " "}, task=OpenRivers, words=["line 1", "'target'", "not empty"])
+
+
+@pytest.mark.parametrize("line", ["[]", "{", "b", '"b"'])
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
+    path = lay_out(tmp_path, "RIVERS-CHOICE/small/test.jsonl", [CHOICE])
+    path.write_text(path.read_text(encoding="utf-8") + line, encoding="utf-8")
+    release = Release(FolderShelf(tmp_path), "small", list)
+    with pytest.raises(UserError, match=r"CCPS/RIVERS-CHOICE/small/test\.jsonl line 2: expected a JSON object"):
+        release.records(ReleasedRivers(None), "test")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("records", [[], [{**CHOICE, "query_label": -1}]])
+def test_a_split_without_a_labelled_record_is_refused(tmp_path: Path, records: list[object]) -> None:
+    refused(tmp_path, *records, words=["small/test.jsonl", "a label of 0 or 1 for the test split", "none"])
+
+
+def test_a_question_asked_twice_under_one_hash_is_kept_and_counted(tmp_path: Path) -> None:
+    """MMLU repeats 27 questions whole; a hash of what is asked is the same for both."""
+    records, counts = read(
+        tmp_path, CHOICE, {**CHOICE, "hash_id": "2"}, {**CHOICE, "llm_output": "c", "query_label": 0}, CHOICE
+    )
+    assert [question.id for question, _ in records] == ["1f", "2", "1f#2", "1f#3"]
+    assert [released.text for _, released in records] == ["b", "b", "c", "b"]
+    assert counts == {"test: records that repeat a question and its id": 2}
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def ids(release: Release, split: Split = "test", task: type[Task] = ReleasedRivers) -> list[str]:
+    return [question.id for question, _ in release.records(task(None), split)]  # type: ignore[arg-type]
+
+
+def test_files_with_wrong_options_go_before_those_without(tmp_path: Path) -> None:
+    lay_out(tmp_path, "RIVERS-CHOICE/small/train.jsonl", [{**CHOICE, "hash_id": "without"}])
+    lay_out(tmp_path, "RIVERS-CHOICE/small/test.jsonl", [{**CHOICE, "hash_id": "without"}])
+    lay_out(tmp_path, "RIVERS-CHOICE-WRG/small/train.jsonl", [{**CHOICE, "hash_id": "with"}])
+    lay_out(tmp_path, "RIVERS-CHOICE-WRG/other/test.jsonl", [{**CHOICE, "hash_id": "another model's"}])
+    release = Release(FolderShelf(tmp_path), "small", list)
+    assert ids(release, "train") == ["with"]
+    assert ids(release, "test") == ["without"]
+
+
+@pytest.mark.parametrize("name", ["validation.jsonl", "val.jsonl"])
+def test_either_name_of_the_validation_split(tmp_path: Path, name: str) -> None:
+    lay_out(tmp_path, f"RIVERS-CHOICE/small/{name}", [CHOICE])
+    assert ids(Release(FolderShelf(tmp_path), "small", list), "validation") == ["1f"]
+
+
+@pytest.mark.parametrize("below", ["", "test/"])
+def test_test_questions_may_be_one_file_for_each_subject(tmp_path: Path, below: str) -> None:
+    record = {k: v for k, v in CHOICE.items() if k != "dataset_name"}
+    lay_out(tmp_path, f"RIVERS-CHOICE/small/{below}hills.jsonl", [{**record, "hash_id": "h", "task": "high_hills"}])
+    lay_out(tmp_path, f"RIVERS-CHOICE/small/{below}coasts.jsonl", [{**record, "hash_id": "c"}])
+    lay_out(tmp_path, "RIVERS-CHOICE/small/train.jsonl", [{**record, "hash_id": "t"}])
+    release = Release(FolderShelf(tmp_path), "small", list)
+    records = release.records(ReleasedRivers(None), "test")  # type: ignore[arg-type]
+    assert [(question.id, question.subject) for question, _ in records] == [("c", "coasts"), ("h", "high_hills")]
+    about = release.describe(ReleasedRivers(None), "test")  # type: ignore[arg-type]
+    files = [tmp_path / f"RIVERS-CHOICE/small/{below}{name}.jsonl" for name in ("coasts", "hills")]
+    assert about["sha256"] == hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    assert about["file"].endswith("hills.jsonl, 2 files")
+
+
+def test_ids_are_unique_over_all_files_of_a_split(tmp_path: Path) -> None:
+    lay_out(tmp_path, "RIVERS-CHOICE/small/coasts.jsonl", [CHOICE])
+    lay_out(tmp_path, "RIVERS-CHOICE/small/hills.jsonl", [{**CHOICE, "context": CONTEXT.replace("end", "begin")}])
+    with pytest.raises(UserError, match=r"hills\.jsonl line 1: .*'1f', which another question has in .*coasts\.jsonl"):
+        ids(Release(FolderShelf(tmp_path), "small", list))
+
+
+def test_a_file_is_described_by_its_digest(tmp_path: Path) -> None:
+    path = lay_out(tmp_path, "RIVERS-CHOICE/small/test.jsonl", [CHOICE])
+    assert Release(FolderShelf(tmp_path), "small", list).describe(ReleasedRivers(None), "test") == {  # type: ignore[arg-type]
+        "source": "folder", "file": "RIVERS-CHOICE/small/test.jsonl",
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "license": "not stated",
+    }  # fmt: skip
+
+
+def test_splits_and_tasks_that_are_not_there(tmp_path: Path) -> None:
+    lay_out(tmp_path, "RIVERS-CHOICE/small/train.jsonl", [CHOICE])
+    release = Release(FolderShelf(tmp_path), "small", lambda: ["rivers", "hills"])
+    with pytest.raises(
+        UserError, match=r"CCPS/RIVERS-CHOICE/small/test\.jsonl, found RIVERS-CHOICE/small/train\.jsonl"
+    ):
+        ids(release)
+    with pytest.raises(UserError, match=r"CCPS/RIVERS-OE/small/test\.jsonl, found nothing"):
+        ids(release, task=OpenRivers)
+
+    class Unreleased(ReleasedRivers):
+        name = "lakes"
+        released = ""
+
+    with pytest.raises(UserError, match=r"'lakes' is not in the release, expected one of rivers, hills\."):
+        ids(release, task=Unreleased)
+
+
+def test_each_of_the_papers_models_has_a_folder() -> None:
+    assert {name: spec.released for name, spec in models.aliases().items()} == {
+        "tiny": "tiny",
+        "llama8b": "Meta-Llama-3.1-8B-Instruct",
+        "qwen14b": "Qwen2.5-14B-Instruct",
+        "mistral24b": "Mistral-Small-24B-Instruct-2501",
+        "qwen32b": "Qwen2.5-32B-Instruct",
+    }
+
+
+def test_the_data_folder_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay_out(tmp_path / "CCPS", "RIVERS-CHOICE/tiny/test.jsonl", [CHOICE])
+    monkeypatch.setenv("CONFBENCH_DATA", str(tmp_path))
+    tiny = models.resolve("tiny")
+    release = open_release(RunConfig(("ptrue",), "tiny", answers="released"), tiny)
+    assert release is not None
+    assert ids(release) == ["1f"]
+    with pytest.raises(UserError, match=r"\$CONFBENCH_DATA names a folder; leave out @main or the folder"):
+        open_release(RunConfig(("ptrue",), "tiny", answers="released@main"), tiny)
+    assert open_release(RunConfig(("ptrue",), "tiny"), tiny) is None
+
+
+# --- Hub --------------------------------------------------------------------------------------------------------------
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+HUB_FILES = {
+    "RIVERS-CHOICE/tiny/train.jsonl": [{**CHOICE, "hash_id": "without"}],
+    "RIVERS-CHOICE-WRG/tiny/train.jsonl": [{**CHOICE, "hash_id": "with"}],
+    "RIVERS-CHOICE/tiny/coasts.jsonl": [{**CHOICE, "hash_id": "c"}],
+    "RIVERS-CHOICE/tiny/hills.jsonl": [{**CHOICE, "hash_id": "h"}],
+    "RIVERS-CHOICE/tiny/readme.txt": [],
+    "RIVERS-CHOICE/other/test.jsonl": [{**CHOICE, "hash_id": "another model's"}],
+}
+
+
+class _Hub(http.server.BaseHTTPRequestHandler):
+    """As much of the Hub's HTTP interface as finding and loading files takes."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Keep quiet."""
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        path = urllib.parse.unquote(urllib.parse.urlparse(self.path).path)
+        if path in {f"/api/datasets/{HUB}/revision/{revision}" for revision in (SHA, "main", "v2")}:
+            siblings = [{"rfilename": name} for name in HUB_FILES]
+            self._send(200, json.dumps({"id": HUB, "sha": SHA, "siblings": siblings}).encode(), {})
+        elif path.startswith(f"/datasets/{HUB}/resolve/") and path.split("/resolve/")[1].split("/", 1)[1] in HUB_FILES:
+            records = HUB_FILES[path.split("/resolve/")[1].split("/", 1)[1]]
+            data = "".join(json.dumps(record) + "\n" for record in records).encode()
+            self._send(200, data, {"X-Repo-Commit": SHA, "ETag": f'"{hashlib.sha256(data).hexdigest()}"'})
+        else:
+            self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
+
+    def _send(self, code: int, data: bytes, headers: dict[str, str]) -> None:
+        self.send_response(code)
+        for key, value in (headers | {"Content-Length": str(len(data))}).items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+
+@contextlib.contextmanager
+def _serve() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+SCRIPT = """
+import json, sys
+from bench.backbone import models
+from bench.api import UserError
+from bench.run.config import RunConfig
+from bench.data.released import open_release
+from tests.fixtures.rivers import Rivers
+rivers = Rivers(None)
+rivers.released = "RIVERS-CHOICE"
+said = []
+for revision, split in json.loads(sys.argv[1]):
+    try:
+        release = open_release(RunConfig(("ptrue",), "tiny", answers=f"released@{revision}"), models.resolve("tiny"))
+        found = [question.id for question, _ in release.records(rivers, split)]
+        said.append({"ids": found, "about": release.describe(rivers, split)})
+    except UserError as error:
+        said.append({"error": str(error)})
+print(json.dumps(said))
+"""
+
+
+def _load_from(endpoint: str, home: Path, asked: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """In a process of its own: the libraries read the environment once, at import."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "CONFBENCH_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(asked)],
+        env={**inherited, "HF_HOME": str(home), "HF_ENDPOINT": endpoint, "NO_PROXY": "127.0.0.1"},
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    said: list[dict[str, Any]] = json.loads(done.stdout)
+    return said
+
+
+def test_the_hub_is_read_at_the_revision_that_was_named_and_then_without_it(tmp_path: Path) -> None:
+    asked = [(SHA, "train"), ("main", "train"), ("main", "test"), ("main", "validation"), ("v3", "train")]
+    with _serve() as endpoint:
+        pinned, branch, test, validation, unknown = _load_from(endpoint, tmp_path, asked)
+    about = {"source": "hub", "hub": HUB, "revision": SHA, "license": "not stated"}
+    assert pinned == {"ids": ["with"], "about": {**about, "file": "RIVERS-CHOICE-WRG/tiny/train.jsonl"}}
+    assert branch["about"] == {**pinned["about"], "asked for": "main"}
+    assert test["ids"] == ["c", "h"]
+    assert test["about"]["file"] == "RIVERS-CHOICE/tiny/coasts.jsonl to RIVERS-CHOICE/tiny/hills.jsonl, 2 files"
+    assert "expected CCPS/RIVERS-CHOICE/tiny/validation.jsonl, found" in validation["error"]
+    assert f"Can't load {HUB} (revision v3)" in unknown["error"]
+    assert "with --data-dir" in unknown["error"]
+    offline = _load_from("http://127.0.0.1:9", tmp_path, [*asked[:3], ("v2", "train")])
+    assert offline[:2] == [pinned, branch]
+    # nobody can tell whether all files of a split are there, nor what a branch that was never asked for means
+    assert all("connect once" in read["error"] for read in offline[2:])

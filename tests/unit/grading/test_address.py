@@ -1,0 +1,91 @@
+"""A server's address is used whole and shown without what it hides."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.api import UserError
+from bench.grading.address import Address, public_model, public_url
+
+SECRET = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789", min_size=8, max_size=20)
+
+
+@given(SECRET, SECRET, SECRET)
+def test_user_password_and_query_stay_hidden_but_are_sent(user: str, password: str, token: str) -> None:
+    address = Address.of(f"https://{user}:{password}@example.org:8000/v1?token={token}")
+    assert address.public == "https://example.org:8000/v1"
+    assert address.base == f"https://{user}:{password}@example.org:8000/v1"
+    assert dict(address.query) == {"token": token}
+    assert password not in repr(address)
+    assert token not in repr(address)
+    assert address.hidden(f"bad {password} or {token}") == "bad *** or ***"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8000/v1"),
+        (" http://localhost/v1/ ", "http://localhost/v1"),
+        ("http://[::1]:9/v1", "http://[::1]:9/v1"),
+        ("http://me@host/v1#part", "http://host/v1"),
+        (None, "https://api.openai.com/v1"),
+    ],
+)
+def test_one_server_has_one_public_url(url: str | None, shown: str) -> None:
+    assert Address.of(url).public == shown
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://host/v1", "http://", "http:///v1", "http://host:port/v1",
+                                 "http://host:99999/v1", "http://host:0/v1", "http://a b/v1", "http://[::1/v1",
+                                 "http://user:hunter2@host:x/v1"])  # fmt: skip
+def test_what_is_no_url_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(UserError, match="--judge-url: expected the base URL of a server") as refused:
+        Address.of(url)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_openais_server_needs_a_key_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in (None, "https://api.openai.com/v1", "https://API.openai.com/v1/"):
+        with pytest.raises(UserError, match="OPENAI_API_KEY, found none"):
+            Address.of(url).key()
+    assert Address.of("http://127.0.0.1:1/v1").key() == "none"
+    assert Address.of("https://api.openai.com.example.org/v1").key() == "none"
+    monkeypatch.setenv("OPENAI_API_KEY", " sk-abc\n")
+    assert Address.of(None).key() == Address.of("http://127.0.0.1:1/v1").key() == "sk-abc"
+    monkeypatch.setenv("OPENAI_API_KEY", "  ")
+    with pytest.raises(UserError, match="found none"):
+        Address.of(None).key()
+
+
+@pytest.mark.parametrize("key", ["sk-a\u00e9b", "two words", "line\nbreak"])
+def test_a_key_that_no_header_can_hold_is_refused_without_repeating_it(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(UserError, match="copy it again") as refused:
+        Address.of(None).key()
+    assert key not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt-4o-mini", "llama3.1:8b", "org/model", "accounts/fireworks/models/x", "org/m@main"]
+)
+def test_a_servers_model_keeps_its_name(name: str) -> None:
+    assert public_model(name) == name
+
+
+@pytest.mark.parametrize("name", ["/home/me/tiny", "~/tiny", "./models/tiny", "../tiny", "C:\\me\\tiny"])
+def test_a_servers_model_in_a_folder_is_shown_without_it(name: str) -> None:
+    assert public_model(name).startswith("tiny-")
+    assert "me" not in public_model(name)
+
+
+@given(st.text())
+def test_no_text_breaks_what_results_show(text: str) -> None:
+    assert "\n" not in public_model(text)
+    try:
+        assert "@" not in public_url("http://" + text).partition("/v1")[0].split("/")[2]
+    except UserError as refused:
+        assert len(text) < 9 or text not in str(refused)  # noqa: PT017 - either is right

@@ -1,0 +1,530 @@
+"""A judge behind a server: paid for once, whatever the server does, and silent about keys and passwords."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.api import UserError
+from bench.grading import prompt
+from bench.grading.address import Address
+from bench.grading.grade import Asked
+from bench.grading.openai import OpenAI
+from bench.grading.verdicts import PATIENCE
+from bench.progress import Progress, Silent
+
+RIVERS = [Asked(f"Where does river {i} end?", f"Gold {i}", f"Answer {i}") for i in range(12)]
+"""Twelve different answers."""
+
+QUICK = {"retry-after-ms": "1"}
+"""So that the client tries again at once."""
+
+
+# --- a server on loopback that answers as it is told ------------------------------------------------------------------
+
+
+@dataclass
+class Reply:
+    """What the server sends; `status` 0: nothing, ever."""
+
+    text: str | None = "yes"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    """Instead of a chat completion that says `text`."""
+    reported: str | None = "judge-2024-07-18"
+    seconds: float = 0.0
+
+    def encoded(self) -> bytes:
+        if self.body is not None:
+            return self.body
+        if self.status != 200:
+            return json.dumps({"error": {"message": self.text, "code": None}}).encode()
+        message = {"role": "assistant", "content": self.text}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        whole = {"id": "1", "object": "chat.completion", "created": 1, "model": self.reported, "choices": [choice]}
+        return json.dumps(whole).encode()
+
+
+@dataclass
+class Call:
+    """What the server was asked."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        return str(self.body["messages"][-1]["content"])
+
+
+Script = Callable[[Call, int], Reply]
+
+
+class Scripted:
+    """An HTTP server that answers call number n as its script says."""
+
+    def __init__(self) -> None:
+        self.script: Script = lambda _call, _n: Reply()
+        self.calls: list[Call] = []
+        self.busiest = 0
+        self._at_once = 0
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                outer.answer(self)
+
+            def log_message(self, *_args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}/v1"
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        call = Call(handler.path, {k.lower(): v for k, v in handler.headers.items()}, body)
+        with self._lock:
+            self.calls.append(call)
+            number = len(self.calls)
+            self._at_once += 1
+            self.busiest = max(self.busiest, self._at_once)
+        reply = self.script(call, number)
+        time.sleep(reply.seconds)
+        with self._lock:
+            self._at_once -= 1
+        if reply.status == 0:
+            self._over.wait(10)
+            return
+        content = reply.encoded()
+        try:
+            handler.send_response(reply.status)
+            for name, value in {"Content-Type": "application/json", **reply.headers}.items():
+                handler.send_header(name, value)
+            handler.send_header("Content-Length", str(len(content)))
+            handler.end_headers()
+            handler.wfile.write(content)
+        except OSError:
+            pass  # the client waits no longer
+
+    def stop(self) -> None:
+        self._over.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    scripted = Scripted()
+    yield scripted
+    scripted.stop()
+
+
+def judge(server: Scripted, cache: Path, **options: Any) -> OpenAI:
+    return OpenAI(Address.of(server.url), "judge", cache, **{"timeout_s": 5.0, **options})
+
+
+def ask(one: OpenAI, asked: list[Asked] | None = None, heard: Progress | None = None) -> list[bool | None]:
+    return list(one.verdicts(RIVERS if asked is None else asked, "judge rivers/test", heard or Silent()))
+
+
+def even_rivers(call: Call, _n: int) -> Reply:
+    number = re.search(r"river (\d+)", call.text)
+    assert number is not None
+    return Reply("Yes." if int(number[1]) % 2 == 0 else "No", seconds=0.002 * (12 - int(number[1])))
+
+
+EVEN = [i % 2 == 0 for i in range(12)]
+
+
+# --- what is asked ----------------------------------------------------------------------------------------------------
+
+
+def test_verdicts_come_in_order_and_the_next_run_calls_nobody(server: Scripted, tmp_path: Path, heard: Any) -> None:
+    server.script = even_rivers
+    first = judge(server, tmp_path)
+    assert ask(first, heard=heard) == EVEN
+    assert len(server.calls) == 12
+    again = judge(server, tmp_path)
+    assert ask(again) == EVEN
+    assert len(server.calls) == 12
+    assert first.name == again.name == f"openai judge-2024-07-18 at {server.url}, judge/1"
+    assert heard.stages == [("judge rivers/test", 12)]
+    assert heard.done == 12
+
+
+def test_a_call_is_the_prompt_at_temperature_zero(server: Scripted, tmp_path: Path) -> None:
+    ask(judge(server, tmp_path), RIVERS[:1])
+    (call,) = server.calls
+    assert call.path == "/v1/chat/completions"
+    assert call.headers["authorization"] == "Bearer none"
+    expected = [{"role": m.role, "content": m.content} for m in prompt.messages(RIVERS[0])]
+    assert call.body == {"model": "judge", "messages": expected, "temperature": 0.0, "max_tokens": 8}
+
+
+def test_two_answers_are_compared_in_other_words_and_kept_apart(server: Scripted, tmp_path: Path) -> None:
+    grading = judge(server, tmp_path)
+    ask(grading, RIVERS[:1])
+    comparing = grading.comparing()
+    assert ask(comparing, RIVERS[:2]) == ask(grading.comparing(), RIVERS[:2]) == [True, True]
+    contents = [call.body["messages"][1]["content"] for call in server.calls]
+    assert contents[0] == prompt.messages(RIVERS[0])[1].content
+    assert sorted(contents[1:]) == [prompt.messages(one, prompt.COMPARING)[1].content for one in RIVERS[:2]]
+    assert (len(grading.kept), len(comparing.kept)) == (1, 2)
+
+
+def test_empty_answers_are_wrong_without_a_call_and_equal_ones_are_asked_once(
+    server: Scripted, tmp_path: Path, heard: Any
+) -> None:
+    empty = Asked("Where?", "gold", "")
+    asked = [RIVERS[0], empty, RIVERS[1], RIVERS[0], Asked("Where?", "gold", " "), RIVERS[0]]
+    assert ask(judge(server, tmp_path), asked, heard) == [True, False, True, True, False, True]
+    assert len(server.calls) == 2
+    assert heard.done == 6
+
+
+def test_nothing_to_ask_calls_nobody(server: Scripted, tmp_path: Path, heard: Any) -> None:
+    one = judge(server, tmp_path)
+    assert ask(one, []) == []
+    assert ask(one, [Asked("q", "gold", "")], heard) == [False]
+    assert server.calls == []
+    assert heard.said == []
+    assert one.name == f"openai judge at {server.url}, judge/1"
+
+
+def test_never_more_calls_at_once_than_allowed(server: Scripted, tmp_path: Path) -> None:
+    together = threading.Barrier(3)
+
+    def script(_call: Call, n: int) -> Reply:
+        if n > 1:  # the first one goes alone, to learn which model it is
+            together.wait(10)
+        return Reply()
+
+    server.script = script
+    ask(judge(server, tmp_path, concurrency=3), RIVERS[:10])
+    assert len(server.calls) == 10
+    assert server.busiest == 3
+
+
+def test_the_cost_is_said_before_the_first_call(server: Scripted, tmp_path: Path, heard: Any) -> None:
+    said_by_then: list[int] = []
+
+    def script(_call: Call, _n: int) -> Reply:
+        said_by_then.append(len(heard.said))
+        return Reply()
+
+    server.script = script
+    ask(judge(server, tmp_path), [*RIVERS, RIVERS[0]], heard)
+    characters = sum(len(m.content) for asked in RIVERS for m in prompt.messages(asked))
+    calls = f"judge rivers/test: 12 calls to openai judge at {server.url}, judge/1"
+    assert heard.said == [f"{calls}, about {characters // 4:,} tokens to read, price unknown"]
+    assert said_by_then == [1] * 12
+
+
+def test_a_known_price_is_told_of_openais_own_server_only(
+    server: Scripted, tmp_path: Path, heard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    many = [Asked("q" * 40_000, "gold", str(i)) for i in range(100)]
+    official = OpenAI(Address.of(None), "gpt-4o-mini", tmp_path)
+    # 100 x (40,000 + 733 characters) / 4 at 0.15 USD and 100 x 8 at 0.60 USD for a million
+    assert "about 0.15 USD at the prices of 2024-07-18" in official._estimate(many, "judge")
+    assert "price unknown" in OpenAI(Address.of(server.url), "gpt-4o-mini", tmp_path)._estimate(many, "judge")
+    assert "price unknown" in OpenAI(Address.of(None), "gpt-9", tmp_path)._estimate(many, "judge")
+
+
+def test_it_works_where_a_loop_is_running_as_in_notebooks(server: Scripted, tmp_path: Path) -> None:
+    server.script = even_rivers
+
+    async def cell() -> list[bool | None]:
+        return ask(judge(server, tmp_path))
+
+    assert asyncio.run(cell()) == EVEN
+
+
+# --- keys, passwords, addresses ---------------------------------------------------------------------------------------
+
+
+def test_without_a_key_openai_is_not_called_unless_its_verdicts_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match="OPENAI_API_KEY, found none"):
+        OpenAI(Address.of(None), "gpt-4o-mini", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    OpenAI(Address.of(None), "gpt-4o-mini", tmp_path).kept.put(RIVERS[0], True, "gpt-4o-mini-2024-07-18")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    later = OpenAI(Address.of(None), "gpt-4o-mini", tmp_path)
+    assert ask(later, RIVERS[:1]) == [True]
+    assert later.name == "openai gpt-4o-mini-2024-07-18 at https://api.openai.com/v1, judge/1"
+    with pytest.raises(UserError, match="found none"):
+        ask(later)
+
+
+def test_the_key_is_sent_and_shown_nowhere(
+    server: Scripted, tmp_path: Path, heard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecret")
+    one = judge(server, tmp_path)
+    ask(one, heard=heard)
+    assert {call.headers["authorization"] for call in server.calls} == {"Bearer sk-verysecret"}
+    server.script = lambda _call, _n: Reply("Incorrect API key provided: sk-verysecret.", status=401)
+    with pytest.raises(UserError) as refused:
+        ask(one, [Asked("q", "g", "new")], heard)
+    shown = [one.name, str(refused.value), *heard.said, one.kept.path.read_text()]
+    assert not [text for text in shown if "verysecret" in text]
+    assert "Incorrect API key provided: ***." in str(refused.value)
+
+
+def test_user_password_and_query_reach_the_server_and_nothing_else(
+    server: Scripted, tmp_path: Path, heard: Any
+) -> None:
+    url = server.url.replace("http://", "http://me:pass%20word@") + "?token=s3cret!&v=1"
+    one = OpenAI(Address.of(url), "judge", tmp_path)
+    ask(one, RIVERS[:2], heard)
+    assert {call.path for call in server.calls} == {"/v1/chat/completions?token=s3cret%21&v=1"}
+    assert {call.headers["authorization"] for call in server.calls} == {"Basic bWU6cGFzcyB3b3Jk"}  # me:pass word
+    server.script = lambda _call, _n: Reply("no pass word, pass%20word or s3cret!", status=403)
+    with pytest.raises(UserError) as refused:
+        ask(one, heard=heard)
+    for text in (one.name, str(refused.value), *heard.said, one.kept.path.read_text()):
+        assert not re.search(r"pass(%20| )word|s3cret|me:", text)
+    assert judge(server, tmp_path).kept.get(RIVERS[0]) is None  # another query may be another deployment
+
+
+# --- a server with troubles -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_troubles_that_pass_are_waited_for(server: Scripted, tmp_path: Path, status: int) -> None:
+    server.script = lambda call, n: Reply("slow down", status, QUICK) if n % 3 else even_rivers(call, n)
+    assert ask(judge(server, tmp_path, concurrency=1)) == EVEN
+    assert len(server.calls) == 36
+
+
+def test_a_server_that_says_to_wait_for_nothing_is_asked_again(server: Scripted, tmp_path: Path) -> None:
+    server.script = lambda _call, n: Reply("busy", 429, {"Retry-After": "0"}) if n == 1 else Reply("yes")
+    assert ask(judge(server, tmp_path), RIVERS[:1]) == [True]
+    assert len(server.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (429, r"turned the call away in 3 tries \(429: quota exceeded\)\. Wait, or see the account's limits"),
+        (500, r"failed in 3 tries \(500: quota exceeded\)\. Wait, or see whether it is well"),
+    ],
+)
+def test_troubles_that_stay_end_the_run_with_what_came(
+    server: Scripted, tmp_path: Path, status: int, said: str
+) -> None:
+    server.script = lambda _call, _n: Reply("quota exceeded", status, QUICK)
+    with pytest.raises(UserError, match=said):
+        ask(judge(server, tmp_path, retries=2))
+    assert len(server.calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, r"refuses the key \(401: nothing doing\)\. Set OPENAI_API_KEY"),
+        (404, r"has no such address or model \(404: nothing doing\)\. Correct --judge-url \(most end in /v1\)"),
+        (400, r"refused the call \(400: nothing doing\)\. Correct --judge-model"),
+    ],
+)
+def test_refusals_end_the_run_at_once(server: Scripted, tmp_path: Path, status: int, said: str) -> None:
+    server.script = lambda _call, _n: Reply("nothing\n doing", status)
+    with pytest.raises(UserError, match=said) as refused:
+        ask(judge(server, tmp_path))
+    assert len(server.calls) == 1
+    assert server.url in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_server_that_dies_loses_nothing_that_was_paid(server: Scripted, tmp_path: Path) -> None:
+    server.script = lambda call, n: even_rivers(call, n) if n <= 5 else Reply("dead", 500, QUICK)
+    with pytest.raises(UserError, match="goes on from the 5 verdicts that are kept"):
+        ask(judge(server, tmp_path, retries=1))
+    server.calls.clear()
+    server.script = even_rivers
+    assert ask(judge(server, tmp_path)) == EVEN
+    assert len(server.calls) == 12 - 5
+
+
+def test_calls_under_way_are_waited_for_when_another_fails(server: Scripted, tmp_path: Path) -> None:
+    server.script = lambda _call, n: Reply("no key", 401) if n == 2 else Reply(seconds=0.2 if n > 1 else 0)
+    with pytest.raises(UserError, match="401"):
+        ask(judge(server, tmp_path, concurrency=4))
+    assert len(server.calls) == 5
+    assert len(judge(server, tmp_path).kept) == 4
+
+
+def test_a_server_that_never_answers_is_given_up(server: Scripted, tmp_path: Path) -> None:
+    server.script = lambda _call, _n: Reply(status=0)
+    with pytest.raises(UserError, match=r"gave no answer within 0\.5 s in 2 tries"):
+        ask(judge(server, tmp_path, timeout_s=0.5, retries=1))
+    assert len(server.calls) == 2
+
+
+def test_a_port_where_nobody_listens_is_said(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/v1"
+    with pytest.raises(UserError, match=rf"server {url} can't be reached in 2 tries \(.+\)\. Start it") as refused:
+        ask(OpenAI(Address.of(url), "judge", tmp_path, retries=1))
+    assert str(refused.value).endswith("correct --judge-url.")
+
+
+COMPLETION = json.loads(Reply("yes").encoded())
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"<html>Welcome to nginx</html>", "text/html"),
+        (b"{broken", "application/json"),
+        (b"", "application/json"),
+        (b"\xff\xfe\x00", "application/json"),
+        (b"{}", "application/json"),
+        (b"[]", "application/json"),
+        (b"3", "application/json"),
+        (b'"yes"', "application/json"),
+        (b"null", "application/json"),
+        (json.dumps({**COMPLETION, "choices": []}).encode(), "application/json"),
+        (json.dumps({**COMPLETION, "choices": None}).encode(), "application/json"),
+        (json.dumps({**COMPLETION, "choices": [{"text": "yes"}]}).encode(), "application/json"),
+        (json.dumps({**COMPLETION, "choices": [{"message": {"content": 3}}]}).encode(), "application/json"),
+    ],
+)
+def test_what_is_no_chat_completion_ends_the_run(server: Scripted, tmp_path: Path, body: bytes, kind: str) -> None:
+    server.script = lambda _call, _n: Reply(body=body, headers={"Content-Type": kind})
+    with pytest.raises(UserError, match="answered no chat completion") as refused:
+        ask(judge(server, tmp_path))
+    assert len(str(refused.value)) < 500
+
+
+# --- judges that decide nothing ---------------------------------------------------------------------------------------
+
+
+def test_nonsense_is_asked_again_with_the_same_question(server: Scripted, tmp_path: Path) -> None:
+    server.script = lambda _call, n: Reply("Hm" if n < 4 else "no")
+    assert ask(judge(server, tmp_path), RIVERS[:1]) == [False]
+    assert len(server.calls) == 4
+    assert len({call.text for call in server.calls}) == 1
+
+
+@pytest.mark.parametrize("said", ["The student is right", "", None])
+def test_what_stays_nonsense_has_no_verdict_and_is_asked_in_the_next_run(
+    server: Scripted, tmp_path: Path, said: str | None
+) -> None:
+    server.script = lambda call, n: Reply(said) if "river 3 " in call.text else even_rivers(call, n)
+    assert ask(judge(server, tmp_path)) == [*EVEN[:3], None, *EVEN[4:]]
+    assert len(server.calls) == 11 + 4
+    server.calls.clear()
+    server.script = even_rivers
+    assert ask(judge(server, tmp_path)) == EVEN
+    assert len(server.calls) == 1
+
+
+def test_a_question_that_the_server_refuses_has_no_verdict(server: Scripted, tmp_path: Path) -> None:
+    refusal = json.dumps({"error": {"message": "filtered", "code": "content_filter"}}).encode()
+    server.script = lambda call, n: Reply(status=400, body=refusal) if "river 0 " in call.text else even_rivers(call, n)
+    assert ask(judge(server, tmp_path)) == [None, *EVEN[1:]]
+    assert len(server.calls) == 12
+
+
+def test_a_judge_that_never_says_yes_or_no_is_given_up_early(server: Scripted, tmp_path: Path) -> None:
+    server.script = lambda _call, _n: Reply("a")
+    many = [Asked("q", "gold", str(i)) for i in range(1000)]
+    with pytest.raises(UserError, match=f"neither yes nor no of any of {PATIENCE} answers"):
+        ask(judge(server, tmp_path, concurrency=4), many)
+    assert len(server.calls) <= 4 * (PATIENCE + 3)
+    with pytest.raises(UserError, match="neither yes nor no of any of 1 answers"):
+        ask(judge(server, tmp_path), many[:1])
+
+
+# --- which model it is ------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_changes_during_the_run_ends_it(server: Scripted, tmp_path: Path) -> None:
+    server.script = lambda _call, n: Reply(reported="new" if n == 6 else "old")
+    with pytest.raises(UserError, match="judge changed during the run: the server said 'old', and now 'new'"):
+        ask(judge(server, tmp_path, concurrency=1))
+    assert len(server.calls) == 6
+    server.calls.clear()
+    server.script = lambda _call, _n: Reply(reported="new")
+    later = judge(server, tmp_path)
+    assert ask(later) == [True] * 12
+    assert len(server.calls) == 11  # what the new one has judged already is kept, what the old one has is not used
+    assert "openai new at" in later.name
+
+
+def test_a_model_that_changed_since_the_last_run_judges_everything_again(
+    server: Scripted, tmp_path: Path, heard: Any
+) -> None:
+    server.script = lambda _call, _n: Reply("yes", reported="old")
+    ask(judge(server, tmp_path), RIVERS[:10])
+    server.calls.clear()
+    server.script = lambda _call, _n: Reply("no", reported="new")
+    later = judge(server, tmp_path)
+    assert ask(later, heard=heard) == [False] * 12
+    assert len(server.calls) == 12
+    assert [line.partition(" calls")[0] for line in heard.said] == [
+        "judge rivers/test: 2",
+        "judge rivers/test: the server's model was old; its verdicts aren't used",
+        "judge rivers/test: 11",
+    ]
+
+
+def test_kept_verdicts_that_this_run_has_used_are_not_mixed_with_those_of_another_model(
+    server: Scripted, tmp_path: Path
+) -> None:
+    server.script = lambda _call, _n: Reply(reported="old")
+    ask(judge(server, tmp_path), RIVERS[:5])
+    server.script = lambda _call, _n: Reply(reported="new")
+    later = judge(server, tmp_path)
+    assert ask(later, RIVERS[:5]) == [True] * 5
+    with pytest.raises(UserError, match="judge changed during the run"):
+        ask(later)
+    again = judge(server, tmp_path)  # and the next run goes on with the new one alone
+    assert ask(again, RIVERS[:5]) == [True] * 5
+    assert ask(again) == [True] * 12
+    assert "openai new at" in again.name
+
+
+@pytest.mark.parametrize("reported", [None, ""])
+def test_a_server_that_reports_no_model_is_called_by_the_one_that_was_asked_for(
+    server: Scripted, tmp_path: Path, reported: str | None
+) -> None:
+    server.script = lambda _call, _n: Reply(reported=reported)
+    one = judge(server, tmp_path)
+    ask(one)
+    assert one.name.startswith("openai judge at ")
+
+
+def test_a_model_that_is_a_folder_of_the_server_is_shown_without_its_path(server: Scripted, tmp_path: Path) -> None:
+    server.script = lambda _call, _n: Reply(reported="/home/somebody/models/tiny")
+    one = judge(server, tmp_path)
+    ask(one)
+    assert re.match(r"openai tiny-[0-9a-f]{8} at http", one.name)

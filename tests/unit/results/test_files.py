@@ -1,0 +1,399 @@
+"""Result files: where they lie, that they are whole or absent, and what is said of broken ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.api import UserError
+from bench.api.protocol import FIXED
+from bench.backbone.cost import StageCost
+from bench.metrics import METRICS, summarise
+from bench.results.files import (
+    Records,
+    ensure_writable,
+    model_folder,
+    model_label,
+    path_of,
+    read,
+    read_all,
+    read_records,
+    schema,
+    to_json,
+    write,
+)
+from bench.results.row import SCHEMA_VERSION, LabelsSeen, ResultRow
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+RECORDS = Records(
+    id=["q/0", "q/1", "q/2"],
+    subject=["art", "art", "law"],
+    correct=np.array([True, False, True]),
+    confidence=np.array([0.9, 0.1, 1 / 3]),
+    answer=["a", "\U0001f600 <b>", "c"],
+    parsed=np.array([True, False, True]),
+)
+SCORES = summarise(RECORDS.confidence, RECORDS.correct, RECORDS.subject, FIXED)
+ROW = ResultRow(
+    method="ccps",
+    model="tiny",
+    task="atlas-choice",
+    preset="demo",
+    seed=0,
+    protocol=FIXED.digest(),
+    task_version=1,
+    train_on="atlas-choice:train",
+    labels_seen=LabelsSeen(train=12),
+    status="ok",
+    n=3,
+    n_unparsed=1,
+    n_empty=0,
+    n_shots_dropped=0,
+    llm_accuracy=2 / 3,
+    letter_rule_disagreement=0.0,
+    metrics=SCORES.metrics,
+    n_excluded=0,
+    n_clipped=0,
+    per_subject=SCORES.per_subject,
+    n_parameters=9542,
+    timings={"answers": 0.25},
+    peak_memory_mb=812.5,
+    cost={"answers": StageCost(100, 110, 99)},
+    forward_tokens_alone=99,
+    notes=("batch halved once",),
+    provenance={"python": "3.11", "code": {"dirty": False}},
+)
+
+
+def as_written(row, path):
+    """The row with the digest of its Parquet file."""
+    return replace(row, records_digest=hashlib.sha256(path.with_suffix(".parquet").read_bytes()).hexdigest())
+
+
+# --- names and paths --------------------------------------------------------------------------------------------------
+
+
+def test_a_default_run_is_named_by_method_preset_and_seed():
+    assert path_of(ROW, Path("results")) == Path("results/tiny/atlas-choice/ccps--demo--s0.json")
+
+
+def test_a_changed_configuration_appends_its_digest_whatever_the_order_of_its_keys():
+    path = path_of(replace(ROW, config={"dtype": "float32", "train_on": "x"}), Path("r"))
+    assert path == path_of(replace(ROW, config={"train_on": "x", "dtype": "float32"}), Path("r"))
+    assert path != path_of(replace(ROW, config={"train_on": "y", "dtype": "float32"}), Path("r"))
+    stem, digest = path.stem.rsplit("--", 1)
+    assert stem == "ccps--demo--s0"
+    assert len(digest) == 8
+    assert int(digest, 16) >= 0
+
+
+def test_a_limited_run_lies_under_partial():
+    assert path_of(replace(ROW, limit=40), Path("r")) == Path("r/partial/tiny/atlas-choice/ccps--demo--s0.json")
+
+
+@pytest.mark.parametrize("field", ["method", "task", "preset"])
+@pytest.mark.parametrize("name", ["", "a--b", "../x", "a/b", ".x", "-x", "x-", "a b", "x\n", "CON:", "é", "x" * 81])
+def test_names_that_could_leave_their_folder_are_refused(field, name):
+    with pytest.raises(UserError, match=f"{field} name"):
+        path_of(replace(ROW, **{field: name}), Path("r"))
+
+
+@pytest.mark.parametrize("name", ["ccps", "self-consistency", "saplma-um", "ccps+isotonic", "my_method.v2", "x" * 80])
+def test_ordinary_names_are_kept(name):
+    assert path_of(replace(ROW, method=name), Path("r")).name == f"{name}--demo--s0.json"
+
+
+@given(st.text(min_size=1))
+def test_no_model_name_leaves_its_folder(model):
+    folder = model_folder(model)
+    path = path_of(replace(ROW, model=model), Path("/results"))
+    assert path.parts[:3] == ("/", "results", folder)
+    assert not folder.startswith(".")
+    assert folder not in {"partial", "paper"}
+    assert set(folder).isdisjoint('/\\:*?"<>|\0 \n')
+    assert len(folder) <= 170
+
+
+@given(st.text(min_size=1))
+def test_a_label_is_its_own_label(model):
+    assert model_label(model_label(model)) == model_label(model)
+
+
+def test_local_folders_are_told_apart_without_telling_where_they_are(tmp_path, monkeypatch):
+    first, second = model_label("/home/alice/models/llama"), model_label("/home/bob/models/llama")
+    assert first != second
+    assert first.startswith("llama-")
+    assert "alice" not in first
+    monkeypatch.chdir(tmp_path)
+    assert model_label("./llama/") == model_label(str(tmp_path / "llama"))
+    assert model_label(r"C:\models\llama").startswith("llama-")
+    assert model_folder("meta-llama/Llama-3.1-8B-Instruct") == "meta-llama--Llama-3.1-8B-Instruct"
+
+
+# --- writing and reading ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    path = write(ROW, RECORDS, tmp_path)
+    assert read(path) == as_written(ROW, path)
+    assert read_all(tmp_path) == [read(path)]
+    records = read_records(path)
+    assert records.confidence.tobytes() == RECORDS.confidence.tobytes()
+    assert (records.id, records.subject, records.answer) == (RECORDS.id, RECORDS.subject, RECORDS.answer)
+    assert records.correct.tolist() == RECORDS.correct.tolist()
+    assert records.parsed.tolist() == RECORDS.parsed.tolist()
+    again = summarise(records.confidence, records.correct, records.subject, FIXED)
+    assert again.metrics == read(path).metrics
+
+
+def test_json_is_strict_sorted_and_ends_in_a_newline(tmp_path):
+    text = write(ROW, RECORDS, tmp_path).read_text()
+    assert text.endswith("}\n")
+    assert text == json.dumps(json.loads(text), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    assert json.loads(text)["reason"] is None
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write(replace(ROW, llm_accuracy=float("nan"), seed=1), RECORDS, tmp_path)
+    assert [path.name for path in sorted(tmp_path.rglob("*s1*"))] == []
+
+
+def test_numpy_numbers_are_written_as_numbers():
+    assert json.loads(to_json(replace(ROW, n=np.int64(3), timings={"fit": np.float32(0.5)})))["timings"]["fit"] == 0.5
+
+
+def test_a_models_path_is_not_written(tmp_path):
+    path = write(replace(ROW, model="/home/alice/llama"), RECORDS, tmp_path)
+    assert "alice" not in path.read_text()
+    assert read(path).model == path.parts[-3] == model_label("/home/alice/llama")
+
+
+def test_failed_cells_have_no_records_and_replace_older_ones(tmp_path):
+    path = write(ROW, RECORDS, tmp_path)
+    failed = ResultRow(
+        method="ccps", model="tiny", task="atlas-choice", preset="demo", seed=0, protocol="0", task_version=1,
+        status="failed", reason="loss is NaN",
+    )  # fmt: skip
+    assert write(failed, None, tmp_path) == path
+    assert read(path) == failed
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(("status", "records"), [("ok", None), ("failed", RECORDS), ("skipped", RECORDS)])
+def test_records_belong_to_ok_cells_only(tmp_path, status, records):
+    with pytest.raises(ValueError, match="records exactly for status ok"):
+        write(replace(ROW, status=status), records, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_of_different_length_leave_nothing(tmp_path):
+    with pytest.raises(pa.ArrowInvalid):
+        write(ROW, replace(RECORDS, id=["only one"]), tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_partial_and_reserved_folders_are_not_in_the_whole(tmp_path):
+    whole = as_written(ROW, write(ROW, RECORDS, tmp_path))
+    write(replace(ROW, limit=3), RECORDS, tmp_path)
+    published = tmp_path / "paper" / "llama" / "numbers.json"
+    published.parent.mkdir(parents=True)
+    published.write_text("[]")
+    assert read_all(tmp_path) == [whole]
+    assert read_all(tmp_path / "partial") == [replace(whole, limit=3)]
+
+
+def test_an_empty_folder_has_no_rows_and_a_missing_one_is_named(tmp_path):
+    assert read_all(tmp_path) == []
+    with pytest.raises(UserError, match=r"nowhere.*does not exist; run something first"):
+        read_all(tmp_path / "nowhere")
+
+
+# The child overwrites one cell over and over until it is killed; seeds of confidences and row tell each version apart.
+WRITE_FOREVER = """
+    import dataclasses, itertools, pathlib, pickle, sys
+    import numpy as np
+    from bench.results.files import write
+    row, records = pickle.loads(pathlib.Path(sys.argv[1], "cell").read_bytes())
+    for k in itertools.count():
+        cell = dataclasses.replace(records, confidence=np.full(3, (k % 97) / 97))
+        write(dataclasses.replace(row, timings={"k": (k % 97) / 97}), cell, pathlib.Path(sys.argv[1], "out"))
+        if not k:
+            print("ready", flush=True)
+"""
+
+
+@pytest.mark.parametrize("delay", [0.003, 0.011, 0.017, 0.029])
+def test_killed_while_writing_a_cell_is_whole_or_absent(tmp_path, delay):
+    (tmp_path / "cell").write_bytes(pickle.dumps((ROW, RECORDS)))
+    command = [sys.executable, "-c", textwrap.dedent(WRITE_FOREVER), str(tmp_path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(delay)
+        child.send_signal(signal.SIGKILL)
+    for row in read_all(tmp_path / "out"):
+        records = read_records(path_of(row, tmp_path / "out"))
+        assert records.confidence.tolist() == [row.timings["k"]] * 3
+
+
+# --- what is wrong with a file ----------------------------------------------------------------------------------------
+
+
+def broken(tmp_path, change):
+    """A written cell whose JSON object went through `change`."""
+    path = write(ROW, RECORDS, tmp_path)
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v: v.pop("seed"), "missing key 'seed'"),
+        (lambda v: v["metrics"]["ece"].pop("std"), "missing metrics.ece 'std'"),
+        (lambda v: v.update(speed=3), "unknown key 'speed'"),
+        (lambda v: v.update(schema_version=SCHEMA_VERSION + 1), f"schema version {SCHEMA_VERSION + 1}; this program"),
+        (lambda v: v.pop("schema_version"), "schema version None"),
+        (lambda v: v.update(status="canceled"), "status: expected ok or skipped or failed, got 'canceled'"),
+        (lambda v: v.update(n="3"), "n: expected int, got '3'"),
+        (lambda v: v.update(n=True), "n: expected int, got 'True'"),
+        (lambda v: v.update(n=2.5), "n: expected int, got '2.5'"),
+        (lambda v: v.update(method=None), "method: expected str, got 'None'"),
+        (lambda v: v.update(metrics=[]), "metrics: expected an object"),
+        (lambda v: v.update(labels_seen=3), "labels_seen: expected an object"),
+        (lambda v: v.update(notes="x"), "notes: expected a list"),
+        (
+            lambda v: v["metrics"]["ece"].update(mean=float("nan")),
+            "metrics.ece.mean: expected a finite number, got 'nan'",
+        ),
+        (
+            lambda v: v["per_subject"]["art"].update(ece=float("inf")),
+            "per_subject.art.ece: expected a finite number, got 'inf'",
+        ),
+        (lambda v: v["cost"]["answers"].update(forward_tokens=1.5), "cost.answers.forward_tokens: expected int"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_file(tmp_path, change, message):
+    path = broken(tmp_path, change)
+    with pytest.raises(UserError) as caught:
+        read_all(tmp_path)
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b"null", b"[" * 100_000])
+def test_what_is_no_json_object_is_named(tmp_path, content):
+    path = write(ROW, RECORDS, tmp_path)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"ccps--demo--s0\.json"):
+        read_all(tmp_path)
+
+
+def test_what_is_no_file_is_named(tmp_path):
+    (tmp_path / "tiny" / "atlas-choice" / "ccps--demo--s0.json").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"ccps--demo--s0\.json can't be read"):
+        read_all(tmp_path)
+
+
+def test_a_missing_parquet_file_is_named(tmp_path):
+    path = write(ROW, RECORDS, tmp_path)
+    path.with_suffix(".parquet").unlink()
+    with pytest.raises(UserError, match=r"has no ccps--demo--s0\.parquet beside it"):
+        read(path)
+    with pytest.raises(UserError, match=r"ccps--demo--s0\.parquet can't be read"):
+        read_records(path)
+
+
+def test_no_number_is_read_beside_a_parquet_file_that_it_was_not_written_with(tmp_path):
+    path = write(ROW, RECORDS, tmp_path)
+    other = write(replace(ROW, seed=1), replace(RECORDS, confidence=np.array([0.9, 0.1, 0.4])), tmp_path)
+    path.with_suffix(".parquet").write_bytes(other.with_suffix(".parquet").read_bytes())
+    with pytest.raises(UserError, match=r"s0\.parquet is not the file that its JSON file was written with"):
+        read_all(tmp_path)
+    path = broken(tmp_path, lambda v: v.update(records_digest=None))
+    with pytest.raises(UserError, match="expected SHA-256 None"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("confidence", [0.1, float("nan"), 0.2], "confidence nan in row 1"),
+        ("confidence", [0.1, 0.2, 1.5], "confidence 1.5 in row 2"),
+        ("confidence", [0.1, None, 0.2], "without nulls"),
+        ("correct", [1, 0, 1], "expected the columns id string"),
+    ],
+)
+def test_a_wrong_parquet_file_is_named(tmp_path, column, values, message):
+    path = write(ROW, RECORDS, tmp_path).with_suffix(".parquet")
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(table.column_names.index(column), column, pa.array(values)), path)
+    with pytest.raises(UserError, match=message) as caught:
+        read_records(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_truncated_parquet_file_is_named(tmp_path):
+    path = write(ROW, RECORDS, tmp_path).with_suffix(".parquet")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"ccps--demo--s0\.parquet can't be read"):
+        read_records(path)
+
+
+# --- a folder that can't be written -----------------------------------------------------------------------------------
+
+
+def test_a_writable_folder_is_left_as_it_was(tmp_path):
+    ensure_writable(tmp_path / "new" / "results")
+    ensure_writable(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("below", ["", "results"])
+def test_a_file_in_the_way_is_said_before_any_work(tmp_path, below):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(UserError, match=r"can't be written .*; name another one with --out"):
+        ensure_writable(blocked / below)
+    with pytest.raises(UserError, match="can't be written"):
+        write(ROW, RECORDS, blocked)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_a_folder_without_permission_is_said_before_any_work(tmp_path):
+    tmp_path.chmod(0o555)
+    with pytest.raises(UserError, match="Permission denied"):
+        ensure_writable(tmp_path / "results")
+
+
+# --- the schema -------------------------------------------------------------------------------------------------------
+
+
+def test_schema_changes_come_with_a_new_version():
+    """When this fails: raise SCHEMA_VERSION, and write the new schema under the new version's name."""
+    golden = GOLDEN / f"result_schema_{SCHEMA_VERSION}.txt"
+    assert schema() + "metrics: " + ", ".join(METRICS) + "\n" == golden.read_text(encoding="utf-8")
+
+
+def test_json_example_has_every_field_of_the_schema():
+    fields = {line.split(":")[0].removeprefix("ResultRow.") for line in schema().splitlines() if "ResultRow." in line}
+    assert set(json.loads(to_json(ROW))) == fields

@@ -1,0 +1,204 @@
+"""Provenance: says what the code was, tells nothing about people or folders, and never fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.results import provenance
+
+ROOT = Path(__file__).parents[3]
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+@pytest.fixture(autouse=True)
+def fresh_cache():
+    provenance.code.cache_clear()
+    yield
+    provenance.code.cache_clear()
+
+
+def git(folder, *arguments):
+    identity = ("-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A git repository laid out like ours, with one commit."""
+    for name in ("bench/a.py", "methods/b.py", "tasks/c.py", "pyproject.toml", "README.md", "results/r.json"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("1\n")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message", "first")
+    return tmp_path.resolve()
+
+
+def strings(value):
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from (key, *strings(item))
+    elif isinstance(value, str):
+        yield value
+
+
+@needs_git
+def test_a_clean_checkout_has_its_commit(checkout):
+    head = subprocess.run(["git", "-C", checkout, "rev-parse", "HEAD"], capture_output=True, check=True, text=True)
+    code = provenance.code(checkout)
+    assert code["git_sha"] == head.stdout.strip()
+    assert (code["dirty"], code["record_digest"], code["reason"]) == (False, None, None)
+
+
+@needs_git
+def test_a_repository_knows_its_commits_and_a_shallow_one_only_some(checkout, tmp_path_factory):
+    (checkout / "README.md").write_text("2\n")
+    git(checkout, "commit", "--quiet", "--all", "--message", "second")
+    read = ["git", "-C", checkout, "rev-list", "HEAD"]
+    last, first = subprocess.run(read, capture_output=True, check=True, text=True).stdout.split()
+    assert provenance.has_commit(checkout / "results", first) is True
+    assert provenance.has_commit(checkout, "0" * 40) is False
+    assert provenance.has_commit(checkout, "--help") is False
+    outside = tmp_path_factory.mktemp("outside")
+    assert provenance.has_commit(outside, first) is None
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth", "1", checkout.as_uri(), outside / "clone"],
+        check=True,
+        capture_output=True,
+    )
+    assert provenance.has_commit(outside / "clone", last) is True
+    assert provenance.has_commit(outside / "clone", first) is None
+
+
+@needs_git
+@pytest.mark.parametrize(
+    ("name", "dirty"),
+    [
+        ("bench/a.py", True),
+        ("methods/b.py", True),
+        ("tasks/c.py", True),
+        ("pyproject.toml", True),
+        ("README.md", False),
+        ("results/r.json", False),
+        ("bench/new.py", False),
+    ],
+)
+def test_dirty_means_tracked_changes_in_the_code(checkout, name, dirty):
+    (checkout / name).write_text("2\n")
+    assert provenance.code(checkout)["dirty"] is dirty
+
+
+@needs_git
+def test_staged_and_deleted_files_are_dirty_too(checkout):
+    (checkout / "bench/a.py").unlink()
+    git(checkout, "add", "--all")
+    assert provenance.code(checkout)["dirty"] is True
+
+
+@needs_git
+def test_the_working_folder_and_gits_variables_do_not_matter(checkout, tmp_path, monkeypatch):
+    expected = dict(provenance.code(checkout))
+    provenance.code.cache_clear()
+    monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    assert dict(provenance.code(checkout)) == expected
+
+
+@needs_git
+def test_a_package_inside_another_repository_does_not_take_its_commit(checkout):
+    inside = checkout / ".venv" / "site-packages"
+    (inside / "bench").mkdir(parents=True)
+    code = provenance.code(inside)
+    assert code["git_sha"] is None
+    assert "something else" in code["reason"]
+
+
+@needs_git
+def test_a_repository_without_commit_is_said(tmp_path):
+    git(tmp_path, "init", "--quiet")
+    code = provenance.code(tmp_path.resolve())
+    assert (code["git_sha"], code["dirty"]) == (None, None)
+    assert "no commit" in code["reason"]
+
+
+def test_without_git_there_are_nulls_and_a_reason(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code = provenance.code(tmp_path)
+    assert (code["git_sha"], code["dirty"], code["record_digest"]) == (None, None, None)
+    assert "git is missing" in code["reason"]
+
+
+def install(folder, monkeypatch, *, hash_of_code="abc", extra=""):
+    """An installed wheel in `folder`, as far as importlib.metadata looks."""
+    info = folder / "confbench-9.9.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: confbench\nVersion: 9.9\n")
+    (info / "RECORD").write_text(f"bench/api.py,sha256={hash_of_code},1\n{extra}confbench-9.9.dist-info/RECORD,,\n")
+    (folder / "bench").mkdir(exist_ok=True)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    provenance.code.cache_clear()
+    return provenance.code(folder.resolve())
+
+
+def test_a_wheel_is_known_by_the_hashes_of_its_files(tmp_path, monkeypatch):
+    code = install(tmp_path / "a", monkeypatch)
+    assert (code["version"], code["git_sha"], code["dirty"], code["reason"]) == ("9.9", None, None, None)
+    assert len(code["record_digest"]) == 64
+    assert install(tmp_path / "b", monkeypatch, hash_of_code="xyz")["record_digest"] != code["record_digest"]
+    installers_own = "bench/__pycache__/api.pyc,,\n../../bin/bench,sha256=123,4\n"
+    assert install(tmp_path / "c", monkeypatch, extra=installers_own)["record_digest"] == code["record_digest"]
+
+
+def test_a_wheel_installed_elsewhere_says_nothing_about_this_code(tmp_path, monkeypatch):
+    install(tmp_path / "a", monkeypatch)
+    assert provenance.record_digest((tmp_path / "other").resolve()) is None
+
+
+def test_versions_are_those_of_the_running_program():
+    found = provenance.collect()
+    assert found["python"] == platform.python_version()
+    assert found["packages"]["numpy"] == np.__version__
+    assert found["packages"]["pyarrow"] == metadata.version("pyarrow")
+    assert found["hardware"]["cores"] == os.cpu_count()
+
+
+def test_device_and_revisions_are_passed_on():
+    found = provenance.collect("cpu", {"cais/mmlu": "c" * 40})
+    assert found["hardware"]["device"] == "cpu"
+    assert found["revisions"] == {"cais/mmlu": "c" * 40}
+
+
+def test_nothing_tells_who_ran_it_or_where():
+    found = provenance.collect("cpu")
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    private = {str(ROOT), str(Path.home()), platform.node(), os.environ.get("USER", "")} - {""}
+    for text in strings(found):
+        assert not text.startswith(("/", "~", "\\"))
+        assert all(word not in text for word in private if len(word) > 3), text
+
+
+def test_threads_are_those_of_torch_without_loading_it():
+    program = """
+import json, sys
+from bench.results.provenance import collect
+before = collect("cuda:0")
+assert "torch" not in sys.modules, "provenance loaded torch"
+import torch
+torch.set_num_threads(1)
+print(json.dumps([before["threads"]["torch"], collect("cuda:99")["threads"]["torch"]]))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert json.loads(done.stdout) == [None, 1]

@@ -1,0 +1,624 @@
+"""Result files are believed only as far as their records, their questions and what is registered bear them out."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bench import metrics, registry
+from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, UserError
+from bench.api.early_stopping import TrainingStage
+from bench.api.protocol import FIXED, PRESETS
+from bench.backbone.cost import StageCost
+from bench.cli import app
+from bench.metrics.recalibration import recalibrator
+from bench.results import files, provenance
+from bench.results import questions as asked
+from bench.results.files import Records
+from bench.results.row import LabelsSeen, ResultRow, Training
+from bench.results.submissions import Verdict, check_results
+from bench.results.submissions.numbers import with_numbers_of
+
+SHA = "a" * 40
+summarise = metrics.summarise
+SCORES: dict[object, metrics.Scores] = {}
+
+
+@functools.wraps(summarise)
+def remembered(confidence: Any, correct: Any, subjects: Any, protocol: Any) -> metrics.Scores:
+    """As it is; most cells of a folder that was tampered with are those of the honest one."""
+    key = (confidence.tobytes(), correct.tobytes(), tuple(subjects), protocol)
+    if key not in SCORES:
+        SCORES[key] = summarise(confidence, correct, subjects, protocol)
+    return SCORES[key]
+
+
+N = 40
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+CARD = TaskCard(
+    license="CC0-1.0", version=3, splits={s: s for s in SPLITS}, sizes={"train": 90, "validation": 30, "test": N},
+    options=(4, 4), why="For tests.",
+)  # fmt: skip
+
+
+class Choice(Task):
+    """Forty invented questions with four options."""
+
+    name: ClassVar[str] = "rivers-choice"
+    format: ClassVar[Format] = Format.CHOICE
+    card: ClassVar[TaskCard] = CARD
+    style: ClassVar[PromptStyle] = PromptStyle(header="{label}", footer="", context="{text}\n{options}")
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        for i in range(self.card.sizes[split]):
+            choices = tuple(f"{word} {i}" for word in ("Tove", "Kiru", "Bamo", "Lun"))
+            yield Question(f"{split}/{i}", "hills" if i % 2 else "coasts", f"Where does {i} end?", choices, i % 4)
+
+
+class Open(Choice):
+    """The same without options."""
+
+    name: ClassVar[str] = "rivers-oe"
+    format: ClassVar[Format] = Format.OPEN
+    style: ClassVar[PromptStyle] = PromptStyle(header="{label}", footer="", context="{text}")
+
+
+class Elsewhere(Choice):
+    """A task whose rows are on the Hub."""
+
+    name: ClassVar[str] = "far-choice"
+    card: ClassVar[TaskCard] = replace(CARD, hub="a/b", revision="0" * 40, folder="far")
+
+
+TRAINED = Training((TrainingStage("", 100, 100, 50, 5.0, (25, 50, 100), (0.6, 0.5, 0.55)),), 0.45, 0.5, 0.65)
+TASKS: tuple[type[Choice], ...] = (Choice, Open, Elsewhere)
+
+
+@pytest.fixture(scope="module")
+def known() -> tuple[registry.Registry[Any], registry.Registry[Any]]:
+    methods, _ = registry.built_in()
+    entries = [registry.Entry(task.name, task, task.__module__, registry.BUILT_IN) for task in TASKS]
+    return methods, registry.Registry(registry.TASK, entries)
+
+
+@pytest.fixture(autouse=True)
+def _registered(known: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CONFBENCH_DATA", raising=False)
+    monkeypatch.setattr(registry, "built_in", lambda: known)
+    monkeypatch.setattr(provenance, "has_commit", lambda _, sha: sha == SHA)
+    monkeypatch.setattr(metrics, "summarise", remembered)
+
+
+# --- an honest folder -------------------------------------------------------------------------------------------------
+
+
+def questions_of(task: type[Choice]) -> list[Question]:
+    return list(task(None).questions("test"))  # type: ignore[arg-type]
+
+
+def answered(task: type[Choice], confidence: Any) -> Records:
+    """What one model says to the questions; two of three answers are right."""
+    questions = questions_of(task)
+    said = [q.gold if i % 3 else (q.gold + 1) % 4 for i, q in enumerate(questions)]
+    lettered = task.format is Format.CHOICE
+    answers = ["abcd"[k] if lettered else q.choices[k] for k, q in zip(said, questions, strict=True)]
+    correct = np.asarray([k == q.gold for k, q in zip(said, questions, strict=True)])
+    return Records(
+        [q.id for q in questions], [q.subject for q in questions], correct, np.asarray(confidence, dtype=float),
+        answers, np.ones(N, dtype=np.bool_),
+    )  # fmt: skip
+
+
+def put(folder: Path, method: str, task: type[Choice] = Choice, *, seed: int = 0, **changes: Any) -> Path:
+    """A result as a run writes it."""
+    drawn = np.random.default_rng([len(method), 0 if method in {"ptrue", "lts"} else seed]).random(N)
+    confidence = changes.pop("confidence", np.round(drawn, 3))
+    trains = method.partition("+")[0] not in {"ptrue", "self-consistency"}
+    split = "validation" if method == "lts" else "train"
+    texts = [asked.of(q, task.style, task.format, FIXED.letters) for q in questions_of(task)]
+    asked.write(task.name, task.card.version, texts, folder)
+    row = ResultRow(
+        method=method, model="tiny", task=task.name, preset="demo", seed=seed, protocol=PRESETS["demo"].digest(),
+        task_version=task.card.version, status="ok", train_on=f"{task.name}/{split}" if trains else None,
+        labels_seen=LabelsSeen(**({split: 30} | ({"validation": 30} if method == "ccps" else {}))) if trains else
+        LabelsSeen(), n_empty=0, base_rate=0.6 if trains else None,
+        training=(TRAINED if method == "ccps" else Training()) if trains else None,
+        judge="match" if task.format is Format.OPEN else None, n_undecided=0 if task.format is Format.OPEN else None,
+        letter_rule_disagreement=0.0 if task.format is Format.CHOICE else None,
+        n_parameters=900 if trains else 0, cost={"answers": StageCost(70, 80, 60)}, forward_tokens_alone=55,
+        questions_digest=asked.digest(texts), provenance={"code": {"git_sha": SHA, "dirty": False}},
+    )  # fmt: skip
+    row = replace(row, **changes)
+    records = answered(task, confidence)
+    return files.write(with_numbers_of(row, records), records, folder)
+
+
+def put_recalibrated(folder: Path, path: Path, kind: str = "isotonic") -> Path:
+    row, records = files.read(path), files.read_records(path)
+    mended = recalibrator(kind).fit(records.confidence, records.correct).apply(records.confidence)
+    records = replace(records, confidence=mended)
+    row = replace(row, method=f"{row.method}+{kind}", labels_seen=replace(row.labels_seen, validation=30))
+    return files.write(with_numbers_of(row, records), records, folder)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("honest")
+    for seed in (0, 1):
+        put(folder, "ptrue", seed=seed)
+        put(folder, "self-consistency", seed=seed)
+        path = put(folder, "ccps", seed=seed)
+    put_recalibrated(folder, path)
+    put(folder, "lts")
+    put(folder, "lts", seed=1)
+    put(folder, "ptrue", Open)
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "results"))
+
+
+def complaints(folder: Path) -> dict[str, str]:
+    """File -> its problems."""
+    return {verdict.file: "; ".join(verdict.problems) for verdict in check_results(folder) if verdict.problems}
+
+
+def test_an_honest_folder_passes(folder: Path) -> None:
+    verdicts = check_results(folder)
+    assert not [verdict for verdict in verdicts if verdict.problems or verdict.unchecked]
+    assert len(verdicts) == 10 + 2
+    assert verdicts[0] == Verdict("questions/rivers-choice--v3.parquet", ())
+
+
+# --- tampering --------------------------------------------------------------------------------------------------------
+
+CCPS = "tiny/rivers-choice/ccps--demo--s0"
+OPEN = "tiny/rivers-oe/ptrue--demo--s0"
+ISOTONIC = "tiny/rivers-choice/ccps+isotonic--demo--s1"
+Tamper = Callable[[Path], object]
+
+
+def edited(change: Callable[[dict[str, Any]], object], name: str = CCPS) -> Tamper:
+    """The JSON file alone is changed."""
+
+    def tamper(folder: Path) -> None:
+        path = folder / f"{name}.json"
+        values = json.loads(path.read_text(encoding="utf-8"))
+        change(values)
+        path.write_text(json.dumps(values), encoding="utf-8")
+
+    return tamper
+
+
+def said(*keys: str, to: Any, name: str = CCPS) -> Tamper:
+    """One value of the JSON file is changed."""
+
+    def change(values: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            values = values[key]
+        values[keys[-1]] = to
+
+    return edited(change, name)
+
+
+def forged(change: Callable[[Records], Records] = lambda records: records, name: str = CCPS, **fields: Any) -> Tamper:
+    """Records and fields are changed, and every number that follows from them is computed again."""
+
+    def tamper(folder: Path) -> None:
+        path = folder / f"{name}.json"
+        row, records = files.read(path), change(files.read_records(path))
+        row = replace(row, **fields)
+        if fields and files.path_of(row, folder) != path:
+            path.unlink()
+            path.with_suffix(".parquet").unlink()
+        files.write(with_numbers_of(row, records), records, folder)
+
+    return tamper
+
+
+def columns(table: Callable[[pa.Table], pa.Table], name: str = CCPS) -> Tamper:
+    """The Parquet file alone is changed; the JSON file has its digest."""
+
+    def tamper(folder: Path) -> None:
+        path = folder / f"{name}.parquet"
+        pq.write_table(table(pq.read_table(path)), path)
+        edited(lambda values: values.update(records_digest=_sha(path)), name)(folder)
+
+    return tamper
+
+
+def _sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def first_rows(records: Records, n: int = 30) -> Records:
+    return Records(
+        records.id[:n], records.subject[:n], records.correct[:n], records.confidence[:n], records.answer[:n],
+        records.parsed[:n],
+    )  # fmt: skip
+
+
+def flipped(records: Records) -> Records:
+    return replace(records, correct=np.concatenate([~records.correct[:9], records.correct[9:]]))
+
+
+def copied(method: str = "ccps", seed: int = 0, name: str = CCPS) -> Tamper:
+    def tamper(folder: Path) -> None:
+        path = folder / f"{name}.json"
+        row = replace(files.read(path), method=method, seed=seed)
+        files.write(row, files.read_records(path), folder)
+
+    return tamper
+
+
+def renamed(**fields: Any) -> Tamper:
+    """The JSON file says something else, and its files are named accordingly."""
+
+    def tamper(folder: Path) -> None:
+        path = folder / f"{CCPS}.json"
+        row, records = files.read(path), files.read_records(path)
+        path.unlink()
+        path.with_suffix(".parquet").unlink()
+        files.write(replace(row, **fields), records, folder)
+
+    return tamper
+
+
+def other_questions(change: Callable[[asked.Asked], asked.Asked], *, sign: bool = False) -> Tamper:
+    """Kept questions are changed, and on demand the digests in all results with them."""
+
+    def tamper(folder: Path) -> None:
+        kept = [change(q) for q in asked.read(folder, "rivers-choice", 3).values()]
+        asked.path_of("rivers-choice", 3, folder).unlink()
+        asked.write("rivers-choice", 3, kept, folder)
+        if sign:
+            for path in folder.glob("tiny/rivers-choice/*.json"):
+                said("questions_digest", to=asked.digest(kept), name=str(path.relative_to(folder))[:-5])(folder)
+
+    return tamper
+
+
+def alone(tamper: Tamper) -> Tamper:
+    """No other cell is there to compare with."""
+
+    def only(folder: Path) -> None:
+        for path in [*folder.glob("tiny/*/*.json"), *folder.glob("tiny/*/*.parquet")]:
+            if path.stem not in {Path(CCPS).stem, Path(OPEN).stem}:
+                path.unlink()
+        tamper(folder)
+
+    return only
+
+
+def orphan(folder: Path) -> None:
+    shutil.copy(folder / f"{CCPS}.parquet", folder / "tiny/rivers-choice/ghost--demo--s0.parquet")
+
+
+def undo_question(q: asked.Asked) -> asked.Asked:
+    return replace(q, gold="b") if q.id == "test/0" else q
+
+
+TAMPERINGS: dict[str, tuple[Tamper, str]] = {
+    # training and labels, which decide marks and ranks
+    "no training": (forged(training=None), "doesn't say what training was like"),
+    "other step": (
+        forged(training=replace(TRAINED, stages=(replace(TRAINED.stages[0], kept=100),))), "does not have its smallest",
+    ),
+    "cut short": (
+        forged(training=replace(TRAINED, stages=(replace(TRAINED.stages[0], cut_short=True),))), "says cut_short True",
+    ),
+    "validation loss": (forged(training=replace(TRAINED, validation_nll=0.3)), "its validation_nll is 0.3"),
+    "base rate": (forged(base_rate=0.05), "base_rate differs between cells that learned on"),
+    "labels of others": (forged(labels_seen=LabelsSeen(1, 30)), "labels_seen differs between cells that learned on"),
+    "gold": (forged(labels_seen=LabelsSeen(30, 30, 30)), "never reads right answers"),
+    "selection": (forged(labels_seen=LabelsSeen(30, 0)), "labels_seen has validation 0"),
+    # numbers
+    "metric": (said("metrics", "auroc", "mean", to=0.99), "metrics.auroc.mean is 0.99 in the JSON file, and 0."),
+    "std": (said("metrics", "ece", "std", to=None), "metrics.ece.std is None"),
+    "interval": (said("metrics", "ece", "ci", to=[0.1, 0.2]), "ci"),
+    "metric of a subject": (said("per_subject", "hills", "brier", to=0.001), "per_subject.hills.brier is 0.001"),
+    "n of a subject": (said("per_subject", "hills", "n", to=31), "per_subject.hills.n is 31"),
+    "subject gone": (edited(lambda v: v["per_subject"].pop("hills")), "per_subject.hills is not in its JSON file"),
+    "invented metric": (edited(lambda v: v["metrics"].update(luck=v["metrics"]["ece"])), "metrics.luck does not"),
+    "n": (said("n", to=41), "n is 41 in the JSON file, and 40"),
+    "accuracy": (said("llm_accuracy", to=0.9), "llm_accuracy is 0.9"),
+    "unparsed": (said("n_unparsed", to=3), "n_unparsed is 3"),
+    "empty": (said("n_empty", to=3), "n_empty is 3, but 0 of its answers are empty"),
+    "letter rule": (said("letter_rule_disagreement", to=0.5), "letter_rule_disagreement is 0.5"),
+    # records
+    "other Parquet file": (
+        lambda f: shutil.copy(f / f"{OPEN}.parquet", f / f"{CCPS}.parquet"), "not the file that its JSON"),
+    "digest gone": (said("records_digest", to=None), "not the file that its JSON"),
+    "rows dropped": (columns(lambda t: t.slice(0, 30)), "n is 40 in the JSON file, and 30"),
+    "rows dropped, recomputed": (forged(first_rows), "it has 30 of the 40 questions"),
+    "rows dropped and called undecided": (forged(first_rows, n_undecided=10), "leaves out 10 answers"),
+    "labels flipped": (columns(lambda t: t.set_column(2, "correct", [[True] * N])), "llm_accuracy is "),
+    "labels flipped, recomputed": (alone(forged(flipped)), "9 of its labels are not what the right answers give"),
+    "open labels flipped": (alone(forged(flipped, OPEN)), "9 of its labels are not what the right answers give"),
+    "answers of others": (forged(flipped), "labels or answers are not those of 8 other cells of tiny on rivers-choice"),
+    "all answers a": (
+        alone(forged(lambda r: replace(r, answer=["a"] * N))), "of its labels are not what the right answers give"),
+    "answers called unread": (
+        forged(lambda r: replace(r, parsed=~r.parsed)), "40 of its answers are wrongly said to be read or not"),
+    "other subjects": (
+        forged(lambda r: replace(r, subject=["hills"] * N)), "20 of its questions have another subject, e.g. test/0"),
+    "confidence is the label": (
+        forged(lambda r: replace(r, confidence=r.correct.astype(float))), "its confidence is the label in"),
+    "confidence separates labels": (
+        forged(lambda r: replace(r, confidence=0.4 * r.confidence + 0.5 * r.correct)), "every right answer has a"),
+    "question twice": (
+        columns(lambda t: t.set_column(0, "id", [["test/1", *t["id"].to_pylist()[1:]]])), "a question twice"),
+    "foreign ids": (
+        forged(lambda r: replace(r, id=[f"mine/{i}" for i in range(N)])), "40 of its ids are no questions"),
+    "column added": (columns(lambda t: t.append_column("x", [[1] * N])), "expected the columns id string"),
+    "NaN": (columns(lambda t: t.set_column(3, "confidence", [[float("nan")] * N])), "confidence nan in row 0"),
+    "no rows": (columns(lambda t: t.slice(0, 0)), "its Parquet file has no rows"),
+    "no UTF-8": (
+        columns(lambda t: t.set_column(4, "answer", pa.array([b"\xff"] * N, pa.binary()).view(pa.string()))), "UTF8"),
+    "Parquet file gone": (lambda f: (f / f"{CCPS}.parquet").unlink(), "has no ccps--demo--s0.parquet beside it"),
+    # code
+    "dirty": (said("provenance", "code", "dirty", to=True), "uncommitted changes"),
+    "unknown commit": (said("provenance", "code", "git_sha", to="0" * 40), f"has no commit {'0' * 40}"),
+    "no commit": (said("provenance", "code", "git_sha", to="--help"), "git_sha is '--help'; expected 40 hex digits"),
+    "no code": (said("provenance", to={}), "doesn't say which code made it"),
+    # what it says of itself
+    "partial in place": (said("limit", to=20), "it is partial (--limit 20)"),
+    "failed": (
+        lambda f: files.write(replace(files.read(f / f"{CCPS}.json"), status="failed", reason="no"), None, f),
+        "its cell is failed (no)"),
+    "other preset, old name": (said("preset", to="paper"), "it says that it is tiny/rivers-choice/ccps--paper"),
+    "other preset, renamed": (renamed(preset="paper"), "its protocol is "),
+    "invented preset": (renamed(preset="mine"), "preset 'mine' is unknown"),
+    "task version": (said("task_version", to=99), "task_version is 99, rivers-choice is at version 3"),
+    "protocol digest": (said("protocol", to="0" * 16), "its protocol is 0000000000000000, that of preset demo"),
+    "deviations": (
+        said("deviations", to={"ccps.steps": 9}), "deviates in ccps.steps, which its file name does not carry"),
+    "hidden deviations": (renamed(config={"ccps.steps": 9}), "its config has ccps.steps 9, its deviations None"),
+    "deviation of another": (
+        renamed(config={"pik.steps": 9}, deviations={"pik.steps": 9}), "pik.steps, which is of another method"),
+    "deviation of nothing": (
+        renamed(config={"ccps.luck": 9}, deviations={"ccps.luck": 9}), "ccps.luck, which ccps does not have"),
+    "impossible deviation": (
+        renamed(config={"protocol.ece_bins": "x"}, deviations={"protocol.ece_bins": "x"}), "its deviations can't be"),
+    "many bins": (
+        renamed(config={"protocol.ece_bins": 10**9}, deviations={"protocol.ece_bins": 10**9}), "at most 10,000"),
+    "released": (said("answers_source", to="released"), "answers_source is released, its config says generate"),
+    "learned on test": (said("train_on", to="rivers-choice/test"), "no method may learn on a test split"),
+    "learned on test, by its name": (
+        renamed(train_on="rivers-choice/test", config={"train_on": "rivers-choice:test"}), "may learn on a test split"),
+    "learned elsewhere": (said("train_on", to="far-choice/train"), "its settings say rivers-choice/train"),
+    "untrained learned": (said("train_on", to="x/train", name=OPEN), "its method learns nothing"),
+    "judge of letters": (said("judge", to="gpt-4o"), "letters, which no judge grades"),
+    "other judge": (said("judge", to="gpt-4o", name=OPEN), "its judge is gpt-4o, which its file name does not carry"),
+    "no labels": (said("labels_seen", "train", to=0), "learns from labels, but labels_seen is train 0"),
+    "labels of the untrained": (said("labels_seen", "train", to=9, name=OPEN), "but labels_seen is train 9"),
+    "validation only": (
+        said("labels_seen", "train", to=9, name="tiny/rivers-choice/lts--demo--s0"), "learns on validation only"),
+    "labels of nobody": (said("labels_seen", "train", to=9_999), "more labels than rivers-choice has questions (160)"),
+    "parameters": (said("n_parameters", to=1), "n_parameters differs between seeds of its method: 1, 900"),
+    "parameters of the untrained": (said("n_parameters", to=5, name=OPEN), "5 trained parameters"),
+    "tokens alone": (said("forward_tokens_alone", to=1_000), "at most the 70 tokens that were read"),
+    "tokens": (said("cost", "answers", "padded_tokens", to=1), "expected 0 <= floor <= forward <= padded tokens"),
+    "schema": (said("schema_version", to=1), "schema version 1"),
+    "unknown field": (said("surprise", to=1), "unknown key 'surprise'"),
+    # copies
+    "seed copied": (copied(seed=99), "it has the confidences of seed 99; its method draws"),
+    "sampled seed copied": (
+        copied("self-consistency", 99, "tiny/rivers-choice/self-consistency--demo--s1"), "the confidences of seed 99"),
+    "method copied": (copied("pik"), "it has the confidences of pik; two methods never have the same"),
+    "file renamed": (
+        lambda f: [p.rename(p.with_name(p.name.replace("s0", "s7"))) for p in f.glob(f"{CCPS}.*")], "don't rename"),
+    # recalibration
+    "recalibrated out of nothing": (
+        forged(lambda r: replace(r, confidence=r.confidence[::-1].copy()), ISOTONIC), "they order answers otherwise"),
+    "recalibrated without labels": (said("labels_seen", "validation", to=0, name=ISOTONIC), "was recalibrated on"),
+    "recalibrated by nothing": (
+        copied("ccps+luck", 1, ISOTONIC), "unknown recalibration 'luck'"),
+    "recalibration of nobody": (
+        copied("pik+isotonic", 1, ISOTONIC), "pik--demo--s1.json is not beside it"),
+    # questions
+    "right answer of a question": (other_questions(undo_question), "1 of its questions are not those of rivers-choice"),
+    "right answer, all signed": (other_questions(undo_question, sign=True), "digest of the questions is of other"),
+    "text of a question": (
+        other_questions(lambda q: replace(q, text=q.text.upper())), "40 of its questions are not those of"),
+    "digest of questions gone": (said("questions_digest", to=None), "no digest of its questions"),
+    "digest of questions": (said("questions_digest", to="0"), "digest of the questions is of other questions"),
+    "orphan": (orphan, "it has no ghost--demo--s0.json beside it"),
+    "odd questions file": (
+        lambda f: shutil.copy(f / f"{CCPS}.parquet", f / "questions/mine.parquet"), "expected a name like"),
+    "damaged questions": (
+        lambda f: asked.path_of("rivers-choice", 3, f).write_bytes(b"x"), "can't be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_tampering_is_found(folder: Path, what: str) -> None:
+    tamper, complaint = TAMPERINGS[what]
+    tamper(folder)
+    found = complaints(folder)
+    assert any(complaint in problems for problems in found.values()), found
+
+
+def test_what_only_a_run_can_tell_is_not_found(folder: Path) -> None:
+    """The page of results says so."""
+    forged(lambda r: replace(r, confidence=0.9 * r.confidence + 0.1 * r.correct))(folder)
+    assert not complaints(folder)
+
+
+def test_seeds_of_methods_that_draw_nothing_may_be_equal_and_constants_prove_nothing(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        put(tmp_path, "lts", seed=seed)
+        put(tmp_path, "ccps", seed=seed, confidence=np.full(N, 0.6))
+        put(tmp_path, "pik", seed=seed, confidence=np.full(N, 0.6))
+    assert not complaints(tmp_path)
+
+
+def test_other_bins_are_respected(tmp_path: Path) -> None:
+    changed = {"protocol.ece_bins": 15}
+    digest = replace(PRESETS["demo"], ece_bins=15).digest()
+    path = put(tmp_path, "ccps", config=changed, deviations=changed, protocol=digest)
+    assert not complaints(tmp_path)
+    records = files.read_records(path)
+    scores = summarise(records.confidence, records.correct, list(records.subject), FIXED)
+    row = replace(files.read(path), metrics=scores.metrics)
+    files.write(row, records, tmp_path)
+    assert "metrics.ece.mean is" in complaints(tmp_path)[str(path.relative_to(tmp_path))]
+
+
+def test_letters_are_graded_by_the_rule_of_the_preset(tmp_path: Path) -> None:
+    """By the substring rule an answer without the right letter in it is wrong, and one with it right."""
+    put(tmp_path, "ccps", preset="refcode", protocol=PRESETS["refcode"].digest(), training=Training())
+    name = "tiny/rivers-choice/ccps--refcode--s0"
+    forged(lambda r: replace(r, answer=[f"{a})!" for a in r.answer], parsed=~r.parsed), name)(tmp_path)
+    assert not complaints(tmp_path)
+    forged(flipped, name)(tmp_path)
+    assert "9 of its labels" in complaints(tmp_path)[f"{name}.json"]
+
+
+def test_partial_results_are_refused_where_they_belong(tmp_path: Path) -> None:
+    put(tmp_path, "ccps", limit=40)
+    assert complaints(tmp_path) == {
+        "partial/tiny/rivers-choice/ccps--demo--s0.json": "it is partial (--limit 40); run the whole task"
+    }
+
+
+def test_a_folder_without_results_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected result files, found none"):
+        check_results(tmp_path)
+    with pytest.raises(UserError, match="expected a folder"):
+        check_results(tmp_path / "nowhere")
+
+
+# --- what can't be checked --------------------------------------------------------------------------------------------
+
+
+def unchecked(folder: Path) -> str:
+    assert not complaints(folder)
+    return "; ".join(text for verdict in check_results(folder) for text in verdict.unchecked)
+
+
+def test_methods_and_tasks_of_others_are_not_imported_but_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(registry.importlib, "import_module", seen.append)
+    for seed in (0, 1):
+        put(tmp_path, "ghost", seed=seed, task=Elsewhere)
+    monkeypatch.setattr(Elsewhere, "name", "nowhere")
+    put(tmp_path, "ptrue", task=Elsewhere)
+    said = unchecked(tmp_path)
+    assert "method ghost is not built in: what it declares" in said
+    assert "task nowhere is not built in: its version, format and size" in said
+    assert "questions of far-choice against the task's own: name its data with --data-dir" in said
+    assert "questions of nowhere against the task's own: nowhere v3 is not built in" in said
+    assert "whether two of its seeds may give the same" not in said
+    put(tmp_path, "ghost", seed=2, task=Elsewhere)
+    copied("ghost", 3, "tiny/nowhere/ghost--demo--s2")(tmp_path)
+    assert "ghost is not built in: whether two of its seeds may give the same" in unchecked(tmp_path)
+    assert not seen
+
+
+def test_data_at_hand_are_compared(tmp_path: Path) -> None:
+    put(tmp_path, "ptrue", task=Elsewhere)
+    (tmp_path / "data").mkdir()
+    said = [verdict.unchecked for verdict in check_results(tmp_path, tmp_path / "data") if verdict.unchecked]
+    assert not said
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Elsewhere, "questions", lambda self, split: self.source.rows(self.card, split, ()))
+        (said,) = (verdict.unchecked for verdict in check_results(tmp_path, tmp_path / "data") if verdict.unchecked)
+    assert "Expected the file far/test.parquet in the folder given by --data-dir" in said[0]
+    asked.path_of("far-choice", 3, tmp_path).unlink()
+    assert (
+        "questions/far-choice--v3.parquet is not there" in complaints(tmp_path)["tiny/far-choice/ptrue--demo--s0.json"]
+    )
+
+
+def test_answers_of_a_release_and_wheels_are_noted(tmp_path: Path) -> None:
+    code = {"git_sha": None, "record_digest": "0" * 64}
+    released = {"answers_source": "released", "config": {"answers": "released"}, "questions_digest": None}
+    put(tmp_path, "ccps", provenance={"code": code}, **released)
+    said = unchecked(tmp_path)
+    assert "its answers and labels are a release's" in said
+    assert "made by an installed wheel" in said
+
+
+def test_without_the_whole_history_a_commit_is_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "ccps")
+    told = {tmp_path: None}
+    monkeypatch.setattr(provenance, "has_commit", lambda place, _: told.get(place))
+    assert "no git repository with its whole history is here" in unchecked(tmp_path)
+
+
+# --- hostile files ----------------------------------------------------------------------------------------------------
+
+HOSTILE: dict[str, Tamper] = {
+    "code a text": said("provenance", "code", to="x"),
+    "code null": said("provenance", "code", to=None),
+    "sha a list": said("provenance", "code", "git_sha", to=[["x"]]),
+    "deep config": said("config", to=json.loads('{"a":' * 400 + "1" + "}" * 400)),
+    "deviations of any kind": said("deviations", to={"protocol.ece_bins": [1], "protocol.": {}, "": 1, "a.b.c": None}),
+    "negative bins": said("deviations", to={"protocol.ece_bins": -1, "protocol.std_ddof": -(10**300)}),
+    "train_on a list": said("config", to={"train_on": ["x"], "judge": {}, "answers": 1, "dtype": []}),
+    "surrogates": said("model", to="\ud800"),
+    "surrogates in a subject": edited(lambda v: v["per_subject"].update({"\ud800\x1b[2J": {"n": 1}})),
+    "method of a path": said("method", to="../../x"),
+    "task of a path": said("task", to="../../x"),
+    "huge numbers": said("seed", to=10**4000),
+    "negative version": said("task_version", to=-1),
+    "infinite": edited(lambda v: v.update(llm_accuracy=1e999)),
+    "empty plus": said("method", to="+"),
+    "method plus plus": said("method", to="ccps++isotonic"),
+    "long": said("reason", to="x" * 10**6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_files_are_named_and_nothing_else_suffers(folder: Path, what: str) -> None:
+    HOSTILE[what](folder)
+    if what == "infinite":
+        path = folder / f"{CCPS}.json"
+        path.write_text(path.read_text(encoding="utf-8").replace("Infinity", "1e999"), encoding="utf-8")
+    verdicts = check_results(folder)
+    (problems,) = (verdict.problems for verdict in verdicts if verdict.file == f"{CCPS}.json")
+    assert bool(problems) != (what == "long")
+    assert all(text.isprintable() and len(text) <= 400 for verdict in verdicts for text in verdict.problems)
+    assert sum(bool(verdict.problems) for verdict in verdicts) <= 2  # its recalibration may miss it
+
+
+def test_the_command_says_what_is_wrong_and_what_it_could_not_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def command(*options: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["bench", "check", "--results", str(tmp_path), *map(str, options)])
+        with pytest.raises(SystemExit) as stop:
+            app.main()
+        return int(stop.value.code or 0), capsys.readouterr().out
+
+    monkeypatch.setenv("COLUMNS", "200")
+    put(tmp_path, "ghost")
+    code, text = command()
+    assert code == 0
+    assert "2 of 2 files may be submitted" in text
+    assert "not checked: method ghost is not built in: what it declares (1 file)" in text
+    orphan_of = tmp_path / "tiny/rivers-choice/x.parquet"
+    orphan_of.write_bytes(b"")
+    code, text = command("--json")
+    assert code == 1
+    told = json.loads(text)[-1]
+    assert told["file"] == "tiny/rivers-choice/x.parquet"
+    assert "it has no x.json beside it" in told["problems"][0]
+    assert told["not_checked"] == []

@@ -1,0 +1,254 @@
+"""The floor of a run is the number of distinct prefixes that its signals need, and what was fed never goes below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.api import (
+    Adapter,
+    At,
+    ChoiceLogits,
+    Format,
+    Hidden,
+    Of,
+    QueryLogits,
+    Question,
+    SampleAgreement,
+    Signal,
+    Split,
+    Task,
+    TokenIds,
+)
+from bench.api.protocol import FIXED
+from bench.api.question import Message, Prompt, Released
+from bench.backbone.model import Backbone, LoadOptions
+from bench.backbone.models import ModelSpec
+from bench.grading.grade import Asked, Match, normalise_text
+from bench.progress import Silent
+from bench.run.costs import costs_of, floor_of, tokens_alone
+from bench.run.plan import Where
+from bench.signals.batches import Batches
+from bench.signals.reader import Reader, Reading, bundle_digest
+from bench.store.folders import Store
+from tests.fixtures.rivers import NAMES, Rivers
+
+
+class FewRivers(Rivers):
+    """Questions of two subjects that share exemplars, options and beginnings."""
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        count = 2 if split == "dev" else 7
+        for subject in ("rivers", "hills"):
+            for i in range(count):
+                choices = tuple(NAMES[(i + j) % len(NAMES)] for j in range(2 + i % 3))
+                text = f"Where does {NAMES[(i // 2) % len(NAMES)]} end"  # two questions of one text: longer sharing
+                yield Question(f"{split}/{subject}/{i}", subject, text, choices, i % len(choices))
+
+
+class OpenRivers(FewRivers):
+    """The same, asked openly."""
+
+    name = "rivers-oe"
+    format = Format.OPEN
+
+
+def read(
+    folder: Path, cache: Path, task: type[Task], signals: set[Signal], said: tuple[str, ...] = (), judge: Any = None
+) -> tuple[Reader, Reading]:
+    """Read the test questions; `said` are the answers of a release, in turn, where the model doesn't answer."""
+    backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
+    store = Store(cache)
+    store.prepare()
+    protocol = replace(FIXED, max_new_tokens_open=4)
+    reader = Reader(backbone, store, protocol, 96, Silent(), judge=judge or Match())
+    made = task(None)  # type: ignore[arg-type]
+    questions = list(made.questions("test"))
+    released = {
+        question.id: Released(_prompt(question), said[i % len(said)], correct=i % 3 == 0)
+        for i, question in enumerate(questions if said else [])
+    }
+    reading = reader.open(Where(task.name, "test"), made, questions, released)
+    reader.read(reading, frozenset(signals))
+    return reader, reading
+
+
+def _prompt(question: Question) -> Prompt:
+    messages = (Message("system", "Be brief."), Message("user", f"Of {question.subject}: {question.text}?\nAnswer:"))
+    return Prompt(messages)
+
+
+def prefixes(sequences: list[list[int]]) -> set[tuple[int, ...]]:
+    return {tuple(ids[:n]) for ids in sequences for n in range(1, len(ids) + 1)}
+
+
+def brute_force(reader: Reader, reading: Reading, *, to_answer_end: bool, query: bool) -> dict[str, int]:
+    """Every prefix as a tuple in a set."""
+    limit = 1 if reading.task.format is Format.CHOICE else 4
+    suffix = reader.asking(reading).suffix.tolist() if query else []
+    generated, queried = [], []
+    for prompt, answer in reading.pairs():
+        read_back = len(answer) - 1 if len(answer) == limit else len(answer)
+        generated.append([*prompt.tolist(), *answer.tolist()[:read_back]])
+        if len(answer):
+            kept = len(answer) if query or to_answer_end else len(answer) - 1
+            queried.append([*prompt.tolist(), *answer.tolist()[:kept], *suffix])
+    first = prefixes(generated)
+    return {"answers": len(first), "query": len(prefixes(queried) - first)}
+
+
+CASES: dict[str, set[Signal]] = {
+    "query": {QueryLogits()},
+    "prompt end": {Hidden(1.0, At.PROMPT_END), ChoiceLogits()},
+    "answer predicting": {Hidden(1.0, At.ANSWER_PREDICTING)},
+    "answer end": {Hidden(1.0, At.ANSWER_END)},
+    "all": {QueryLogits(), Hidden(1.0, At.ANSWER_PREDICTING), Hidden(1.0, At.ANSWER_END), ChoiceLogits()},
+}
+
+
+@pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
+@pytest.mark.parametrize("case", CASES)
+def test_the_floor_is_the_number_of_distinct_prefixes(
+    small_model: Path, tmp_path: Path, task: type[Task], case: str
+) -> None:
+    signals = CASES[case]
+    if task is OpenRivers:
+        signals = signals - {ChoiceLogits()}
+    reader, reading = read(small_model, tmp_path, task, signals)
+    query = QueryLogits() in signals
+    expected = brute_force(reader, reading, to_answer_end=Hidden(1.0, At.ANSWER_END) in signals, query=query)
+    nothing_else = {"continuations": 0, "samples": 0, "adapter_predictions": 0}
+    assert floor_of([reading], reader) == {**expected, **nothing_else}
+    assert floor_of([reading, reading], reader) == {**expected, **nothing_else}  # counted once
+    costs = costs_of([reading], reader)
+    floors = {stage: cost.forward_tokens_floor for stage, cost in costs.items()}
+    assert {**nothing_else, "query": 0, **floors} == {**expected, **nothing_else}
+    for stage, cost in costs.items():
+        assert cost.padded_tokens >= cost.forward_tokens >= expected[stage]
+    assert sum(cost.forward_tokens for cost in costs.values()) == reader.forward_tokens
+
+
+@pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
+@pytest.mark.parametrize("case", ["query", "answer predicting", "samples", "options"])
+def test_a_method_alone_costs_what_a_run_of_it_alone_would(
+    small_model: Path, tmp_path: Path, task: type[Task], case: str
+) -> None:
+    signals = {**CASES, "samples": {SampleAgreement(3)}, "options": {Hidden(1.0, At.WRONG_PREDICTING)}}
+    everything = {signal for each in signals.values() for signal in each}
+    if task is OpenRivers:
+        everything -= {ChoiceLogits()}
+    shared, read_for_all = read(small_model, tmp_path / "all", task, everything)
+    alone, read_for_one = read(small_model, tmp_path / "one", task, signals[case])
+    wanted = frozenset({*signals[case], TokenIds(Of.ANSWER), QueryLogits(Adapter.OWN)})  # of which no pass is made here
+    found = tokens_alone([(read_for_all, wanted)], [], shared)
+    assert found == sum(floor_of([read_for_one], alone).values())
+    assert found <= sum(floor_of([read_for_all], shared).values())
+
+
+def test_stored_readings_tell_what_they_once_cost(small_model: Path, tmp_path: Path) -> None:
+    reader, reading = read(small_model, tmp_path, FewRivers, CASES["query"])
+    again, stored = read(small_model, tmp_path, FewRivers, CASES["query"])
+    assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
+    assert costs_of([stored], again) == costs_of([reading], reader)
+
+
+# --- samples compared by a judge --------------------------------------------------------------------------------------
+
+
+class Friend:
+    """A judge that takes any two answers for one, and remembers what it was asked."""
+
+    name = "friend"
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+
+    def verdicts(self, asked: Sequence[Asked], what: str, progress: object) -> list[bool | None]:
+        self.asked += asked
+        return [True] * len(asked)
+
+    def comparing(self) -> Friend:
+        return self
+
+
+def test_the_judge_says_which_samples_agree_where_their_text_does_not(small_model: Path, tmp_path: Path) -> None:
+    signal = SampleAgreement(5)
+    literal, by_match = read(small_model, tmp_path, OpenRivers, {signal})
+    same = Batches(literal).batch(by_match, frozenset({signal}), labels=False)[signal]
+    judge = Friend()
+    reader, reading = read(small_model, tmp_path, OpenRivers, {signal}, judge=judge)
+    assert reader.forward_tokens == 0  # the samples are the same
+    judge.asked.clear()
+    assert Batches(reader).batch(reading, frozenset({signal}), labels=False)[signal].all()
+    assert len(judge.asked) == (~same).sum() > 0
+    said = {answer.text for answer in reading.answers}
+    assert all(one.gold in said and normalise_text(one.gold) != normalise_text(one.answer) for one in judge.asked)
+    assert reading.modal_shares == {signal: 1.0}
+    assert 1 / 5 <= by_match.modal_shares[signal] < 1
+    assert bundle_digest(replace(reading, compared_by="another")) != bundle_digest(reading)
+
+
+# --- answers from a release -------------------------------------------------------------------------------------------
+
+SAID = ("The answer is b", "b", "", "a river")
+GIVEN: dict[str, tuple[str, set[Signal]]] = {
+    **{name: ("query", signals) for name, signals in CASES.items()},
+    "letters alone": ("continuations", {ChoiceLogits()}),
+    "right answer": ("continuations", {Hidden(1.0, At.GOLD_PREDICTING)}),
+    "samples": ("samples", {SampleAgreement(3)}),
+}
+"""Name -> the stage in which prompts are read, and signals."""
+
+
+@pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
+@pytest.mark.parametrize("case", GIVEN)
+def test_given_answers_are_read_and_not_generated(
+    small_model: Path, tmp_path: Path, task: type[Task], case: str
+) -> None:
+    stage, signals = GIVEN[case]
+    if task is OpenRivers:
+        signals = signals - {ChoiceLogits()}
+    elif case in {"samples", "right answer"}:
+        stage = "query"  # a letter is read off the state at the prompt's end
+    reader, reading = read(small_model, tmp_path, task, signals, SAID)
+    costs = costs_of([reading], reader)
+    assert set(costs) == ({stage} if signals else set())
+    for cost in costs.values():
+        assert cost.forward_tokens >= cost.forward_tokens_floor > 0
+    assert sum(cost.forward_tokens for cost in costs.values()) == reader.forward_tokens
+
+
+@pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
+def test_the_floor_of_given_answers_is_the_number_of_distinct_prefixes(
+    small_model: Path, tmp_path: Path, task: type[Task]
+) -> None:
+    """Without an empty answer, of which nothing is needed, the floor is met."""
+    reader, reading = read(small_model, tmp_path, task, CASES["query"], ("The answer is b", "b", "a river"))
+    suffix = reader.asking(reading).suffix.tolist()
+    whole = prefixes([[*prompt.tolist(), *answer.tolist(), *suffix] for prompt, answer in reading.pairs()])
+    (cost,) = costs_of([reading], reader).values()
+    assert cost.forward_tokens == cost.forward_tokens_floor == len(whole)
+
+
+def test_given_answers_keep_their_labels_and_are_stored(small_model: Path, tmp_path: Path) -> None:
+    reader, reading = read(small_model, tmp_path, FewRivers, CASES["query"], SAID)
+    assert reading.correct.tolist() == [i % 3 == 0 for i in range(14)]
+    assert [answer.text for answer in reading.answers] == [SAID[i % 4] for i in range(14)]
+    assert [answer.letter for answer in reading.answers[:4]] == [None, "b", None, None]
+    assert reading.answered.tolist() == [i % 4 != 2 for i in range(14)]
+    again, stored = read(small_model, tmp_path, FewRivers, CASES["query"], SAID)
+    assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
+    assert costs_of([stored], again) == costs_of([reading], reader)
+    other, _ = read(small_model, tmp_path, FewRivers, CASES["query"], (*SAID[:3], "a lake"))
+    assert other.forward_tokens > 0  # other answers are read anew
+
+
+def test_an_answer_of_white_space_alone_is_empty(small_model: Path, tmp_path: Path) -> None:
+    _, reading = read(small_model, tmp_path, OpenRivers, CASES["query"], (" \n", "a river", "b"))
+    assert all(len(ids) for shard in reading.answer_ids for ids in shard)
+    assert reading.answered.tolist() == [i % 3 != 0 for i in range(14)]
+    assert not reading.correct.any()  # whatever its label says

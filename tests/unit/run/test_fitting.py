@@ -1,0 +1,140 @@
+"""What a fit leaves behind: the method, its account of training and labels, and what validation says against it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.api import (
+    Adapter,
+    At,
+    Batch,
+    ConfidenceMethod,
+    Context,
+    FloatArray,
+    Hidden,
+    Needs,
+    Of,
+    QueryLogits,
+    TokenIds,
+)
+from bench.api.early_stopping import TrainingStage, validation_loss
+from bench.api.methods import validation_signals
+from bench.results.row import LabelsSeen, Training
+from bench.run.fitting import Fitted, _base_rate_nll, _loaded, _save, _train_nll, _trained, _validation_nll
+from bench.store.folders import Store
+
+STATE = Hidden(1.0, At.PROMPT_END)
+
+
+class Slope(ConfidenceMethod):
+    """One number, learned in steps."""
+
+    name = "slope"
+    needs = Needs(fit=frozenset({STATE}), predict=frozenset({STATE}))
+
+    def fit(self, train: Batch, ctx: Context) -> Slope:
+        self.slope_ = 0.0
+        stopping = ctx.early_stopping(64, epochs_per_step=0.5)
+        for _ in stopping:
+            self.slope_ += 0.1
+            if stopping.due:
+                stopping.record(self.predict, keep=lambda: self.slope_)
+        self.slope_ = stopping.kept
+        return self
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return 1.0 / (1.0 + np.exp(-self.slope_ * np.asarray(batch[STATE][:, 0], dtype=np.float64)))
+
+
+def labelled(seed: int, n: int = 80) -> Batch:
+    rng = np.random.default_rng(seed)
+    states = rng.normal(size=(n, 1)).astype(np.float32)
+    return Batch([str(i) for i in range(n)], {STATE: states}, states[:, 0] + rng.normal(size=n) > 0)
+
+
+def fitted() -> tuple[Fitted, Batch, Batch]:
+    train, held = labelled(0), labelled(1)
+    ctx = Context(seed=0, validation=held)
+    method = Slope().fit(train, ctx)
+    stages, curve, sure = _trained(method, ctx, held)
+    training = Training(
+        stages, _train_nll(method, train, sure), _validation_nll(method, held, curve), _base_rate_nll(train, held)
+    )
+    return Fitted(method, training, LabelsSeen(80, 80), curve, 1.5), train, held
+
+
+def test_the_account_is_that_of_the_kept_step() -> None:
+    found, train, held = fitted()
+    (stage,) = found.training.stages
+    assert found.training.validation_nll == pytest.approx(min(stage.losses))
+    assert found.training.train_nll == pytest.approx(validation_loss(found.method.predict(train), train.correct))
+    rate = train.correct.mean()
+    entropy = -np.mean(np.where(held.correct, np.log(rate), np.log(1 - rate)))
+    assert found.training.base_rate_nll == pytest.approx(entropy)
+    assert found.curve is not None
+    assert found.curve.shape == (len(stage.steps), 80)
+    assert stage.epochs == stage.kept * 0.5
+    assert found.complaint() is None
+
+
+def test_a_stored_fit_comes_back_whole(tmp_path: Path) -> None:
+    found, _, held = fitted()
+    entry = Store(tmp_path).put("fits", "ab" * 32, {}, lambda folder: _save(found, folder), seconds=1.5)
+    again = _loaded(Slope(), entry)
+    assert (again.training, again.labels, again.seconds) == (found.training, found.labels, 1.5)
+    assert np.array_equal(again.curve, found.curve)  # type: ignore[arg-type]
+    assert np.array_equal(again.method.predict(held), found.method.predict(held))
+
+
+@pytest.mark.parametrize(
+    ("own", "constant", "complains"), [(0.7, 0.6, True), (0.6, 0.6, False), (None, 0.6, False), (0.7, None, False)]
+)
+def test_what_validation_already_shows_is_said(own: float | None, constant: float | None, *, complains: bool) -> None:
+    training = Training((TrainingStage("", 1, 1, 1, 1.0),), None, own, constant)
+    complaint = Fitted(Slope(), training, LabelsSeen(), None, 0.0).complaint()
+    assert (complaint is not None) is complains
+    if complaint is not None:
+        assert "worse than a constant (negative log-likelihood 0.700 against 0.600)" in complaint
+
+
+def test_validation_answers_have_what_is_read_to_predict_and_free_ids_but_no_own_adapter() -> None:
+    query, own = TokenIds(Of.QUERY), QueryLogits(Adapter.OWN)
+    wrong, gold = Hidden(1.0, At.WRONG_PREDICTING), TokenIds(Of.GOLD)
+    assert validation_signals(Needs(frozenset({query, wrong, gold}), frozenset({own, STATE}))) == {query, STATE}
+
+
+def test_a_member_of_an_ensemble_does_not_speak_for_it() -> None:
+    held = labelled(1)
+
+    class Two(Slope):
+        def fit(self, train: Batch, ctx: Context) -> Two:
+            super().fit(train, ctx)
+            self.slope_ = self.slope_ / 2 + 1
+            return self
+
+    ctx = Context(seed=0, validation=held)
+    method = Two().fit(labelled(0), ctx)
+    stages, curve, _ = _trained(method, ctx, held)
+    assert (len(stages), curve) == (1, None)
+    assert _validation_nll(method, held, curve) == pytest.approx(validation_loss(method.predict(held), held.correct))
+
+
+def test_a_training_that_diverges_keeps_its_best_and_tells_no_nan() -> None:
+    held = labelled(1)
+
+    class Wild(Slope):
+        def predict(self, batch: Batch) -> FloatArray:
+            return super().predict(batch) if self.slope_ < 1 else np.full(len(batch), np.nan)
+
+    ctx = Context(seed=0, validation=held)
+    method = Wild().fit(labelled(0), ctx)
+    stages, curve, _ = _trained(method, ctx, held)
+    assert stages[0].losses[-1] is None
+    assert method.slope_ < 1
+    assert curve is not None
+    assert json.dumps([stage.losses for stage in stages], allow_nan=False)
+    assert _validation_nll(method, held, curve) == min(loss for loss in stages[0].losses if loss is not None)

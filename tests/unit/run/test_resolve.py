@@ -1,0 +1,357 @@
+"""What a user asks for is checked before any work, and every refusal says what would do."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, Question, UserError
+from bench.api.protocol import FIXED, ExemplarOrder, LetterRule
+from bench.data.loading import check_questions
+from bench.data.splits import spread
+from bench.run.config import RunConfig
+from bench.run.plan import Where
+from bench.run.resolve import Chosen, cache_folder, choose, source_digest
+
+PLUGIN = '''"""A method with a field of every type."""
+import numpy as np
+from bench.api import ConfidenceMethod, Needs, method
+
+@method("fields")
+class Fields(ConfidenceMethod):
+    "Nothing."
+    reference = "none"
+    needs = Needs()
+
+    def __init__(self, *, steps=3, rate=0.1, name="x", careful=False, ceiling=None):
+        self.steps, self.rate, self.name, self.careful, self.ceiling = steps, rate, name, careful, ceiling
+
+    def predict(self, batch):
+        return np.zeros(len(batch))
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    path = tmp_path / "fields.py"
+    path.write_text(PLUGIN, encoding="utf-8")
+    return path
+
+
+def chosen(methods: tuple[str, ...] = ("ptrue",), **options: Any) -> Chosen:
+    return choose(RunConfig(methods, options.pop("model", "tiny"), **options))
+
+
+def test_what_is_not_named_comes_from_the_model() -> None:
+    run = chosen()
+    assert (run.preset, run.tests, list(run.methods)) == ("demo", ("atlas-choice", "atlas-oe"), ["ptrue"])
+    assert run.config_of("ptrue", "atlas-choice") == {}
+
+
+def test_a_corpus_may_be_named_without_its_format() -> None:
+    learn_on = chosen(("ccps",), train_on="atlas", tasks=("atlas-choice", "atlas-oe")).learn_on
+    assert {test: str(target) for test, target in learn_on.items()} == {
+        "atlas-choice": "atlas-choice:train",
+        "atlas-oe": "atlas-oe:train",
+    }
+
+
+def test_the_judge_is_part_of_open_cells_only() -> None:
+    run = chosen(judge="openai", judge_model="m", answers="released@main", exemplar_sets=3)
+    assert run.config_of("ptrue", "atlas-choice") == {"answers": "released@main", "protocol.exemplar_sets": 3}
+    assert run.config_of("ptrue", "atlas-oe") == {
+        "answers": "released@main",
+        "judge": "openai",
+        "judge_model": "m",
+        "protocol.exemplar_sets": 3,
+    }
+    assert run.deviations_of("ptrue") == {"protocol.exemplar_sets": 3}
+
+
+def test_all_means_every_method_once_and_names_keep_their_order() -> None:
+    everything = chosen(("all",)).methods
+    assert {"ptrue", "ccps"} <= set(everything)
+    assert list(chosen(("ptrue", "ccps", "ptrue")).methods) == ["ptrue", "ccps"]
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("steps=7", "steps", 7), ("fields.steps=7", "steps", 7), ("rate=1e-3", "rate", 1e-3), ("rate=2", "rate", 2.0),
+        ("name=a=b", "name", "a=b"), ("name=", "name", ""), ("careful=true", "careful", True),
+        ("careful=False", "careful", False), ("ceiling=none", "ceiling", None), ("ceiling=0.5", "ceiling", 0.5),
+        ("ceiling=high", "ceiling", "high"),
+    ],
+)  # fmt: skip
+def test_an_override_has_the_type_of_its_field(plugin: Path, text: str, field: str, value: object) -> None:
+    run = chosen(("fields",), plugins=(plugin,), overrides=(text,))
+    got = run.methods["fields"].params()[field]
+    assert got == value
+    assert type(got) is type(value)
+    assert run.deviations_of("fields") == {f"fields.{field}": value}
+    fresh = run.fresh("fields")
+    assert fresh is not run.methods["fields"]
+    assert fresh.params() == run.methods["fields"].params()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("steps=many", "expected a value of type int, got 'many'"),
+        ("steps=1.5", "expected a value of type int, got '1.5'"),
+        ("rate=fast", "expected a value of type float"),
+        ("careful=yes", "expected true or false, got 'yes'"),
+        ("stps=3", "has no field 'stps'.*Did you mean 'steps'"),
+        ("nothing=3", "expected one of steps, rate, name, careful, ceiling"),
+        ("steps", "expected METHOD.FIELD=VALUE"),
+        ("=3", "expected METHOD.FIELD=VALUE"),
+        ("ccps.steps=3", "'ccps' is no chosen method"),
+        ("protocol.shts=3", "Did you mean 'shots'"),
+        ("protocol.shots=few", "expected a value of type int"),
+        ("protocol.shots=-1", "expected at least 0, got -1"),
+        ("protocol.ece_bins=0", "expected at least 1, got 0"),
+        ("protocol.max_new_tokens_choice=0", "expected at least 1, got 0"),
+        ("protocol.letter_rule=near", "expected one of exact, substring"),
+        ("protocol.letters=aab", "expected different letters"),
+        ("protocol.letters=abA", "expected different letters"),
+        ("protocol.letters=a", "expected different letters, two at least"),
+        ("protocol.letters=a b", "expected different letters"),
+        ("protocol.query_letters=abc", "expected two letters"),
+        ("protocol.query_letters=a", "expected different letters, two at least"),
+        ("protocol.query_letters=", "expected different letters, two at least"),
+    ],
+)
+def test_an_override_that_does_not_fit_says_what_would(plugin: Path, text: str, complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        chosen(("fields",), plugins=(plugin,), overrides=(text,))
+
+
+PEEK = PLUGIN.replace("import ConfidenceMethod", "import ConfidenceMethod, Of, TokenIds").replace(
+    "    def predict",
+    "    def reads(self):\n"
+    "        return Needs(predict=frozenset({TokenIds(Of.GOLD)} if self.careful else ()))\n\n"
+    "    def predict",
+)
+
+
+def test_a_method_that_reads_the_right_answer_by_an_argument_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "peek.py"
+    path.write_text(PEEK, encoding="utf-8")
+    assert chosen(("fields",), plugins=(path,)).methods["fields"].reads() == Needs()
+    with pytest.raises(UserError, match=r"'fields'.*TokenIds\(of=Of.GOLD\), which tells the right answer"):
+        chosen(("fields",), plugins=(path,), overrides=("careful=true",))
+
+
+@pytest.mark.parametrize("member", ["__init__", "reads", "trains", "params"])
+def test_a_method_that_fails_before_any_work_is_named_with_its_reason(tmp_path: Path, member: str) -> None:
+    path = tmp_path / "broken.py"
+    raising = f"    def {member}(*_, **__):\n        raise KeyError('gone')\n\n    def predict"
+    path.write_text(PLUGIN.replace("def __init__", "def unused").replace("    def predict", raising), encoding="utf-8")
+    with pytest.raises(UserError, match=r"method 'fields': KeyError: 'gone'; correct it"):
+        chosen(("fields", "ptrue"), plugins=(path,))
+
+
+def test_a_bare_field_needs_one_method() -> None:
+    with pytest.raises(UserError, match=r"say which one: --set METHOD.shots=3"):
+        chosen(("ptrue", "ccps"), overrides=("shots=3",))
+
+
+def test_protocol_overrides_reach_the_protocol_and_every_result() -> None:
+    overrides = ("protocol.shots=2", "protocol.letter_rule=substring", "protocol.exemplar_order=permuted")
+    run = chosen(overrides=overrides)
+    expected = replace(FIXED, preset="demo", shots=2, letter_rule=LetterRule.SUBSTRING)
+    assert run.protocol == replace(expected, exemplar_order=ExemplarOrder.PERMUTED)
+    told = {"protocol.shots": 2, "protocol.letter_rule": "substring", "protocol.exemplar_order": "permuted"}
+    assert run.config_of("ptrue", "atlas-choice") == told
+
+
+LOST = """
+from bench.api import Format, PromptStyle, Task, TaskCard, task
+
+@task("lost")
+class Lost(Task):
+    "Learns on a corpus that nobody registered."
+    format = Format.CHOICE
+    card = TaskCard(license="MIT", version=1, why="none", options=(2, 2), splits={"test": "t"}, sizes={"test": 1})
+    style = PromptStyle(header="", footer="", context="{text}{options}")
+    train_on = "nowhere-choice"
+
+    def questions(self, split):
+        return iter(())
+"""
+
+
+def test_a_task_whose_corpus_is_not_registered_says_how_to_name_another(tmp_path: Path) -> None:
+    (tmp_path / "lost.py").write_text(LOST, encoding="utf-8")
+    with pytest.raises(UserError, match=r"learns on 'nowhere-choice'.*--train-on"):
+        chosen(("ccps",), tasks=("lost",), plugins=(tmp_path / "lost.py",))
+
+
+def test_the_later_of_two_overrides_holds() -> None:
+    assert chosen(overrides=("protocol.shots=2", "protocol.shots=3")).protocol.shots == 3
+
+
+def test_a_preset_sets_methods_and_protocol_together() -> None:
+    run = chosen(("ccps",), preset="refcode")
+    assert run.protocol.letter_rule is LetterRule.SUBSTRING
+    usual = chosen(("ccps",), preset="fixed").methods["ccps"].params()
+    refcode = type(run.methods["ccps"]).presets["refcode"]
+    assert run.methods["ccps"].params() == {**usual, **refcode} != usual
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"methods": ("cpps",)}, r"Unknown method 'cpps'\. Did you mean 'ccps'\?"),
+        ({"methods": ()}, "No method was named"),
+        ({"model": "tny"}, r"Unknown model 'tny'.*Did you mean 'tiny'"),
+        ({"tasks": ("atlas-choise",)}, r"Unknown task 'atlas-choise'\. Did you mean 'atlas-choice'"),
+        ({"preset": "papr"}, r"Unknown preset 'papr'.*Did you mean 'paper'"),
+        ({"preset": "nothing like it"}, "expected one of fixed, paper, refcode, demo"),
+        ({"limit": 0}, "--limit: expected at least 1, got 0"),
+        ({"limit": -5}, "--limit: expected at least 1, got -5"),
+        ({"token_budget": 0}, "--token-budget: expected at least 1, got 0"),
+        ({"train_on": "atlass"}, "Unknown task 'atlass'"),
+        ({"train_on": "atlas-choice:trian"}, "expected a split of train, validation, test, dev, got 'trian'"),
+        (
+            {"tasks": ("atlas-choice",), "train_on": "atlas-choice:test"},
+            "would learn the labels that atlas-choice tests them on",
+        ),
+        ({"train_on": "atlas-oe"}, "its format is open, that of atlas-choice is choice"),
+        ({"model": "org/model"}, "has no default tasks: name one with --task"),
+    ],
+)
+def test_what_is_unknown_or_does_not_fit_is_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        chosen(**options)
+
+
+def test_learning_elsewhere_is_part_of_the_configuration_of_learners_only() -> None:
+    run = chosen(("ptrue", "ccps"), tasks=("atlas-choice",), train_on="atlas-choice:validation")
+    assert run.config_of("ccps", "atlas-choice") == {"train_on": "atlas-choice:validation"}
+    assert run.config_of("ptrue", "atlas-choice") == {}
+    assert chosen(("ccps",), tasks=("atlas-choice",), train_on="atlas-choice").config_of("ccps", "atlas-choice") == {}
+
+
+def test_another_task_may_be_learned_on_with_its_test_split() -> None:
+    run = chosen(("ccps",), tasks=("mmlu-choice",), train_on="atlas-choice:test")
+    assert str(run.learn_on["mmlu-choice"]) == "atlas-choice:test"
+    assert set(run.tasks) == {"mmlu-choice", "atlas-choice"}
+
+
+def test_a_dtype_that_was_asked_for_marks_the_result() -> None:
+    assert chosen(dtype="bfloat16").config_of("ptrue", "atlas-choice") == {"dtype": "bfloat16"}
+
+
+def test_the_cache_folder_follows_option_then_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "named"))
+    assert cache_folder() == tmp_path / "named"
+    assert chosen().cache == tmp_path / "named"
+    assert chosen(cache=tmp_path / "given").cache == tmp_path / "given"
+    monkeypatch.delenv("CONFBENCH_CACHE")
+    assert cache_folder().name == "confbench"
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+WHERE = Where("rivers", "test")
+
+
+def asked(name: str = "q", options: int = 4, gold: int = 0) -> Question:
+    return Question(name, "s", "Which?", tuple(map(str, range(options))), gold)
+
+
+@pytest.mark.parametrize(
+    ("questions", "complaint"),
+    [
+        ([], "expected at least one question"),
+        ([asked("a"), asked("b"), asked("a")], "two questions 'a'"),
+        ([asked("a", options=1)], "expected 2 to 26 options, got 1 in question 'a'"),
+        ([asked("a", options=27)], "expected 2 to 26 options, got 27 in question 'a'"),
+        ([asked("a", gold=4)], "expected an answer index from 0 to 3, got 4 in question 'a'"),
+        ([asked("a", gold=-1)], "expected an answer index from 0 to 3, got -1"),
+        ([asked("a", options=7)], r"a letter for each of the 7 options.*--set protocol.letters"),
+    ],
+)
+def test_questions_that_can_not_be_asked_are_named(questions: list[Question], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint) as caught:
+        check_questions(WHERE, questions, "abcdef")
+    assert str(caught.value).startswith("rivers/test: ")
+
+
+def test_honest_questions_pass() -> None:
+    check_questions(WHERE, [asked("a", 2), asked("b", 26, 25)], "abcdefghijklmnopqrstuvwxyz")
+    check_questions(WHERE, [asked("a", 1), asked("b", 40)], None)  # open: options are never shown
+
+
+@given(st.lists(st.sampled_from("xyz"), min_size=1, max_size=40), st.integers(1, 50))
+def test_a_limit_takes_from_every_subject_in_turn_and_keeps_the_order(subjects: list[str], limit: int) -> None:
+    questions = [Question(f"{i}", subject, "Which?", ("1", "2"), 0) for i, subject in enumerate(subjects)]
+    kept = spread(questions, limit)
+    assert len(kept) == min(limit, len(questions))
+    rows = [int(q.id) for q in kept]
+    assert rows == sorted(rows)
+    taken = {s: [int(q.id) for q in kept if q.subject == s] for s in set(subjects)}
+    for subject, own in taken.items():
+        available = [i for i, s in enumerate(subjects) if s == subject]
+        assert own == available[: len(own)]  # the first of each subject
+        for other in taken.values():  # no subject is ahead of one that still had questions
+            assert len(own) == len(available) or len(other) <= len(own) + 1
+
+
+# --- source digest ----------------------------------------------------------------------------------------------------
+
+
+def module(name: str, body: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    path = folder.joinpath(*name.split(".")).with_suffix(".py")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for parent in path.relative_to(folder).parents:
+        if str(parent) != ".":
+            (folder / parent / "__init__.py").touch()
+    path.write_text(body, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
+
+
+def test_the_digest_of_a_package_member_changes_with_any_file_of_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = module("digestpack.inner.method", "class A: pass\n", tmp_path, monkeypatch)
+    before = source_digest(own.A)
+    assert source_digest(own.A) == before
+    (tmp_path / "digestpack" / "features.py").write_text("x = 1\n", encoding="utf-8")
+    assert source_digest(own.A) != before
+
+
+def test_the_digest_of_a_single_file_knows_nothing_of_its_neighbours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = module("digestsingle", "class A: pass\n", tmp_path, monkeypatch)
+    before = source_digest(own.A)
+    (tmp_path / "neighbour.py").write_text("x = 1\n", encoding="utf-8")
+    assert source_digest(own.A) == before
+    (tmp_path / "digestsingle.py").write_text("class A: x = 1\n", encoding="utf-8")
+    os.utime(tmp_path / "digestsingle.py")
+    assert source_digest(own.A) != before
+
+
+class Quiet(ConfidenceMethod):
+    name: ClassVar[str] = "quiet"
+    reference: ClassVar[str] = "none"
+    needs: ClassVar[Needs] = Needs()
+
+    def predict(self, batch: Batch) -> FloatArray:
+        raise NotImplementedError
+
+
+def test_a_method_knows_whether_it_learns() -> None:
+    assert not Quiet().trains()
+    assert chosen(("ccps",)).methods["ccps"].trains()

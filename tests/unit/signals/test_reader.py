@@ -1,0 +1,161 @@
+"""Shards hold every question once and every subject whole, and prompts keep the question whatever the context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.api import At, ContractError, Hidden, Of, Question, Signal, Split, TokenIds, UserError
+from bench.api.protocol import FIXED, PAPER, Protocol
+from bench.backbone.model import Backbone, LoadOptions
+from bench.backbone.models import ModelSpec
+from bench.progress import Silent
+from bench.prompts.shards import SHARD, split_into_shards
+from bench.run.plan import Where
+from bench.signals.batches import Batches
+from bench.signals.reader import Reader, Reading
+from bench.store.folders import Store
+from tests.fixtures.rivers import Rivers
+
+sizes = st.lists(st.integers(1, 400), min_size=1, max_size=8)
+
+
+@given(sizes, st.randoms(use_true_random=False), st.booleans())
+def test_every_row_is_in_one_shard_and_subjects_are_whole(counts: list[int], rng, mixed: bool) -> None:  # type: ignore[no-untyped-def]
+    subjects = [f"s{i}" for i, n in enumerate(counts) for _ in range(n)]
+    if mixed:
+        rng.shuffle(subjects)
+    shards = split_into_shards(subjects)
+    assert sorted(np.concatenate(shards).tolist()) == list(range(len(subjects)))
+    homes = [{subjects[row] for row in shard} for shard in shards]
+    assert sum(map(len, homes)) == len(set(subjects))
+    assert all(len(shard) >= SHARD for shard in shards[:-1])
+    for shard, home in zip(shards, homes, strict=True):
+        by_subject = [subjects[row] for row in shard]
+        assert len([a for a, b in pairwise(by_subject) if a != b]) == len(home) - 1
+        for subject in home:
+            rows = [row for row in shard if subjects[row] == subject]
+            assert rows == sorted(rows)
+
+
+@given(sizes)
+def test_a_shard_is_closed_as_soon_as_it_is_large_enough(counts: list[int]) -> None:
+    subjects = [f"s{i}" for i, n in enumerate(counts) for _ in range(n)]
+    for shard in split_into_shards(subjects):
+        last = subjects[shard[-1]]
+        assert sum(subjects[row] != last for row in shard) < SHARD
+
+
+def test_no_rows_make_no_shards() -> None:
+    assert split_into_shards([]) == []
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+WORDS = ["river", "stone", "cloud", "ember", "harbour", "lantern", "meadow", "orchard"]
+
+
+def question(name: str, words: int, subject: str = "rivers") -> Question:
+    text = " ".join(WORDS[(len(name) + i) % len(WORDS)] for i in range(words))
+    return Question(name, subject, f"{name}: {text}?", ("Tove", "Kiru", "Bamo"), 0)
+
+
+DEV = [question(f"dev{i}", 20) for i in range(5)]
+
+
+class Lengths(Rivers):
+    """Three questions of different length and five exemplars."""
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        yield from DEV if split == "dev" else [question("short", 3), question("middle", 60), question("long", 110)]
+
+
+def read(folder: Path, tmp_path: Path, context: int, protocol: Protocol = FIXED) -> tuple[Reader, Reading]:
+    backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
+    backbone.context = context
+    reader = Reader(backbone, Store(tmp_path / "cache"), protocol, 1024, Silent())
+    task = Lengths(None)  # type: ignore[arg-type]
+    return reader, reader.open(Where("rivers", "test"), task, list(task.questions("test")))
+
+
+def texts(reader: Reader, reading: Reading) -> list[str]:
+    """The prompts as text, in the order of the questions."""
+    by_row = dict(zip(reading.shards[0].rows.tolist(), reading.shards[0].prompts, strict=True))
+    return [reader.backbone.chat.tokenizer.decode(by_row[row]) for row in range(3)]
+
+
+def test_with_room_enough_every_prompt_has_all_exemplars_in_order(small_model: Path, tmp_path: Path) -> None:
+    reader, reading = read(small_model, tmp_path, 4096)
+    assert reading.shards[0].dropped == 0
+    for text in texts(reader, reading):
+        places = [text.index(f"dev{i}:") for i in range(5)]
+        assert places == sorted(places)
+
+
+def test_in_a_short_context_the_first_exemplars_go_and_the_question_stays(small_model: Path, tmp_path: Path) -> None:
+    _, roomy = read(small_model, tmp_path, 4096)
+    longest = max(map(len, roomy.shards[0].prompts))
+    context = longest - 60
+    reader, reading = read(small_model, tmp_path, context)
+    kept = []
+    for text, name in zip(texts(reader, reading), ("short", "middle", "long"), strict=True):
+        assert f"{name}: " in text
+        assert text.count("(c): Bamo") == text.count("(a): Tove")  # no option of the question is cut off
+        shown = [i for i in range(5) if f"dev{i}:" in text]
+        assert shown == list(range(5 - len(shown), 5))
+        kept.append(len(shown))
+    assert kept[2] < 5
+    assert reading.shards[0].dropped == sum(5 - k for k in kept)
+    suffix = len(reader.asking(reading).suffix)
+    assert all(len(ids) + 1 + suffix <= context for ids in reading.shards[0].prompts)
+    # No more than needed was dropped: with one exemplar more the prompt is too long.
+    for count, prompt in zip(kept, (roomy.shards[0].prompts[i] for i in range(3)), strict=True):
+        assert count == 5 or len(prompt) + 1 + suffix > context
+
+
+def test_a_question_that_never_fits_is_named(small_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"Question \w+ has \d+ tokens without exemplars.* leaves room for \d+\. Use"):
+        read(small_model, tmp_path, 150)
+
+
+def test_permuted_exemplars_follow_the_row_and_not_the_run(small_model: Path, tmp_path: Path) -> None:
+    reader, reading = read(small_model, tmp_path, 4096, PAPER)
+    orders = []
+    for row, text in enumerate(texts(reader, reading)):
+        shown = sorted(range(5), key=lambda i: text.index(f"dev{i}:"))
+        assert shown == np.random.default_rng(23 + row).permutation(5).tolist()
+        orders.append(tuple(shown))
+    assert len(set(orders)) > 1
+
+
+def test_an_exemplar_never_answers_its_own_question(small_model: Path, tmp_path: Path) -> None:
+    reader, _ = read(small_model, tmp_path, 4096)
+    reading = reader.open(Where("rivers", "dev"), Lengths(None), DEV)  # type: ignore[arg-type]
+    for prompt, own in zip(reading.shards[0].prompts, DEV, strict=True):
+        text = reader.backbone.chat.tokenizer.decode(prompt)
+        assert text.count(f"{own.id}:") == 1
+        assert text.rindex(f"{own.id}:") > max(text.index(f"{d.id}:") for d in DEV if d is not own)
+
+
+def test_letters_other_than_those_shown_are_asked_for(small_model: Path, tmp_path: Path) -> None:
+    reader, reading = read(small_model, tmp_path, 4096)
+    decode = reader.backbone.chat.tokenizer.decode
+    asking = reader.asking(reading)
+    assert [decode([i]) for i in asking.letter_ids] == ["a", "b", "c"]
+    assert [decode([i]) for i in asking.verdict_ids] == ["a", "b"]
+    assert "Is the proposed answer correct?" in decode(asking.suffix)
+
+
+@pytest.mark.parametrize(
+    "signal", [TokenIds(Of.GOLD), TokenIds(Of.WRONG), Hidden(at=At.GOLD_PREDICTING), Hidden(at=At.WRONG_PREDICTING)]
+)
+def test_right_answers_stand_in_labelled_batches_only(small_model: Path, tmp_path: Path, signal: Signal) -> None:
+    reader, reading = read(small_model, tmp_path, 4096)
+    with pytest.raises(ContractError, match="which tells the right answer"):
+        Batches(reader).batch(reading, frozenset({signal}), labels=False)

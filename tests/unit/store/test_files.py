@@ -1,0 +1,63 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from bench.store import files
+from bench.store.files import write_whole
+
+
+def test_a_file_is_written_below_new_folders_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "a.txt"
+    write_whole(path, b"first\n")
+    write_whole(path, b"second\r\n")
+    assert path.read_bytes() == b"second\r\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_others_may_read_it_as_the_users_mask_says(tmp_path: Path) -> None:
+    mask = os.umask(0o022)
+    try:
+        write_whole(tmp_path / "a", b"")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_the_older_file_stays_and_nothing_else_where_writing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    seen = []
+
+    def fail(*_: object) -> None:
+        seen.extend(sorted(file.name for file in tmp_path.iterdir()))
+        raise error
+
+    monkeypatch.setattr(os, step, fail) if step == "fsync" else monkeypatch.setattr(Path, step, fail)
+    monkeypatch.setattr(files.platform, "node", lambda: "machine")
+    with pytest.raises(type(error)):
+        write_whole(path, b"new")
+    assert seen == [f".a.machine.{os.getpid()}.tmp", "a"]
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_long_name_leaves_room_for_the_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 255)
+    write_whole(path, b"whole")
+    assert path.read_bytes() == b"whole"
+
+
+def test_a_file_in_the_way_of_a_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="file"):
+        write_whole(tmp_path / "file" / "a", b"")

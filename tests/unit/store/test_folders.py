@@ -1,0 +1,242 @@
+"""The store gives back exactly what was put in, or says that it is damaged, whatever happened to the disk meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.api import UserError
+from bench.store.folders import MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
+
+FIELDS = {"weights": "abc", "dtype": "float32"}
+CONTENT = bytes(range(256)) * 20
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(tmp_path / "cache")
+    made.prepare()
+    return made
+
+
+def write(folder: Path) -> None:
+    (folder / "values.bin").write_bytes(CONTENT)
+    (folder / "other.bin").write_bytes(b"other")
+
+
+def test_a_digest_knows_values_order_and_where_an_array_ends() -> None:
+    ids = [np.arange(3, dtype=np.int32), np.arange(2, dtype=np.int32)]
+    # the keys of all stored readings are made of it
+    known = "58ab31047e84ad922e84cdca6072d3fd6afac50f150580766a54842583249627"
+    assert digest_arrays(ids) == digest_arrays([np.arange(6, dtype=np.int32)[:3], ids[1]]) == known
+    others = [ids[::-1], [np.concatenate(ids)], [ids[0], ids[1] + 1], [*ids, ids[0][:0]], []]
+    assert len({known, *map(digest_arrays, others)}) == 6
+    table = np.arange(6.0).reshape(2, 3)
+    assert digest_arrays([table[:, ::-1]]) == digest_arrays([table[:, ::-1].copy()]) != digest_arrays([table])
+
+
+def put(store: Store) -> Entry:
+    return store.put("signals", key_of(FIELDS), FIELDS, write, seconds=1.5)
+
+
+def get(store: Store) -> Entry | None:
+    return store.get("signals", key_of(FIELDS))
+
+
+def test_what_is_put_comes_back_with_its_bytes_and_fields(store: Store) -> None:
+    put(store)
+    entry = get(Store(store.root))
+    assert entry is not None
+    assert (entry.folder / "values.bin").read_bytes() == CONTENT
+    assert entry.manifest["fields"] == FIELDS
+    assert entry.manifest["seconds"] == 1.5
+    assert store.notes == []
+
+
+def test_unknown_key_and_unknown_kind_are_absent(store: Store) -> None:
+    put(store)
+    assert store.get("signals", key_of({"weights": "abd"})) is None
+    assert store.get("fits", key_of(FIELDS)) is None
+    assert store.entries("fits") == []
+
+
+def test_entries_come_in_one_order_whatever_the_order_of_writing(tmp_path: Path) -> None:
+    orders = []
+    for name, numbers in (("up", range(6)), ("down", range(5, -1, -1))):
+        made = Store(tmp_path / name)
+        made.prepare()
+        for n in numbers:
+            made.put("k", key_of({"n": n}), {"n": n}, write)
+        orders.append([entry.manifest["fields"]["n"] for entry in made.entries("k")])
+    assert orders[0] == orders[1]
+    assert sorted(orders[0]) == list(range(6))
+
+
+def truncated(folder: Path) -> None:
+    os.truncate(folder / "values.bin", len(CONTENT) // 2)
+
+
+def emptied(folder: Path) -> None:
+    os.truncate(folder / "values.bin", 0)
+
+
+def altered(folder: Path) -> None:
+    changed = bytearray(CONTENT)
+    changed[1000] ^= 1
+    (folder / "values.bin").write_bytes(changed)
+
+
+def deleted(folder: Path) -> None:
+    (folder / "values.bin").unlink()
+
+
+def without_manifest(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+
+
+def cut_manifest(folder: Path) -> None:
+    text = (folder / MANIFEST).read_bytes()
+    (folder / MANIFEST).write_bytes(text[: len(text) // 2])
+
+
+def binary_manifest(folder: Path) -> None:
+    (folder / MANIFEST).write_bytes(b"\xff\xfe\x00")
+
+
+def manifest_of_another_type(folder: Path) -> None:
+    (folder / MANIFEST).write_text("[1, 2]", encoding="utf-8")
+
+
+def edit_manifest(folder: Path, edit: Callable[[dict[str, object]], object]) -> None:
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    edit(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def manifest_that_names_no_file(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m.update(files={}))
+
+
+def manifest_with_another_number(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m.update(seconds=2.5))
+
+
+def manifest_with_another_field(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m.update(fields={"weights": "abd"}))
+
+
+DAMAGES = [
+    truncated, emptied, altered, deleted, without_manifest, cut_manifest, binary_manifest, manifest_of_another_type,
+    manifest_that_names_no_file, manifest_with_another_number, manifest_with_another_field,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda f: f.__name__)
+def test_damage_is_found_noted_once_and_gone_after_a_new_put(store: Store, damage: Callable[[Path], None]) -> None:
+    damage(put(store).folder)
+    assert get(store) is None
+    assert len(store.notes) == 1
+    assert "damaged" in store.notes[0]
+    assert "computed again" in store.notes[0]
+    assert get(store) is None  # the second look finds nothing, and says nothing more
+    assert len(store.notes) == 1
+    entry = put(store)
+    assert (entry.folder / "values.bin").read_bytes() == CONTENT
+    assert get(store) is not None
+
+
+def test_an_entry_moved_to_another_key_is_damage(store: Store) -> None:
+    folder = put(store).folder
+    other = key_of({"weights": "other"})
+    target = store.root / "signals" / other[:2] / other
+    target.parent.mkdir(exist_ok=True)
+    folder.rename(target)
+    assert store.get("signals", other) is None
+    assert len(store.notes) == 1
+
+
+def test_a_second_put_leaves_the_files_that_another_process_may_be_reading(store: Store) -> None:
+    first = put(store)
+    with (first.folder / "values.bin").open("rb") as file:
+        before = os.fstat(file.fileno()).st_ino
+    second = Store(store.root).put("signals", key_of(FIELDS), FIELDS, write, seconds=9.0)
+    assert second.folder == first.folder
+    assert (first.folder / "values.bin").stat().st_ino == before
+    assert second.manifest["seconds"] == 1.5
+
+
+def test_a_failed_write_leaves_nothing(store: Store) -> None:
+    def fail(folder: Path) -> None:
+        (folder / "half.bin").write_bytes(b"half")
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        store.put("signals", key_of(FIELDS), FIELDS, fail)
+    assert get(store) is None
+    assert [path.name for path in store.root.iterdir()] == [".writable"]
+
+
+def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(store: Store) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    child.wait()
+    dead = store.root / f"tmp-{child.pid}-abc"
+    alive = store.root / f"tmp-{os.getpid()}-abc"
+    for folder in (dead, alive):
+        folder.mkdir()
+        (folder / "values.bin").write_bytes(CONTENT)
+    Store(store.root).prepare()
+    assert not dead.exists()
+    assert (alive / "values.bin").exists()
+
+
+def test_looking_makes_no_folder(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache")
+    assert get(store) is None
+    assert store.entries("signals") == []
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_folder_that_can_not_be_made_is_a_user_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(UserError, match=r"cache folder can't be written.*CONFBENCH_CACHE"):
+        Store(tmp_path / "file" / "cache").prepare()
+
+
+def test_a_write_that_the_disk_refuses_is_a_user_error(store: Store) -> None:
+    def full(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(UserError, match=r"No space left on device.*Free some disk space"):
+        store.put("signals", key_of(FIELDS), FIELDS, full)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=5))
+def test_a_key_survives_a_round_trip_and_another_order(fields: dict[str, object]) -> None:
+    assert key_of(json.loads(json.dumps(fields))) == key_of(fields)
+    assert key_of(dict(reversed(list(fields.items())))) == key_of(fields)
+
+
+@given(st.dictionaries(st.text(), st.integers(), max_size=4), st.dictionaries(st.text(), st.integers(), max_size=4))
+def test_two_keys_are_equal_exactly_where_the_fields_are(a: dict[str, int], b: dict[str, int]) -> None:
+    assert (key_of(a) == key_of(b)) == (a == b)
+
+
+def test_the_digest_of_a_file_is_its_sha256(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert digest_file(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

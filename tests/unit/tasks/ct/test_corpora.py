@@ -1,0 +1,299 @@
+"""The corpora as a whole: which rows they hold, which validate, what prompts may show, the rules of the contract."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.api import Format, Question, UserError, ValidationRule
+from bench.api.protocol import PAPER, Protocol
+from bench.prompts.exemplars import exemplars, places
+from bench.testing import MakeTask, checks_for
+from tasks.ct import CTChoice, CTLocalChoice, CTLocalOpen, CTOpen
+from tasks.ct.composer import CHOICE_SETS, OPEN_SETS, Corpus, proportional
+
+SHARED = Path(__file__).parents[4] / ".." / "shared"
+CORPORA: tuple[type[Corpus], ...] = (CTChoice, CTOpen, CTLocalChoice, CTLocalOpen)
+SMALL = {f"{each.card.folder}/{each.card.splits['train']}": 1_500 for each in CHOICE_SETS if each.filter is not None}
+"""Where all rows are looked through often; the first ones are the same."""
+
+
+@pytest.fixture(params=CORPORA, ids=[corpus.name for corpus in CORPORA])
+def corpus(request: pytest.FixtureRequest) -> type[Corpus]:
+    return request.param
+
+
+def per_set(questions: Sequence[Question]) -> dict[str, int]:
+    return dict(Counter(question.subject for question in questions))
+
+
+def origin(question: Question) -> str:
+    return question.id.split("/")[2]
+
+
+# --- train ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("corpus", "total", "quota"), [(CTChoice, 18_650, 1_000), (CTOpen, 18_534, 1_052)])
+def test_row_counts_are_those_of_the_paper(hub: SimpleNamespace, corpus: type[Corpus], total: int, quota: int) -> None:
+    questions = list(corpus(hub.like()).questions("train"))
+    sets = CHOICE_SETS if corpus is CTChoice else OPEN_SETS
+    assert len(questions) == corpus.card.sizes["train"] == total
+    assert per_set(questions) == {each.name: {"cb": 250, "copa": 400}.get(each.name, quota) for each in sets}
+    assert list(per_set(questions)) == sorted(per_set(questions))
+
+
+def test_first_rows_that_a_filter_keeps_are_taken(hub: SimpleNamespace) -> None:
+    task = CTChoice(hub.like())
+    rows = [q.id for q in task.questions("train") if q.subject in {"winogrande", "snli", "arc"}]
+    assert rows[:1_000] == [f"ct/arc/train/{i}" for i in range(1_000)]
+    unlabelled = {i for i in range(1_016) if i % 63 == 50}
+    assert rows[1_000:2_000] == [f"ct/snli/train/{i}" for i in range(1_016) if i not in unlabelled]
+    assert rows[2_000:] == [f"ct/winogrande/train/{i}" for i in range(1_003) if i not in {3, 4, 5}]
+    assert task.counts["snli train: rows without a label, left out"] == len(unlabelled)
+    assert task.counts["anli_r2 train: rows without a label, left out"] == 1
+
+
+def test_train_reads_no_more_of_a_large_data_set_than_it_takes(hub: SimpleNamespace) -> None:
+    source = hub.like()
+    list(CTChoice(source).questions("train"))
+    assert source.made("ct/snli/plain_text/train") < 2_100
+    assert source.made("ct/anli/plain_text/train_r3") < 2_100
+
+
+def test_corpora_without_options_hold_the_same_rows(hub: SimpleNamespace) -> None:
+    lettered, asked = (list(corpus(hub.like()).questions("train")) for corpus in (CTLocalChoice, CTLocalOpen))
+    assert lettered == asked
+    assert per_set(asked) == {"arc": 1000, "arc_challenge": 1000, "cb": 250, "obqa": 1000, "trec": 1000}
+
+
+def test_other_splits_are_refused(hub: SimpleNamespace, corpus: type[Corpus]) -> None:
+    with pytest.raises(UserError, match=r"train, validation of ct-.*got 'test'"):
+        corpus(hub.like()).questions("test")
+
+
+# --- validation -------------------------------------------------------------------------------------------------------
+
+
+def naive_shares(total: int, sizes: dict[str, int]) -> dict[str, int]:
+    exact = {name: total * n / sum(sizes.values()) for name, n in sizes.items()}
+    shares = {name: int(share) for name, share in exact.items()}
+    left = sorted(exact, key=lambda name: (shares[name] - exact[name], list(exact).index(name)))
+    return {name: shares[name] + (name in left[: total - sum(shares.values())]) for name in shares}
+
+
+def test_validation_is_stratified_like_train(hub: SimpleNamespace, corpus: type[Corpus]) -> None:
+    task = corpus(hub.like(SMALL))
+    train, validation = (list(task.questions(split)) for split in ("train", "validation"))
+    total = corpus.card.sizes["validation"]
+    assert len(validation) == total == (2_000 if corpus.released else round(4_250 * 2_000 / 18_650))
+    assert per_set(validation) == naive_shares(total, per_set(train))
+    assert not {q.id for q in train} & {q.id for q in validation}
+    assert len({q.id for q in validation}) == total
+
+
+def test_validation_comes_from_train_rows_only_where_there_is_no_other(hub: SimpleNamespace) -> None:
+    task = CTChoice(hub.like(SMALL))
+    validation = list(task.questions("validation"))
+    assert {q.subject for q in validation if origin(q) == "train"} == {"trec", "anli_r1", "anli_r2", "anli_r3"}
+    for question in validation:
+        if origin(question) == "train":
+            assert int(question.id.rpartition("/")[2]) >= 1_000
+    assert task.counts["trec: validation questions from train rows that are not trained on"] == 107
+    rows = [int(q.id.rpartition("/")[2]) for q in validation if q.subject == "boolq"]
+    expected = np.sort(np.random.default_rng(Protocol().split_seed).choice(3_270, len(rows), replace=False))
+    assert rows == expected.tolist()
+
+
+def test_validation_files_that_are_not_at_hand_are_replaced_and_counted(hub: SimpleNamespace) -> None:
+    absent = [f"ct/ai2_arc/{name}/validation" for name in ("ARC-Easy", "ARC-Challenge")]
+    whole, part = CTLocalChoice(hub.like()), CTLocalChoice(hub.like(absent=absent))
+    validation = list(part.questions("validation"))
+    assert per_set(validation) == per_set(list(whole.questions("validation")))
+    assert {q.subject for q in validation if origin(q) == "train"} == {"arc", "arc_challenge", "trec"}
+    assert part.counts["arc_challenge: validation questions from train rows that are not trained on"] == 107
+    others = [q for q in validation if q.subject in {"cb", "obqa"}]
+    assert others == [q for q in whole.questions("validation") if q.subject in {"cb", "obqa"}]
+
+
+def test_validation_that_a_data_set_can_not_fill_is_counted(hub: SimpleNamespace) -> None:
+    task = CTLocalChoice(hub.like({"ct/super_glue/cb/validation": 9}))
+    validation = list(task.questions("validation"))
+    assert per_set(validation)["cb"] == 9
+    assert len(validation) == 456 - 18
+    assert task.counts["cb: validation questions that its rows don't suffice for"] == 18
+
+
+def test_validation_follows_the_seed_of_splits_alone(hub: SimpleNamespace) -> None:
+    drawn = [
+        [q.id for q in CTLocalChoice(hub.like(), dataclasses.replace(Protocol(), **changes)).questions("validation")]
+        for changes in ({}, {"exemplar_seed": 5}, {"split_seed": 24})
+    ]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+
+
+@given(st.integers(0, 3_000), st.lists(st.integers(0, 2_000), min_size=1, max_size=20).filter(any))
+def test_shares_add_up_and_are_fair(total: int, sizes: list[int]) -> None:
+    shares = proportional(total, sizes)
+    assert sum(shares) == total
+    assert all(abs(share - total * size / sum(sizes)) < 1 for share, size in zip(shares, sizes, strict=True))
+
+
+def test_published_validation_is_mostly_boolq(hub: SimpleNamespace) -> None:
+    task = CTChoice(hub.like(), PAPER)
+    validation = list(task.questions("validation"))
+    expected = {"arc": 244, "arc_challenge": 128, "boolq": 1401, "cb": 24, "commonsense_qa": 203}
+    assert per_set(validation) == {name: expected[name] for name in per_set(validation)}
+    assert len(validation) == 2_000
+    firsts = {f"ct/{name}/validation/{i}" for name, n in expected.items() for i in range(n)}
+    assert {q.id for q in validation} == firsts
+    assert [q.subject for q in validation] != sorted(q.subject for q in validation)
+    assert validation == list(CTChoice(hub.like(), PAPER).questions("validation"))
+
+
+def test_published_order_of_the_open_corpus_is_replaced_by_that_of_names(hub: SimpleNamespace) -> None:
+    validation = list(CTOpen(hub.like(), PAPER).questions("validation"))
+    ratio = 20_000 / (46_655 - 10_042)  # all validation rows, less HellaSwag's
+    first, second = int(570 * ratio), int(299 * ratio)
+    assert per_set(validation) == {"arc": first, "arc_challenge": second, "boolq": 2_000 - first - second}
+    assert "hash" in CTOpen.card.why
+
+
+def test_published_corpus_reads_math_options_at_commas(hub: SimpleNamespace) -> None:
+    ours, theirs = (CTChoice(hub.like(SMALL), protocol) for protocol in (Protocol(), PAPER))
+    rows = [[q.id for q in task.pools()["math_qa"][:5]] for task in (ours, theirs)]
+    assert rows[0] == [f"ct/math_qa/train/{i}" for i in (0, 1, 2, 4, 5)]
+    assert rows[1] == [f"ct/math_qa/train/{i}" for i in (0, 1, 2, 4, 6)]
+    assert theirs.counts["math_qa train: rows whose right option is not among those that commas give, left out"] == 1
+    numbers = theirs.pools()["math_qa"][3]  # of commas within numbers
+    assert (numbers.choices, numbers.answer) == (("1", "000", "2", "500", "3", "45", "none of these"), "3")
+    assert theirs.pools()["math_qa"][4].choices == ("", "9", "8", "7", "6")
+    assert ours.pools()["math_qa"][5].choices == ("10 ( rounded )", "9", "8", "7", "6")
+
+
+def test_published_corpus_keeps_sentences_with_two_blanks_and_fills_the_first(hub: SimpleNamespace) -> None:
+    ours, theirs = (CTOpen(hub.like(SMALL), protocol) for protocol in (Protocol(), PAPER))
+    rows = [[q.id for q in task.pools()["winogrande"][:4]] for task in (ours, theirs)]
+    assert rows[0] == [f"ct/winogrande/train/{i}" for i in (0, 1, 2, 6)]
+    assert rows[1] == [f"ct/winogrande/train/{i}" for i in (0, 1, 2, 4)]
+    two = theirs.pools()["winogrande"][3]
+    first, second = (dict(two.parts)[name] for name in ("first", "second"))
+    assert "hid the _ ." in first
+    assert "hid the _ ." in second
+    assert first != second
+
+
+def test_published_exemplars_are_drawn_by_the_row_within_its_own_split(hub: SimpleNamespace) -> None:
+    validation = list(CTChoice(hub.like(), PAPER).questions("validation"))
+    numbers = places(validation)
+    assert all(question.id.endswith(f"/{numbers[question.id]}") for question in validation)  # whose filters keep all
+    ours = list(CTChoice(hub.like(SMALL)).questions("validation"))
+    assert all(question.place is None for question in ours)
+
+
+def test_part_of_a_corpus_has_no_published_validation(hub: SimpleNamespace) -> None:
+    ours, theirs = (list(CTLocalOpen(hub.like(), p).questions("validation")) for p in (Protocol(), PAPER))
+    assert ours == theirs
+    assert PAPER.validation_rule is ValidationRule.PUBLISHED
+
+
+# --- exemplars --------------------------------------------------------------------------------------------------------
+
+
+def test_pools_hold_the_kept_train_rows_and_of_anli_the_dev_rows(hub: SimpleNamespace) -> None:
+    pools = CTChoice(hub.like(SMALL)).pools()
+    assert {name: len(pool) for name, pool in pools.items() if name.startswith("anli")} == {
+        "anli_r1": 1_000, "anli_r2": 1_000, "anli_r3": 1_200,
+    }  # fmt: skip
+    assert pools["anli_r3"][1_199].id == "ct/anli_r3/dev/1199"
+    assert len(pools["winogrande"]) == 1_500 - 3
+    assert len(pools["snli"]) == 1_500 - len(range(50, 1_500, 63))
+    assert len(pools["cb"]) == 250
+
+
+def test_a_question_is_never_its_own_exemplar(hub: SimpleNamespace) -> None:
+    task, protocol = CTChoice(hub.like()), Protocol()
+    pool, met = task.pools()["cb"], 0  # all of its 250 train rows are asked, too
+    numbers = places(list(pool))
+    for question in pool:
+        shown = exemplars(task, question, numbers[question.id], pool, protocol)
+        drawn = np.random.default_rng(23 + numbers[question.id]).permutation(len(pool))[:5]
+        met += question.id in {pool[i].id for i in drawn.tolist()}
+        assert len({q.id for q in shown}) == 5
+        assert question.id not in {q.id for q in shown}
+    assert met, "no draw held the question itself: the rule was not needed"
+
+
+def test_pools_are_not_read_before_they_are_needed(hub: SimpleNamespace) -> None:
+    source = hub.like()
+    CTChoice(source).pools()
+    assert source.tables == []
+
+
+# --- contract, origins, cards -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("corpus", [CTChoice, CTOpen])  # the small ones are checked on real rows
+def test_contract_holds_on_rows_like_the_hub_s(hub: SimpleNamespace, corpus: type[Corpus]) -> None:
+    made = list(checks_for(corpus, hub.like(SMALL)))
+    assert {check.__name__ for _, check in made} == {
+        "docstring", "card", "style", "origins", "sizes", "ids", "gold", "letters", "prompts", "provenance",
+    }  # fmt: skip
+    for make, check in made:
+        assert isinstance(make, MakeTask)
+        check(make)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "protocol"),
+    [(CTChoice, Protocol()), (CTOpen, PAPER), (CTLocalOpen, Protocol())],
+    ids=["fixed", "paper", "local"],
+)
+def test_origins_are_what_is_read(hub: SimpleNamespace, corpus: type[Corpus], protocol: Protocol) -> None:
+    for split in corpus.card.splits:
+        source = hub.like(SMALL)
+        task = corpus(source, protocol)
+        pools = task.pools()
+        for subject in {question.subject for question in task.questions(split)}:
+            assert pools[subject][0].subject == subject
+        named = {f"{card.folder}/{card.splits[part]}" for card, part in task.origins(split)}
+        read = {path for path, _ in source.tables}
+        for_shares = {f"{each.card.folder}/{each.card.splits['train']}" for each in corpus.sets}
+        assert read - named <= (for_shares if split == "validation" else set())
+        assert len(task.origins(split)) == len(named)
+        assert named <= set(source.sizes)
+
+
+def test_style_is_that_of_the_data_set(hub: SimpleNamespace, corpus: type[Corpus]) -> None:
+    task = corpus(hub.like())
+    for each in corpus.sets:
+        question = Question("x", each.name, "?", ("a", "b"), 0)
+        assert task.style_of(question) == (each.choice if corpus.format is Format.CHOICE else each.open)
+
+
+def test_cards_hold_the_pins_that_were_confirmed() -> None:
+    pins = SHARED / "spec" / "revisions.csv"
+    if not pins.is_file():
+        pytest.skip("../shared/spec is absent: revisions were not compared")
+    with pins.open(encoding="utf-8") as file:
+        usable = {
+            (row["hub_id"], row["config"], row["revision"]): row["note"]
+            for row in csv.DictReader(file, restkey="more")
+            if row["kind"] == "dataset" and row["note"].startswith("USE")
+        }
+    for each in CHOICE_SETS:
+        card = each.card
+        note = usable[str(card.hub), str(card.config), str(card.revision)]
+        assert card.files == (f"{card.config}/{{split}}/0000.parquet" if "refs/convert/parquet" in note else "")
+        assert card.folder.startswith("ct/")
+        assert card.folder.endswith(str(card.config))

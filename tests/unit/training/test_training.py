@@ -1,0 +1,585 @@
+"""Training an adapter in a child process: the mathematics of plain passes, whatever the processes and interruptions."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
+from bench.api.early_stopping import validation_loss
+from bench.backbone.adapter import adapted, fingerprint
+from bench.backbone.extract import Asking, Extractor, Item
+from bench.backbone.model import Backbone, LoadOptions
+from bench.backbone.models import ModelSpec
+from bench.backbone.projections import of_config
+from bench.store.folders import Store
+from bench.training import loop
+from bench.training.job import (
+    ADAPTER,
+    CONFIDENCES,
+    CONFIG,
+    EXAMPLES,
+    REPORT,
+    VALIDATION,
+    Job,
+    Recipe,
+    read_examples,
+    write_examples,
+)
+from bench.training.model import together
+from bench.training.optimisers import Processes, TorchOptimiser
+from bench.training.trainer import AdapterTrainer, training_cost, training_report
+from tests.fixtures import models
+
+VOCABULARY = 80
+NO, YES = 10, 11
+N, BATCH = 24, 8
+SETTINGS: dict[str, Any] = {
+    "rank": 4, "alpha": 16, "dropout": 0.0, "target_modules": "", "steps": 6, "batch_size": BATCH,
+    "learning_rate": 1e-2, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.999, "clip": 0.0, "seed": 3,
+    "deepspeed": False, "divergence": "jsd", "divergence_weight": 1.0,
+}  # fmt: skip
+CT = "methods._shared.lora:ct_loss"
+CONFIDENCE = "methods._shared.lora:verdict_confidence"
+
+
+def save_model(folder: Path, config: Any, seed: int = 0) -> Path:
+    return models.save(folder, config, models.words(VOCABULARY), seed)
+
+
+def llama(**changes: Any) -> Any:
+    shape = {
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+    }  # fmt: skip
+    return models.llama(vocab_size=VOCABULARY, **shape | changes)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("llama"), llama())
+
+
+def load(folder: Path, name: str = "llama") -> Backbone:
+    return Backbone(ModelSpec(name, str(folder), local=True), LoadOptions(device="cpu"))
+
+
+@pytest.fixture
+def backbone(folder: Path) -> Backbone:
+    return load(folder)
+
+
+def examples() -> dict[str, Any]:
+    """Prompts of two subjects, which share beginnings; the right verdict follows from the answer's parity."""
+    rng = np.random.default_rng(0)
+    subjects = rng.integers(12, VOCABULARY, (2, 9))
+    prompts = [[1, *subjects[i % 2], *rng.integers(12, VOCABULARY, 2 + i % 5)] for i in range(N)]
+    answers = rng.integers(12, VOCABULARY, N)
+    return {
+        "query": Ragged.of([np.asarray([*p, a, 7, 8]) for p, a in zip(prompts, answers, strict=True)]),
+        "correct": answers % 2 == 0,
+        "prompt": Ragged.of([np.asarray(p) for p in prompts]),
+        "gold": Ragged.of([rng.integers(12, VOCABULARY, 1 + i % 3) for i in range(N)]),
+    }
+
+
+def held_out(n: int = 11) -> Validation:
+    """Other queries, with labels that follow from nothing."""
+    rng = np.random.default_rng(1)
+    queries = [np.asarray([1, *rng.integers(12, VOCABULARY, 6 + i % 4), 7, 8]) for i in range(n)]
+    return Validation(CONFIDENCE, {"query": Ragged.of(queries), "correct": rng.random(n) < 0.5})
+
+
+def learnable(n: int = 11) -> Validation:
+    """Some of what is learned from, so that validation never ends the training."""
+    given = examples()
+    return Validation(CONFIDENCE, {"query": given["query"].take(np.arange(n)), "correct": given["correct"][:n]})
+
+
+def trainer(backbone: Backbone, root: Path, **changes: Any) -> AdapterTrainer:
+    return AdapterTrainer(backbone, Store(root), "ct", (NO, YES), **changes)
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AdapterRef]:
+    root = tmp_path_factory.mktemp("cache")
+    ref = trainer(load(folder), root)(loss=CT, examples=examples(), settings=SETTINGS)
+    assert not list((root / "training").iterdir())  # the job's own folder is gone
+    return root, ref
+
+
+# --- one training -----------------------------------------------------------------------------------------------------
+
+
+def test_the_adapter_is_peft_s_own_and_names_no_path(trained: tuple[Path, AdapterRef], folder: Path) -> None:
+    _, ref = trained
+    wrapped = peft.PeftConfig.from_pretrained(str(ref.folder))
+    assert wrapped.peft_type == peft.PeftType.LORA
+    assert (wrapped.r, wrapped.lora_alpha, wrapped.bias) == (4, 16, "none")
+    weights = load_file(ref.folder / "adapter_model.safetensors")
+    adapted = [p for p in load(folder).facts.projections if p.part]
+    assert sum(w.numel() for w in weights.values()) == 4 * sum(p.inputs + p.outputs for p in adapted)
+    assert any(w.abs().max() > 0 for name, w in weights.items() if "lora_B" in name)
+    assert str(folder) not in "".join(p.read_text() for p in ref.folder.glob("*.json"))
+
+
+def test_the_same_job_is_trained_once(
+    trained: tuple[Path, AdapterRef], backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, ref = trained
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")  # whoever starts a child now fails
+    again = trainer(backbone, root)
+    assert again(loss=CT, examples=examples(), settings=SETTINGS) == ref
+    with pytest.raises(OSError, match="nowhere"):
+        again(loss=CT, examples=examples(), settings={**SETTINGS, "seed": 4})
+    different = examples()
+    different["correct"] = ~different["correct"]
+    with pytest.raises(OSError, match="nowhere"):
+        again(loss=CT, examples=different, settings=SETTINGS)
+
+
+def test_nothing_is_padded_and_what_is_shared_is_read_once(trained: tuple[Path, AdapterRef]) -> None:
+    _, ref = trained
+    given, cost = examples(), training_cost(ref)
+    recipe = Recipe.of(SETTINGS)
+
+    def prefixes(sequences: list[list[int]]) -> int:
+        return len({tuple(s[:n]) for s in sequences for n in range(1, len(s) + 1)})
+
+    continued = [[*given["prompt"][i], *given["gold"][i][:-1]] for i in range(N)]
+    steps = [loop.batch_rows(N, step, recipe) for step in range(6)]
+    with_adapter = [prefixes([[*given["query"][i]] for i in rows] + [continued[i] for i in rows]) for rows in steps]
+    assert cost.forward_tokens_floor == sum(with_adapter) + prefixes(continued)
+    assert cost.forward_tokens == cost.padded_tokens == cost.forward_tokens_floor  # each step fits into one pass
+    assert training_report(ref)["steps"] == 6
+
+
+# --- against plain passes ---------------------------------------------------------------------------------------------
+
+
+def write_job(
+    backbone: Backbone, folder: Path, settings: dict[str, Any], validation: Validation | None = None, **changes: Any
+) -> Path:
+    """A job as the parent writes it, for a child that the test starts itself."""
+    folder.mkdir()
+    given = examples()
+    tested = validation or Validation("", {})
+    job = trainer(backbone, folder / "cache")._job(CT, given, settings, tested)
+    write_examples(folder / EXAMPLES, given)
+    write_examples(folder / VALIDATION, tested.examples)
+    return replace(job, **changes).write(folder)
+
+
+def plain_losses(folder: Path, steps: int) -> list[float]:
+    """The same training written out: padded batches, full logits, transformers, peft and torch alone."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    torch.manual_seed(SETTINGS["seed"])
+    config = peft.LoraConfig(r=4, lora_alpha=16, lora_dropout=0.0, target_modules=["q_proj", "v_proj"])
+    with pytest.warns(FutureWarning):
+        wrapped = peft.get_peft_model(model, config)
+    optimiser = torch.optim.AdamW([p for p in wrapped.parameters() if p.requires_grad], lr=1.0, weight_decay=0.1)
+    given, losses = examples(), []
+    for step in range(steps):
+        total = torch.zeros(())
+        for i in loop.batch_rows(N, step, Recipe.of(SETTINGS)):
+            query, prompt, gold = (torch.tensor(given[k][i])[None] for k in ("query", "prompt", "gold"))
+            verdict = wrapped(query).logits[0, -1, [NO, YES]]
+            total = total + torch.nn.functional.cross_entropy(verdict, torch.tensor(int(given["correct"][i])))
+            whole = torch.cat([prompt, gold], dim=1)
+            p = wrapped(whole).logits[0, prompt.shape[1] - 1 : -1].softmax(dim=-1)
+            with torch.no_grad(), wrapped.disable_adapter():
+                q = wrapped(whole).logits[0, prompt.shape[1] - 1 : -1].softmax(dim=-1)
+            mean = (p + q) / 2
+            total = total + 0.5 * (p * (p / mean).log() + q * (q / mean).log()).sum()
+        optimiser.zero_grad()
+        (total / BATCH).backward()
+        for group in optimiser.param_groups:
+            group["lr"] = SETTINGS["learning_rate"] * 0.5 * (1 + math.cos(math.pi * step / SETTINGS["steps"]))
+        optimiser.step()
+        losses.append(float(total.detach()) / BATCH)
+    return losses
+
+
+def logged(output: str) -> list[dict[str, float]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith('{"step"')]
+
+
+@pytest.mark.parametrize(("packed", "budget"), [(True, 4096), (True, 20), (False, 4096)])
+def test_losses_are_those_of_plain_passes(
+    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bool, budget: int
+) -> None:
+    loop.main(write_job(backbone, tmp_path / "job", SETTINGS, packed=packed, token_budget=budget))
+    lines = logged(capsys.readouterr().out)
+    expected = plain_losses(backbone.folder, 6)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose([line["loss"] for line in lines], expected, rtol=2e-4)
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert lines[0]["lr"] == SETTINGS["learning_rate"]
+
+
+def test_dropout_is_reproducible_and_the_base_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = save_model(tmp_path / "model", llama(attention_dropout=0.5))
+    backbone = load(folder)
+    losses = []
+    for name, dropout in (("a", 0.5), ("b", 0.5), ("c", 0.0)):
+        loop.main(write_job(backbone, tmp_path / name, {**SETTINGS, "dropout": dropout}))
+        losses.append([line["loss"] for line in logged(capsys.readouterr().out)])
+    assert losses[0] == losses[1] != losses[2]
+    assert losses[0][0] == losses[2][0]  # B is 0 at first, so the adapter's dropout shows from the second step on
+
+
+def child(config: Path, processes: int = 1) -> subprocess.Popen[str]:
+    torchrun = ["-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    command = [sys.executable, *([*torchrun, f"--nproc-per-node={processes}"] if processes > 1 else [])]
+    environment = {**os.environ, "PYTHONPATH": str(Path(loop.__file__).parents[3]), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*command, "-m", "bench.training", str(config)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+    )  # fmt: skip
+
+
+def finished(config: Path, processes: int = 1) -> list[dict[str, float]]:
+    process = child(config, processes)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    return logged(output)
+
+
+def killed_after(config: Path, step: int) -> None:
+    """Start a child and end it the hard way once it has reported this step."""
+    process = child(config)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(f'{{"step": {step},'):
+            process.send_signal(signal.SIGKILL)
+            break
+    process.stdout.close()
+    assert process.wait(20) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("deepspeed", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_killed_training_goes_on_to_the_same_end(
+    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str], deepspeed: bool
+) -> None:
+    def done(config: Path) -> list[dict[str, float]]:
+        if deepspeed:
+            return finished(config)
+        loop.main(config)
+        return logged(capsys.readouterr().out)
+
+    settings = {**SETTINGS, "steps": 40, "dropout": 0.1, "deepspeed": deepspeed}
+    whole = write_job(backbone, tmp_path / "whole", settings, learnable())
+    straight = done(whole)
+    config = write_job(backbone, tmp_path / "job", settings, learnable(), checkpoint_every=6)
+    killed_after(config, 16)
+    resumed = done(config)
+    assert 7 <= resumed[0]["step"] <= 19  # from a checkpoint, not from the start
+    assert resumed[-1]["loss"] == pytest.approx(straight[-1]["loss"], abs=1e-6)
+    ends = [load_file(path.parent / ADAPTER / "adapter_model.safetensors") for path in (config, whole)]
+    for name, weight in ends[0].items():
+        torch.testing.assert_close(weight, ends[1][name], atol=1e-6, rtol=0)
+    assert not (config.parent / "checkpoints").exists()
+    sure = [load_file(path.parent / ADAPTER / CONFIDENCES) for path in (config, whole)]
+    torch.testing.assert_close(sure[0], sure[1], atol=1e-5, rtol=0)
+    reports = [json.loads((path.parent / ADAPTER / REPORT).read_text()) for path in (config, whole)]
+    assert reports[0]["stage"]["steps"] == reports[1]["stage"]["steps"]
+    assert reports[0]["stage"]["kept"] == reports[1]["stage"]["kept"]
+    assert reports[0]["forward_tokens"] >= reports[1]["forward_tokens"]
+
+
+def test_the_step_that_validation_likes_best_is_kept(
+    backbone: Backbone, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Read again by transformers and peft alone, one sequence at a time."""
+    held = held_out()
+    config = write_job(backbone, tmp_path / "job", {**SETTINGS, "steps": 64, "published_steps": 100}, held)
+    loop.main(config)
+    report = json.loads((config.parent / ADAPTER / REPORT).read_text())["stage"]
+    assert report["kept"] < report["taken"] < 64  # these labels can't be learned, so validation ends it early
+    assert report["epochs"] == pytest.approx(report["kept"] * BATCH / N)
+    assert not report["cut_short"]
+    assert len(logged(capsys.readouterr().out)) == report["taken"]
+
+    plain = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    with pytest.warns(FutureWarning):
+        wrapped = peft.PeftModel.from_pretrained(plain, str(config.parent / ADAPTER)).eval()
+    query, correct = held.examples["query"], np.asarray(held.examples["correct"])
+    with torch.no_grad():
+        last = [wrapped(torch.tensor(query[i].astype(np.int64))[None]).logits[0, -1] for i in range(len(query))]
+    sure = torch.stack(last)[:, [NO, YES]].softmax(1)[:, 1].double().numpy()
+    recorded = load_file(config.parent / ADAPTER / CONFIDENCES)
+    best = int(np.argmin(report["losses"]))
+    assert report["steps"][best] == report["kept"]
+    assert recorded["validation"][best].numpy() == pytest.approx(sure, abs=1e-5)
+    assert report["losses"][best] == pytest.approx(validation_loss(sure, correct), abs=1e-4)
+    assert recorded["train"].shape == (len(query),)
+
+
+def test_two_processes_train_as_one_does(
+    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {**SETTINGS, "steps": 50, "learning_rate": 2e-3}
+    first, second = (write_job(backbone, tmp_path / name, settings, learnable()) for name in ("one", "two"))
+    loop.main(first)
+    one = logged(capsys.readouterr().out)
+    two = finished(second, processes=2)
+    sure = [load_file(path.parent / ADAPTER / CONFIDENCES)["validation"] for path in (first, second)]
+    torch.testing.assert_close(sure[0], sure[1], atol=1e-3, rtol=0)
+    assert len(one) == len(two) == 50
+    assert two[-1]["loss"] == pytest.approx(one[-1]["loss"], abs=1e-3)
+    assert one[-1]["loss"] < 0.8 * one[0]["loss"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is for Linux")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_deepspeed_trains_as_plain_torch_does(backbone: Backbone, tmp_path: Path, processes: int) -> None:
+    settings = {**SETTINGS, "steps": 50, "learning_rate": 2e-3, "clip": 0.1}
+    plain = finished(write_job(backbone, tmp_path / "plain", settings))
+    zero = finished(write_job(backbone, tmp_path / "zero", {**settings, "deepspeed": True}), processes)
+    np.testing.assert_allclose([x["loss"] for x in zero], [x["loss"] for x in plain], atol=1e-3)
+
+
+def test_long_gradients_are_clipped_over_all_parameters_together() -> None:
+    ours, theirs = ([torch.nn.Parameter(torch.ones(n)) for n in (3, 2)] for _ in range(2))
+    recipe = Recipe.of({**SETTINGS, "clip": 1.0})
+    optimiser = TorchOptimiser(ours, recipe, Processes("cpu", grouped=False))
+    adamw = torch.optim.AdamW(theirs, lr=1e-2, weight_decay=0.1)
+    for length in (0.1, 5.0, 0.3):
+        gradients = [torch.full((3,), length), torch.full((2,), -length)]
+        optimiser.step(gradients, 1e-2)
+        shrunk = min(1.0, 1.0 / (length * math.sqrt(5) + 1e-6))
+        for parameter, gradient in zip(theirs, gradients, strict=True):
+            parameter.grad = gradient * shrunk
+        adamw.step()
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+# --- what can go wrong ------------------------------------------------------------------------------------------------
+
+
+def test_a_crash_of_the_child_is_an_error_with_the_end_of_its_log(
+    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = tmp_path / "moon_losses.py"
+    plugin.write_text("def bad(*_):\n    print('before')\n    raise RuntimeError('the moon is in the wrong house')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"failed \(exit code 1\): RuntimeError: the moon") as caught:
+        trainer(backbone, tmp_path / "cache")(loss="moon_losses:bad", examples=examples(), settings=SETTINGS)
+    message = str(caught.value)
+    assert "the moon is in the wrong house" in message
+    assert len(message.splitlines()) <= 33
+    assert "deepspeed=false" not in message  # it was off
+
+
+def test_deepspeed_that_fails_says_the_way_without_it(
+    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deepspeed").mkdir()
+    (tmp_path / "deepspeed" / "__init__.py").write_text("raise RuntimeError('no compiler on this machine')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"no compiler on this machine\n.*--set ct.deepspeed=false"):
+        trainer(backbone, tmp_path / "cache")(loss=CT, examples=examples(), settings={**SETTINGS, "deepspeed": True})
+
+
+def test_deepspeed_that_is_missing_is_an_error_on_linux_and_plain_torch_elsewhere(
+    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "deepspeed" else found(name, *a))
+    settings = {**SETTINGS, "deepspeed": True}
+    monkeypatch.setattr(sys, "platform", "linux")
+    with pytest.raises(UserError, match=r"not installed.*--set ct.deepspeed=false"):
+        trainer(backbone, tmp_path)(loss=CT, examples=examples(), settings=settings)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert trainer(backbone, tmp_path)._job(CT, examples(), settings, Validation("", {})).recipe.deepspeed is False
+
+
+def test_half_precision_is_refused(folder: Path, tmp_path: Path) -> None:
+    half = Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu", dtype="float16"))
+    with pytest.raises(UserError, match="bfloat16 or float32"):
+        trainer(half, tmp_path)(loss=CT, examples=examples(), settings=SETTINGS)
+
+
+def test_wrong_calls_are_the_method_s_mistakes(backbone: Backbone, tmp_path: Path) -> None:
+    train = trainer(backbone, tmp_path)
+    with pytest.raises(ContractError, match="lack rank"):
+        train(loss=CT, examples=examples(), settings={k: v for k, v in SETTINGS.items() if k != "rank"})
+    with pytest.raises(ContractError, match="one length"):
+        train(loss=CT, examples={**examples(), "correct": np.ones(3, dtype=np.bool_)}, settings=SETTINGS)
+    with pytest.raises(ContractError, match="no importable"):
+        train(loss="nowhere_at_all:loss", examples=examples(), settings=SETTINGS)
+
+
+def test_a_folder_that_others_can_write_is_not_trusted(backbone: Backbone, tmp_path: Path) -> None:
+    train = trainer(backbone, tmp_path)
+    train._folder("abc").chmod(0o777)
+    with pytest.raises(UserError, match="can't be trusted"):
+        train._folder("abc")
+
+
+def test_what_is_written_for_the_child_is_what_it_reads(backbone: Backbone, tmp_path: Path) -> None:
+    config = write_job(backbone, tmp_path / "job", SETTINGS)
+    job, given = Job.read(config), examples()
+    assert config.name == CONFIG
+    assert job.verdict_ids == (NO, YES)
+    assert job.recipe == Recipe.of(SETTINGS)
+    read = read_examples(config.parent / EXAMPLES, job.columns)
+    assert list(read) == list(given)
+    for name, column in given.items():
+        both = [(x.values, x.offsets) if isinstance(x, Ragged) else (x,) for x in (column, read[name])]
+        for a, b in zip(*both, strict=True):
+            assert np.array_equal(a, b)
+
+
+# --- schedule and batches ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "size"), [(24, 8), (7, 7), (10, 4), (33, 32)])
+def test_every_example_comes_once_an_epoch(n: int, size: int) -> None:
+    recipe = Recipe.of({**SETTINGS, "batch_size": size})
+    stream = np.concatenate([loop.batch_rows(n, step, recipe) for step in range(3 * n)])
+    for epoch in range(3):
+        assert sorted(stream[epoch * n : (epoch + 1) * n]) == list(range(n))
+    assert not np.array_equal(stream[:n], stream[n : 2 * n])
+
+
+@pytest.mark.parametrize("budget", [1, 30, 60, 10_000])
+def test_passes_hold_every_sequence_once_within_their_budget(budget: int) -> None:
+    rows = examples()["query"]
+    sequences = [rows[i].astype(np.int32) for i in range(N)]
+    groups = together(sequences, budget)
+    assert sorted(i for group in groups for i in group) == list(range(N))
+    sizes = [len({tuple(sequences[i][:n]) for i in group for n in range(1, len(sequences[i]) + 1)}) for group in groups]
+    assert all(size <= budget + 10 or len(group) == 1 for size, group in zip(sizes, groups, strict=True))
+    assert (len(groups) == 1) == (budget == 10_000)
+    assert (len(groups) == N) == (budget == 1)
+
+
+def test_the_rate_falls_along_half_a_cosine() -> None:
+    recipe = Recipe.of({**SETTINGS, "steps": 4})
+    rates = [loop.learning_rate(recipe, step) for step in range(4)]
+    np.testing.assert_allclose(
+        np.asarray(rates) / 1e-2, [1.0, 0.5 + 0.25 * math.sqrt(2), 0.5, 0.5 - 0.25 * math.sqrt(2)]
+    )
+
+
+# --- the adapter on the backbone --------------------------------------------------------------------------------------
+
+
+def verdicts(backbone: Backbone) -> torch.Tensor:
+    """QueryLogits of the examples as a run reads them, packed and on a shared cache."""
+    asking = Asking(1, np.asarray([20, 21]), np.asarray([7, 8], dtype=np.int32), np.asarray([NO, YES]), 40)
+    given = examples()
+    items = [Item(given["prompt"][i].astype(np.int32), 2, given["query"][i][-3:-2].astype(np.int32)) for i in range(N)]
+    values: torch.Tensor = Extractor(backbone, asking, [QueryLogits()]).measure(items).columns[QueryLogits()]["values"]
+    return values
+
+
+def plain_verdicts(model: Any) -> torch.Tensor:
+    given = examples()
+    with torch.no_grad():
+        return torch.stack([model(torch.tensor(given["query"][i])[None]).logits[0, -1, [NO, YES]] for i in range(N)])
+
+
+def test_an_adapter_switched_on_is_peft_s_and_switched_off_leaves_every_bit(
+    trained: tuple[Path, AdapterRef], backbone: Backbone, folder: Path
+) -> None:
+    before, weights = verdicts(backbone), {k: v.clone() for k, v in backbone.model.state_dict().items()}
+    session = backbone.session
+    with adapted(backbone, trained[1]):
+        through = verdicts(backbone)
+        assert backbone.session is not session
+    after = verdicts(backbone)
+    assert torch.equal(before, after)
+    assert backbone.session is session
+    assert backbone.model.state_dict().keys() == weights.keys()
+    assert all(torch.equal(v, weights[k]) for k, v in backbone.model.state_dict().items())
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    with pytest.warns(FutureWarning):
+        wrapped = peft.PeftModel.from_pretrained(model, str(trained[1].folder)).eval()
+    torch.testing.assert_close(through, plain_verdicts(wrapped), atol=1e-4, rtol=1e-4)
+    assert (through - before).abs().max() > 0.1
+
+
+def test_a_cache_of_the_frozen_model_is_not_reused_by_the_adapter(
+    trained: tuple[Path, AdapterRef], backbone: Backbone
+) -> None:
+    verdicts(backbone)  # fills the cache with the shared beginnings
+    with adapted(backbone, trained[1]):
+        warm = verdicts(backbone)
+    fresh = load(backbone.folder)
+    with adapted(fresh, trained[1]):
+        cold = verdicts(fresh)
+    assert torch.equal(warm, cold)
+
+
+def test_a_fresh_adapter_changes_nothing(backbone: Backbone, tmp_path: Path) -> None:
+    config = write_job(backbone, tmp_path / "job", {**SETTINGS, "steps": 1, "learning_rate": 0.0, "dropout": 0.1})
+    loop.main(config)
+    ref = AdapterRef(config.parent / ADAPTER, fingerprint(config.parent / ADAPTER))
+    before = verdicts(backbone)
+    with adapted(backbone, ref):
+        torch.testing.assert_close(verdicts(backbone), before, atol=1e-6, rtol=0)
+
+
+def test_the_adapter_of_another_model_is_refused(trained: tuple[Path, AdapterRef], tmp_path: Path) -> None:
+    other = load(save_model(tmp_path / "other", llama(), seed=1), "other")
+    with pytest.raises(UserError, match=r"trained on model 'llama'.*not on 'other'"), adapted(other, trained[1]):
+        pass
+
+
+def test_an_incomplete_adapter_is_refused(trained: tuple[Path, AdapterRef], backbone: Backbone, tmp_path: Path) -> None:
+    shutil.copytree(trained[1].folder, tmp_path / "copy")
+    ref = AdapterRef(tmp_path / "copy", trained[1].fingerprint)
+    (ref.folder / "adapter_model.safetensors").write_bytes(b"cut")
+    with pytest.raises(UserError, match="can't be loaded"), adapted(backbone, ref):
+        pass
+    (ref.folder / "adapter_model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"missing: adapter_model\.safetensors"), adapted(backbone, ref):
+        pass
+    plain_verdicts(backbone.model)  # the backbone still works
+
+
+# --- which layers -----------------------------------------------------------------------------------------------------
+
+
+def parts(config: Any) -> list[tuple[str, str]]:
+    return [(p.name, p.part) for p in of_config(config) if p.part]
+
+
+def test_queries_and_values_are_found_by_name_or_by_shape() -> None:
+    assert parts(llama(num_hidden_layers=1)) == [("q_proj", "query"), ("v_proj", "value")]
+    assert parts(transformers.OPTConfig(num_hidden_layers=1)) == [("v_proj", "value"), ("q_proj", "query")]
+    assert parts(transformers.CTRLConfig(n_layer=1)) == [("Wq", "query"), ("Wv", "value")]  # other names
+    for fused in (transformers.GPT2Config(n_layer=1), transformers.GPTNeoXConfig(num_hidden_layers=1)):
+        assert parts(fused) == []
+
+
+def test_fused_projections_must_be_named(tmp_path: Path) -> None:
+    config = transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2, n_positions=64, bos_token_id=1, eos_token_id=2
+    )
+    train = trainer(load(save_model(tmp_path / "gpt2", config), "gpt2"), tmp_path / "cache")
+    with pytest.raises(UserError, match=r"--set ct\.target_modules=NAME,NAME, of c_attn, c_proj, c_fc"):
+        train(loss=CT, examples=examples(), settings=SETTINGS)
+    with pytest.raises(UserError, match="'c_atn' is no linear layer"):
+        train(loss=CT, examples=examples(), settings={**SETTINGS, "target_modules": "c_atn"})
+    assert train._targets(Recipe.of({**SETTINGS, "target_modules": "c_attn"})) == ["transformer.h.0.attn.c_attn"]
