@@ -130,9 +130,14 @@ def methods(plugins: Sequence[Path] = ()) -> Registry[ConfidenceMethod]:
     return _load(METHOD, plugins)
 
 
-def tasks(plugins: Sequence[Path] = (), files: Sequence[Path] = ()) -> Registry[Task]:
-    """All tasks, those that files of questions make included; otherwise as `methods`."""
-    return _load(TASK, plugins, [_entry_of_file(path) for path in files])
+def tasks(plugins: Sequence[Path] = (), made: Sequence[tuple[type[Task], str]] = ()) -> Registry[Task]:
+    """All tasks; otherwise as `methods`.
+
+    Args:
+        plugins: files of Python.
+        made: further tasks, e.g. of files of questions, each with where it comes from.
+    """
+    return _load(TASK, plugins, [Entry(task.name, task, task.__module__, origin) for task, origin in made])
 
 
 def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
@@ -142,13 +147,6 @@ def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
         UserError, ContractError: as `methods`.
     """
     return _load(METHOD, foreign=False), _load(TASK, foreign=False)
-
-
-def _entry_of_file(path: Path) -> Entry[Task]:
-    from bench.data.question_files import task_of_file  # late: listing methods reads no questions
-
-    task = task_of_file(path)
-    return Entry(task.name, task, task.__module__, str(path))
 
 
 def _load(

@@ -8,12 +8,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
+from typing import Any
+
+from bench.api.errors import UserError, did_you_mean
 
 NLL_CLIP = 2.0**-24
 """Smallest probability that a log loss believes: the distance from 1 of the largest float32 below it.
 
 A float32 softmax can't say anything between 1 - 2^-24 and 1, so a method in float64 must not be punished for it either.
 """
+
+
+_MOST_BINS = 10_000
+"""Of the expected calibration error; more are more than there are answers, and fill the memory."""
+_TWO = 2
 
 
 class ExemplarOrder(enum.Enum):
@@ -141,3 +149,61 @@ NOT_REPRODUCED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """What the source of a preset does and this protocol does not; `bench show protocol` lists it."""
+
+
+def preset_named(preset: str) -> Protocol:
+    """The protocol of a preset.
+
+    Raises:
+        UserError: there is none of this name.
+    """
+    if preset not in PRESETS:
+        hint = did_you_mean(preset, PRESETS)
+        raise UserError(f"Unknown preset {preset!r}: expected one of {', '.join(PRESETS)}.{hint}")
+    return PRESETS[preset]
+
+
+def changed(preset: str, values: Mapping[str, object]) -> Protocol:
+    """A preset's protocol with other values, which are as JSON has them.
+
+    Raises:
+        UserError: there is no such preset or field, or a value is not one that it can have.
+    """
+    protocol = preset_named(preset)
+    protocol = replace(protocol, **{key: _like(protocol, key, value) for key, value in values.items()})
+    _check(protocol)
+    return protocol
+
+
+def _like(protocol: Protocol, key: str, value: object) -> Any:
+    """The value of a field, of the type that it has in the protocol."""
+    default = vars(protocol).get(key)
+    if isinstance(default, enum.Enum):
+        members = {member.value: member for member in type(default)}
+        if isinstance(value, str) and value in members:
+            return members[value]
+    elif key != "preset" and type(value) is type(default):
+        return value
+    raise UserError(f"protocol.{key}: expected another value than {value!r}, or there is no such field.")
+
+
+def _check(protocol: Protocol) -> None:
+    least = {
+        "shots": 0,
+        "exemplar_seed": 0,
+        "exemplar_sets": 0,
+        "max_new_tokens_choice": 1,
+        "max_new_tokens_open": 1,
+        "ece_bins": 1,
+        "std_ddof": 0,
+    }
+    for key, bound in least.items():
+        if getattr(protocol, key) < bound:
+            raise UserError(f"--set protocol.{key}: expected at least {bound}, got {getattr(protocol, key)}.")
+    if protocol.ece_bins > _MOST_BINS:
+        raise UserError(f"--set protocol.ece_bins: expected at most {_MOST_BINS:,}, got {protocol.ece_bins}.")
+    for key, letters in (("letters", protocol.letters), ("query_letters", protocol.query_letters)):
+        if len(set(letters.casefold())) != len(letters) or len(letters) < _TWO or not letters.isalnum():
+            raise UserError(f"--set protocol.{key}: expected different letters, two at least, got {letters!r}.")
+    if len(protocol.query_letters) != _TWO:
+        raise UserError(f"--set protocol.query_letters: expected two letters, got {protocol.query_letters!r}.")

@@ -16,31 +16,18 @@ import torch
 
 from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement, Signal, UserError
 from bench.backbone.model import Backbone
-from bench.backbone.prefix import Ids, Pack, plan_packs
+from bench.backbone.prefix import Pack, plan_packs
 from bench.backbone.sampling import draw
 from bench.backbone.session import read_alone, read_pack
 from bench.backbone.tree import Grove
+from bench.prompts.asking import Asking
+from bench.prompts.tails import Ids
 
 VERSION = 1
 """Part of every signal's key; raised when what an extractor computes changes."""
 
 Arrays = dict[str, torch.Tensor]
 NOTHING: Ids = np.zeros(0, dtype=np.int32)
-
-
-@dataclass(frozen=True)
-class Asking:
-    """What is the same for all questions of a run on one model."""
-
-    max_new_tokens: int
-    letter_ids: Ids
-    """Ids of the option letters where an answer begins, as many as the largest number of options."""
-    suffix: Ids
-    """Ids of the self-check turn, after the answer."""
-    verdict_ids: Ids
-    """Ids of (no, yes)."""
-    budget: int
-    """Tokens in one pack."""
 
 
 @dataclass(frozen=True)

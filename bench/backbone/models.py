@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +13,9 @@ from pathlib import Path
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
+
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
+"""Names that are safe as a part of a path: no separator, no `--`, no leading dot, at most 80 characters."""
 
 
 @dataclass(frozen=True)
@@ -67,3 +73,24 @@ def resolve(name: str) -> ModelSpec:
         f"Unknown model {name!r}: expected an alias ({', '.join(aliases())}), a Hub id like 'org/model', or an existing"
         f" folder.{hint} See: bench list models."
     )
+
+
+def model_label(model: str) -> str:
+    """The name under which a model appears in results: an alias or Hub id as it is, a local folder without its path.
+
+    A folder becomes `<its last part>-<8 hex of the hash of its absolute path>`, so that two folders of one name don't
+    share results, and no result tells where somebody's files lie.
+
+    >>> model_label("tiny"), model_label("Qwen/Qwen2.5-14B-Instruct")
+    ('tiny', 'Qwen/Qwen2.5-14B-Instruct')
+    >>> model_label("/data/models/my llama")[:-8]
+    'my-llama-'
+    """
+    parts = model.split("/")
+    if len(parts) <= 2 and all(NAME.fullmatch(part) for part in parts):  # noqa: PLR2004 - organisation/name
+        return model
+    absolute = os.path.abspath(model)  # noqa: PTH100 - must not follow links, which is what Path.resolve does
+    words = re.findall(r"[A-Za-z0-9._]+", re.split(r"[/\\]", absolute)[-1])
+    stem = "-".join(words)[:60].strip("._-") or "model"
+    digest = hashlib.sha256(absolute.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{stem}-{digest[:8]}"

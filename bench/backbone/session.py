@@ -14,7 +14,8 @@ import numpy.typing as npt
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from bench.backbone.prefix import Ids, Pack
+from bench.backbone.prefix import Pack
+from bench.prompts.tails import Ids
 
 PIECES = 64 * 2**20
 """Bytes of shared pieces that are kept for other splits, beside the current path."""

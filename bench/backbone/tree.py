@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.backbone.prefix import Ids
 from bench.backbone.session import Session, Spot, read_alone
+from bench.prompts.tails import Ids
 
 
 class Grove:

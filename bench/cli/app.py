@@ -146,7 +146,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
     elif report.rows:
         from bench.report.standings.cache import Reader
         from bench.report.tables import build
-        from bench.run.resolve import cache_folder
+        from bench.store.folders import cache_folder
 
         standings_of = Reader(out, cache_folder(), _said if sys.stderr.isatty() else lambda _: None)
         found = build.build(report.rows, deviations=True, partial=True, judge=standings_of)
@@ -244,7 +244,7 @@ def table(  # noqa: PLR0913 - one parameter for each option
     """Print the comparison from result files."""
     from bench.report.tables import formats
     from bench.report.tables.request import View, shown
-    from bench.run.resolve import cache_folder
+    from bench.store.folders import cache_folder
 
     view = View(
         results=results,
@@ -278,7 +278,7 @@ def report(  # noqa: PLR0913 - one parameter for each option
     """Write the comparison as one HTML page, and as figures."""
     from bench.report import page
     from bench.report.write import Wanted, write
-    from bench.run.resolve import cache_folder
+    from bench.store.folders import cache_folder
 
     wanted = Wanted(results, out, figures, preset, partial, deviations)
     for path in write(wanted, cache_folder(), _said if sys.stderr.isatty() else lambda _: None):

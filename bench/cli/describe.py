@@ -10,10 +10,10 @@ from typing import Any, NoReturn, TypeVar
 
 from bench import registry
 from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Split, Task, UserError
+from bench.api.constants import constants
 from bench.api.errors import fenced
 from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
 from bench.backbone import models
-from bench.cli.constants import constants
 from bench.prompts import templates
 from bench.prompts.exemplars import exemplars, places
 

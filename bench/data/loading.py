@@ -10,8 +10,7 @@ from bench.api.errors import fenced
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.data.released import Release
-from bench.data.splits import held_out, spread
-from bench.run.plan import Where
+from bench.data.splits import TaskSplit, held_out, spread
 
 TRAIN_LIMIT = 320
 """Questions of a training split that a run with --limit keeps, at most (or the limit itself, where it is larger)."""
@@ -36,9 +35,9 @@ class Loader:
     """Loads splits."""
 
     tasks: Mapping[str, Task]
-    tests: Collection[Where]
+    tests: Collection[TaskSplit]
     """Splits that are predicted."""
-    read: Collection[Where]
+    read: Collection[TaskSplit]
     """All splits of the run."""
     protocol: Protocol
     limit: int | None = None
@@ -46,7 +45,7 @@ class Loader:
     release: Release | None = None
     """Where answers come from, instead of the model."""
 
-    def load(self, where: Where) -> Loaded:
+    def load(self, where: TaskSplit) -> Loaded:
         """The questions of a split.
 
         Raises:
@@ -69,10 +68,10 @@ class Loader:
         cap = self.limit if where in self.tests else max(self.limit, TRAIN_LIMIT)
         return Loaded(spread(whole, cap), whole, released)
 
-    def _split(self, where: Where) -> list[Question]:
+    def _split(self, where: TaskSplit) -> list[Question]:
         """All questions of a split; where a task has no validation split, it is taken out of train."""
         task = self.tasks[where.task]
-        validation = Where(where.task, "validation")
+        validation = TaskSplit(where.task, "validation")
         derived = "validation" not in task.card.splits and validation in self.read
         source: Split = "train" if derived and where == validation else where.split
         if source not in task.card.splits:
@@ -87,7 +86,7 @@ class Loader:
         return [question for question, is_out in zip(questions, out, strict=True) if is_out == (where == validation)]
 
 
-def check_questions(where: Where, questions: Sequence[Question], letters: str | None) -> None:
+def check_questions(where: TaskSplit, questions: Sequence[Question], letters: str | None) -> None:
     """Check what a task gave before anything is computed from it; `letters` name the options, if they are shown.
 
     Raises:

@@ -14,20 +14,16 @@ import os
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench import registry
 from bench.api import Format, Question, Row, Split, Task, UserError
 from bench.api.question import Message, Prompt, Released
-from bench.backbone import models
-from bench.backbone.models import ModelSpec
 from bench.data.sources import ENVIRONMENT, hub_file, probe, revision_of
 from bench.data.tables import json_lines
 from bench.prompts.templates import SYSTEM
-from bench.run.config import RunConfig
 
 HUB = "ledengary/CCPS"
 FOLDER = "CCPS"
@@ -131,31 +127,43 @@ class HubShelf:
         return {"source": "hub", "hub": HUB, **asked, "revision": ", ".join(commits)}
 
 
-def open_release(config: RunConfig, model: ModelSpec) -> Release | None:
-    """The release that a run asks for; None where answers are generated.
+def revision_asked_for(answers: str) -> str | None:
+    """What `--answers` says: None where they are generated, else a revision, empty for files in a folder.
 
     Raises:
-        UserError: something else is asked for, the model's answers were not released, or it isn't said which files.
+        UserError: it says something else.
     """
-    if config.answers == "generate":
+    if answers == "generate":
         return None
-    kind, at, revision = config.answers.partition("@")
+    kind, at, revision = answers.partition("@")
     if kind != "released" or (at and not revision):
-        raise UserError(f"--answers: expected generate, released or released@REVISION, got {config.answers!r}.")
-    if not model.released:
-        known = ", ".join(name for name, spec in models.aliases().items() if spec.released)
-        raise UserError(f"--answers released: there are none of {model.name!r}, expected one of the models {known}.")
-    return Release(_shelf(config, revision), model.released, lambda: _tasks_with_answers(config))
+        raise UserError(f"--answers: expected generate, released or released@REVISION, got {answers!r}.")
+    return revision
 
 
-def _shelf(config: RunConfig, revision: str) -> Shelf:
-    given = f"--data-dir {config.data_dir}" if config.data_dir else f"${ENVIRONMENT}"
-    folder = config.data_dir or Path(os.environ.get(ENVIRONMENT) or "")
-    named = config.data_dir is not None or bool(os.environ.get(ENVIRONMENT))
+def open_release(revision: str, data_dir: Path | None, model: str, tasks: Sequence[str]) -> Release:
+    """The released answers of a model.
+
+    Args:
+        revision: of the data set on the Hub; empty: its files lie in a folder.
+        data_dir: that folder; None: the one that the environment names.
+        model: its folder in the release.
+        tasks: names of the tasks that have released answers, for errors.
+
+    Raises:
+        UserError: both a revision and a folder are named, or neither, or nothing lies there.
+    """
+    return Release(_shelf(revision, data_dir), model, tasks)
+
+
+def _shelf(revision: str, data_dir: Path | None) -> Shelf:
+    given = f"--data-dir {data_dir}" if data_dir else f"${ENVIRONMENT}"
+    folder = data_dir or Path(os.environ.get(ENVIRONMENT) or "")
+    named = data_dir is not None or bool(os.environ.get(ENVIRONMENT))
     if named and revision:
         raise UserError(
-            f"--answers {config.answers} loads from the Hub, but {given} names a folder; leave out @{revision} or the"
-            " folder."
+            f"--answers released@{revision} loads from the Hub, but {given} names a folder; leave out @{revision} or"
+            " the folder."
         )
     if revision:
         return HubShelf(revision)
@@ -172,11 +180,6 @@ def _shelf(config: RunConfig, revision: str) -> Shelf:
     return FolderShelf(folder / FOLDER)
 
 
-def _tasks_with_answers(config: RunConfig) -> list[str]:
-    known = registry.tasks(config.plugins, config.task_files)
-    return [name for name in known.names() if known.get(name).released]
-
-
 # --- records ----------------------------------------------------------------------------------------------------------
 
 
@@ -187,7 +190,7 @@ class Release:
     shelf: Shelf
     model: str
     """Its folder."""
-    others: Callable[[], Sequence[str]]
+    others: Sequence[str]
     """Names of the tasks that have released answers."""
 
     def records(self, task: Task, split: Split) -> list[tuple[Question, Released]]:
@@ -225,7 +228,7 @@ class Release:
         if not task.released:
             raise UserError(
                 f"--answers released: task {task.name!r} is not in the release, expected one of"
-                f" {', '.join(self.others())}."
+                f" {', '.join(self.others)}."
             )
         seen = []
         for part in (f"{task.released}{WITH_WRONG}", task.released):

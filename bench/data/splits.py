@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Question
+from bench.api import Question, Split
+
+
+@dataclass(frozen=True, order=True)
+class TaskSplit:
+    """A split of a task."""
+
+    task: str
+    split: Split
+
+    def __str__(self) -> str:
+        return f"{self.task}/{self.split}"
 
 
 def held_out(questions: Sequence[Question], fraction: float, seed: int) -> npt.NDArray[np.bool_]:

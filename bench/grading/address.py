@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from bench.api import UserError
-from bench.results.files import model_label
+from bench.backbone.models import model_label
 
 OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"

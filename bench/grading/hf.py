@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
 from bench.api.question import Prompt
-from bench.backbone.models import ModelSpec
+from bench.backbone.models import ModelSpec, model_label
 from bench.grading import prompt
 from bench.grading.grade import Asked
 from bench.grading.verdicts import Settle, Verdicts, settled
 from bench.progress import Progress
-from bench.results.files import model_label
 from bench.store.folders import key_of
 
 if TYPE_CHECKING:

@@ -2,57 +2,75 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.backbone import models
+from bench.backbone.models import model_label
 from bench.grading.address import Address, public_model, public_url
 from bench.grading.grade import Judge, Match
 from bench.grading.hf import Local
 from bench.grading.openai import MODEL, OpenAI
-from bench.results.files import model_label
-from bench.run.config import RunConfig
 
 KINDS = ("match", "openai", "hf")
 
 
-def open_judge(config: RunConfig, cache: Path) -> Judge:
+@dataclass(frozen=True)
+class JudgeOptions:
+    """What a run says of its judge."""
+
+    kind: str = "match"
+    """One of KINDS."""
+    model: str | None = None
+    """What it asks; None: the kind's own."""
+    url: str | None = None
+    """Base URL of a server; None: the one of OpenAI."""
+    device: str | None = None
+    """Of a local model; None: cuda, else mps, else cpu."""
+    dtype: str | None = None
+    """Of a local model; None: its own on an accelerator, float32 on the CPU."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with a local model."""
+
+
+def open_judge(options: JudgeOptions, cache: Path) -> Judge:
     """The judge that a run asks for; nothing is loaded or called before its first verdict.
 
     Args:
-        config: `judge`, `judge_model`, `judge_url`, and `device`, `dtype` for a local model.
+        options: the judge.
         cache: verdicts are kept below it.
 
     Raises:
         UserError: an unknown judge, one that lacks what it needs, or an option that it has no use for.
     """
-    if config.judge not in KINDS:
-        hint = did_you_mean(config.judge, KINDS)
-        raise UserError(f"Unknown judge {config.judge!r}: expected one of {', '.join(KINDS)}.{hint}")
-    if config.judge != "openai" and config.judge_url is not None:
-        raise UserError(f"--judge-url has no use with --judge {config.judge}: leave it out, or say --judge openai.")
-    if config.judge == "match":
-        if config.judge_model is not None:
+    if options.kind not in KINDS:
+        hint = did_you_mean(options.kind, KINDS)
+        raise UserError(f"Unknown judge {options.kind!r}: expected one of {', '.join(KINDS)}.{hint}")
+    if options.kind != "openai" and options.url is not None:
+        raise UserError(f"--judge-url has no use with --judge {options.kind}: leave it out, or say --judge openai.")
+    if options.kind == "match":
+        if options.model is not None:
             raise UserError("--judge-model has no use with --judge match: leave it out, or say --judge openai or hf.")
         return Match()
-    if config.judge == "openai":
-        return OpenAI(Address.of(config.judge_url), config.judge_model or MODEL, cache)
-    return _local(config, cache)
+    if options.kind == "openai":
+        return OpenAI(Address.of(options.url), options.model or MODEL, cache)
+    return _local(options, cache)
 
 
-def _local(config: RunConfig, cache: Path) -> Local:
+def _local(judge: JudgeOptions, cache: Path) -> Local:
     from bench.backbone.model import LoadOptions
 
-    if not config.judge_model:
+    if not judge.model:
         raise UserError("--judge hf: expected a model, got none; name one with --judge-model MODEL.")
-    options = LoadOptions(config.device, config.dtype, config.trust_remote_code)
-    return Local(models.resolve(config.judge_model), options, cache)
+    options = LoadOptions(judge.device, judge.dtype, judge.trust_remote_code)
+    return Local(models.resolve(judge.model), options, cache)
 
 
-def public_options(config: RunConfig) -> dict[str, str | None]:
+def public_options(options: JudgeOptions) -> dict[str, str | None]:
     """`judge_model` and `judge_url` as results may show them: without paths, passwords and queries."""
-    model, url = config.judge_model, config.judge_url
+    model, url = options.model, options.url
     if model is not None:
-        model = model_label(model) if config.judge == "hf" else public_model(model)
+        model = model_label(model) if options.kind == "hf" else public_model(model)
     return {"judge_model": model, "judge_url": None if url is None else public_url(url.strip())}

@@ -17,7 +17,7 @@ import numpy as np
 from bench.api import UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt
-from bench.backbone.prefix import Ids
+from bench.prompts.tails import Ids
 from bench.prompts.templates import QUERY_SENTINEL, query_messages
 
 DATE_STRING = "26 Jul 2024"

@@ -14,13 +14,13 @@ from bench.api import Format, Question, Task, UserError
 from bench.api.errors import fenced
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt, Released
-from bench.backbone.prefix import Ids, Tails
 from bench.prompts import templates
+from bench.prompts.asking import Asking
+from bench.prompts.chat import Chat
 from bench.prompts.exemplars import exemplars, places
+from bench.prompts.tails import Ids, Tails
 
 if TYPE_CHECKING:
-    from bench.backbone.extract import Asking
-    from bench.backbone.model import Backbone
     from bench.progress import Progress
 
 SHARD = 256
@@ -62,10 +62,12 @@ def split_into_shards(subjects: Sequence[str]) -> list[npt.NDArray[np.int64]]:
 
 
 @dataclass(frozen=True)
-class Writer:
-    """Writes what one model is asked."""
+class PromptTokeniser:
+    """Writes what one model is asked as token ids."""
 
-    backbone: Backbone
+    chat: Chat
+    context: int
+    """Tokens that the model can read at once."""
     protocol: Protocol
     _letters: dict[int, list[Ids]] = field(default_factory=dict, compare=False, repr=False)
 
@@ -104,14 +106,14 @@ class Writer:
         self, rows: npt.NDArray[np.int64], asked: Sequence[Question], task: Task, shown: list[list[Question]]
     ) -> Shard:
         prompts = [self.prompt(task, question, shots) for question, shots in zip(asked, shown, strict=True)]
-        ids = self.backbone.chat.prompts(prompts)
+        ids = self.chat.prompts(prompts)
         room = self._room(task)
         limit = min(room, task.prompt_tokens or room)
         dropped = 0
         for i, question in enumerate(asked):
             while len(ids[i]) > limit and (shown[i] or len(ids[i]) > room):
                 shown[i] = shown[i][1:] if shown[i] else _too_long(question, len(ids[i]), room)
-                (ids[i],) = self.backbone.chat.prompts([self.prompt(task, question, shown[i])])
+                (ids[i],) = self.chat.prompts([self.prompt(task, question, shown[i])])
                 dropped += 1
         return Shard(rows, Tails(ids), shown, dropped)
 
@@ -120,9 +122,9 @@ class Writer:
     ) -> Shard:
         """The release's own prompts, word by word, and its answers' texts as the tokenizer splits them."""
         records = [released[question.id] for question in asked]
-        ids = self.backbone.chat.prompts([record.prompt for record in records])
+        ids = self.chat.prompts([record.prompt for record in records])
         texts = [record.text for record in records]
-        answers = self.backbone.chat.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+        answers = self.chat.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
         given = [np.asarray(answer, dtype=np.int32) for answer in answers]
         room = self._room(task) + self.max_new_tokens(task)
         for question, prompt, answer in zip(asked, ids, given, strict=True):
@@ -134,7 +136,7 @@ class Writer:
     def _room(self, task: Task) -> int:
         """Tokens that the context leaves for a prompt."""
         suffix, _ = self.query(self.stand_in(task))
-        return self.backbone.context - self.max_new_tokens(task) - len(suffix)
+        return self.context - self.max_new_tokens(task) - len(suffix)
 
     def max_new_tokens(self, task: Task) -> int:
         """Length limit of an answer."""
@@ -143,12 +145,10 @@ class Writer:
 
     def asking(self, task: Task, questions: Sequence[Question], budget: int) -> Asking:
         """What is the same for all questions of a split."""
-        from bench.backbone.extract import Asking
-
         prompt = self.stand_in(task)
         widest = max(len(q.choices) for q in questions) if task.format is Format.CHOICE else 0
         suffix, verdicts = self.query(prompt)
-        letters = self.backbone.chat.letters(prompt, self.protocol.letters[:widest])
+        letters = self.chat.letters(prompt, self.protocol.letters[:widest])
         return Asking(self.max_new_tokens(task), letters, suffix, verdicts, budget)
 
     def stand_in(self, task: Task) -> Prompt:
@@ -158,9 +158,8 @@ class Writer:
 
     def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
         """Ids of the self-check turn and of (no, yes); empty where this model can't be asked (`query_hindrance`)."""
-        chat = self.backbone.chat
         try:
-            return chat.query(prompt, self.protocol).ids, chat.letters(prompt, self.protocol.query_letters)
+            return self.chat.query(prompt, self.protocol).ids, self.chat.letters(prompt, self.protocol.query_letters)
         except UserError:
             return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
 
@@ -168,8 +167,8 @@ class Writer:
         """Why this model can't be asked whether its answer is right; None where it can."""
         prompt = self.stand_in(task)
         try:
-            self.backbone.chat.query(prompt, self.protocol)
-            self.backbone.chat.letters(prompt, self.protocol.query_letters)
+            self.chat.query(prompt, self.protocol)
+            self.chat.letters(prompt, self.protocol.query_letters)
         except UserError as error:
             return str(error)
         return None
@@ -180,12 +179,12 @@ class Writer:
         if task.format is Format.CHOICE:
             return [self._letter_ids(prompt, len(question.choices)) for question in questions]
         texts = [text for question in questions for text in question.choices]
-        ids = iter(self.backbone.chat.continuations(prompt, texts) if texts else ())
+        ids = iter(self.chat.continuations(prompt, texts) if texts else ())
         return [list(islice(ids, len(question.choices))) for question in questions]
 
     def _letter_ids(self, prompt: Prompt, n: int) -> list[Ids]:
         if n not in self._letters:
-            letters = self.backbone.chat.letters(prompt, self.protocol.letters[:n])
+            letters = self.chat.letters(prompt, self.protocol.letters[:n])
             self._letters[n] = [letters[k : k + 1] for k in range(n)]
         return self._letters[n]
 

@@ -10,8 +10,8 @@ from bench.api import UserError
 from bench.report.tables import formats
 from bench.report.tables.request import View, shown
 from bench.results.submissions import check_results
-from bench.run.resolve import cache_folder
 from bench.store.files import write_whole
+from bench.store.folders import cache_folder
 
 NAME = "README.md"
 

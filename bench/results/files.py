@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import os
 import re
 import tempfile
 import typing
@@ -23,13 +22,12 @@ from typing import Any
 import numpy as np
 
 from bench.api import BoolArray, FloatArray, UserError
+from bench.backbone.models import NAME, model_label
 from bench.results.row import SCHEMA_VERSION, ResultRow
 from bench.store.decoding import decoded, parsed
 from bench.store.files import write_whole
 from bench.store.folders import digest_file
 
-NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
-"""Names that are safe as a part of a path: no separator, no `--`, no leading dot, at most 80 characters."""
 SEPARATOR = "--"
 RECALIBRATED = "+"
 """Between a method and the recalibrator of its confidences, e.g. `ccps+isotonic`."""
@@ -55,27 +53,6 @@ class Records:
 
 
 # --- names and paths --------------------------------------------------------------------------------------------------
-
-
-def model_label(model: str) -> str:
-    """The name under which a model appears in results: an alias or Hub id as it is, a local folder without its path.
-
-    A folder becomes `<its last part>-<8 hex of the hash of its absolute path>`, so that two folders of one name don't
-    share results, and no result tells where somebody's files lie.
-
-    >>> model_label("tiny"), model_label("Qwen/Qwen2.5-14B-Instruct")
-    ('tiny', 'Qwen/Qwen2.5-14B-Instruct')
-    >>> model_label("/data/models/my llama")[:-8]
-    'my-llama-'
-    """
-    parts = model.split("/")
-    if len(parts) <= 2 and all(NAME.fullmatch(part) for part in parts):  # noqa: PLR2004 - organisation/name
-        return model
-    absolute = os.path.abspath(model)  # noqa: PTH100 - must not follow links, which is what Path.resolve does
-    words = re.findall(r"[A-Za-z0-9._]+", re.split(r"[/\\]", absolute)[-1])
-    stem = "-".join(words)[:60].strip("._-") or "model"
-    digest = hashlib.sha256(absolute.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{stem}-{digest[:8]}"
 
 
 def model_folder(model: str) -> str:
@@ -309,7 +286,7 @@ def schema() -> str:
             lines.append(f"{record.__name__}.{name}: {hint if typing.get_args(hint) else hint.__name__}")
             pending += [part for part in _record_types(hint) if part not in pending]
     lines += [f"parquet.{name}: {kind}" for name, kind in _columns().items()]
-    return "\n".join(lines) + "\n"
+    return re.sub(r"\bbench[\w.]*\.(?=\w)", "", "\n".join(lines)) + "\n"  # a record may move to another module
 
 
 def _record_types(hint: Any) -> Iterator[type]:

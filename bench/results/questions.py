@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import Format, PromptStyle, Question, UserError
+from bench.backbone.models import NAME
 from bench.prompts import templates
-from bench.results.files import NAME, SEPARATOR
+from bench.results.files import SEPARATOR
 from bench.store.files import write_whole
 
 FOLDER = "questions"

@@ -57,7 +57,7 @@ class ResultRow:
     method: str
     """As registered."""
     model: str
-    """Alias, Hub id, or label of a local folder (`bench.results.files.model_label`); never a path."""
+    """Alias, Hub id, or label of a local folder (`bench.backbone.models.model_label`); never a path."""
     task: str
     """As registered, or the stem of a task file."""
     preset: str

@@ -10,7 +10,8 @@ import numpy as np
 
 from bench.api import At, ChoiceLogits, Hidden, QueryLogits, Signal
 from bench.backbone.cost import StageCost
-from bench.backbone.prefix import Ids, PrefixTree
+from bench.backbone.prefix import PrefixTree
+from bench.prompts.tails import Ids
 from bench.run.plan import paid
 from bench.signals.batches import Batches
 from bench.signals.reader import OPTIONS, stored

@@ -36,8 +36,8 @@ from bench.api.protocol import EmptyRule, KeptStep
 from bench.backbone.memory import give_back, peak_memory_mb
 from bench.data.contamination import contaminated
 from bench.data.loading import Loaded, Loader
-from bench.data.released import open_release
 from bench.data.sources import open_source
+from bench.data.splits import TaskSplit
 from bench.grading.judges import open_judge
 from bench.metrics.recalibration import recalibrator
 from bench.progress import Progress, Silent
@@ -47,8 +47,8 @@ from bench.results.row import ResultRow
 from bench.run.config import RunConfig
 from bench.run.fitting import Fitted, Fitter, derived_seed
 from bench.run.out_of_fold import chosen_out_of_fold, out_of_fold
-from bench.run.plan import Adapt, Fit, LearnOn, Predict, Read, Step, Where, adapted, plan
-from bench.run.resolve import Chosen, choose
+from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, adapted, plan
+from bench.run.resolve import Chosen, choose, judge_options
 from bench.run.rows import Cells, Used, records_of
 from bench.signals.batches import Batches
 from bench.signals.reader import Reader, Reading
@@ -107,15 +107,14 @@ class _Run:
         self.progress = progress
         self.source = open_source(config.data_dir)
         self.tasks: dict[str, Task] = {name: self._made(name) for name in chosen.tasks}
-        self.tests = [Where(name, "test") for name in chosen.tests]
+        self.tests = [TaskSplit(name, "test") for name in chosen.tests]
         options = LoadOptions(config.device, config.dtype, config.trust_remote_code)
         self.backbone: Backbone = Backbone(chosen.model, options)
         self.store = Store(chosen.cache)
-        self.judge = open_judge(config, chosen.cache)
+        self.judge = open_judge(judge_options(config), chosen.cache)
         self.reader = Reader(
             self.backbone, self.store, chosen.protocol, config.token_budget, progress, config.seed, self.judge
         )
-        self.release = open_release(config, chosen.model)
         self.barred = self._barred()
         self.report = RunReport([], notes=list(chosen.notes))
         self.selecting = self._selecting()
@@ -125,13 +124,13 @@ class _Run:
             self.store.prepare()
         self.batches = Batches(self.reader)
         self.fitter = Fitter(chosen, self.backbone, self.store, self.batches, progress)
-        self.cells = Cells(config, chosen, self.reader, self.source, self.release)
-        self.readings: dict[Where, Reading] = {}
-        self.kept: dict[Where, str] = {}
+        self.cells = Cells(config, chosen, self.reader, self.source, chosen.release)
+        self.readings: dict[TaskSplit, Reading] = {}
+        self.kept: dict[TaskSplit, str] = {}
         """Digest of the questions that were tested."""
         self.fits: dict[Fit, Fitted | BaseException] = {}
-        self.adapted: dict[tuple[str, Where], Reading | BaseException | None] = {}
-        self.seconds: dict[tuple[str, str, Where], float] = {}
+        self.adapted: dict[tuple[str, TaskSplit], Reading | BaseException | None] = {}
+        self.seconds: dict[tuple[str, str, TaskSplit], float] = {}
         """By stage, method, and the split that was learned from or predicted."""
 
     def _made(self, name: str) -> Task:
@@ -156,7 +155,7 @@ class _Run:
         self.report.notes += [note for note in self.store.notes if note not in self.report.notes]
         return self.report
 
-    def _barred(self) -> dict[tuple[str, Where], str]:
+    def _barred(self) -> dict[tuple[str, TaskSplit], str]:
         """Method and test -> why it can't run there; the others go on."""
         reasons = {}
         for name, method in self.chosen.methods.items():
@@ -166,13 +165,13 @@ class _Run:
                     reasons[name, test] = reason
         return reasons
 
-    def _hindrance(self, method: ConfidenceMethod, test: Where) -> str | None:
+    def _hindrance(self, method: ConfidenceMethod, test: TaskSplit) -> str | None:
         task = self.tasks[test.task]
         signals = method.reads().fit | method.reads().predict
         if ChoiceLogits() in signals and task.format is Format.OPEN:
             return "it reads option letters, and this task has none"
         if any(isinstance(s, QueryLogits) or s == TokenIds(Of.QUERY) for s in signals):
-            hindrance = self.reader.writer.query_hindrance(task)
+            hindrance = self.reader.prompts.query_hindrance(task)
             if hindrance is not None:
                 return hindrance
         source = self.chosen.learn_on[test.task].where(method)
@@ -184,7 +183,7 @@ class _Run:
         """Whether there is a validation split, or a train split to take one from."""
         return not {"validation", "train"}.isdisjoint(self.tasks[task].card.splits)
 
-    def _selecting(self) -> frozenset[Where]:
+    def _selecting(self) -> frozenset[TaskSplit]:
         """The validation splits by which methods choose the step of their training to keep; none in some presets."""
         if self.chosen.protocol.kept_step is KeptStep.LAST:
             return frozenset()
@@ -203,8 +202,8 @@ class _Run:
             selecting=self.selecting,
         )
         reads = [step.where for step in self.steps if isinstance(step, Read)]
-        loader = Loader(self.tasks, self.tests, reads, chosen.protocol, self.config.limit, self.release)
-        self.loaded: dict[Where, Loaded] = {}
+        loader = Loader(self.tasks, self.tests, reads, chosen.protocol, self.config.limit, chosen.release)
+        self.loaded: dict[TaskSplit, Loaded] = {}
         for where in reads:
             try:
                 self.loaded[where] = loader.load(where)
@@ -278,9 +277,9 @@ class _Run:
             self.report.notes.append(f"{step.method}, learned on {step.where}: {complaint}")
         return fitted
 
-    def _chosen_by(self, name: str, learned: Where) -> Reading | None:
+    def _chosen_by(self, name: str, learned: TaskSplit) -> Reading | None:
         """The validation split by which a method that learns here chooses its step, unless it has too few answers."""
-        chosen = LearnOn(learned.task, learned.split).selection(self.chosen.methods[name], self.selecting)
+        chosen = TrainOn(learned.task, learned.split).selection(self.chosen.methods[name], self.selecting)
         reading = None if chosen is None else self.readings[chosen]
         return reading if reading is not None and reading.usable.sum() >= MIN_VALIDATION else None
 
@@ -326,7 +325,7 @@ class _Run:
         if confidence is not None:
             self._recalibrate(step, used, row, confidence)
 
-    def _predict(self, step: Predict, where: Where) -> FloatArray:
+    def _predict(self, step: Predict, where: TaskSplit) -> FloatArray:
         """How sure the method is of the answers of a split: (n,), those without text included."""
         fitted = self._fitted(step)
         method = self.chosen.fresh(step.method) if fitted is None else fitted.method
@@ -358,7 +357,7 @@ class _Run:
         learned = self.readings[self._learned_from(step, method)]
         return float(learned.correct[learned.usable].mean())
 
-    def _unlabelled(self, name: str, where: Where) -> Batch:
+    def _unlabelled(self, name: str, where: TaskSplit) -> Batch:
         again = self.adapted.get((name, where))
         if isinstance(again, BaseException):
             raise again
@@ -453,7 +452,7 @@ class _Run:
         own = (fit, ("adapter_predictions", step.method, step.where), ("predict", step.method, step.where))
         return {key[0]: round(self.seconds[key], 4) for key in own if key in self.seconds}
 
-    def _learned_from(self, step: Adapt | Predict, method: ConfidenceMethod) -> Where:
+    def _learned_from(self, step: Adapt | Predict, method: ConfidenceMethod) -> TaskSplit:
         return self.chosen.learn_on[step.where.task].where(method)
 
 

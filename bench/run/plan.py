@@ -7,24 +7,14 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
 from bench.api import Adapter, ConfidenceMethod, QueryLogits, Signal, Split, TokenIds, Unembedding
+from bench.data.splits import TaskSplit
 
 FREE = (TokenIds, Unembedding)
 """Signals that cost no forward pass: ids are stored with the answers, the head is the model's own."""
 
 
-@dataclass(frozen=True, order=True)
-class Where:
-    """A split of a task."""
-
-    task: str
-    split: Split
-
-    def __str__(self) -> str:
-        return f"{self.task}/{self.split}"
-
-
 @dataclass(frozen=True)
-class LearnOn:
+class TrainOn:
     """Where methods learn."""
 
     task: str
@@ -35,15 +25,15 @@ class LearnOn:
         return f"{self.task}:{self.split}"
 
     @property
-    def validation(self) -> Where:
+    def validation(self) -> TaskSplit:
         """Where recalibrators are fitted, and steps are chosen."""
-        return Where(self.task, "validation")
+        return TaskSplit(self.task, "validation")
 
-    def where(self, method: ConfidenceMethod) -> Where:
+    def where(self, method: ConfidenceMethod) -> TaskSplit:
         """The split that this method learns from."""
-        return Where(self.task, self.split if method.fit_on == "train" else method.fit_on)
+        return TaskSplit(self.task, self.split if method.fit_on == "train" else method.fit_on)
 
-    def selection(self, method: ConfidenceMethod, selecting: Collection[Where]) -> Where | None:
+    def selection(self, method: ConfidenceMethod, selecting: Collection[TaskSplit]) -> TaskSplit | None:
         """The split by which this method chooses the step of its training to keep, if it does."""
         chooses = method.trains() and self.validation in selecting and self.where(method) != self.validation
         return self.validation if chooses else None
@@ -53,7 +43,7 @@ class LearnOn:
 class Read:
     """Answer the questions of a split and measure these signals, in one pass where nothing is stored yet."""
 
-    where: Where
+    where: TaskSplit
     signals: frozenset[Signal]
 
 
@@ -62,7 +52,7 @@ class Fit:
     """Let a method learn from a split."""
 
     method: str
-    where: Where
+    where: TaskSplit
 
 
 @dataclass(frozen=True)
@@ -70,8 +60,8 @@ class Adapt:
     """Read the self-check query of a split again, through the adapter that a method trained."""
 
     method: str
-    where: Where
-    learned: Where
+    where: TaskSplit
+    learned: TaskSplit
     """The split that the method learned from."""
 
 
@@ -80,7 +70,7 @@ class Predict:
     """Let a method say how sure it is of the answers of a split."""
 
     method: str
-    where: Where
+    where: TaskSplit
 
 
 Step = Read | Fit | Adapt | Predict
@@ -88,12 +78,12 @@ Step = Read | Fit | Adapt | Predict
 
 def plan(
     methods: Mapping[str, ConfidenceMethod],
-    tests: Sequence[Where],
-    learn_on: Mapping[str, LearnOn],
-    barred: Collection[tuple[str, Where]] = (),
+    tests: Sequence[TaskSplit],
+    learn_on: Mapping[str, TrainOn],
+    barred: Collection[tuple[str, TaskSplit]] = (),
     *,
     recalibrated: bool = False,
-    selecting: Collection[Where] = (),
+    selecting: Collection[TaskSplit] = (),
 ) -> list[Step]:
     """The steps of a run, in an order in which everything is there before it is needed.
 
@@ -125,8 +115,8 @@ def plan(
 
 
 def _made_before(
-    name: str, method: ConfidenceMethod, test: Where, target: LearnOn | None, *, recalibrated: bool
-) -> Iterator[tuple[Step, tuple[Step, ...], Where]]:
+    name: str, method: ConfidenceMethod, test: TaskSplit, target: TrainOn | None, *, recalibrated: bool
+) -> Iterator[tuple[Step, tuple[Step, ...], TaskSplit]]:
     """Fits, and readings through adapters, that a prediction needs: each with the steps and the split before it."""
     if target is None or not method.trains():
         return
@@ -140,15 +130,15 @@ def _made_before(
 
 def signals_needed(
     methods: Mapping[str, ConfidenceMethod],
-    tests: Sequence[Where],
-    learn_on: Mapping[str, LearnOn],
-    barred: Collection[tuple[str, Where]] = (),
+    tests: Sequence[TaskSplit],
+    learn_on: Mapping[str, TrainOn],
+    barred: Collection[tuple[str, TaskSplit]] = (),
     *,
     recalibrated: bool = False,
-    selecting: Collection[Where] = (),
-) -> dict[Where, frozenset[Signal]]:
+    selecting: Collection[TaskSplit] = (),
+) -> dict[TaskSplit, frozenset[Signal]]:
     """Split -> the signals that are read from the backbone, over all methods."""
-    needed: dict[Where, frozenset[Signal]] = {test: frozenset() for test in tests}
+    needed: dict[TaskSplit, frozenset[Signal]] = {test: frozenset() for test in tests}
     for name, method in methods.items():
         for test in tests:
             if (name, test) in barred:

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import inspect
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import platformdirs
 
 from bench import registry
 from bench.api import ConfidenceMethod, Format, Split, Task, UserError
-from bench.api.errors import did_you_mean, fenced
+from bench.api.errors import fenced
 from bench.api.methods import refuse_gold
-from bench.api.protocol import PRESETS, Protocol
+from bench.api.protocol import Protocol
 from bench.backbone import models
 from bench.backbone.models import ModelSpec
-from bench.data.loading import MIN_OPTIONS
-from bench.grading.judges import public_options
+from bench.data.question_files import task_of_file
+from bench.data.released import Release, open_release, revision_asked_for
+from bench.grading.judges import JudgeOptions, public_options
 from bench.metrics.recalibration import recalibrator
+from bench.registry import Registry
 from bench.run.config import RunConfig
-from bench.run.plan import LearnOn
+from bench.run.overrides import parse_overrides, protocol_with, typed
+from bench.run.plan import TrainOn
+from bench.store.folders import cache_folder
 
-MOST_BINS = 10_000
-"""Of the expected calibration error; more are more than there are answers, and fill the memory."""
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
 
 
@@ -42,7 +39,7 @@ class Chosen:
     tasks: Mapping[str, type[Task]]
     """Every task that is read, also those that are only learned on."""
     tests: tuple[str, ...]
-    learn_on: Mapping[str, LearnOn]
+    learn_on: Mapping[str, TrainOn]
     """Test task -> where methods learn."""
     cache: Path
     deviations: Mapping[str, Mapping[str, object]]
@@ -53,6 +50,8 @@ class Chosen:
     """Recalibrators of which every method gets a row."""
     judging: Mapping[str, object]
     """Those that can change a number of an open task only."""
+    release: Release | None = None
+    """Where answers come from instead of the model."""
     notes: Sequence[str] = field(default_factory=tuple)
 
     def fresh(self, name: str) -> ConfidenceMethod:
@@ -72,7 +71,7 @@ class Chosen:
         """What distinguishes this cell from one with default options; empty for a default run."""
         judging = self.judging if self.tasks[task].format is Format.OPEN else {}
         config = {**self.unusual, **judging, **self.deviations_of(name)}
-        usual = LearnOn(self.tasks[task].train_on or task)
+        usual = TrainOn(self.tasks[task].train_on or task)
         if self.methods[name].trains() and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
         return config
@@ -85,14 +84,15 @@ def choose(config: RunConfig) -> Chosen:
         UserError: something is unknown or does not fit; says what would.
     """
     method_registry = registry.methods(config.plugins)
-    task_registry = registry.tasks(config.plugins, config.task_files)
+    files = [task_of_file(path) for path in config.task_files]
+    task_registry = registry.tasks(config.plugins, list(zip(files, map(str, config.task_files), strict=True)))
     model = models.resolve(config.model)
     preset = config.preset or model.preset
     classes = _method_classes(config.methods, method_registry)
-    overrides = _parse_overrides(config.overrides, list(classes))
+    overrides = parse_overrides(config.overrides, list(classes))
     if config.exemplar_sets is not None:
         overrides.setdefault("protocol", {})["exemplar_sets"] = str(config.exemplar_sets)
-    protocol, protocol_changes = _protocol(preset, overrides.get("protocol", {}))
+    protocol, protocol_changes = protocol_with(preset, overrides.get("protocol", {}))
     methods, changes = _instances(classes, preset, overrides)
     tests = _tests(config, model, task_registry)
     for kind in config.recalibrate:
@@ -118,19 +118,30 @@ def choose(config: RunConfig) -> Chosen:
         unusual=_unusual(config),
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),
         judging=judging(config),
+        release=_release(config, model, task_registry),
         notes=[*method_registry.notes],
     )
 
 
-def cache_folder() -> Path:
-    """`$CONFBENCH_CACHE`, else the user's cache folder."""
-    named = os.environ.get("CONFBENCH_CACHE")
-    return Path(named) if named else Path(platformdirs.user_cache_dir("confbench"))
+def judge_options(config: RunConfig) -> JudgeOptions:
+    """What a run says of its judge."""
+    return JudgeOptions(
+        config.judge, config.judge_model, config.judge_url, config.device, config.dtype, config.trust_remote_code
+    )
 
 
-def _method_classes(
-    names: Sequence[str], known: registry.Registry[ConfidenceMethod]
-) -> dict[str, type[ConfidenceMethod]]:
+def _release(config: RunConfig, model: ModelSpec, known: Registry[Task]) -> Release | None:
+    revision = revision_asked_for(config.answers)
+    if revision is None:
+        return None
+    if not model.released:
+        others = ", ".join(name for name, spec in models.aliases().items() if spec.released)
+        raise UserError(f"--answers released: there are none of {model.name!r}, expected one of the models {others}.")
+    tasks = [name for name in known.names() if known.get(name).released]
+    return open_release(revision, config.data_dir, model.released, tasks)
+
+
+def _method_classes(names: Sequence[str], known: Registry[ConfidenceMethod]) -> dict[str, type[ConfidenceMethod]]:
     wanted = list(known.names()) if "all" in names else list(dict.fromkeys(names))
     if not wanted:
         raise UserError("No method was named: --method NAME[,NAME] or --method all. See: bench list methods.")
@@ -144,11 +155,11 @@ def _unusual(config: RunConfig) -> dict[str, object]:
 
 def judging(config: RunConfig) -> dict[str, object]:
     """The judge's options as far as they differ from the defaults."""
-    fields = {"judge": config.judge, **public_options(config)}
+    fields = {"judge": config.judge, **public_options(judge_options(config))}
     return {name: value for name, value in fields.items() if value != getattr(RunConfig, name)}
 
 
-def _tests(config: RunConfig, model: ModelSpec, known: registry.Registry[Task]) -> tuple[str, ...]:
+def _tests(config: RunConfig, model: ModelSpec, known: Registry[Task]) -> tuple[str, ...]:
     """What is tested: tasks and files as given, else the model's own."""
     files = tuple(entry.name for entry in known.entries() if entry.origin in map(str, config.task_files))
     return tuple(dict.fromkeys((*config.tasks, *files))) or model.tasks or _no_tasks(model)
@@ -158,10 +169,10 @@ def _no_tasks(model: ModelSpec) -> tuple[str, ...]:
     raise UserError(f"Model {model.name!r} has no default tasks: name one with --task. See: bench list tasks.")
 
 
-def _learn_on(test: str, asked: str | None, known: registry.Registry[Task], *, learners: bool) -> LearnOn:
+def _learn_on(test: str, asked: str | None, known: Registry[Task], *, learners: bool) -> TrainOn:
     task = known.get(test)
     if asked is None:
-        target = LearnOn(task.train_on or test)
+        target = TrainOn(task.train_on or test)
         if learners and target.task not in known.names():
             raise UserError(
                 f"Task {test!r} learns on {target.task!r}, which is not registered here. Name a task with a train"
@@ -177,84 +188,22 @@ def _learn_on(test: str, asked: str | None, known: registry.Registry[Task], *, l
             f"--train-on {name}: its format is {learned.format.value}, that of {test} is {task.format.value};"
             " methods must learn on the format that they are tested on."
         )
-    return LearnOn(learned.name, split or "train")
+    return TrainOn(learned.name, split or "train")
 
 
-def _in_format(name: str, fmt: Format, known: registry.Registry[Task]) -> str:
+def _in_format(name: str, fmt: Format, known: Registry[Task]) -> str:
     """`ct-local` stands for `ct-local-choice` or `ct-local-oe`, whichever fits."""
     full = f"{name}-{'choice' if fmt is Format.CHOICE else 'oe'}"
     return full if name not in known.names() and full in known.names() else name
 
 
-def _refuse_leaks(tests: Sequence[str], learn_on: Mapping[str, LearnOn]) -> None:
+def _refuse_leaks(tests: Sequence[str], learn_on: Mapping[str, TrainOn]) -> None:
     for test, target in learn_on.items():
         if target.split == "test" and target.task in tests:
             raise UserError(f"--train-on {target}: methods would learn the labels that {test} tests them on.")
 
 
 # --- presets and overrides --------------------------------------------------------------------------------------------
-
-
-def _parse_overrides(overrides: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, str]]:
-    parsed: dict[str, dict[str, str]] = {}
-    for text in overrides:
-        name, equals, value = text.partition("=")
-        owner, dot, key = name.rpartition(".")
-        if not equals or not key:
-            raise UserError(f"--set {text}: expected METHOD.FIELD=VALUE.")
-        if not dot:
-            if len(methods) != 1:
-                raise UserError(f"--set {text}: with several methods, say which one: --set METHOD.{key}={value}.")
-            owner = methods[0]
-        if owner not in (*methods, "protocol"):
-            raise UserError(f"--set {text}: {owner!r} is no chosen method ({', '.join(methods)}, or protocol).")
-        parsed.setdefault(owner, {})[key] = value
-    return parsed
-
-
-def protocol_of(preset: str, deviations: Mapping[str, object]) -> Protocol:
-    """The protocol of a result: a preset with the `protocol.FIELD` among its deviations; others are passed over.
-
-    Raises:
-        UserError: there is no such preset or field, or a value is not of its field's type.
-    """
-    owned = {key.removeprefix("protocol."): str(v) for key, v in deviations.items() if key.startswith("protocol.")}
-    return _protocol(preset, owned)[0]
-
-
-def _protocol(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, dict[str, object]]:
-    if preset not in PRESETS:
-        hint = did_you_mean(preset, PRESETS)
-        raise UserError(f"Unknown preset {preset!r}: expected one of {', '.join(PRESETS)}.{hint}")
-    protocol = PRESETS[preset]
-    defaults = {key: value for key, value in vars(protocol).items() if key != "preset"}
-    changes = {key: _typed("protocol", key, text, defaults) for key, text in overrides.items()}
-    plain = {key: value.value if isinstance(value, enum.Enum) else value for key, value in changes.items()}
-    changed = replace(protocol, **changes)
-    _check_protocol(changed)
-    return changed, plain
-
-
-def _check_protocol(protocol: Protocol) -> None:
-    least = {
-        "shots": 0,
-        "exemplar_seed": 0,
-        "exemplar_sets": 0,
-        "max_new_tokens_choice": 1,
-        "max_new_tokens_open": 1,
-        "ece_bins": 1,
-        "std_ddof": 0,
-    }
-    for key, bound in least.items():
-        if getattr(protocol, key) < bound:
-            raise UserError(f"--set protocol.{key}: expected at least {bound}, got {getattr(protocol, key)}.")
-    if protocol.ece_bins > MOST_BINS:
-        raise UserError(f"--set protocol.ece_bins: expected at most {MOST_BINS:,}, got {protocol.ece_bins}.")
-    for key, letters in (("letters", protocol.letters), ("query_letters", protocol.query_letters)):
-        if len(set(letters.casefold())) != len(letters) or len(letters) < MIN_OPTIONS or not letters.isalnum():
-            raise UserError(f"--set protocol.{key}: expected different letters, two at least, got {letters!r}.")
-    if len(protocol.query_letters) != MIN_OPTIONS:
-        raise UserError(f"--set protocol.query_letters: expected two letters, got {protocol.query_letters!r}.")
 
 
 def _instances(
@@ -269,7 +218,7 @@ def _instances(
             method = cls(**cls.presets.get(preset, {}))
             if name in overrides:
                 defaults = method.params()
-                changes[name] = {key: _typed(name, key, text, defaults) for key, text in overrides[name].items()}
+                changes[name] = {key: typed(name, key, text, defaults) for key, text in overrides[name].items()}
                 method = cls(**{**defaults, **changes[name]})
             _check_declared(method)
         methods[name] = method
@@ -281,44 +230,6 @@ def _check_declared(method: ConfidenceMethod) -> None:
     refuse_gold("reads()", method.reads(), method.fit_on)
     method.trains()
     type(method)(**method.params())
-
-
-def _typed(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
-    """The override's text as the type of the field's default."""
-    if key not in defaults:
-        hint = did_you_mean(key, defaults)
-        raise UserError(f"{owner} has no field {key!r}: expected one of {', '.join(defaults) or 'none'}.{hint}")
-    default = defaults[key]
-    try:
-        return _parse(text, default)
-    except (ValueError, KeyError) as error:
-        raise UserError(f"--set {owner}.{key}={text}: expected {_expected(default)}, got {text!r}.") from error
-
-
-def _parse(text: str, default: Any) -> Any:
-    if isinstance(default, bool):
-        return {"true": True, "false": False}[text.lower()]
-    if default is None:
-        return _number_or_text(text)
-    if isinstance(default, enum.Enum | int | float | str):
-        return type(default)(text)
-    raise ValueError(text)
-
-
-def _number_or_text(text: str) -> float | str | None:
-    """For a field without a value: its default doesn't tell the type."""
-    if text.lower() == "none":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _expected(default: Any) -> str:
-    if isinstance(default, enum.Enum):
-        return "one of " + ", ".join(str(member.value) for member in type(default))
-    return "true or false" if isinstance(default, bool) else f"a value of type {type(default).__name__}"
 
 
 def source_digest(plugin: type) -> str:

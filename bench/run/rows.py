@@ -11,16 +11,18 @@ from bench.api import AdapterRef, BoolArray, FloatArray, Format, Hidden, RunFact
 from bench.api.errors import fenced
 from bench.api.protocol import KeptStep, Protocol
 from bench.backbone.cost import StageCost
+from bench.backbone.models import model_label
 from bench.data import contamination
 from bench.data.released import Release
 from bench.data.sources import FolderSource, HubSource
+from bench.data.splits import TaskSplit
 from bench.grading.grade import substring_rule
 from bench.results import files, provenance
 from bench.results.row import LabelsSeen, ResultRow
 from bench.run.config import RunConfig
 from bench.run.costs import costs_of, tokens_alone
 from bench.run.fitting import FEW, Fitted
-from bench.run.plan import Where, paid
+from bench.run.plan import paid
 from bench.run.resolve import Chosen
 from bench.signals.reader import Reader, Reading
 from bench.training.trainer import training_cost
@@ -75,7 +77,7 @@ class Cells:
     reader: Reader
     source: FolderSource | HubSource
     release: Release | None = None
-    _origins: dict[Where, dict[str, str]] = field(default_factory=dict)
+    _origins: dict[TaskSplit, dict[str, str]] = field(default_factory=dict)
     _costs: dict[object, dict[str, StageCost]] = field(default_factory=dict)
     _alone: dict[object, int] = field(default_factory=dict)
     """By what is read of each split; methods that differ in the block only need the same tokens."""
@@ -93,7 +95,7 @@ class Cells:
         unlike = _unlike(test, self.chosen.protocol)
         return ResultRow(
             method=name,
-            model=files.model_label(self.config.model),
+            model=model_label(self.config.model),
             task=test.where.task,
             preset=self.chosen.preset,
             seed=self.config.seed,
@@ -164,7 +166,7 @@ class Cells:
         return {**self._costs[key], "adapter_training": training_cost(used.adapted.adapter)}
 
     def _revisions(self, used: Used) -> dict[str, str | None]:
-        revisions: dict[str, str | None] = {files.model_label(self.config.model): self.reader.backbone.fingerprint}
+        revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.backbone.fingerprint}
         for reading in used.splits:
             task, where = reading.task, reading.where
             if self.release is not None:

@@ -27,13 +27,13 @@ from bench.api import (
     UserError,
 )
 from bench.api.methods import refuse_gold
-from bench.backbone.prefix import Ids
 from bench.grading.grade import Asked, agrees, normalise_text
+from bench.prompts.tails import Ids
 from bench.signals.reader import OPTIONS, Reader, Reading, file_name, held_in
 from bench.store.folders import Entry
 
 if TYPE_CHECKING:
-    from bench.backbone.extract import Asking
+    from bench.prompts.asking import Asking
 
 
 @dataclass(frozen=True)

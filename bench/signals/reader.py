@@ -29,24 +29,25 @@ from bench.api.errors import fenced
 from bench.api.protocol import Protocol
 from bench.api.question import Answer, Released
 from bench.backbone.memory import give_back
-from bench.backbone.prefix import Ids
+from bench.data.splits import TaskSplit
 from bench.grading.grade import Asked, Judge, Match, grade_choice, grade_open, grade_released
-from bench.prompts.shards import Shard, Writer
+from bench.prompts.shards import PromptTokeniser, Shard
+from bench.prompts.tails import Ids
 from bench.prompts.templates import context
-from bench.run.plan import Where
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
-    from bench.backbone.extract import Asking, Item, Measured
+    from bench.backbone.extract import Item, Measured
     from bench.backbone.model import Backbone
     from bench.progress import Progress
+    from bench.prompts.asking import Asking
 
 
 @dataclass
 class Reading:
     """What is known of a split: its questions, the answers and, in the store, the signals."""
 
-    where: Where
+    where: TaskSplit
     task: Task
     questions: list[Question]
     shards: list[Shard]
@@ -72,7 +73,7 @@ class Reading:
     """Question id -> the answer that was taken from a release instead of being generated."""
 
     @property
-    def key(self) -> tuple[Where, str | None]:
+    def key(self) -> tuple[TaskSplit, str | None]:
         """What tells it from the other readings of a run: the split, and the fingerprint of its adapter."""
         return self.where, None if self.adapter is None else self.adapter.fingerprint
 
@@ -129,12 +130,12 @@ class Reader:
     """Token positions fed to the model by this reader itself; what the store had costs nothing."""
 
     @cached_property
-    def writer(self) -> Writer:
+    def prompts(self) -> PromptTokeniser:
         """Writes the prompts."""
-        return Writer(self.backbone, self.protocol)
+        return PromptTokeniser(self.backbone.chat, self.backbone.context, self.protocol)
 
     def open(
-        self, where: Where, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None
+        self, where: TaskSplit, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None
     ) -> Reading:
         """Write the prompts of a split as token ids.
 
@@ -145,16 +146,16 @@ class Reader:
             released: question id -> prompt, answer and label from a release; None where the model answers.
         """
         given = released or {}
-        shards = self.writer.shards(task, questions, given, self.progress, str(where))
+        shards = self.prompts.shards(task, questions, given, self.progress, str(where))
         return Reading(where, task, questions, shards, released=given)
 
     def asking(self, reading: Reading) -> Asking:
         """What is the same for all questions of a split."""
-        return self.writer.asking(reading.task, reading.questions, self.budget)
+        return self.prompts.asking(reading.task, reading.questions, self.budget)
 
     def options(self, reading: Reading, questions: Sequence[Question]) -> list[list[Ids]]:
         """Ids of each question's options as the model would have to say them: letters, or texts."""
-        return self.writer.options(reading.task, questions)
+        return self.prompts.options(reading.task, questions)
 
     # --- answers and signals ------------------------------------------------------------------------------------------
 
@@ -267,19 +268,19 @@ class Reader:
                 query_prompt=None if befores is None else befores[i],
                 uniforms=None
                 if samples is None
-                else uniforms(self.seed, question.id, samples.n, self.writer.max_new_tokens(task)),
+                else uniforms(self.seed, question.id, samples.n, self.prompts.max_new_tokens(task)),
             )
 
     def _before_answers(
         self, reading: Reading, questions: Sequence[Question], shown: Sequence[Sequence[Question]]
     ) -> list[Ids] | None:
         """None where the self-check conversation continues the answering prompt, as nearly all templates do."""
-        if self.backbone.chat.query(self.writer.stand_in(reading.task), self.protocol).continues:
+        if self.backbone.chat.query(self.prompts.stand_in(reading.task), self.protocol).continues:
             return None
         prompts = [
             reading.released[question.id].prompt
             if reading.released
-            else self.writer.prompt(reading.task, question, shots)
+            else self.prompts.prompt(reading.task, question, shots)
             for question, shots in zip(questions, shown, strict=True)
         ]
         return self.backbone.chat.before_answers(prompts, self.protocol)

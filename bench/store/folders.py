@@ -17,10 +17,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import platformdirs
 
 from bench.api import UserError
 
 MANIFEST = "manifest.json"
+
+
+def cache_folder() -> Path:
+    """`$CONFBENCH_CACHE`, else the user's cache folder."""
+    named = os.environ.get("CONFBENCH_CACHE")
+    return Path(named) if named else Path(platformdirs.user_cache_dir("confbench"))
 
 
 def key_of(fields: Mapping[str, Any]) -> str:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import BoolArray, ContractError, Format, Needs, RunFacts, Signal, UserError
+from bench.api.constants import sources
 from bench.api.methods import refuse_gold
-from bench.cli.constants import sources
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring
 from bench.testing.observing import (

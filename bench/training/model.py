@@ -12,8 +12,9 @@ import torch
 
 from bench.api import IntArray, Ragged
 from bench.backbone.model import Backbone
-from bench.backbone.prefix import Ids, PrefixTree, one_pack, plan_packs
+from bench.backbone.prefix import PrefixTree, one_pack, plan_packs
 from bench.backbone.session import run_blocks
+from bench.prompts.tails import Ids
 from bench.training.job import Job
 
 Asked = tuple[bytes, int]

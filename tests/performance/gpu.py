@@ -122,7 +122,7 @@ def _prompts() -> tuple[list[np.ndarray], str]:
 def _lengths() -> list[tuple[int, int]]:
     """Shared and own tokens of each prompt of the first subject."""
     from bench.api import Format
-    from bench.backbone.prefix import common_prefix
+    from bench.prompts.tails import common_prefix
     from tests.performance import sample
 
     with sample.temporary() as folder:

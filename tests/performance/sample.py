@@ -16,8 +16,8 @@ from bench.api import Adapter, ChoiceLogits, Format, Hidden, QueryLogits, Questi
 from bench.api.protocol import PRESETS, Protocol
 from bench.backbone import models
 from bench.data.sources import open_source
+from bench.data.splits import TaskSplit
 from bench.progress import Silent
-from bench.run.plan import Where
 from bench.signals.reader import Reader, Reading
 from bench.store.folders import Store
 from tests.performance.measure import NotMeasured
@@ -70,7 +70,7 @@ def opened(fmt: Format, chosen: list[Question], folder: Path) -> tuple[Reader, R
     store.prepare()
     reader = Reader(tiny(), store, PROTOCOL, 1024, Silent())
     task = mmlu(fmt)
-    return reader, reader.open(Where("mmlu", "test"), task, chosen)
+    return reader, reader.open(TaskSplit("mmlu", "test"), task, chosen)
 
 
 def read(fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> Reading:

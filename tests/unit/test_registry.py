@@ -160,7 +160,7 @@ def test_foreign_module_that_shadows_ours_is_named(tmp_path: Path) -> None:
     done = _python(
         """
         from bench import registry
-        from bench.api import UserError
+        from bench.api.errors import UserError
         try:
             registry.methods()
         except UserError as error:

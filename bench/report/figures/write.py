@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bench.api import UserError
+from bench.backbone.models import NAME
 from bench.report.figures.bars import metric_bars
 from bench.report.figures.board import RecordsOf, board_of
 from bench.report.figures.confidence import confidence_histograms
@@ -26,7 +27,7 @@ from bench.report.figures.source import Source
 from bench.report.figures.subjects import subject_dots
 from bench.report.figures.whiskers import StandingsOf
 from bench.report.text import plain
-from bench.results.files import NAME, SEPARATOR, ensure_writable, model_folder
+from bench.results.files import SEPARATOR, ensure_writable, model_folder
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from bench.api import ConfidenceMethod, SampleAgreement, Task, UserError
+from bench.api.protocol import Protocol, changed
 from bench.registry import Registry
 from bench.results.files import RECALIBRATED, Records
 from bench.results.row import ResultRow
@@ -106,3 +108,13 @@ def draws(method: type[ConfidenceMethod]) -> bool:
     """Whether two seeds of a method give different confidences."""
     samples = any(isinstance(signal, SampleAgreement) for signal in method.needs.fit | method.needs.predict)
     return samples or (method.trains() and method.draws)
+
+
+def protocol_of(preset: str, deviations: Mapping[str, object]) -> Protocol:
+    """The protocol of a result: a preset with the `protocol.FIELD` among its deviations; others are passed over.
+
+    Raises:
+        UserError: there is no such preset or field, or a value is not one that it can have.
+    """
+    own = "protocol."
+    return changed(preset, {key.removeprefix(own): v for key, v in deviations.items() if key.startswith(own)})

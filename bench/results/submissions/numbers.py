@@ -14,7 +14,7 @@ from bench.api.protocol import PRESETS, Protocol
 from bench.metrics.summary import MetricSummary
 from bench.results.files import Records
 from bench.results.row import ResultRow
-from bench.run.resolve import protocol_of
+from bench.results.submissions.cell import protocol_of
 
 TOLERANCE = 1e-9
 ENOUGH = 10

@@ -17,9 +17,8 @@ from bench.grading.grade import parse_letter, same_text, substring_rule
 from bench.results import questions as asked
 from bench.results.files import SEPARATOR
 from bench.results.questions import Asked
-from bench.results.submissions.cell import Cell, Finding, Known, Unchecked
+from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, protocol_of
 from bench.results.submissions.numbers import differs
-from bench.run.resolve import protocol_of
 
 FILE = re.compile(rf"(?P<task>.+){SEPARATOR}v(?P<version>[0-9]{{1,9}})\.parquet")
 

@@ -11,10 +11,11 @@ import torch
 import transformers
 
 from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement, UserError
-from bench.backbone.extract import Asking, Extractor, Item, Measured
+from bench.backbone.extract import Extractor, Item, Measured
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.sampling import draw, uniforms
+from bench.prompts.asking import Asking
 from tests.fixtures import models
 
 VOCABULARY = 120

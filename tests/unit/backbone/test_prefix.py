@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.backbone.prefix import CUT, Pack, PrefixTree, Tails, plan_packs
+from bench.backbone.prefix import CUT, Pack, PrefixTree, plan_packs
+from bench.prompts.tails import Tails
 
 sequences = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=25, unique_by=tuple)
 long_sequences = st.builds(

@@ -121,13 +121,14 @@ def test_the_name_is_the_files_own_in_lower_case(tmp_path: Path, stem: str, name
 
 def test_a_file_is_registered_beside_the_others_and_may_not_take_their_names(tmp_path: Path) -> None:
     path = jsonl(tmp_path, BEES)
-    known = registry.tasks((), [path])
+    known = registry.tasks((), [(task_of_file(path), str(path))])
     assert {"bees", "atlas-choice"} <= set(known.names())
     assert [e.name for e in known.entries() if e.origin == str(path)] == ["bees"]
+    other = sheet(tmp_path, "question,answer\nq,a\n", "atlas-oe.csv")
     with pytest.raises(UserError, match=r"Two tasks are called 'atlas-oe'.*atlas-oe\.csv\); rename one"):
-        registry.tasks((), [sheet(tmp_path, "question,answer\nq,a\n", "atlas-oe.csv")])
+        registry.tasks((), [(task_of_file(other), str(other))])
     with pytest.raises(UserError, match="Two tasks are called 'bees'"):
-        registry.tasks((), [path, path])
+        registry.tasks((), [(task_of_file(path), str(path))] * 2)
 
 
 # --- values are taken as they stand -----------------------------------------------------------------------------------

@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 from bench.api import Format, Question, Split, Task, UserError
 from bench.api.question import Message, Released
 from bench.backbone import models
-from bench.data.released import HUB, FolderShelf, Release, open_release
+from bench.data.released import HUB, FolderShelf, Release, open_release, revision_asked_for
 from bench.prompts.templates import SYSTEM
-from bench.run.config import RunConfig
 from tests.fixtures.rivers import Rivers
 
 ROOT = Path(__file__).parents[3]
@@ -78,7 +77,7 @@ def read(
     """The records after a round through a file, and what was counted."""
     made = task(None)  # type: ignore[arg-type]
     lay_out(folder, f"{made.released}/small/{split}.jsonl", records)
-    return Release(FolderShelf(folder), "small", list).records(made, split), made.counts
+    return Release(FolderShelf(folder), "small", ()).records(made, split), made.counts
 
 
 def refused(folder: Path, *records: object, task: type[Task] = ReleasedRivers, words: Sequence[str] = ()) -> None:
@@ -283,7 +282,7 @@ def test_an_open_record_without_a_right_answer_is_named(tmp_path: Path) -> None:
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
     path = lay_out(tmp_path, "RIVERS-CHOICE/small/test.jsonl", [CHOICE])
     path.write_text(path.read_text(encoding="utf-8") + line, encoding="utf-8")
-    release = Release(FolderShelf(tmp_path), "small", list)
+    release = Release(FolderShelf(tmp_path), "small", ())
     with pytest.raises(UserError, match=r"CCPS/RIVERS-CHOICE/small/test\.jsonl line 2: expected a JSON object"):
         release.records(ReleasedRivers(None), "test")  # type: ignore[arg-type]
 
@@ -315,7 +314,7 @@ def test_files_with_wrong_options_go_before_those_without(tmp_path: Path) -> Non
     lay_out(tmp_path, "RIVERS-CHOICE/small/test.jsonl", [{**CHOICE, "hash_id": "without"}])
     lay_out(tmp_path, "RIVERS-CHOICE-WRG/small/train.jsonl", [{**CHOICE, "hash_id": "with"}])
     lay_out(tmp_path, "RIVERS-CHOICE-WRG/other/test.jsonl", [{**CHOICE, "hash_id": "another model's"}])
-    release = Release(FolderShelf(tmp_path), "small", list)
+    release = Release(FolderShelf(tmp_path), "small", ())
     assert ids(release, "train") == ["with"]
     assert ids(release, "test") == ["without"]
 
@@ -323,7 +322,7 @@ def test_files_with_wrong_options_go_before_those_without(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["validation.jsonl", "val.jsonl"])
 def test_either_name_of_the_validation_split(tmp_path: Path, name: str) -> None:
     lay_out(tmp_path, f"RIVERS-CHOICE/small/{name}", [CHOICE])
-    assert ids(Release(FolderShelf(tmp_path), "small", list), "validation") == ["1f"]
+    assert ids(Release(FolderShelf(tmp_path), "small", ()), "validation") == ["1f"]
 
 
 @pytest.mark.parametrize("below", ["", "test/"])
@@ -332,7 +331,7 @@ def test_test_questions_may_be_one_file_for_each_subject(tmp_path: Path, below: 
     lay_out(tmp_path, f"RIVERS-CHOICE/small/{below}hills.jsonl", [{**record, "hash_id": "h", "task": "high_hills"}])
     lay_out(tmp_path, f"RIVERS-CHOICE/small/{below}coasts.jsonl", [{**record, "hash_id": "c"}])
     lay_out(tmp_path, "RIVERS-CHOICE/small/train.jsonl", [{**record, "hash_id": "t"}])
-    release = Release(FolderShelf(tmp_path), "small", list)
+    release = Release(FolderShelf(tmp_path), "small", ())
     records = release.records(ReleasedRivers(None), "test")  # type: ignore[arg-type]
     assert [(question.id, question.subject) for question, _ in records] == [("c", "coasts"), ("h", "high_hills")]
     about = release.describe(ReleasedRivers(None), "test")  # type: ignore[arg-type]
@@ -345,12 +344,12 @@ def test_ids_are_unique_over_all_files_of_a_split(tmp_path: Path) -> None:
     lay_out(tmp_path, "RIVERS-CHOICE/small/coasts.jsonl", [CHOICE])
     lay_out(tmp_path, "RIVERS-CHOICE/small/hills.jsonl", [{**CHOICE, "context": CONTEXT.replace("end", "begin")}])
     with pytest.raises(UserError, match=r"hills\.jsonl line 1: .*'1f', which another question has in .*coasts\.jsonl"):
-        ids(Release(FolderShelf(tmp_path), "small", list))
+        ids(Release(FolderShelf(tmp_path), "small", ()))
 
 
 def test_a_file_is_described_by_its_digest(tmp_path: Path) -> None:
     path = lay_out(tmp_path, "RIVERS-CHOICE/small/test.jsonl", [CHOICE])
-    assert Release(FolderShelf(tmp_path), "small", list).describe(ReleasedRivers(None), "test") == {  # type: ignore[arg-type]
+    assert Release(FolderShelf(tmp_path), "small", ()).describe(ReleasedRivers(None), "test") == {  # type: ignore[arg-type]
         "source": "folder", "file": "RIVERS-CHOICE/small/test.jsonl",
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "license": "not stated",
     }  # fmt: skip
@@ -358,7 +357,7 @@ def test_a_file_is_described_by_its_digest(tmp_path: Path) -> None:
 
 def test_splits_and_tasks_that_are_not_there(tmp_path: Path) -> None:
     lay_out(tmp_path, "RIVERS-CHOICE/small/train.jsonl", [CHOICE])
-    release = Release(FolderShelf(tmp_path), "small", lambda: ["rivers", "hills"])
+    release = Release(FolderShelf(tmp_path), "small", ["rivers", "hills"])
     with pytest.raises(
         UserError, match=r"CCPS/RIVERS-CHOICE/small/test\.jsonl, found RIVERS-CHOICE/small/train\.jsonl"
     ):
@@ -387,13 +386,16 @@ def test_each_of_the_papers_models_has_a_folder() -> None:
 def test_the_data_folder_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lay_out(tmp_path / "CCPS", "RIVERS-CHOICE/tiny/test.jsonl", [CHOICE])
     monkeypatch.setenv("CONFBENCH_DATA", str(tmp_path))
-    tiny = models.resolve("tiny")
-    release = open_release(RunConfig(("ptrue",), "tiny", answers="released"), tiny)
-    assert release is not None
-    assert ids(release) == ["1f"]
+    assert ids(open_release("", None, "tiny", ())) == ["1f"]
     with pytest.raises(UserError, match=r"\$CONFBENCH_DATA names a folder; leave out @main or the folder"):
-        open_release(RunConfig(("ptrue",), "tiny", answers="released@main"), tiny)
-    assert open_release(RunConfig(("ptrue",), "tiny"), tiny) is None
+        open_release("main", None, "tiny", ())
+
+
+def test_what_answers_says_is_a_revision_a_folder_or_nothing() -> None:
+    assert [revision_asked_for(said) for said in ("generate", "released", "released@main")] == [None, "", "main"]
+    for said in ("releasd", "released@", ""):
+        with pytest.raises(UserError, match=r"--answers: expected generate, released or released@REVISION, got"):
+            revision_asked_for(said)
 
 
 # --- Hub --------------------------------------------------------------------------------------------------------------
@@ -457,9 +459,7 @@ def _serve() -> Iterator[str]:
 
 SCRIPT = """
 import json, sys
-from bench.backbone import models
 from bench.api import UserError
-from bench.run.config import RunConfig
 from bench.data.released import open_release
 from tests.fixtures.rivers import Rivers
 rivers = Rivers(None)
@@ -467,7 +467,7 @@ rivers.released = "RIVERS-CHOICE"
 said = []
 for revision, split in json.loads(sys.argv[1]):
     try:
-        release = open_release(RunConfig(("ptrue",), "tiny", answers=f"released@{revision}"), models.resolve("tiny"))
+        release = open_release(revision, None, "tiny", ())
         found = [question.id for question, _ in release.records(rivers, split)]
         said.append({"ids": found, "about": release.describe(rivers, split)})
     except UserError as error:

@@ -8,22 +8,17 @@ import pytest
 
 from bench.api import UserError
 from bench.grading.grade import Match
-from bench.grading.judges import KINDS, open_judge, public_options
-from bench.run.config import RunConfig
+from bench.grading.judges import KINDS, JudgeOptions, open_judge, public_options
 
 URL = "http://127.0.0.1:1/v1"
-
-
-def config(judge: str, model: str | None = None, url: str | None = None) -> RunConfig:
-    return RunConfig(methods=("ptrue",), model="tiny", judge=judge, judge_model=model, judge_url=url)
 
 
 def test_each_kind_opens_without_touching_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     opened = {
-        "match": open_judge(config("match"), tmp_path),
-        "openai": open_judge(config("openai"), tmp_path),
-        "hf": open_judge(config("hf", "tiny"), tmp_path),
+        "match": open_judge(JudgeOptions("match"), tmp_path),
+        "openai": open_judge(JudgeOptions("openai"), tmp_path),
+        "hf": open_judge(JudgeOptions("hf", "tiny"), tmp_path),
     }
     assert tuple(opened) == KINDS
     assert isinstance(opened["match"], Match)
@@ -34,37 +29,37 @@ def test_each_kind_opens_without_touching_anything(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (config("opnai"), r"Unknown judge 'opnai': expected one of match, openai, hf\. Did you mean 'openai'\?"),
-        (config("human"), r"Unknown judge 'human': expected one of match, openai, hf\.$"),
-        (config(""), "Unknown judge ''"),
-        (config("match", model="tiny"), "--judge-model has no use with --judge match"),
-        (config("match", url=URL), "--judge-url has no use with --judge match"),
-        (config("hf", model="tiny", url=URL), "--judge-url has no use with --judge hf"),
-        (config("hf"), "--judge hf: expected a model, got none; name one with --judge-model"),
-        (config("hf", model="tinny"), "Unknown model 'tinny'.*Did you mean 'tiny'"),
-        (config("openai", url="127.0.0.1:8000"), "--judge-url: expected the base URL of a server"),
-        (config("openai"), "expected a key in the environment variable OPENAI_API_KEY, found none"),
+        (JudgeOptions("opnai"), r"Unknown judge 'opnai': expected one of match, openai, hf\. Did you mean 'openai'\?"),
+        (JudgeOptions("human"), r"Unknown judge 'human': expected one of match, openai, hf\.$"),
+        (JudgeOptions(""), "Unknown judge ''"),
+        (JudgeOptions("match", model="tiny"), "--judge-model has no use with --judge match"),
+        (JudgeOptions("match", url=URL), "--judge-url has no use with --judge match"),
+        (JudgeOptions("hf", model="tiny", url=URL), "--judge-url has no use with --judge hf"),
+        (JudgeOptions("hf"), "--judge hf: expected a model, got none; name one with --judge-model"),
+        (JudgeOptions("hf", model="tinny"), "Unknown model 'tinny'.*Did you mean 'tiny'"),
+        (JudgeOptions("openai", url="127.0.0.1:8000"), "--judge-url: expected the base URL of a server"),
+        (JudgeOptions("openai"), "expected a key in the environment variable OPENAI_API_KEY, found none"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_would(tmp_path: Path, asked: RunConfig, said: str) -> None:
+def test_what_does_not_fit_is_refused_with_what_would(tmp_path: Path, asked: JudgeOptions, said: str) -> None:
     with pytest.raises(UserError, match=said):
         open_judge(asked, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_server_of_ones_own_needs_no_key(tmp_path: Path) -> None:
-    assert open_judge(config("openai", "m", URL), tmp_path).name == f"openai m at {URL}, judge/1"
+    assert open_judge(JudgeOptions("openai", "m", URL), tmp_path).name == f"openai m at {URL}, judge/1"
 
 
 def test_options_are_shown_without_paths_passwords_and_queries() -> None:
-    assert public_options(config("match")) == {"judge_model": None, "judge_url": None}
-    assert public_options(config("openai", "m", "http://me:pw@host/v1?key=k")) == {
+    assert public_options(JudgeOptions("match")) == {"judge_model": None, "judge_url": None}
+    assert public_options(JudgeOptions("openai", "m", "http://me:pw@host/v1?key=k")) == {
         "judge_model": "m",
         "judge_url": "http://host/v1",
     }
     for judge in ("hf", "openai"):
-        shown = public_options(config(judge, "/home/me/models/tiny"))["judge_model"]
+        shown = public_options(JudgeOptions(judge, "/home/me/models/tiny"))["judge_model"]
         assert shown is not None
         assert shown.startswith("tiny-")
         assert "/" not in shown
-    assert public_options(config("hf", "org/model"))["judge_model"] == "org/model"
+    assert public_options(JudgeOptions("hf", "org/model"))["judge_model"] == "org/model"

@@ -18,10 +18,11 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
 from bench.api import At, Batch, ConfidenceMethod, Context, FloatArray, Hidden, Of, Ragged, TokenIds, Unembedding
+from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.run.config import RunConfig
 from bench.run.pipeline import _Run
-from bench.run.plan import Read, Where
+from bench.run.plan import Read
 from bench.run.resolve import choose
 from methods.ccps import Ccps
 from methods.ccps.features import perturbation_features
@@ -63,7 +64,7 @@ def read(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def splits_of(read: tuple[_Run, str], cls: type[ConfidenceMethod]) -> Splits:
     run, task = read
-    readings = [run.readings[Where(task, split)] for split in ("train", "validation", "test")]
+    readings = [run.readings[TaskSplit(task, split)] for split in ("train", "validation", "test")]
     batches = [run.batches.batch(reading, cls.needs.predict, labels=True) for reading in readings]
     test = readings[-1]
     subjects = np.array([question.subject for question in test.questions])[test.usable]

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from bench.api import UserError
 from bench.api.protocol import FIXED
 from bench.backbone.cost import StageCost
+from bench.backbone.models import model_label
 from bench.metrics import METRICS, summarise
 from bench.results.files import (
     Records,
     ensure_writable,
     model_folder,
-    model_label,
     path_of,
     read,
     read_all,

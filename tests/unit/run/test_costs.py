@@ -28,10 +28,10 @@ from bench.api.protocol import FIXED
 from bench.api.question import Message, Prompt, Released
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
+from bench.data.splits import TaskSplit
 from bench.grading.grade import Asked, Match, normalise_text
 from bench.progress import Silent
 from bench.run.costs import costs_of, floor_of, tokens_alone
-from bench.run.plan import Where
 from bench.signals.batches import Batches
 from bench.signals.reader import Reader, Reading, bundle_digest
 from bench.store.folders import Store
@@ -72,7 +72,7 @@ def read(
         question.id: Released(_prompt(question), said[i % len(said)], correct=i % 3 == 0)
         for i, question in enumerate(questions if said else [])
     }
-    reading = reader.open(Where(task.name, "test"), made, questions, released)
+    reading = reader.open(TaskSplit(task.name, "test"), made, questions, released)
     reader.read(reading, frozenset(signals))
     return reader, reading
 

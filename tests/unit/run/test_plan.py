@@ -23,7 +23,8 @@ from bench.api import (
     TokenIds,
     Unembedding,
 )
-from bench.run.plan import Fit, LearnOn, Predict, Read, Where, paid, plan, signals_needed
+from bench.data.splits import TaskSplit
+from bench.run.plan import Fit, Predict, Read, TrainOn, paid, plan, signals_needed
 
 PAID: list[Signal] = [
     ChoiceLogits(), QueryLogits(), Hidden(1.0, At.PROMPT_END), Hidden(1.0, At.ANSWER_PREDICTING),
@@ -57,7 +58,7 @@ tasks = st.sampled_from(["atlas", "mmlu", "pro"])
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> tuple[dict[str, ConfidenceMethod], list[Where], dict[str, LearnOn]]:
+def runs(draw: st.DrawFn) -> tuple[dict[str, ConfidenceMethod], list[TaskSplit], dict[str, TrainOn]]:
     methods = {
         f"m{i}": make(
             f"m{i}",
@@ -69,8 +70,8 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, ConfidenceMethod], list[Where], dic
     }
     tests = draw(st.lists(tasks, min_size=1, max_size=3, unique=True))
     splits = st.sampled_from(SPLITS)
-    learn_on = {test: LearnOn(draw(tasks), draw(splits)) for test in tests}
-    return methods, [Where(test, "test") for test in tests], learn_on
+    learn_on = {test: TrainOn(draw(tasks), draw(splits)) for test in tests}
+    return methods, [TaskSplit(test, "test") for test in tests], learn_on
 
 
 @given(runs())
@@ -94,7 +95,7 @@ def test_every_step_comes_after_what_it_needs_and_only_once(run: Any) -> None:
             if method.trains():
                 learned = learn_on[step.where.task]
                 split: Split = learned.split if method.fit_on == "train" else "validation"
-                assert at[Fit(step.method, Where(learned.task, split))] < at[step]
+                assert at[Fit(step.method, TaskSplit(learned.task, split))] < at[step]
     predicted = {(step.method, step.where) for step in steps if isinstance(step, Predict)}
     assert predicted == {(name, test) for name in methods for test in tests}
 
@@ -129,8 +130,8 @@ def test_ids_and_head_cost_no_pass() -> None:
 
 def test_a_method_without_training_reads_the_test_split_only() -> None:
     method = make("m", Needs(predict=frozenset({QueryLogits()})), "train", trains=False)
-    test = Where("atlas", "test")
-    assert plan({"m": method}, [test], {"atlas": LearnOn("atlas")}) == [
+    test = TaskSplit("atlas", "test")
+    assert plan({"m": method}, [test], {"atlas": TrainOn("atlas")}) == [
         Read(test, frozenset({QueryLogits()})),
         Predict("m", test),
     ]
@@ -138,27 +139,27 @@ def test_a_method_without_training_reads_the_test_split_only() -> None:
 
 def test_two_tests_that_learn_on_one_split_share_its_fit() -> None:
     method = make("m", Needs(frozenset({ChoiceLogits()}), frozenset({ChoiceLogits()})), "train", trains=True)
-    tests = [Where("atlas", "test"), Where("mmlu", "test")]
-    steps = plan({"m": method}, tests, {"atlas": LearnOn("atlas"), "mmlu": LearnOn("atlas")})
-    assert [s for s in steps if isinstance(s, Fit)] == [Fit("m", Where("atlas", "train"))]
+    tests = [TaskSplit("atlas", "test"), TaskSplit("mmlu", "test")]
+    steps = plan({"m": method}, tests, {"atlas": TrainOn("atlas"), "mmlu": TrainOn("atlas")})
+    assert [s for s in steps if isinstance(s, Fit)] == [Fit("m", TaskSplit("atlas", "train"))]
     assert sum(isinstance(s, Read) for s in steps) == 3
 
 
 def test_a_method_that_learns_on_validation_keeps_to_validation() -> None:
     needs = Needs(frozenset({QueryLogits()}), frozenset({QueryLogits()}))
-    learn_on = LearnOn("atlas", "train")
-    assert learn_on.where(make("m", needs, "validation", trains=True)) == Where("atlas", "validation")
-    assert learn_on.where(make("m", needs, "train", trains=True)) == Where("atlas", "train")
+    learn_on = TrainOn("atlas", "train")
+    assert learn_on.where(make("m", needs, "validation", trains=True)) == TaskSplit("atlas", "validation")
+    assert learn_on.where(make("m", needs, "train", trains=True)) == TaskSplit("atlas", "train")
     assert str(learn_on) == "atlas:train"
-    assert str(Where("atlas", "test")) == "atlas/test"
+    assert str(TaskSplit("atlas", "test")) == "atlas/test"
 
 
 def test_where_a_method_is_barred_nothing_is_read_or_fitted_for_it() -> None:
     letters: frozenset[Signal] = frozenset({ChoiceLogits()})
     lettered = make("m", Needs(fit=letters, predict=letters), "train", trains=True)
-    tests = [Where("asked", "test"), Where("open", "test")]
-    steps = plan({"m": lettered}, tests, {t.task: LearnOn(t.task) for t in tests}, {("m", tests[1])})
-    assert Fit("m", Where("asked", "train")) in steps
+    tests = [TaskSplit("asked", "test"), TaskSplit("open", "test")]
+    steps = plan({"m": lettered}, tests, {t.task: TrainOn(t.task) for t in tests}, {("m", tests[1])})
+    assert Fit("m", TaskSplit("asked", "train")) in steps
     assert [s for s in steps if isinstance(s, Read) and s.where.task == "open"] == [Read(tests[1], frozenset())]
     assert [s for s in steps if isinstance(s, Fit) and s.where.task == "open"] == []
     assert Predict("m", tests[1]) in steps

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, Question, UserError
 from bench.api.protocol import FIXED, ExemplarOrder, LetterRule
 from bench.data.loading import check_questions
-from bench.data.splits import spread
+from bench.data.splits import TaskSplit, spread
 from bench.run.config import RunConfig
-from bench.run.plan import Where
-from bench.run.resolve import Chosen, cache_folder, choose, source_digest
+from bench.run.resolve import Chosen, choose, source_digest
+from bench.store.folders import cache_folder
 
 PLUGIN = '''"""A method with a field of every type."""
 import numpy as np
@@ -261,7 +261,7 @@ def test_the_cache_folder_follows_option_then_environment(monkeypatch: pytest.Mo
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
-WHERE = Where("rivers", "test")
+WHERE = TaskSplit("rivers", "test")
 
 
 def asked(name: str = "q", options: int = 4, gold: int = 0) -> Question:

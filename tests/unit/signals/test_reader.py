@@ -15,9 +15,9 @@ from bench.api import At, ContractError, Hidden, Of, Question, Signal, Split, To
 from bench.api.protocol import FIXED, PAPER, Protocol
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
+from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.prompts.shards import SHARD, split_into_shards
-from bench.run.plan import Where
 from bench.signals.batches import Batches
 from bench.signals.reader import Reader, Reading
 from bench.store.folders import Store
@@ -81,7 +81,7 @@ def read(folder: Path, tmp_path: Path, context: int, protocol: Protocol = FIXED)
     backbone.context = context
     reader = Reader(backbone, Store(tmp_path / "cache"), protocol, 1024, Silent())
     task = Lengths(None)  # type: ignore[arg-type]
-    return reader, reader.open(Where("rivers", "test"), task, list(task.questions("test")))
+    return reader, reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
 
 
 def texts(reader: Reader, reading: Reading) -> list[str]:
@@ -136,7 +136,7 @@ def test_permuted_exemplars_follow_the_row_and_not_the_run(small_model: Path, tm
 
 def test_an_exemplar_never_answers_its_own_question(small_model: Path, tmp_path: Path) -> None:
     reader, _ = read(small_model, tmp_path, 4096)
-    reading = reader.open(Where("rivers", "dev"), Lengths(None), DEV)  # type: ignore[arg-type]
+    reading = reader.open(TaskSplit("rivers", "dev"), Lengths(None), DEV)  # type: ignore[arg-type]
     for prompt, own in zip(reading.shards[0].prompts, DEV, strict=True):
         text = reader.backbone.chat.tokenizer.decode(prompt)
         assert text.count(f"{own.id}:") == 1

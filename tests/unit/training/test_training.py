@@ -24,10 +24,11 @@ from safetensors.torch import load_file
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
 from bench.api.early_stopping import validation_loss
 from bench.backbone.adapter import adapted, fingerprint
-from bench.backbone.extract import Asking, Extractor, Item
+from bench.backbone.extract import Extractor, Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.projections import of_config
+from bench.prompts.asking import Asking
 from bench.store.folders import Store
 from bench.training import loop
 from bench.training.job import (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.api import ConfidenceMethod
+from bench.api.methods import ConfidenceMethod
 
 SETTINGS = "Settings"
 """Name of the dataclass that may hold the constants of a method that writes its `__init__` by hand."""

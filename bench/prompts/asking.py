@@ -1,0 +1,22 @@
+"""What a model is asked besides the question itself: letters, the self-check, how long an answer may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.prompts.tails import Ids
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What is the same for all questions of a run on one model."""
+
+    max_new_tokens: int
+    letter_ids: Ids
+    """Ids of the option letters where an answer begins, as many as the largest number of options."""
+    suffix: Ids
+    """Ids of the self-check turn, after the answer."""
+    verdict_ids: Ids
+    """Ids of (no, yes)."""
+    budget: int
+    """Tokens in one pack."""

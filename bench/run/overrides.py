@@ -1,0 +1,91 @@
+"""What `--set` says: `METHOD.FIELD=VALUE` as the owner, the field, and a value of the field's type."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.api import UserError
+from bench.api.errors import did_you_mean
+from bench.api.protocol import Protocol, changed, preset_named
+
+
+def parse_overrides(overrides: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Owner -> field -> text.
+
+    Args:
+        overrides: as they were given.
+        methods: names of the chosen methods; with a single one its name may be left out.
+
+    Raises:
+        UserError: no such form, or the owner was not chosen.
+    """
+    parsed: dict[str, dict[str, str]] = {}
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        owner, dot, key = name.rpartition(".")
+        if not equals or not key:
+            raise UserError(f"--set {text}: expected METHOD.FIELD=VALUE.")
+        if not dot:
+            if len(methods) != 1:
+                raise UserError(f"--set {text}: with several methods, say which one: --set METHOD.{key}={value}.")
+            owner = methods[0]
+        if owner not in (*methods, "protocol"):
+            raise UserError(f"--set {text}: {owner!r} is no chosen method ({', '.join(methods)}, or protocol).")
+        parsed.setdefault(owner, {})[key] = value
+    return parsed
+
+
+def protocol_with(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, dict[str, object]]:
+    """A preset's protocol with other values, and these as JSON has them.
+
+    Raises:
+        UserError: there is no such preset or field, or a value is not one that it can have.
+    """
+    defaults = {key: value for key, value in vars(preset_named(preset)).items() if key != "preset"}
+    changes = {key: typed("protocol", key, text, defaults) for key, text in overrides.items()}
+    plain = {key: value.value if isinstance(value, enum.Enum) else value for key, value in changes.items()}
+    return changed(preset, plain), plain
+
+
+def typed(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
+    """The text as the type of the field's default.
+
+    Raises:
+        UserError: there is no such field, or the text is no value of its type.
+    """
+    if key not in defaults:
+        hint = did_you_mean(key, defaults)
+        raise UserError(f"{owner} has no field {key!r}: expected one of {', '.join(defaults) or 'none'}.{hint}")
+    default = defaults[key]
+    try:
+        return _parse(text, default)
+    except (ValueError, KeyError) as error:
+        raise UserError(f"--set {owner}.{key}={text}: expected {_expected(default)}, got {text!r}.") from error
+
+
+def _parse(text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        return {"true": True, "false": False}[text.lower()]
+    if default is None:
+        return _number_or_text(text)
+    if isinstance(default, enum.Enum | int | float | str):
+        return type(default)(text)
+    raise ValueError(text)
+
+
+def _number_or_text(text: str) -> float | str | None:
+    """For a field without a value: its default doesn't tell the type."""
+    if text.lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _expected(default: Any) -> str:
+    if isinstance(default, enum.Enum):
+        return "one of " + ", ".join(str(member.value) for member in type(default))
+    return "true or false" if isinstance(default, bool) else f"a value of type {type(default).__name__}"
