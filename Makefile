@@ -33,7 +33,7 @@ contracts: install
 	$(BIN)/lint-imports
 
 tests: install
-	$(BIN)/python -m pytest -m 'not slow and not gpu and not network and not readme'
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not gpu and not network and not readme'
 
 slow: install  ## the tests that take longer than ten seconds each
 	$(BIN)/python -m pytest -m slow

@@ -1,10 +1,20 @@
-"""What all tests share: a small model, a small task."""
+"""What all tests share: one thread in each process, a small model, a small task."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Before torch is imported, here and in the processes that tests start: as many threads as cores in each of the workers
+# that run side by side take longer than one, and sums of floats depend on how many there are.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put whole runs first, in their random order: a long file that began last would be waited for alone."""
+    items.sort(key=lambda item: "integration" not in item.path.parts)
 
 
 @pytest.fixture(scope="session")

@@ -470,47 +470,64 @@ def test_a_plugin_file_that_can_not_be_used(
         assert word in said
 
 
-@pytest.mark.parametrize(
-    ("extra", "predict", "words"),
-    [
-        ("", "return np.full(len(batch), np.nan)", ["expected numbers, got NaN"]),
-        ("", "return np.full(len(batch), 1.5)", ["within [0, 1]", "1.5"]),
-        ("", "return np.full(len(batch), -0.1)", ["within [0, 1]", "-0.1"]),
-        ("", "return np.full(len(batch), np.inf)", ["within [0, 1]", "inf"]),
-        ("", "return np.full(len(batch) + 1, 0.5)", ["expected shape (16,), got (17,)"]),
-        ("", "return np.full((len(batch), 1), 0.5)", ["expected shape (16,), got (16, 1)"]),
-        ("", "return 0.5", ["expected shape (16,), got ()"]),
-        ("", "return None", ["expected shape (16,)"]),
-        ("", "return ['sure'] * len(batch)", ["ValueError"]),
-        ("", "return batch[ChoiceLogits()].max(axis=1)", ["ChoiceLogits()", "not declared in needs"]),
-        ("", "return batch.correct.astype(float)", ["batch.correct was read outside fit"]),
-        ("", "batch[QueryLogits()][:] = 0", ["read-only"]),
-        ("", "return 1 / 0", ["ZeroDivisionError"]),
-        ("", "raise SystemExit(0)", ["SystemExit"]),
-        (FIT, "return np.zeros(len(batch))", ["ValueError: two lines"]),
-        (LOAD, "return np.zeros(len(batch))", ["handle_", "object"]),
-    ],
-)
-def test_a_method_that_breaks_a_rule_fails_alone_and_says_which(
-    bench: Command, small_model: Path, rivers: Path, tmp_path: Path, extra: str, predict: str, words: list[str]
-) -> None:
-    path = plugin(tmp_path, METHOD.format(extra=extra, predict=predict))
+BREAKING = [
+    ("", "return np.full(len(batch), np.nan)", ["expected numbers, got NaN"]),
+    ("", "return np.full(len(batch), 1.5)", ["within [0, 1]", "1.5"]),
+    ("", "return np.full(len(batch), -0.1)", ["within [0, 1]", "-0.1"]),
+    ("", "return np.full(len(batch), np.inf)", ["within [0, 1]", "inf"]),
+    ("", "return np.full(len(batch) + 1, 0.5)", ["expected shape (16,), got (17,)"]),
+    ("", "return np.full((len(batch), 1), 0.5)", ["expected shape (16,), got (16, 1)"]),
+    ("", "return 0.5", ["expected shape (16,), got ()"]),
+    ("", "return None", ["expected shape (16,)"]),
+    ("", "return ['sure'] * len(batch)", ["ValueError"]),
+    ("", "return batch[ChoiceLogits()].max(axis=1)", ["ChoiceLogits()", "not declared in needs"]),
+    ("", "return batch.correct.astype(float)", ["batch.correct was read outside fit"]),
+    ("", "batch[QueryLogits()][:] = 0", ["read-only"]),
+    ("", "return 1 / 0", ["ZeroDivisionError"]),
+    ("", "raise SystemExit(0)", ["SystemExit"]),
+    (FIT, "return np.zeros(len(batch))", ["ValueError: two lines"]),
+    (LOAD, "return np.zeros(len(batch))", ["handle_", "object"]),
+]
+"""What the class has besides `predict`, the body of `predict`, and words of the reason."""
+
+
+@pytest.fixture(scope="module")
+def broken(
+    bench: Command, small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Completed, Path]:
+    """One run of `ptrue` and of every method that breaks a rule, `plugged-0` and so on, and the folder it wrote to."""
+    folder = tmp_path_factory.mktemp("breaking")
+    sources = (METHOD.format(extra=extra, predict=predict) for extra, predict, _ in BREAKING)
+    files = [
+        plugin(folder, source.replace('"plugged"', f'"plugged-{i}"'), f"plugged{i}") for i, source in enumerate(sources)
+    ]
+    names = ",".join(["ptrue", *(f"plugged-{i}" for i in range(len(files)))])
+    options = [option for path in (rivers, *files) for option in ("--plugin", path)]
     result = bench(
-        "run", "--method", "plugged,ptrue", "--model", small_model, "--plugin", path, "--plugin", rivers,
-        "--task", "rivers", "--limit", 16, "--out", tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+        "run", "--method", names, "--model", small_model, *options, "--task", "rivers", "--limit", 16,
+        "--out", folder / "out", env={"CONFBENCH_CACHE": str(folder / "cache")},
     )  # fmt: skip
+    return result, folder
+
+
+def test_methods_that_break_a_rule_fail_and_the_others_do_not(broken: tuple[Completed, Path]) -> None:
+    result, folder = broken
     assert result.returncode == 1, result.stderr
     assert "Traceback" not in result.stdout + result.stderr
-    row = _row(tmp_path / "out", "plugged")
+    assert result.stdout.count("failed") >= len(BREAKING)
+    assert _row(folder / "out", "ptrue")["status"] == "ok"
+    written = [path.name for path in (folder / "out").rglob("*--s0.parquet")]  # the questions lie there too
+    assert written == ["ptrue--fixed--s0.parquet"]
+    assert not list((folder / "cache").glob("fits/**/manifest.json"))  # failures are never stored
+
+
+@pytest.mark.parametrize("i", range(len(BREAKING)), ids=[predict for _, predict, _ in BREAKING])
+def test_a_method_that_breaks_a_rule_says_which(broken: tuple[Completed, Path], i: int) -> None:
+    row = _row(broken[1] / "out", f"plugged-{i}")
     assert (row["status"], row["metrics"]) == ("failed", {})
-    for word in words:
+    for word in BREAKING[i][2]:
         assert word in row["reason"]
     assert "\n" not in row["reason"]
-    assert "failed" in result.stdout
-    assert _row(tmp_path / "out", "ptrue")["status"] == "ok"
-    written = [path.name for path in (tmp_path / "out").rglob("*--s0.parquet")]  # the questions lie there too
-    assert written == ["ptrue--fixed--s0.parquet"]
-    assert not list((tmp_path / "cache").glob("fits/**/manifest.json"))  # failures are never stored
 
 
 def test_a_method_that_skips_itself_is_no_failure(

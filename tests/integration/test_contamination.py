@@ -129,7 +129,8 @@ def test_answers_without_a_verdict_are_neither_learned_from_nor_scored(
     monkeypatch.setattr(pipeline, "open_judge", lambda config, cache: Undecided())
     result = bench(
         "run", "--method", "share", "--model", small_model, "--plugin", plugin, "--task", "atlas-oe", "--limit", 30,
-        "--out", tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+        "--set", "protocol.max_new_tokens_open=4", "--out", tmp_path / "out",
+        env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     (path,) = (tmp_path / "out").rglob("share*.json")

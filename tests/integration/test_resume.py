@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -118,15 +119,35 @@ def test_two_runs_at_once_on_one_cache_both_get_the_same_bytes(
 # --- again ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def config(small_model: Path, rivers: Path, tmp_path: Path) -> RunConfig:
+def configured(model: Path, plugin: Path, folder: Path) -> RunConfig:
     return RunConfig(
-        CELLS, str(small_model), tasks=("rivers",), plugins=(rivers,), out=tmp_path / "out", cache=tmp_path / "cache"
+        CELLS, str(model), tasks=("rivers",), plugins=(plugin,), out=folder / "out", cache=folder / "cache"
     )
 
 
-def test_a_second_run_reads_everything_and_says_the_same(config: RunConfig, small_model: Path) -> None:
-    first = run(config)
+@pytest.fixture(scope="module")
+def ran(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunReport]:
+    """A run, and the folder with its results and its cache, of which tests take copies."""
+    folder = tmp_path_factory.mktemp("ran")
+    return folder, run(configured(small_model, rivers, folder))
+
+
+@pytest.fixture
+def first(ran: tuple[Path, RunReport], tmp_path: Path) -> RunReport:
+    """A run of `config` that is over: its results and its cache lie where `config` says."""
+    folder, report = ran
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    return replace(report, paths=[tmp_path / path.relative_to(folder) for path in report.paths])
+
+
+@pytest.fixture
+def config(small_model: Path, rivers: Path, tmp_path: Path) -> RunConfig:
+    return configured(small_model, rivers, tmp_path)
+
+
+def test_a_second_run_reads_everything_and_says_the_same(
+    config: RunConfig, first: RunReport, small_model: Path
+) -> None:
     said, sure = numbers(first), confidences(config.out, small_model)
     second = run(config)
     assert first.forward_tokens > 0
@@ -169,8 +190,9 @@ def manifest_emptied(entry: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut_short, altered, deleted, manifest_broken, manifest_emptied])
-def test_damage_is_told_and_repaired(config: RunConfig, small_model: Path, damage: Callable[[Path], None]) -> None:
-    first = run(config)
+def test_damage_is_told_and_repaired(
+    config: RunConfig, first: RunReport, small_model: Path, damage: Callable[[Path], None]
+) -> None:
     said, sure = numbers(first), confidences(config.out, small_model)
     readings, fits = entries(config, "readings"), entries(config, "fits")
     assert (len(readings), len(fits)) == (4, 1)
@@ -217,8 +239,9 @@ def test_another_method_later_asks_nothing_again(config: RunConfig, small_model:
     assert run(config).forward_tokens == 0
 
 
-def test_a_changed_fit_is_fitted_anew_and_a_changed_seed_reads_the_same_answers(config: RunConfig) -> None:
-    first = run(config)
+def test_a_changed_fit_is_fitted_anew_and_a_changed_seed_reads_the_same_answers(
+    config: RunConfig, first: RunReport
+) -> None:
     other = run(replace(config, seed=1))
     assert other.forward_tokens == 0
     by_seed = [read_records(report.paths[1]).confidence for report in (first, other)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,16 @@ def plain(backbone: Backbone, ids: np.ndarray) -> tuple[torch.Tensor, tuple[torc
     return out.logits[0].float(), tuple(h[0] for h in out.hidden_states)
 
 
+@functools.lru_cache(maxsize=200)  # samples of one question begin alike
+def next_logits(backbone: Backbone, ids: tuple[int, ...]) -> torch.Tensor:
+    """Logits of what follows a sequence."""
+    return plain(backbone, np.asarray(ids))[0][-1]
+
+
 def greedy(backbone: Backbone, ids: np.ndarray, limit: int) -> list[int]:
     answer: list[int] = []
     while len(answer) < limit:
-        token = int(plain(backbone, np.asarray([*ids, *answer]))[0][-1].argmax())
+        token = int(next_logits(backbone, (*ids, *answer)).argmax())
         if token in backbone.stops:
             break
         answer.append(token)
@@ -314,7 +321,7 @@ def by_hand(backbone: Backbone, prompt: np.ndarray, numbers: np.ndarray, limit: 
     """A sample drawn with the same numbers from plain passes over whole sequences."""
     said: list[int] = []
     for number in numbers[:limit]:
-        logits = plain(backbone, np.asarray([*prompt, *said]))[0][-1].double() / temperature
+        logits = next_logits(backbone, (*prompt, *said)).double() / temperature
         cumulated = torch.softmax(logits, -1).cumsum(-1).numpy()
         token = int(np.searchsorted(cumulated, number * cumulated[-1], side="right"))
         if token in backbone.stops:
