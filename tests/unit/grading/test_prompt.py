@@ -12,32 +12,17 @@ from hypothesis import strategies as st
 from bench.grading import prompt
 from bench.grading.grade import Asked
 
-SPEC = Path(__file__).parents[4] / "shared" / "spec" / "methods.md"
+PAGE = (Path(__file__).parents[3] / "docs/methods.md").read_text(encoding="utf-8")
 ASKED = Asked("Where does the Tove end?\n", "in the {sea}", 'a "lake"')
 
 
-def test_the_words_are_those_of_the_specification() -> None:
-    if not SPEC.is_file():
-        pytest.skip("the specification is not beside this checkout")
-    section = SPEC.read_text(encoding="utf-8").partition("### 1.7 Labels")[2]
-    system = re.search(r"system prompt `([^`]+)`", section)
-    block = re.search(r"```\n(.*?)\n```", section, re.DOTALL)
-    assert system is not None
-    assert block is not None
-    user = block[1].replace("gt_answer", "gold").replace("llm_answer", "answer")
-    assert [m.content for m in prompt.messages(Asked("{question}", "{gold}", "{answer}"))] == [system[1], user]
-
-
-def test_two_answers_are_compared_in_the_words_of_the_specification() -> None:
-    if not SPEC.is_file():
-        pytest.skip("the specification is not beside this checkout")
-    section = SPEC.read_text(encoding="utf-8").partition("### 1.7 Labels")[2]
-    block = re.search(r"two-answers: `([^`]+)`", section)
-    assert block is not None
-    expected = block[1].replace("\\n", "\n").replace("<question>", "{question}")
-    expected = expected.replace("<prediction-a>", "{gold}").replace("<prediction-b>", "{answer}")
-    (_, user) = prompt.messages(Asked("{question}", "{gold}", "{answer}"), prompt.COMPARING)
-    assert user.content == expected
+@pytest.mark.parametrize(("wording", "place"), [(prompt.GRADING, 0), (prompt.COMPARING, 1)])
+def test_the_words_are_those_of_the_methods_page(wording: prompt.Wording, place: int) -> None:
+    section = PAGE.partition("### 1.7 ")[2].partition("\n### ")[0]
+    asked = re.findall(r"```text\n(.*?)\n```", section, re.DOTALL)[place] + " "
+    system, user = prompt.messages(Asked("{question}", "{gold}", "{answer}"), wording)
+    assert f"`{system.content}`" in section
+    assert user.content == asked
 
 
 def test_the_wording_is_fixed_to_the_last_blank() -> None:
