@@ -1,7 +1,7 @@
 """CT: the model is tuned to say whether its answer is right, and held to its old self where it answers.
 
-Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don't Know", arXiv:2406.08391; methods.md
-§2.6. The answers stay the frozen model's; the adapter is on for the query alone.
+Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don't Know", arXiv:2406.08391;
+docs/methods.md §2.6. The answers stay the frozen model's; the adapter is on for the query alone.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class CT(LoraMethod):
         **LoraMethod.not_reproduced,
         "refcode": (
             *LoraMethod.not_reproduced["refcode"],
-            "A mask that covers part of the prompt for Llama 3 (methods.md §6 #58).",
+            "A mask that covers part of the prompt for Llama 3 (docs/methods.md §6 #58).",
         ),
     }
 
     divergence: Literal["jsd", "forward_kl", "reverse_kl"] = "jsd"
-    """From the frozen model, on gold tokens. Code: kl_type (methods.md §6 #56)."""
+    """From the frozen model, on gold tokens. Code: kl_type (docs/methods.md §6 #56)."""
     divergence_weight: float = 1.0
-    """Lambda. Code: README (its default is 0); the paper names none (methods.md §6 #56)."""
+    """Lambda. Code: README (its default is 0); the paper names none (docs/methods.md §6 #56)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the adapter; it stays in the cache and is kept here by its folder.

@@ -1,7 +1,8 @@
 """IT: the model is tuned to say whether its answer is right, by plain next-token cross-entropy on the verdict.
 
 The instruction-tuning baseline of Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don't
-Know", arXiv:2406.08391; methods.md §2.5. The answers stay the frozen model's; the adapter is on for the query alone.
+Know", arXiv:2406.08391; docs/methods.md §2.5. The answers stay the frozen model's; the adapter is on for the query
+alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """LTS, logit temperature scaling: P(True) with its two logits divided by one temperature, fitted on validation.
 
 As Kapoor et al. apply it to the self-check query, 2024, "Large Language Models Must Be Taught to Know What They Don't
-Know", arXiv:2406.08391; the technique is Guo et al.'s, arXiv:1706.04599; methods.md §2.2. Dividing by a temperature
-keeps the order, so every rank metric is P(True)'s.
+Know", arXiv:2406.08391; the technique is Guo et al.'s, arXiv:1706.04599; docs/methods.md §2.2. Dividing by a
+temperature keeps the order, so every rank metric is P(True)'s.
 """
 
 from __future__ import annotations
@@ -50,28 +50,31 @@ class LTS(ConfidenceMethod):
     draws: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Preset]] = {"paper": {}, "refcode": {"solver": "descent"}, "fixed": {}, "demo": {}}
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
-        "paper": ("Ranks unlike P(True)'s, as in its tables: one temperature can't change them (methods.md §6 #46).",),
+        "paper": (
+            "Ranks unlike P(True)'s, as in its tables: one temperature can't change them (docs/methods.md §6 #46).",
+        ),
         "refcode": (
             "The code's own shuffling of the answers.",
-            "Plain text without a chat template, and a query with roman numerals (methods.md §2.0).",
+            "Plain text without a chat template, and a query with roman numerals (docs/methods.md §2.0).",
         ),
     }
 
     lowest: float = 0.05
-    """CHOSEN: the paper says only that the temperature is positive; at 0.01 the softmax ties (methods.md §0.10)."""
+    """CHOSEN: the paper says only that the temperature is positive; at 0.01 the softmax ties
+    (docs/methods.md §0.10)."""
     highest: float = 100.0
-    """CHOSEN: by then all confidences are near a half (methods.md §0.10)."""
+    """CHOSEN: by then all confidences are near a half (docs/methods.md §0.10)."""
     solver: Literal["exact", "descent"] = "exact"
     """CHOSEN: the minimum itself, as the paper names no way to it. Code: descent on the log temperature from 0, whose
-    steps add up to 1, so that it ends between about 0.4 and 2.2 wherever the minimum is (methods.md §2.2)."""
+    steps add up to 1, so that it ends between about 0.4 and 2.2 wherever the minimum is (docs/methods.md §2.2)."""
     steps: int = 2_000
-    """Of the descent. Code (methods.md §2.2)."""
+    """Of the descent. Code (docs/methods.md §2.2)."""
     batch_size: int = 64
-    """Of the descent. Code (methods.md §2.2)."""
+    """Of the descent. Code (docs/methods.md §2.2)."""
     learning_rate: float = 1e-3
-    """Of the descent, along a half cosine. Code (methods.md §2.2)."""
+    """Of the descent, along a half cosine. Code (docs/methods.md §2.2)."""
     weight_decay: float = 1e-2
-    """Of the descent's AdamW. Code (methods.md §2.2)."""
+    """Of the descent's AdamW. Code (docs/methods.md §2.2)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Find the temperature with the smallest log loss; sets `temperature_` and `at_bound_`.

@@ -1,7 +1,7 @@
 """P(IK): a linear probe on the prompt's last hidden state says whether the model will answer correctly.
 
-Kadavath et al., 2022, "Language Models (Mostly) Know What They Know", arXiv:2207.05221; methods.md §2.3. The label is
-whether the one greedy answer was right, where Kadavath et al. took the share of right ones among many samples.
+Kadavath et al., 2022, "Language Models (Mostly) Know What They Know", arXiv:2207.05221; docs/methods.md §2.3. The label
+is whether the one greedy answer was right, where Kadavath et al. took the share of right ones among many samples.
 """
 
 from __future__ import annotations
@@ -40,27 +40,28 @@ class PIK(ConfidenceMethod):
     needs: ClassVar[Needs] = Needs(fit=frozenset({_STATE}), predict=frozenset({_STATE}))
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {"standardise": False},
-        "refcode": {"standardise": False},  # the official repository holds no baseline (methods.md, head)
+        "refcode": {"standardise": False},  # the official repository holds no baseline (docs/methods.md, Sources)
         "fixed": {},
         "demo": {},
     }
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (
-            "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
+            "Its own publication's training: the paper's one budget for all methods is taken (docs/methods.md §6 #52).",
         ),
         "refcode": ("There is no official code of this baseline: these are the paper's values.",),
     }
 
     steps: int = 10_000
-    """At most. Paper, Training Details (methods.md §2.0, §0.19)."""
+    """At most. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
     batch_size: int = 32
-    """At most. Paper, Training Details (methods.md §2.0, §0.19)."""
+    """At most. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
     learning_rate: float = 1e-4
-    """Constant. Paper, Training Details (methods.md §2.0); its schedule is unspecified."""
+    """Constant. Paper, Training Details (docs/methods.md §2.0); its schedule is unspecified."""
     weight_decay: float = 0.1
-    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details (methods.md §2.0, §0.8)."""
+    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details (docs/methods.md §2.0, §0.8)."""
     standardise: bool = True
-    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in fixed (methods.md §0.8)."""
+    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in fixed
+    (docs/methods.md §0.8)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the probe on the labels of the greedy answers.

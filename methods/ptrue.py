@@ -1,7 +1,7 @@
 """P(True): the probability the model itself gives to "yes" when asked whether its answer is correct.
 
-Kadavath et al., 2022, "Language Models (Mostly) Know What They Know", arXiv:2207.05221; methods.md §2.0 and §2.1. The
-wording of the question and its place in the conversation belong to the harness.
+Kadavath et al., 2022, "Language Models (Mostly) Know What They Know", arXiv:2207.05221; docs/methods.md §2.0 and §2.1.
+The wording of the question and its place in the conversation belong to the harness.
 """
 
 from __future__ import annotations

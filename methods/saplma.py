@@ -1,6 +1,6 @@
 """SAPLMA: a small MLP on the hidden state after the answer's last token says whether the answer is right.
 
-Azaria and Mitchell, 2023, "The Internal State of an LLM Knows When It's Lying", arXiv:2304.13734; methods.md §2.4.
+Azaria and Mitchell, 2023, "The Internal State of an LLM Knows When It's Lying", arXiv:2304.13734; docs/methods.md §2.4.
 Three registrations read three depths: the final state (F), the middle (M) and the upper middle (UM).
 """
 
@@ -37,7 +37,7 @@ class Saplma(ConfidenceMethod):
     reference: ClassVar[str] = "arXiv:2304.13734"
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {"standardise": False},
-        # The official repository holds no baseline; Kapoor et al.'s probe is the nearest code (methods.md §2.4).
+        # The official repository holds no baseline; Kapoor et al.'s probe is the nearest code (docs/methods.md §2.4).
         "refcode": {
             "steps": 5_000,
             "batch_size": 4,
@@ -51,33 +51,34 @@ class Saplma(ConfidenceMethod):
     }
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (
-            "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
+            "Its own publication's training: the paper's one budget for all methods is taken (docs/methods.md §6 #52).",
         ),
         "refcode": (
             (
                 "There is no official code of this baseline: these are the values of Kapoor et al.'s probe, which"
-                " reads the final state alone (methods.md §2.4)."
+                " reads the final state alone (docs/methods.md §2.4)."
             ),
-            "Four examples on each device: four in all (methods.md §6 #53).",
+            "Four examples on each device: four in all (docs/methods.md §6 #53).",
         ),
     }
 
     hidden_layers: tuple[int, ...] = (256, 128, 64)
-    """ReLU after each. Paper, baseline appendix (methods.md §2.4); biases everywhere (methods.md §6 #49)."""
+    """ReLU after each. Paper, baseline appendix (docs/methods.md §2.4); biases everywhere (docs/methods.md §6 #49)."""
     steps: int = 10_000
-    """At most. Paper, Training Details (methods.md §2.0, §0.19); Kapoor: 5,000."""
+    """At most. Paper, Training Details (docs/methods.md §2.0, §0.19); Kapoor: 5,000."""
     batch_size: int = 32
-    """At most. Paper, Training Details (methods.md §2.0, §0.19); Kapoor: 4 on each device."""
+    """At most. Paper, Training Details (docs/methods.md §2.0, §0.19); Kapoor: 4 on each device."""
     learning_rate: float = 1e-4
-    """Paper, Training Details; Kapoor: the same (methods.md §2.0, §2.4)."""
+    """Paper, Training Details; Kapoor: the same (docs/methods.md §2.0, §2.4)."""
     weight_decay: float = 0.1
-    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details; Kapoor: 0 (methods.md §6 #51)."""
+    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details; Kapoor: 0 (docs/methods.md §6 #51)."""
     standardise: bool = True
-    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in fixed (methods.md §0.8)."""
+    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in fixed
+    (docs/methods.md §0.8)."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """Paper: unspecified (methods.md §2.0); Kapoor: cosine (methods.md §2.4)."""
+    """Paper: unspecified (docs/methods.md §2.0); Kapoor: cosine (docs/methods.md §2.4)."""
     initialisation: Literal["uniform", "xavier"] = "uniform"
-    """CHOSEN: torch's default, as the paper names none; Kapoor: Xavier's normal (methods.md §2.4)."""
+    """CHOSEN: torch's default, as the paper names none; Kapoor: Xavier's normal (docs/methods.md §2.4)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the MLP on the labels.

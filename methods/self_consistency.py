@@ -1,4 +1,4 @@
-"""Self-consistency: the share of sampled answers that agree with the greedy one (Wang et al., 2022; methods.md §2.14).
+"""Self-consistency: share of samples that agree with the greedy answer (Wang et al., 2022; docs/methods.md §2.14).
 
 Example: of ten samples "b b a b b b c b b b" eight agree with the greedy answer "b": confidence 0.8.
 """
@@ -19,7 +19,7 @@ from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, Preset, Sample
 class SelfConsistency(ConfidenceMethod):
     """Share of N sampled answers that say the same as the greedy answer; a multiple of 1/N.
 
-    The paper, arXiv:2505.21772, reports results only and names none of the constants (methods.md §6 #62).
+    The paper, arXiv:2505.21772, reports results only and names none of the constants (docs/methods.md §6 #62).
     """
 
     reference: ClassVar[str] = "arXiv:2203.11171"
@@ -31,11 +31,11 @@ class SelfConsistency(ConfidenceMethod):
     }
 
     n: int = 10
-    """Samples of a question. CHOSEN: as the related baseline of Kapoor et al. (methods.md §2.14)."""
+    """Samples of a question. CHOSEN: as the related baseline of Kapoor et al. (docs/methods.md §2.14)."""
     temperature: float = 1.0
-    """Divides the logits. CHOSEN: the model's own distribution (methods.md §0.8)."""
+    """Divides the logits. CHOSEN: the model's own distribution (docs/methods.md §0.8)."""
     top_p: float = 1.0
-    """Probability mass that is kept. CHOSEN: all of it (methods.md §0.8); Kapoor et al. use 0.95."""
+    """Probability mass that is kept. CHOSEN: all of it (docs/methods.md §0.8); Kapoor et al. use 0.95."""
 
     needs: ClassVar[Needs] = Needs(predict=frozenset({SampleAgreement(n, temperature, top_p)}))
 

@@ -17,13 +17,13 @@ LETTERED = PromptStyle(
     footer="Now, answer the next question.",
     context="Question:\n{text}\n\nChoices:\n{options}",
 )
-"""MMLU's words with options (methods.md §1.4)."""
+"""MMLU's words with options (docs/methods.md §1.4)."""
 OPEN = PromptStyle(
     header="The following are questions (with answers) about {label}.",
     footer="Now, answer the next question.",
     context="Question: {text}",
 )
-"""MMLU's words without options (methods.md §1.4)."""
+"""MMLU's words without options (docs/methods.md §1.4)."""
 
 
 @dataclass(frozen=True)

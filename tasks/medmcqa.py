@@ -29,7 +29,7 @@ MULTIS = "questions of choice_type multi"
 
 
 class MedMCQA(Task):
-    """The questions of both formats; every prompt shows the same five rows of train (methods.md §0.3, §1.9)."""
+    """The questions of both formats; every prompt shows the same five rows of train (docs/methods.md §0.3, §1.9)."""
 
     card = TaskCard(
         hub="openlifescienceai/medmcqa",

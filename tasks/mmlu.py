@@ -30,7 +30,7 @@ FIELDS = _choices.Fields(subject="subject", text="question", choices="choices", 
 
 
 class MMLU(Task):
-    """The questions of both formats; each prompt shows its subject's five dev rows (methods.md §1.4)."""
+    """The questions of both formats; each prompt shows its subject's five dev rows (docs/methods.md §1.4)."""
 
     card = TaskCard(
         hub="cais/mmlu",

@@ -2,7 +2,7 @@
 
 A row: {"question_id": 70, "question": "Typical advertising ...", "options": ["Safe practices, Fear", ...],
 "answer": "I", "answer_index": 8, "category": "business"}, and columns that are not read. Right is `answer_index`: in
-one test row (id 3983) `answer` names another option (methods.md §0.7).
+one test row (id 3983) `answer` names another option (docs/methods.md §0.7).
 """
 
 from __future__ import annotations

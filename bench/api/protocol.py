@@ -28,27 +28,30 @@ class ExemplarOrder(enum.Enum):
     """How a subject's exemplars are ordered in its prompts."""
 
     DATASET = "dataset"
-    """As in the data set, the same for every question, so that prompts share them (methods.md §0.3)."""
+    """As in the data set, the same for every question, so that prompts share them (docs/methods.md §0.3)."""
     PERMUTED = "permuted"
-    """First k of `default_rng(exemplar_seed + row).permutation(pool)`, as the official code does (methods.md §1.4)."""
+    """First k of `default_rng(exemplar_seed + row).permutation(pool)`, as the official code does
+    (docs/methods.md §1.4)."""
 
 
 class LetterRule(enum.Enum):
     """When a one-letter answer counts as right."""
 
     EXACT = "exact"
-    """Normalised equality (methods.md §1.7)."""
+    """Normalised equality (docs/methods.md §1.7)."""
     SUBSTRING = "substring"
-    """Gold letter occurs anywhere in the output, case-sensitively, as the official code does (methods.md §6 #44)."""
+    """Gold letter occurs anywhere in the output, case-sensitively, as the official code does
+    (docs/methods.md §6 #44)."""
 
 
 class EmptyRule(enum.Enum):
     """How sure a method is of an answer without text, which it never sees."""
 
     ZERO = "zero"
-    """0.0 (methods.md §0.6)."""
+    """0.0 (docs/methods.md §0.6)."""
     BASE_RATE = "base_rate"
-    """The share of right answers among those that it learned from; 0.0 where it learns from none (methods.md §1.5)."""
+    """The share of right answers among those that it learned from; 0.0 where it learns from none
+    (docs/methods.md §1.5)."""
 
 
 class ValidationRule(enum.Enum):
@@ -58,7 +61,7 @@ class ValidationRule(enum.Enum):
     """Drawn from each data set in proportion to its training rows, with `split_seed`."""
     PUBLISHED = "published"
     """First rows of each validation split in proportion to its size, permuted, cut at 2,000: 70 % are BoolQ's
-    (methods.md §1.2)."""
+    (docs/methods.md §1.2)."""
 
 
 class KeptStep(enum.Enum):
@@ -83,38 +86,38 @@ class Protocol:
     shots: int = 5
     """Exemplars before the question (paper, appendix on prompts)."""
     exemplar_order: ExemplarOrder = ExemplarOrder.DATASET
-    """Order of exemplars (methods.md §0.3)."""
+    """Order of exemplars (docs/methods.md §0.3)."""
     exemplar_seed: int = 23
-    """Seed of the permuted order; the official code's global seed (methods.md §1.1)."""
+    """Seed of the permuted order; the official code's global seed (docs/methods.md §1.1)."""
     exemplar_sets: int = 0
     """Where prompts draw their exemplars: fixed sets per data set that take turns; 0: each prompt draws its own
-    (methods.md §1.4)."""
+    (docs/methods.md §1.4)."""
     letters: str = "abcdefghijklmnopqrstuvwxyz"
     """Option letters in order; each must be one token of the model's tokenizer."""
     query_letters: str = "ab"
-    """The options of the self-check query: no, yes (methods.md §2.0)."""
+    """The options of the self-check query: no, yes (docs/methods.md §2.0)."""
     letter_rule: LetterRule = LetterRule.EXACT
-    """How choice answers are graded (methods.md §1.7)."""
+    """How choice answers are graded (docs/methods.md §1.7)."""
     empty_rule: EmptyRule = EmptyRule.ZERO
-    """Confidence in answers without text (methods.md §0.6)."""
+    """Confidence in answers without text (docs/methods.md §0.6)."""
     max_new_tokens_choice: int = 1
-    """Length of a choice answer in tokens (methods.md §1.6)."""
+    """Length of a choice answer in tokens (docs/methods.md §1.6)."""
     max_new_tokens_open: int = 30
-    """Length limit of an open answer in tokens (methods.md §1.6)."""
+    """Length limit of an open answer in tokens (docs/methods.md §1.6)."""
     ece_bins: int = 10
-    """Equal-width bins of the expected calibration error (methods.md §4)."""
+    """Equal-width bins of the expected calibration error (docs/methods.md §4)."""
     std_ddof: int = 0
-    """Degrees of freedom taken off in the standard deviation over subjects (methods.md §4)."""
+    """Degrees of freedom taken off in the standard deviation over subjects (docs/methods.md §4)."""
     validation_fraction: float = 0.1
-    """Share of train that becomes validation where a task has none (architecture.md §15)."""
+    """Share of train that becomes validation where a task has none (docs/methods.md §1.2)."""
     split_seed: int = 23
     """Seed of that split; never the run's seed, so that answers are made once for all seeds."""
     validation_rule: ValidationRule = ValidationRule.STRATIFIED
-    """Validation set of the training corpora (methods.md §1.2)."""
+    """Validation set of the training corpora (docs/methods.md §1.2)."""
     kept_step: KeptStep = KeptStep.VALIDATION
-    """Which step of a training every method keeps (methods.md §0.19)."""
+    """Which step of a training every method keeps (docs/methods.md §0.19)."""
     drop_contaminated: bool = True
-    """Whether training questions that are also in a test set are left out; counted anyway (methods.md §0.18)."""
+    """Whether training questions that are also in a test set are left out; counted anyway (docs/methods.md §0.18)."""
 
     def digest(self) -> str:
         """First 16 hex digits of the SHA-256 of all fields and of the wordings' versions."""
@@ -140,11 +143,14 @@ PRESETS: Mapping[str, Protocol] = MappingProxyType({p.preset: p for p in (FIXED,
 
 NOT_REPRODUCED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "paper": ("The self-check query in one line: the code's wording of it is taken (methods.md §6 #47).",),
+        "paper": ("The self-check query in one line: the code's wording of it is taken (docs/methods.md §6 #47).",),
         "refcode": (
-            "A judge at the server's temperature, and yes found anywhere in its text (methods.md §1.7, §6 #45).",
-            "A second begin token before what features are read from (methods.md §6 #33).",
-            "Line ends deleted within answers of Qwen: only end tokens are taken off, at the end (methods.md §6 #32).",
+            "A judge at the server's temperature, and yes found anywhere in its text (docs/methods.md §1.7, §6 #45).",
+            "A second begin token before what features are read from (docs/methods.md §6 #33).",
+            (
+                "Line ends deleted within answers of Qwen: only end tokens are taken off, at the end"
+                " (docs/methods.md §6 #32)."
+            ),
         ),
     }
 )
@@ -177,14 +183,20 @@ def changed(preset: str, values: Mapping[str, object]) -> Protocol:
 
 def _like(protocol: Protocol, key: str, value: object) -> Any:
     """The value of a field, of the type that it has in the protocol."""
-    default = vars(protocol).get(key)
-    if isinstance(default, enum.Enum):
-        members = {member.value: member for member in type(default)}
-        if isinstance(value, str) and value in members:
-            return members[value]
-    elif key != "preset" and type(value) is type(default):
-        return value
-    raise UserError(f"protocol.{key}: expected another value than {value!r}, or there is no such field.")
+    fields = {name: default for name, default in vars(protocol).items() if name != "preset"}
+    if key not in fields:
+        raise UserError(
+            f"protocol has no field {key!r}: expected one of {', '.join(fields)}.{did_you_mean(key, fields)}"
+        )
+    kind = type(fields[key])
+    if not issubclass(kind, enum.Enum):
+        if type(value) is kind:
+            return value
+        raise UserError(f"protocol.{key}: expected a value of type {kind.__name__}, got {value!r}.")
+    members = {member.value: member for member in kind}
+    if not isinstance(value, str) or value not in members:
+        raise UserError(f"protocol.{key}: expected one of {', '.join(members)}, got {value!r}.")
+    return members[value]
 
 
 def _check(protocol: Protocol) -> None:

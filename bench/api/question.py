@@ -49,7 +49,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
-    """The words around a task's questions (methods.md §1.4); `{label}`, `{text}`, `{options}`, parts are filled in."""
+    """The words around questions (docs/methods.md §1.4); `{label}`, `{text}`, `{options}` and parts are filled in."""
 
     header: str
     """Line above the exemplars; `{label}` is the subject in words."""

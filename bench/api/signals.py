@@ -82,14 +82,14 @@ class ChoiceLogits(Signal):
 
 @dataclass(frozen=True, repr=False)
 class QueryLogits(Signal):
-    """`(n, 2)` float32 logits of (no, yes) after the self-check query that follows the answer (methods.md §2.0)."""
+    """`(n, 2)` float32 logits of (no, yes) after the self-check query (docs/methods.md §2.0)."""
 
     adapter: Adapter = Adapter.NONE
 
 
 @dataclass(frozen=True, repr=False)
 class SampleAgreement(Signal):
-    """`(n, N)` bool: does sample j agree with the greedy answer (methods.md §2.14).
+    """`(n, N)` bool: does sample j agree with the greedy answer (docs/methods.md §2.14).
 
     A choice answer agrees by its letter (a sampled non-letter disagrees), an open one by the judge of the run. Samples
     are drawn with a generator keyed by (seed, question id, sample), so that they depend neither on batches nor on
@@ -110,7 +110,7 @@ _GOLD = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING, Of.GOLD, Of.WRONG})
 
 
 def tells_gold(signal: Signal) -> bool:
-    """Whether a signal holds the right answer, or all others: such signals exist in `fit` only (methods.md §0.21)."""
+    """Whether a signal holds the right answer, or all others: such signals are for `fit` (docs/methods.md §0.21)."""
     place = signal.at if isinstance(signal, Hidden) else signal.of if isinstance(signal, TokenIds) else None
     return place in _GOLD
 

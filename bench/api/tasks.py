@@ -30,7 +30,7 @@ class DataCard:
     """Folder below `--data-dir` that holds `<source split>.parquet`."""
     files: str = ""
     """Path of a split's files in the Hub's repository, with `{split}`, where no configuration names them: the Parquet
-    branch of a data set that was a script (revisions.md §1.2)."""
+    branch (`refs/convert/parquet`) of a data set that was a script."""
 
     def __post_init__(self) -> None:
         pinned = self.revision is not None and re.fullmatch(r"[0-9a-f]{40}", self.revision) is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """Token positions that one stage of a run fed to the backbone (architecture.md §12)."""
+    """Token positions that one stage of a run fed to the backbone (bench/DESIGN.md, 5)."""
 
     forward_tokens: int
     """Without padding."""

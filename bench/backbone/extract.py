@@ -1,7 +1,7 @@
 """One shard of questions -> answers and signals: generate or re-read, grow what is asked for, keep what it shows.
 
 The path of a question has L + 1 states for an answer of L tokens: number 0 at the prompt's end, number j after answer
-token j. `PROMPT_END` is number 0, `ANSWER_PREDICTING` are 0 ... L-1, `ANSWER_END` is L (architecture.md §6).
+token j. `PROMPT_END` is number 0, `ANSWER_PREDICTING` are 0 ... L-1, `ANSWER_END` is L (`bench.api.At`).
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class Extractor:
         return self.backbone.head.logits(grove.states(self.last, nodes))
 
     def _generate(self, done: _Pass) -> None:
-        """Greedy answers (methods.md §0.5)."""
+        """Greedy answers (docs/methods.md §0.5)."""
         said: list[list[int]] = [[] for _ in done.items]
         nodes = dict(enumerate(range(len(done.items))))
         for step in range(self.asking.max_new_tokens):

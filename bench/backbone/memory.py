@@ -1,4 +1,4 @@
-"""The memory of this process: its peak, and giving back what is free (architecture.md §12)."""
+"""The memory of this process: its peak, and giving back what is free."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ import torch
 def uniforms(seed: int, question_id: str, n: int, length: int) -> npt.NDArray[np.float64]:
     """`(n, length)` random numbers in [0, 1) of a question: one counter-based stream for each sample.
 
-    The key of stream j is a hash of (seed, question id, j), so neither batches nor resuming matter (methods.md §0.9).
+    The key of stream j is a hash of (seed, question id, j), so neither batches nor resuming matter
+    (docs/methods.md §0.9).
     """
     rows = []
     for j in range(n):

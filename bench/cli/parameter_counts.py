@@ -42,7 +42,7 @@ def facts_of(name: str) -> ModelFacts:
 
 
 def sizes(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """One record for each model, method and, where the number depends on it, format (methods.md §6 #48, #49).
+    """One record for each model, method and, where the number depends on it, format (docs/methods.md §6 #48, #49).
 
     Raises:
         UserError: no model was named, or one can't be used.

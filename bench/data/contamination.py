@@ -8,7 +8,7 @@ from bench.api import Question
 
 
 def normalised(text: str) -> str:
-    r"""Casefolded, with runs of white space as one space (methods.md §0.18).
+    r"""Casefolded, with runs of white space as one space (docs/methods.md §0.18).
 
     >>> normalised("  Which  BONE is\nlongest? ")
     'which bone is longest?'

@@ -52,7 +52,7 @@ STYLES: Mapping[Format, PromptStyle] = {
         context="Question: {text}",
     ),
 }
-"""The words of MMLU (methods.md §1.4)."""
+"""The words of MMLU (docs/methods.md §1.4)."""
 
 
 class FileTask(Task):

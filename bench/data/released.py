@@ -1,4 +1,4 @@
-r"""Answers that the paper's authors released with their labels, in place of generating and grading (methods.md §1.3).
+r"""Answers that the paper's authors released with labels, in place of generating and grading (docs/methods.md §1.3).
 
 Their data set on the Hub has JSON Lines files `<part>/<model>/<split>.jsonl`, e.g.
 `CT-CHOICE/Meta-Llama-3.1-8B-Instruct/train.jsonl`; test questions may have one file for each subject instead. Below
@@ -286,7 +286,7 @@ class _Reader:
             self.counts["records without a label, left out"] += 1
             return None
         text = _text(row, "llm_output", "").strip()
-        if label and not text:  # methods.md §0.6
+        if label and not text:  # docs/methods.md §0.6
             self.counts["empty answers with label 1, taken as wrong"] += 1
         return question, Released(prompt, text, label and bool(text))
 
@@ -328,7 +328,7 @@ class _Reader:
             self.counts["records without a conversation, put together from their pieces"] += 1
             system = SYSTEM[self.format]
             if self.format is Format.OPEN:
-                system = system.removesuffix(".")  # as the official code has it (methods.md §1.5)
+                system = system.removesuffix(".")  # as the official code has it (docs/methods.md §1.5)
             messages = (
                 Message("system", system),
                 Message("user", _text(row, "prompt", "") + context + _text(row, "target_prompt", "")),

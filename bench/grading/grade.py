@@ -42,7 +42,7 @@ _NUMBER_OR_PUNCTUATION = re.compile(
 
 
 def parse_letter(text: str, letters: str) -> str | None:
-    """The option letter that a text is, or None (methods.md §1.7).
+    """The option letter that a text is, or None (docs/methods.md §1.7).
 
     White space and surrounding `()[].:` are dropped and case is ignored; whatever else stands there makes it no letter.
 
@@ -167,14 +167,14 @@ def grade_choice(question: Question, text: str, protocol: Protocol) -> Answer:
 
 
 def grade_released(question: Question, text: str, released: Released, fmt: Format, protocol: Protocol) -> Answer:
-    """An answer with the label that its release gives it (methods.md §0.15)."""
+    """An answer with the label that its release gives it (docs/methods.md §0.15)."""
     if fmt is Format.OPEN:
         return grade_open(text, correct=released.correct)
     return replace(grade_choice(question, text, protocol), correct=released.correct)
 
 
 def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol: Protocol) -> bool:
-    """Does another text say what an answer said: the same letter, or the same normalised text (methods.md §2.14)."""
+    """Whether another text says what an answer said: its letter, or its normalised text (docs/methods.md §2.14)."""
     if fmt is Format.OPEN:
         return same_text(text, answer.text)
     letter = parse_letter(text, protocol.letters[: len(question.choices)])
@@ -182,5 +182,5 @@ def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol:
 
 
 def substring_rule(text: str, gold: str) -> bool:
-    """The official code's rule: the gold letter occurs anywhere in the output, case-sensitively (methods.md §6 #44)."""
+    """The official code's rule: the gold letter stands anywhere in the output, in its case (docs/methods.md §6 #44)."""
     return gold in text

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
 
 MODEL = "gpt-4o-mini"
-"""The paper's judge (methods.md §1.7)."""
+"""The paper's judge (docs/methods.md §1.7)."""
 TEMPERATURE = 0.0
 MAX_TOKENS = 8
 """Of the judge's answer, of which only the first word is read."""
 ASKS = 4
-"""Times that a judge which says neither yes nor no is asked (methods.md §1.7: again at most three times)."""
+"""Times that a judge which says neither yes nor no is asked (docs/methods.md §1.7: again at most three times)."""
 CONCURRENCY = 8
 RETRIES = 4
 """After 429, 5xx, a broken connection or no answer in time; the client waits as the server says, else 0.5 to 8 s."""

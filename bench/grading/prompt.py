@@ -1,4 +1,4 @@
-"""What a judge is asked, and how its answer is read (methods.md §1.7); the wording has an id with a version."""
+"""What a judge is asked, and how its answer is read (docs/methods.md §1.7); the wording has an id with a version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USER = (
     "Did the student provide a semantically equivalent answer to the ground truth? Please answer yes or no without any"
     " explanation: "
 )
-"""The official code's form (methods.md §1.7); the blank at the end belongs to it."""
+"""The official code's form (docs/methods.md §1.7); the blank at the end belongs to it."""
 
 PAIR = (
     "The problem is: {question}\n"
@@ -33,7 +33,7 @@ PAIR = (
     " Small differences in formatting should not be a reason to mark the answers as different."
     " Did the two students provide equivalent answers? Please answer yes or no without any explanation: "
 )
-"""The form of Kapoor et al. for two answers (methods.md §1.7)."""
+"""The form of Kapoor et al. for two answers (docs/methods.md §1.7)."""
 
 
 class Wording(NamedTuple):

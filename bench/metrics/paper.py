@@ -1,4 +1,4 @@
-"""The metrics of the paper's tables, and the ECE variants of methods.md §4 and §0.16-0.17.
+"""The metrics of the paper's tables, and the ECE variants of docs/methods.md §4 and §0.16-0.17.
 
 Pure functions of `confidence (n,)` and `correct (n,)`. Example: `brier([0.8, 0.4], [True, False])` is 0.1.
 """
@@ -17,7 +17,7 @@ FLOOR_VALUES_AT_ONCE = 4_000_000
 
 
 def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
-    """Share of answers where `confidence > 0.5` says what is true; not the model's own accuracy (methods.md §4).
+    """Share of answers where `confidence > 0.5` says what is true; not the model's own accuracy (docs/methods.md §4).
 
     A confidence of exactly 0.5 says "wrong", as an argmax tie does in the official code.
 
@@ -40,7 +40,7 @@ def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) -> float:
     """Expected calibration error of P(correct) against correctness: sum over bins of n_j/n * |mean p - mean o|.
 
-    Equal-width bins [j/bins, (j+1)/bins), the last one closed, so that 1.0 counts (`ece_paper` of methods.md §4;
+    Equal-width bins [j/bins, (j+1)/bins), the last one closed, so that 1.0 counts (docs/methods.md §4;
     Naeini et al., 2015). Never larger than the square root of `brier`.
 
     Args:
@@ -61,7 +61,7 @@ def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) ->
 
 
 def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) -> float | None:
-    """Top-label ECE as the official code computes it: a confidence of exactly 1 falls into no bin (methods.md §4).
+    """Top-label ECE as the official code computes it: a confidence of exactly 1 falls into no bin (docs/methods.md §4).
 
     Confidence is max(p, 1-p), the target is whether `p > 0.5` predicts correctness, bins are half-open, weights are
     renormalised over the binned answers. Kept for comparison; `ECE <= sqrt(Brier)` does not hold for it.
@@ -81,7 +81,7 @@ def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10
 
 
 def ece_ref_closed(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) -> float:
-    """Top-label ECE like `ece_ref`, but with the last bin closed, so that every answer counts (methods.md §4).
+    """Top-label ECE like `ece_ref`, but with the last bin closed, so that every answer counts (docs/methods.md §4).
 
     Arguments and errors as in `ece`.
 
@@ -97,7 +97,7 @@ def ece_ref_closed(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: i
 def n_excluded(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
     """Number of answers that `ece_ref` leaves out: those whose max(p, 1-p) is exactly 1 in float64.
 
-    float32 softmax saturates to 1.0 at logit gaps of about 17, so this is no corner case (methods.md §4).
+    float32 softmax saturates to 1.0 at logit gaps of about 17, so this is no corner case (docs/methods.md §4).
 
     Arguments and errors as in `accuracy`.
 
@@ -113,8 +113,8 @@ def ece_floor(
 ) -> float:
     """Mean `ece` of these confidences if they were perfectly calibrated: labels redrawn as Bernoulli(p), seeded.
 
-    What an ECE of this many answers can't be told from; large for small subjects (methods.md §0.17). `correct` is only
-    checked. The value does not depend on the order of the answers.
+    What an ECE of this many answers can't be told from; large for small subjects (docs/methods.md §0.17). `correct` is
+    only checked. The value does not depend on the order of the answers.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -152,9 +152,9 @@ def ece_debiased(
     """`ece` minus `ece_floor`: what is left of an ECE after what perfectly calibrated confidences would show.
 
     Zero in expectation where the confidences are calibrated, whatever the number of answers, which no `ece` is
-    (methods.md §0.17). Hence it may be negative, and must stay so: a mean over subjects of values cut off at 0 would be
-    biased again. It is a lower estimate of the calibration error of infinitely many answers: in a bin that is far off,
-    chance adds nothing to the gap, and yet its share of the floor is taken off.
+    (docs/methods.md §0.17). Hence it may be negative, and must stay so: a mean over subjects of values cut off at 0
+    would be biased again. It is a lower estimate of the calibration error of infinitely many answers: in a bin that is
+    far off, chance adds nothing to the gap, and yet its share of the floor is taken off.
 
     Arguments and errors as in `ece_floor`.
 
@@ -169,7 +169,7 @@ def ece_debiased(
 
 
 def brier(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
-    """Mean squared difference between confidence and correctness (Brier, 1950; methods.md §4).
+    """Mean squared difference between confidence and correctness (Brier, 1950; docs/methods.md §4).
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -219,8 +219,8 @@ def auroc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
 def aucpr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     """Average precision with right answers as positives: sum over thresholds of (R_k - R_{k-1}) * P_k.
 
-    Not the trapezoidal area, which interpolates too kindly (Davis and Goadrich, 2006; methods.md §4). Equal confidences
-    are one threshold.
+    Not the trapezoidal area, which interpolates too kindly (Davis and Goadrich, 2006; docs/methods.md §4). Equal
+    confidences are one threshold.
 
     Args:
         confidence: shape (n,), float in [0, 1].

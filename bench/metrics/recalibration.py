@@ -20,7 +20,7 @@ from bench.metrics import isotonic
 from bench.metrics.answers import checked, distinct
 
 TEMPERATURES = (0.05, 100.0)
-"""Smallest and largest temperature (methods.md §0.10)."""
+"""Smallest and largest temperature (docs/methods.md §0.10)."""
 NEWTON_STEPS = 100
 """Largest number of steps of a logistic fit; it takes about ten."""
 CONVERGED = 1e-9
@@ -165,9 +165,10 @@ class Beta(_Logistic):
 class Temperature(Recalibrator):
     """q = sigmoid(logit(p) / t) with the t of least negative log-likelihood (Guo et al., 2017).
 
-    t stays within [0.05, 100] (methods.md §0.10): where confidences say the opposite of what is true, the best t is
-    infinite, and where they are separated at 0.5, it is 0. Rising; confidences nearer than 2^-24 to 0 or 1 are taken as
-    that far, and become equal, and with a small t large ones round to 1. Where all are 0.5, t can't be told and is 1.
+    t stays within [0.05, 100] (docs/methods.md §0.10): where confidences say the opposite of what is true, the best t
+    is infinite, and where they are separated at 0.5, it is 0. Rising; confidences nearer than 2^-24 to 0 or 1 are taken
+    as that far, and become equal, and with a small t large ones round to 1. Where all are 0.5, t can't be told and is
+    1.
     """
 
     def __init__(self) -> None:

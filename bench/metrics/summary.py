@@ -79,16 +79,16 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
     {
         metric.name: metric
         for metric in (
-            Metric("ece", "ECE", ece, "doi:10.1609/aaai.v29i1.9602; methods.md §4", LOWER, binned=True),
-            Metric("ece_ref", "ECE (ref)", ece_ref, "methods.md §4", LOWER, binned=True),
-            Metric("ece_ref_closed", "ECE (ref, closed)", ece_ref_closed, "methods.md §4", LOWER, binned=True),
-            Metric("ece_floor", "ECE floor", ece_floor, "methods.md §0.17", None, binned=True, drawn=True),
+            Metric("ece", "ECE", ece, "doi:10.1609/aaai.v29i1.9602; docs/methods.md §4", LOWER, binned=True),
+            Metric("ece_ref", "ECE (ref)", ece_ref, "docs/methods.md §4", LOWER, binned=True),
+            Metric("ece_ref_closed", "ECE (ref, closed)", ece_ref_closed, "docs/methods.md §4", LOWER, binned=True),
+            Metric("ece_floor", "ECE floor", ece_floor, "docs/methods.md §0.17", None, binned=True, drawn=True),
             Metric("brier", "Brier", brier, "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2", LOWER),
-            Metric("acc", "ACC", accuracy, "methods.md §4", HIGHER),
+            Metric("acc", "ACC", accuracy, "docs/methods.md §4", HIGHER),
             Metric("aucpr", "AUCPR", aucpr, "doi:10.1145/1143844.1143874", HIGHER),
             Metric("auroc", "AUROC", auroc, "doi:10.1148/radiology.143.1.7063747", HIGHER),
             Metric(
-                "ece_debiased", "ECE - floor", ece_debiased, "methods.md §0.17", LOWER,
+                "ece_debiased", "ECE - floor", ece_debiased, "docs/methods.md §0.17", LOWER,
                 binned=True, drawn=True, bounds=(-1.0, 1.0),
             ),
             Metric("ece_mass", "ECE (equal mass)", ece_mass, "doi:10.18653/v1/D15-1182", LOWER, binned=True),
@@ -128,7 +128,7 @@ class Scores:
 def summarise(confidence: npt.ArrayLike, correct: npt.ArrayLike, subjects: Sequence[str], protocol: Protocol) -> Scores:
     """All metrics per subject, their unweighted mean and standard deviation over subjects, and the pooled value.
 
-    Subjects where a metric is undefined are left out of its mean and counted (methods.md §4).
+    Subjects where a metric is undefined are left out of its mean and counted (docs/methods.md §4).
 
     Args:
         confidence: shape (n,), float in [0, 1].

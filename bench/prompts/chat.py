@@ -21,7 +21,7 @@ from bench.prompts.tails import Ids
 from bench.prompts.templates import QUERY_SENTINEL, query_messages
 
 DATE_STRING = "26 Jul 2024"
-"""Given to every template, so that Llama's "today" line never follows the clock (revisions.md §3.4)."""
+"""Given to every template, so that Llama's "today" line never follows the clock (docs/methods.md §1.5)."""
 
 AT_ONCE = 32
 """Texts that are tokenised together: a tokenizer notes some 150 bytes about every token, and keeps what it freed."""
@@ -116,7 +116,7 @@ class Chat:
         return np.concatenate([np.asarray([self._begin], dtype=np.int32), ids[start:]])
 
     def query(self, prompt: Prompt, protocol: Protocol) -> QuerySuffix:
-        """The self-check turn after this prompt's answer (methods.md §2.0); its words don't depend on the question."""
+        """The self-check turn after this prompt's answer (docs/methods.md §2.0); the same for all questions."""
         rendered = self.render(query_messages(prompt, protocol))
         before, _, after = rendered.partition(QUERY_SENTINEL)
         if not after or QUERY_SENTINEL in after:

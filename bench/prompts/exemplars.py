@@ -25,7 +25,7 @@ def places(questions: Sequence[Question]) -> dict[str, int]:
 def exemplars(
     task: Task, question: Question, place: int, pool: Sequence[Question], protocol: Protocol
 ) -> list[Question]:
-    """The questions shown before this one, never the question itself (methods.md §0.3, §1.4).
+    """The questions shown before this one, never the question itself (docs/methods.md §0.3, §1.4).
 
     Args:
         task: says whether prompts draw their exemplars from a large pool.
@@ -44,5 +44,5 @@ def exemplars(
 
 @lru_cache(maxsize=4096)
 def _drawn(n: int, seed: int, count: int) -> tuple[int, ...]:
-    """The first of a permutation of `n`, as the official code draws them (methods.md §1.4)."""
+    """The first of a permutation of `n`, as the official code draws them (docs/methods.md §1.4)."""
     return tuple(np.random.default_rng(seed).permutation(n)[:count].tolist())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench.progress import Progress
 
 SHARD = 256
-"""Questions of a shard, at least: whole subjects are joined until there are as many (architecture.md §6)."""
+"""Questions of a shard, at least: whole subjects are joined until there are as many (bench/DESIGN.md, 4)."""
 
 
 @dataclass(frozen=True)

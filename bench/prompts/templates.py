@@ -1,4 +1,4 @@
-"""Question -> Prompt: the wording of methods.md §1.4, §1.5 and §2.0; versions: `bench.api.protocol.TEMPLATES`."""
+"""Question -> Prompt: the wording of docs/methods.md §1.4, §1.5 and §2.0; versions: `bench.api.protocol.TEMPLATES`."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ SYSTEM: Mapping[Format, str] = MappingProxyType(
         ),
     }
 )
-"""System messages (paper, appendix on prompts; methods.md §1.5)."""
+"""System messages (paper, appendix on prompts; docs/methods.md §1.5)."""
 
 QUERY_SENTINEL = "\u241e"
 """Stands for the answer while the three-turn conversation is rendered; no data set and no template contains it."""
 
 
 def query_text(letters: str) -> str:
-    """The self-check question (methods.md §2.0), e.g. with options a (no) and b (yes)."""
+    """The self-check question (docs/methods.md §2.0), e.g. with options a (no) and b (yes)."""
     no, yes = letters[0], letters[1]
     return f"Is the proposed answer correct?\nChoices:\n{no}) no\n{yes}) yes\nAnswer: "
 
 
 def subject_label(subject: str) -> str:
-    """`us_foreign_policy` -> `Us foreign policy`, as the official headers write it (methods.md §1.4)."""
+    """`us_foreign_policy` -> `Us foreign policy`, as the official headers write it (docs/methods.md §1.4)."""
     return subject.replace("_", " ").capitalize()
 
 
@@ -56,7 +56,7 @@ def target(question: Question, fmt: Format, letters: str) -> str:
 def user_message(
     question: Question, exemplars: Sequence[Question], style: PromptStyle, fmt: Format, letters: str
 ) -> str:
-    """Exemplars, question and target prompt, plainly concatenated (methods.md §1.4)."""
+    """Exemplars, question and target prompt, plainly concatenated (docs/methods.md §1.4)."""
     own = context(question, style, letters) + style.target_prompt
     if not exemplars:
         return own

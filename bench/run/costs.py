@@ -1,4 +1,4 @@
-"""What the numbers cost: token positions per stage against the least possible (architecture.md §12)."""
+"""What the numbers cost: token positions per stage against the least possible (bench/DESIGN.md, 5)."""
 
 from __future__ import annotations
 

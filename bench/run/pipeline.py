@@ -238,7 +238,7 @@ class _Run:
             self.progress.say("  " + line)
 
     def _mark_contaminated(self, reading: Reading) -> None:
-        """Leave out what is learned from and also tested in this run (methods.md §0.18), or only count it."""
+        """Leave out what is learned from and also tested in this run (docs/methods.md §0.18), or only count it."""
         if reading.where in self.tests:
             return
         dropped = self.chosen.protocol.drop_contaminated

@@ -249,7 +249,7 @@ def records_of(reading: Reading, confidence: FloatArray) -> files.Records:
 
 
 def _unlike(test: Reading, protocol: Protocol) -> dict[str, object]:
-    """Deviations that the data bring: released answers are text (methods.md §0.15), exemplars not at hand (§0.3)."""
+    """Deviations from the data: released answers are text, exemplars not at hand (docs/methods.md §0.15, §0.3)."""
     if test.released:
         return {"answer_ids": "retokenised"}
     expected = protocol.shots > 0 and "dev" in test.task.card.splits

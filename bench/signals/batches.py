@@ -145,7 +145,7 @@ class Batches:
     def _agreement(
         self, reading: Reading, signal: SampleAgreement, samples: Iterator[list[list[int]]]
     ) -> npt.NDArray[np.bool_]:
-        """`(questions, N)` bool: does each sample say what the greedy answer says (methods.md §2.14)."""
+        """`(questions, N)` bool: does each sample say what the greedy answer says (docs/methods.md §2.14)."""
         answers = dict(zip((q.id for q in reading.questions), reading.answers, strict=True))
         fmt, protocol = reading.task.format, self.reader.protocol
         texts = list(self._texts(samples))

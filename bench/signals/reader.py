@@ -68,7 +68,7 @@ class Reading:
     compared_by: str = ""
     """The judge by which samples agree with the answer, where samples were drawn."""
     modal_shares: dict[SampleAgreement, float] = field(default_factory=dict)
-    """Share of a question's samples that say what most of them say, mean over the questions (methods.md §2.14)."""
+    """Share of a question's samples that say what most of them say, mean over the questions (docs/methods.md §2.14)."""
     released: Mapping[str, Released] = field(default_factory=dict)
     """Question id -> the answer that was taken from a release instead of being generated."""
 

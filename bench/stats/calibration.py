@@ -1,9 +1,10 @@
 """How far confidences are from calibration, and whether that can be told from chance, by redrawing labels.
 
-An ECE of few answers is large by chance (methods.md §0.17). What it would be without can't be had by subtraction, since
-chance adds much to small gaps and nothing to large ones. So labels are redrawn under models in which the true gaps are
-known, from none to larger than observed, and the ECEs that come out are compared with the observed one. Example:
-`calibration_error(confidence, correct, subjects).value` is near 0 for calibrated confidences whose ECE is 0.07.
+An ECE of few answers is large by chance (docs/methods.md §0.17). What it would be without can't be had by subtraction,
+since chance adds much to small gaps and nothing to large ones. So labels are redrawn under models in which the true
+gaps are known, from none to larger than observed, and the ECEs that come out are compared with the observed one.
+Example: `calibration_error(confidence, correct, subjects).value` is near 0 for calibrated confidences whose ECE is
+0.07.
 """
 
 from __future__ import annotations

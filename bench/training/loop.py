@@ -335,7 +335,7 @@ def function_named(name: str) -> OfExamples:
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
-    """Half a cosine from the rate at step 0 to 0 at the end, without warm-up (methods.md §0.8)."""
+    """Half a cosine from the rate at step 0 to 0 at the end, without warm-up (docs/methods.md §0.8)."""
     return recipe.learning_rate * 0.5 * (1.0 + math.cos(math.pi * step / recipe.steps))
 
 

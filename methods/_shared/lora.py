@@ -41,7 +41,7 @@ VERDICT = QueryLogits(Adapter.OWN)
 
 
 def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
-    """Next-token cross-entropy of the right verdict over the full vocabulary (methods.md §2.5).
+    """Next-token cross-entropy of the right verdict over the full vocabulary (docs/methods.md §2.5).
 
     Args:
         model: the backbone with the adapter.
@@ -59,11 +59,11 @@ def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
 
 
 def ct_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
-    """Cross-entropy over the two verdicts + weight x divergence from the frozen model on gold tokens (methods.md §2.6).
+    """Two-way cross-entropy of the verdicts + weight x divergence from the frozen model (docs/methods.md §2.6).
 
     The divergence is taken at the positions that predict the gold answer's tokens after the prompt, over the full
     vocabulary, and summed over tokens. Which positions these are follows from the lengths of prompt and gold answer in
-    tokens (methods.md §6 #58).
+    tokens (docs/methods.md §6 #58).
 
     Args:
         model: the backbone with the adapter, and without.
@@ -147,50 +147,51 @@ class LoraMethod(ConfidenceMethod):
     reference: ClassVar[str] = "arXiv:2406.08391"
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {},
-        # Code: README, on one device (methods.md §6 #53).
+        # Code: README, on one device (docs/methods.md §6 #53).
         "refcode": {"steps": 5_000, "batch_size": 4, "weight_decay": 0.0, "clip": 1.0},
         "fixed": {},
         "demo": {"steps": 40, "learning_rate": 3e-3, "points": 3},  # CHOSEN on validation (bench/DESIGN.md, 25)
     }
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (
-            "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
+            "Its own publication's training: the paper's one budget for all methods is taken (docs/methods.md §6 #52).",
         ),
         "refcode": (
-            "A base model in 8 bits: it is read in the precision of the run (methods.md §6 #55).",
-            "Plain text without a chat template, and a query with roman numerals (methods.md §2.0).",
-            "Four examples on each device: four in all (methods.md §6 #53).",
+            "A base model in 8 bits: it is read in the precision of the run (docs/methods.md §6 #55).",
+            "Plain text without a chat template, and a query with roman numerals (docs/methods.md §2.0).",
+            "Four examples on each device: four in all (docs/methods.md §6 #53).",
         ),
     }
 
     steps: int = 10_000
-    """Paper, Training Details; code: 5,000 (methods.md §2.0, §6 #53)."""
+    """Paper, Training Details; code: 5,000 (docs/methods.md §2.0, §6 #53)."""
     batch_size: int = 32
-    """Over all processes. Paper, Training Details; code: 4 on each device (methods.md §2.0, §6 #53)."""
+    """Over all processes. Paper, Training Details; code: 4 on each device (docs/methods.md §2.0, §6 #53)."""
     learning_rate: float = 1e-4
-    """Paper, Training Details; along a half cosine without warm-up, as the code (methods.md §0.8)."""
+    """Paper, Training Details; along a half cosine without warm-up, as the code (docs/methods.md §0.8)."""
     weight_decay: float = 0.1
-    """Of AdamW. Paper, Training Details; code: 0.0 (methods.md §6 #51)."""
+    """Of AdamW. Paper, Training Details; code: 0.0 (docs/methods.md §6 #51)."""
     beta1: float = 0.9
-    """Of AdamW. CHOSEN: torch's default, as the paper names none (methods.md §0.8)."""
+    """Of AdamW. CHOSEN: torch's default, as the paper names none (docs/methods.md §0.8)."""
     beta2: float = 0.999
-    """Of AdamW. CHOSEN: as beta1 (methods.md §0.8)."""
+    """Of AdamW. CHOSEN: as beta1 (docs/methods.md §0.8)."""
     clip: float = 0.0
-    """Longest gradient of a step; 0: none. Paper: unspecified; code: the trainer's default, 1.0 (methods.md §2.6)."""
+    """Longest gradient of a step; 0: none. Paper: unspecified; code: the trainer's default, 1.0
+    (docs/methods.md §2.6)."""
     rank: int = 8
-    """LoRA on query and value of every layer. Paper, parameter table; code: lora_rank (methods.md §2.5, §2.6)."""
+    """LoRA on query and value of every layer. Paper, parameter table; code: lora_rank (docs/methods.md §2.5, §2.6)."""
     alpha: int = 32
-    """Code: lora_alpha (methods.md §2.5)."""
+    """Code: lora_alpha (docs/methods.md §2.5)."""
     dropout: float = 0.1
-    """Code: lora_dropout (methods.md §2.5)."""
+    """Code: lora_dropout (docs/methods.md §2.5)."""
     target_modules: str = ""
     """Last names of the layers to adapt, with commas between; CHOSEN: empty finds queries and values."""
     points: int = POINTS
-    """At which the loss on validation is taken. As every method (methods.md §0.20)."""
+    """At which the loss on validation is taken. As every method (docs/methods.md §0.20)."""
     published_steps: int = 10_000
     """Of the paper's training: where fewer are taken and the loss still falls, the result says "cut short"."""
     deepspeed: bool = True
-    """ZeRO stage 2; off: plain torch does the same training. Paper, Training Details (methods.md §6 #54)."""
+    """ZeRO stage 2; off: plain torch does the same training. Paper, Training Details (docs/methods.md §6 #54)."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of yes through the adapter, shape (n,), float64."""
@@ -198,7 +199,7 @@ class LoraMethod(ConfidenceMethod):
         return probability_of_yes(batch[VERDICT])
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """Sum over the adapted layers of rank x (inputs + outputs) (methods.md §2.6)."""
+        """Sum over the adapted layers of rank x (inputs + outputs) (docs/methods.md §2.6)."""
         names = {name.strip() for name in self.target_modules.split(",") if name.strip()}
         layers = [p for p in facts.model.projections if (p.name in names if names else p.part)]
         return self.rank * sum(p.inputs + p.outputs for p in layers)
@@ -248,7 +249,7 @@ def verdict_confidence(model: AdapterModel, examples: Mapping[str, Any], setting
 
 
 def probability_of_yes(logits: FloatArray) -> FloatArray:
-    """softmax(z)[yes], shape `(n,)` float64, of `(n, 2)` logits of (no, yes) (methods.md §2.0)."""
+    """softmax(z)[yes], shape `(n,)` float64, of `(n, 2)` logits of (no, yes) (docs/methods.md §2.0)."""
     z = logits.astype(np.float64)
     p: FloatArray = np.exp(-np.logaddexp(0.0, z[:, 0] - z[:, 1]))
     return p

@@ -1,4 +1,4 @@
-"""Small classifiers on hidden states, as P(IK) and SAPLMA train them (methods.md §2.0, §2.3, §2.4).
+"""Small classifiers on hidden states, as P(IK) and SAPLMA train them (docs/methods.md §2.0, §2.3, §2.4).
 
 Linear layers with ReLU between them end in two logits, the second for "correct"; AdamW on the cross-entropy. A trained
 probe is a dict of numpy arrays, which predicts without torch.
@@ -143,7 +143,7 @@ def _named(network: nn.Sequential) -> dict[str, Tensor]:
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> Weights:
-    """Copies, because numpy() shares memory with the live tensor (methods.md §6 #17)."""
+    """Copies, because numpy() shares memory with the live tensor (docs/methods.md §6 #17)."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 

@@ -1,4 +1,4 @@
-"""From what was read of a token's logits to the 75 CCPS columns (methods.md §3): names, formulas, statistics.
+"""From what was read of a token's logits to the 75 CCPS columns (docs/methods.md §3): names, formulas, statistics.
 
 Everything here is small, `(tokens, steps)` in float64; the vocabulary is dealt with in `features.py`.
 """
@@ -47,14 +47,14 @@ PER_STATE = (
 )
 STATISTICS = ("min", "max", "mean", "std")
 FEATURES: tuple[str, ...] = (*ORIGINAL, *OVERALL, *(f"{name}_{what}" for name in PER_STATE for what in STATISTICS))
-"""Names of the 75 columns, in the order of methods.md §3."""
+"""Names of the 75 columns, in the order of docs/methods.md §3."""
 
 _MIN_NORM = 1e-8  # as in torch's cosine similarity: the cosine with a zero vector is 0
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Readings of the definitions on which the paper and the official code differ (methods.md §3, §6)."""
+    """Readings of the definitions on which the paper and the official code differ (docs/methods.md §3, §6)."""
 
     js: Literal["true", "ref"] = "true"
     """Jensen-Shannon divergence, or the official code's mean of the reversed halves KL(m|P0) and KL(m|Ps)."""

@@ -1,8 +1,8 @@
 """The 75 CCPS features of an answer token, from its hidden state and the model's output head alone.
 
 The state H_0 that predicted token t is pushed along the direction d in which the token's log-probability falls fastest,
-by steps eps_s; the features describe what the head's logits do (arXiv:2505.21772; methods.md §2.8 and §3). The head is
-linear up to a soft cap, so the direction has a closed form and all perturbed logits lie on one line:
+by steps eps_s; the features describe what the head's logits do (arXiv:2505.21772; docs/methods.md §2.8 and §3). The
+head is linear up to a soft cap, so the direction has a closed form and all perturbed logits lie on one line:
 
     J   = scale * sum over j != t of p_j (g_j w_j - g_t w_t)      gradient of -log p_t; g = slope of the soft cap, or 1
     Z_s = cap(u_0 + eps_s * scale * W d),  d = J / |J|            no backward pass, one more product per token
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["FEATURES", "Variant", "perturbation_features"]
 
 ZERO_JACOBIAN = 1e-9
-"""A gradient of at most this norm has no direction: the state stays where it is (methods.md §6 #30)."""
+"""A gradient of at most this norm has no direction: the state stays where it is (docs/methods.md §6 #30)."""
 _CHUNK_ELEMENTS = 1 << 23  # tokens x vocabulary of a product: 32 MiB in float32; much narrower ones run at half speed
 _BLOCK_ELEMENTS = {"cpu": 1 << 19}  # rows x vocabulary whose statistics are taken at once: what a CPU's cache holds
 _FEWEST_ROWS = 8  # zero rows are added below it: products of one row are rounded otherwise than those of many
@@ -48,7 +48,7 @@ def perturbation_features(
     steps: int = 5,
     variant: Variant = _DEFAULT,
 ) -> Tensor:
-    """The features `FEATURES` of each answer token (methods.md §3), with natural logarithms.
+    """The features `FEATURES` of each answer token (docs/methods.md §3), with natural logarithms.
 
     Args:
         hidden: `(t, d)` float states after the final norm; row i predicted token i.

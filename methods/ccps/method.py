@@ -1,7 +1,7 @@
 """CCPS: a small network reads how the model's output distribution reacts when its last hidden state is perturbed.
 
 Khanmohammadi et al., 2025, "Calibrating LLM Confidence by Probing Perturbed Representation Stability",
-arXiv:2505.21772; methods.md §2.8-§2.12. Choice answers are read at their first token, open ones at up to thirty.
+arXiv:2505.21772; docs/methods.md §2.8-§2.12. Choice answers are read at their first token, open ones at up to thirty.
 """
 
 from __future__ import annotations
@@ -88,67 +88,73 @@ class Ccps(ConfidenceMethod):
         "paper": (
             (
                 "A hinge on the difference of two distances over pairs of one question: there is one graded answer to a"
-                " question, so the code's loss over random pairs stands for it (methods.md §2.11, §6 #8, #9, #10)."
+                " question, so the code's loss over random pairs stands for it (docs/methods.md §2.11, §6 #8, #9, #10)."
             ),
-            "PEI as total normalised drop: the code's mean drop over the steps is taken (methods.md §6 #26).",
-            "Epsilon-to-flip from the answer's token: the code's, from the first choice, is taken (methods.md §6 #25).",
+            "PEI as total normalised drop: the code's mean drop over the steps is taken (docs/methods.md §6 #26).",
+            (
+                "Epsilon-to-flip from the answer's token: the code's, from the first choice, is taken"
+                " (docs/methods.md §6 #25)."
+            ),
         ),
         "refcode": (
-            "Half-precision arithmetic (methods.md §6 #24).",
-            "A second begin token, and answers that are tokenised again (methods.md §6 #33, #34).",
-            "A tenth of the training rows, drawn by tokens, kept from training (methods.md §6 #18, #19).",
+            "Half-precision arithmetic (docs/methods.md §6 #24).",
+            "A second begin token, and answers that are tokenised again (docs/methods.md §6 #33, #34).",
+            "A tenth of the training rows, drawn by tokens, kept from training (docs/methods.md §6 #18, #19).",
         ),
     }
 
     radius: float = 20.0
-    """Largest perturbation eps_max, absolute. Paper, Method; code: README (methods.md §2.8, §2.13)."""
+    """Largest perturbation eps_max, absolute. Paper, Method; code: README (docs/methods.md §2.8, §2.13)."""
     steps: int = 5
-    """Number S of equal steps up to the radius. Paper, Method (methods.md §2.8)."""
+    """Number S of equal steps up to the radius. Paper, Method (docs/methods.md §2.8)."""
     js: Literal["true", "ref"] = "true"
-    """Jensen-Shannon divergence. Paper, feature appendix; the code averages the reversed halves (methods.md §6 #27)."""
+    """Jensen-Shannon divergence. Paper, feature appendix; the code averages the reversed halves
+    (docs/methods.md §6 #27)."""
     eps_flip: Literal["grid", "exact"] = "grid"
-    """How epsilon-to-flip is found. Code: first grid point (methods.md §6 #25)."""
+    """How epsilon-to-flip is found. Code: first grid point (docs/methods.md §6 #25)."""
     eps_relative: bool = False
-    """Radius in units of the state's norm. Paper and code: no (methods.md §2.8)."""
+    """Radius in units of the state's norm. Paper and code: no (docs/methods.md §2.8)."""
     entropy_epsilon: float = 0.0
-    """Added inside the entropy's logarithm. Paper, feature appendix: nothing; code: 1e-6 (methods.md §3 #6)."""
+    """Added inside the entropy's logarithm. Paper, feature appendix: nothing; code: 1e-6
+    (docs/methods.md §3, column 6)."""
     unflipped_at_test: float | None = None
     """Epsilon-to-flip of a single-token test answer that never flips; None: the radius, as in training. Code: 0
-    (methods.md §6 #21)."""
+    (docs/methods.md §6 #21)."""
     max_tokens: int = 30
-    """Answer tokens an open answer is cut or padded to. Paper, architecture appendix (methods.md §2.10)."""
+    """Answer tokens an open answer is cut or padded to. Paper, architecture appendix (docs/methods.md §2.10)."""
     pool_mask: bool = False
-    """Keep padding out of the pool over tokens. Code: padding takes part (methods.md §6 #70)."""
+    """Keep padding out of the pool over tokens. Code: padding takes part (docs/methods.md §6 #70)."""
     encoder_channels: tuple[int, ...] = (64, 32)
-    """Convolutions of the open-ended encoder. Paper, architecture appendix; code: 64, 32, 16 (methods.md §6 #14)."""
+    """Convolutions of the open-ended encoder. Paper, architecture appendix; code: 64, 32, 16
+    (docs/methods.md §6 #14)."""
     contrastive_dropout: float = 0.0
-    """Dropout in the encoder, contrastive stage. Paper: none mentioned; code: 0.05 (methods.md §2.12)."""
+    """Dropout in the encoder, contrastive stage. Paper: none mentioned; code: 0.05 (docs/methods.md §2.12)."""
     classifier_dropout: float = 0.0
-    """Dropout in the encoder, classification stage. Paper: none mentioned; code: 0.1 (methods.md §2.12)."""
+    """Dropout in the encoder, classification stage. Paper: none mentioned; code: 0.1 (docs/methods.md §2.12)."""
     classifier_dropout_open: float = 0.0
-    """The same for open answers. Paper: none mentioned; code: 0.2 (methods.md §2.12)."""
+    """The same for open answers. Paper: none mentioned; code: 0.2 (docs/methods.md §2.12)."""
     margin: float = 1.0
-    """Margin gamma of the contrastive loss. Paper: unspecified; code: 1.0 (methods.md §2.11)."""
+    """Margin gamma of the contrastive loss. Paper: unspecified; code: 1.0 (docs/methods.md §2.11)."""
     optimiser: Literal["adamw", "adam"] = "adamw"
-    """Paper, Training Details: AdamW; code: Adam with L2 (methods.md §6 #11)."""
+    """Paper, Training Details: AdamW; code: Adam with L2 (docs/methods.md §6 #11)."""
     weight_decay: float = 0.1
-    """Paper, Training Details: 0.1; code: 0.01 (methods.md §6 #11)."""
+    """Paper, Training Details: 0.1; code: 0.01 (docs/methods.md §6 #11)."""
     learning_rate: float = 1e-4
-    """Classification stage, constant. Paper, Training Details (methods.md §2.12)."""
+    """Classification stage, constant. Paper, Training Details (docs/methods.md §2.12)."""
     contrastive_learning_rate: float = 1e-4
-    """Contrastive stage, constant. Paper, Training Details (methods.md §2.12)."""
+    """Contrastive stage, constant. Paper, Training Details (docs/methods.md §2.12)."""
     contrastive_learning_rate_open: float = 1e-4
-    """The same for open answers. Paper, Training Details; code: 1e-3 (methods.md §6 #13)."""
+    """The same for open answers. Paper, Training Details; code: 1e-3 (docs/methods.md §6 #13)."""
     batch_size: int = 32
-    """Classification stage. Paper, Training Details (methods.md §2.12)."""
+    """Classification stage. Paper, Training Details (docs/methods.md §2.12)."""
     contrastive_batch_size: int = 32
-    """Contrastive stage, single-token answers. Paper, Training Details; code: 64 (methods.md §6 #12)."""
+    """Contrastive stage, single-token answers. Paper, Training Details; code: 64 (docs/methods.md §6 #12)."""
     contrastive_batch_size_open: int = 32
-    """The same for open answers. Paper, Training Details; code: 32 (methods.md §2.12)."""
+    """The same for open answers. Paper, Training Details; code: 32 (docs/methods.md §2.12)."""
     contrastive_steps: int = 5000
-    """At most. Paper, Training Details (methods.md §2.12, §0.19)."""
+    """At most. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
     classifier_steps: int = 5000
-    """At most. Paper, Training Details (methods.md §2.12, §0.19)."""
+    """At most. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Learn scaler, encoder and classifier.
@@ -288,7 +294,7 @@ def _check_finite(features: npt.NDArray[np.float32]) -> None:
 
 
 def _scaler(features: npt.NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
-    """Mean and population standard deviation per column, float64; 1 where a column is constant (methods.md §2.9).
+    """Mean and population standard deviation per column, float64; 1 where a column is constant (docs/methods.md §2.9).
 
     Constancy is read off the values: a computed deviation of 1e-16 would blow rounding noise up to a feature.
     """
@@ -306,5 +312,5 @@ def _data(inputs: npt.NDArray[np.float32], correct: BoolArray, device: str) -> D
 
 
 def _snapshot(network: Network) -> dict[str, npt.NDArray[np.float32]]:
-    """Copies of the weights: a state dict shares memory with the live network (methods.md §6 #17)."""
+    """Copies of the weights: a state dict shares memory with the live network (docs/methods.md §6 #17)."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in network.state_dict().items()}

@@ -1,4 +1,4 @@
-"""The two CCPS networks and their two training stages (methods.md §2.9-§2.12).
+"""The two CCPS networks and their two training stages (docs/methods.md §2.9-§2.12).
 
 Single-token answers: an MLP 75 -> 64 -> 32 -> 16 -> 8, then 8 -> 48 -> 24 -> 12 -> 2, with ELU. Open answers: two
 convolutions over the tokens' features, a maximum over tokens, 16 -> 32 -> 2, with ReLU. First the encoder learns to put
@@ -26,10 +26,10 @@ Optimiser = Literal["adamw", "adam"]
 Weights = dict[str, Tensor]
 
 CHOICE_ENCODER = (64, 32, 16, 8)
-"""Widths after the features (paper, architecture appendix; methods.md §2.9)."""
+"""Widths after the features (paper, architecture appendix; docs/methods.md §2.9)."""
 CHOICE_CLASSIFIER = (8, 48, 24, 12, 2)
 OPEN_EMBEDDING = 16
-"""Width of the open-ended embedding (paper, architecture appendix; methods.md §2.10)."""
+"""Width of the open-ended embedding (paper, architecture appendix; docs/methods.md §2.10)."""
 OPEN_CLASSIFIER = (OPEN_EMBEDDING, 32, 2)
 _KERNEL = 3
 _ROWS_AT_ONCE = 4096  # that go through the network together where nothing is learned; bounds its memory
@@ -145,8 +145,8 @@ _OPTIMISERS: dict[Optimiser, type[torch.optim.Adam]] = {"adamw": torch.optim.Ada
 def train_contrastive(network: Network, splits: Splits, stage: Stage, stopping: EarlyStopping, seed: int) -> None:
     """Train the encoder to bring answers with equal labels together and others apart, by at least the margin.
 
-    Each anchor's partner is drawn from all other rows (methods.md §2.11). The encoder that is kept has the smallest
-    loss on pairs of validation rows; these are drawn once, each row being the anchor of one.
+    Each anchor's partner is drawn from all other rows (docs/methods.md §2.11). The encoder that is kept has the
+    smallest loss on pairs of validation rows; these are drawn once, each row being the anchor of one.
     """
     generator = torch.Generator().manual_seed(seed)
     train, validation = splits

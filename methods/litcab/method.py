@@ -1,7 +1,8 @@
 """LitCab: a linear layer, trained to prefer gold answers over wrong options, corrects the logits of the answer.
 
 Liu et al., 2023, "LitCab: Lightweight Language Model Calibration over Short- and Long-form Responses",
-arXiv:2310.19208; methods.md §2.7. The confidence is the geometric mean of the answer tokens' corrected probabilities.
+arXiv:2310.19208; docs/methods.md §2.7. The confidence is the geometric mean of the answer tokens' corrected
+probabilities.
 """
 
 from __future__ import annotations
@@ -81,12 +82,12 @@ class LitCab(ConfidenceMethod):
     }
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (
-            "Its own publication's training: the paper's one budget for all methods is taken (methods.md §6 #52).",
-            "A max-margin loss: the code's capped difference of cross-entropies is taken (methods.md §6 #59).",
+            "Its own publication's training: the paper's one budget for all methods is taken (docs/methods.md §6 #52).",
+            "A max-margin loss: the code's capped difference of cross-entropies is taken (docs/methods.md §6 #59).",
         ),
         "refcode": (
-            "A random initial bias, and scoring without a bias (methods.md §6 #60).",
-            "Twenty epochs with the best validation step kept: the paper's steps to their end (methods.md §2.7).",
+            "A random initial bias, and scoring without a bias (docs/methods.md §6 #60).",
+            "Twenty epochs with the best validation step kept: the paper's steps to their end (docs/methods.md §2.7).",
         ),
     }
     expected_failures: ClassVar[Mapping[str, str]] = {
@@ -94,21 +95,23 @@ class LitCab(ConfidenceMethod):
     }
 
     relu_input: bool = False
-    """Give the layer ReLU(h) instead of h. Paper, baseline appendix: h; code: ReLU(h) (methods.md §2.7, §6 #60)."""
+    """Give the layer ReLU(h) instead of h. Paper, baseline appendix: h; code: ReLU(h)
+    (docs/methods.md §2.7, §6 #60)."""
     cap: float = 3.0
-    """Nats of mean cross-entropy beyond which wrong answers are no longer pushed away. Code (methods.md §2.7)."""
+    """Nats of mean cross-entropy beyond which wrong answers are no longer pushed away. Code (docs/methods.md §2.7)."""
     penalty: float = 0.01
-    """Factor of the norm of the weights in the loss. Code (methods.md §2.7)."""
+    """Factor of the norm of the weights in the loss. Code (docs/methods.md §2.7)."""
     negatives: int | None = None
-    """Wrong options per question, drawn once; None: all. CHOSEN: all (methods.md §0.8); code: 3 (methods.md §2.7)."""
+    """Wrong options per question, drawn once; None: all. CHOSEN: all (docs/methods.md §0.8); code: 3
+    (docs/methods.md §2.7)."""
     steps: int = 10_000
-    """At most. Paper, Training Details (methods.md §2.0, §0.19)."""
+    """At most. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
     batch_size: int = 32
-    """Questions per step at most. Paper, Training Details; code: at least 128 (methods.md §2.7)."""
+    """Questions per step at most. Paper, Training Details; code: at least 128 (docs/methods.md §2.7)."""
     learning_rate: float = 1e-4
-    """Constant. Paper, Training Details; code: 5e-6 (methods.md §2.7)."""
+    """Constant. Paper, Training Details; code: 5e-6 (docs/methods.md §2.7)."""
     weight_decay: float = 0.1
-    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details; code: 0.01 (methods.md §2.7)."""
+    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details; code: 0.01 (docs/methods.md §2.7)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the layer on gold answers and wrong options; the labels of the model's answers are not read.

@@ -1,4 +1,4 @@
-"""The LitCab layer: adjusted logits Z' = Z + B h + b, their loss and its gradient (methods.md §2.7).
+"""The LitCab layer: adjusted logits Z' = Z + B h + b, their loss and its gradient (docs/methods.md §2.7).
 
 The loss of a step, over all tokens of its questions, with c the mean cross-entropy of right answers' tokens and w that
 of wrong options' tokens:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bench.api import IntArray, OutputHead
 
 CHUNK_TOKENS = 256
-"""Hidden states whose logits exist at one time (methods.md §0.13)."""
+"""Hidden states whose logits exist at one time (docs/methods.md §0.13)."""
 _SLICE_ELEMENTS = 1 << 23  # of a half-precision head that are widened at once: 32 MiB in float32
 
 

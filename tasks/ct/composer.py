@@ -1,7 +1,7 @@
 """The training corpora CT-CHOICE and CT-OE (collection of Kapoor et al., arXiv:2406.08391), and a small part of them.
 
 Which data sets they hold, and how many rows of each, follows from the paper's row counts: 18 · 1,000 + 250 + 400 and
-17 · 1,052 + 250 + 400 (methods.md §1.2). A data set gives the first rows of its train split that its filter keeps.
+17 · 1,052 + 250 + 400 (docs/methods.md §1.2). A data set gives the first rows of its train split that its filter keeps.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Corpus(Task):
         return iter(self._published_validation() if self._as_published else self._stratified_validation())
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """Data set -> all its train questions, of ANLI the dev questions of the round (methods.md §1.4)."""
+        """Data set -> all its train questions, of ANLI the dev questions of the round (docs/methods.md §1.4)."""
         return {each.name: self._kept(each, each.pool) for each in self._sets}
 
     def style_of(self, question: Question) -> PromptStyle:
@@ -124,8 +124,8 @@ class Corpus(Task):
     def _published_validation(self) -> list[Question]:
         """The first 2,000 of the first rows of each validation split in proportion to its size, permuted.
 
-        About 70 % are BoolQ's, and most data sets have none (methods.md §1.2). Exemplars are drawn by a question's row
-        in its own split, as the official code does.
+        About 70 % are BoolQ's, and most data sets have none (docs/methods.md §1.2). Exemplars are drawn by a question's
+        row in its own split, as the official code does.
         """
         splits = [self._kept(each, origin) for each, origin in self._parts("validation")]
         sizes = [len(kept) for kept in splits]

@@ -49,7 +49,7 @@ KEPT = Verdict(kept=True)
 
 @dataclass(frozen=True)
 class Filter:
-    """Which rows of every split take part (methods.md §1.2).
+    """Which rows of every split take part (docs/methods.md §1.2).
 
     A filter doesn't raise: a row that it can't make sense of is kept, and the reader says what is wrong with it.
     """
@@ -60,7 +60,7 @@ class Filter:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """One data set in both formats (methods.md §1.4)."""
+    """One data set in both formats (docs/methods.md §1.4)."""
 
     name: str
     """Subject of its questions."""

@@ -271,6 +271,6 @@ TREC = DataSet(
             f"What category is the question in? Choose one from {', '.join(KINDS)}. Respond with only the category and"
             " no additional text."
         ),
-        gap="",  # methods.md §1.4: no line of its own after this footer
+        gap="",  # docs/methods.md §1.4: no line of its own after this footer
     ),
 )

@@ -1,4 +1,4 @@
-"""Trained parameters from real module shapes, against the formulas of methods.md and the paper's printed numbers."""
+"""Trained parameters from real module shapes, against the formulas of docs/methods.md and the paper's numbers."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_nearly_certain_tokens_keep_their_order() -> None:
 
 
 def naive_loss(linear: nn.Linear, of: OutputHead, data: Batch, questions: Any, objective: Objective) -> Tensor:
-    """methods.md §2.7, token by token in float64."""
+    """docs/methods.md §2.7, token by token in float64."""
     right: list[Tensor] = []
     wrong: list[Tensor] = []
     for states, ids, where in ((GOLD, Of.GOLD, right), (WRONG, Of.WRONG, wrong)):
@@ -196,7 +196,7 @@ def test_chunks_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_norm_has_no_gradient_at_zero() -> None:
-    """A root's derivative at 0 is infinite: a hand-written norm gives NaN (methods.md §0.13)."""
+    """A root's derivative at 0 is infinite: a hand-written norm gives NaN (docs/methods.md §0.13)."""
     of = OutputHead(torch.zeros(4, 2))
     tokens = Tokens(np.zeros((1, 2), dtype=np.float32), np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64))
     gradient = Layer.zeros(of)

@@ -86,7 +86,7 @@ class Margin(ConfidenceMethod):
     def _sigmoid(z: FloatArray) -> FloatArray:
         return 1.0 / (1.0 + np.exp(-z))
 '''
-"""The example of architecture.md §10, what a third party writes, with logits made float64: confidences must be."""
+"""What a third party writes, with logits made float64: confidences must be."""
 
 
 def _broken_rules(plugin: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The slow oracle of the CCPS features: the definitions of methods.md §3, one token and one state at a time.
+"""The slow oracle of the CCPS features: the definitions of docs/methods.md §3, one token and one state at a time.
 
 float64 throughout, gradients by autograd, and the real output head called for every perturbed state.
 """

@@ -1,4 +1,4 @@
-"""The fast CCPS features against the slow oracle, and the invariants of methods.md §8."""
+"""The fast CCPS features against the slow oracle, and the invariants of docs/methods.md §8."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def context(fmt: Format = Format.CHOICE, seed: int = 5) -> Context:
 
 
 def test_paper_values_are_those_of_the_paper() -> None:
-    """methods.md §2.8, §2.12, column "paper"."""
+    """docs/methods.md §2.8, §2.12, column "paper"."""
     paper = Ccps(**Ccps.presets["paper"])  # type: ignore[arg-type]
     assert (paper.radius, paper.steps, paper.margin) == (20.0, 5, 1.0)
     assert (paper.optimiser, paper.weight_decay) == ("adamw", 0.1)
@@ -211,7 +211,7 @@ def test_refcode_gives_unflipped_test_tokens_another_distance() -> None:
 
 
 def test_saved_weights_do_not_move_with_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state dict that is not copied follows the live weights (methods.md §6 #17)."""
+    """A state dict that is not copied follows the live weights (docs/methods.md §6 #17)."""
     from methods.ccps import method, networks
 
     seen: list[networks.Network] = []

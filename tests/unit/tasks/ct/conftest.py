@@ -197,7 +197,7 @@ SIZES: dict[str, int] = {
     "ct/trec/default/train": 5_452,
     "ct/winogrande/winogrande_xl/train": 40_398, "ct/winogrande/winogrande_xl/validation": 1_267,
 }  # fmt: skip
-"""Rows on the Hub (revisions.md §2)."""
+"""Rows on the Hub, by the metadata of the data sets (`dataset_infos.json`)."""
 
 NAMES = MappingProxyType(
     {

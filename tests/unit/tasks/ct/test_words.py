@@ -53,7 +53,7 @@ def test_prompts_equal_their_golden_file(hub: SimpleNamespace, data_set: DataSet
     assert shown == path.read_text(encoding="utf-8")
 
 
-# --- the words once more, as methods.md §1.4 has them -----------------------------------------------------------------
+# --- the words once more, as docs/methods.md §1.4 has them ------------------------------------------------------------
 
 Context = Callable[[dict[str, Any]], str]
 
