@@ -16,9 +16,9 @@ RUN = """
 import json, sys
 from pathlib import Path
 from bench.run.config import RunConfig
-from bench.run import run
+from bench.run.pipeline import run
 from bench.backbone import models
-from bench.backbone.hf import Backbone, LoadOptions
+from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.memory import peak_memory_mb
 folder, data, limit = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 backbone = Backbone(models.aliases()["tiny"], LoadOptions("cpu", "float32"))

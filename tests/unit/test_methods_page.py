@@ -18,7 +18,7 @@ from bench import registry
 from bench.api import PromptStyle
 from bench.api.protocol import PRESETS
 from bench.metrics import METRICS
-from bench.prompts import templates
+from bench.prompts import templates as wording
 from methods.ccps.features import FEATURES
 from tasks._choices import LETTERED, OPEN
 from tasks.ct import knowledge
@@ -136,8 +136,8 @@ def test_words_around_questions_are_those_of_the_code(name: str, style: PromptSt
 
 
 def test_system_messages_and_query_are_those_of_the_code() -> None:
-    assert all(f"`{words}`" in section("1.5") for words in templates.SYSTEM.values())
-    assert f"```\n{templates.query_text('ab').strip()}\n```" in section("2.0")
+    assert all(f"`{words}`" in section("1.5") for words in wording.SYSTEM.values())
+    assert f"```\n{wording.query_text('ab').strip()}\n```" in section("2.0")
 
 
 # --- links ------------------------------------------------------------------------------------------------------------

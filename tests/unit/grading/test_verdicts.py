@@ -23,7 +23,7 @@ ONE, TWO = Asked("q", "gold", "answer"), Asked("q", "gold", "other")
 APPEND = """
 import sys
 from pathlib import Path
-from bench.grading import Asked
+from bench.grading.grade import Asked
 from bench.grading.verdicts import Verdicts
 who, folder = sys.argv[1], Path(sys.argv[2])
 kept = Verdicts(folder, {"kind": "test"})
