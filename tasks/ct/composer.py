@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from bench.api import DataCard, Format, PromptStyle, Question, Split, Task, TaskCard, UserError, ValidationRule, task
-from tasks.ct import commonsense, entailment, knowledge, reading
+from tasks.ct import commonsense, comprehension, entailment, knowledge
 from tasks.ct.data_set import DataSet, How, Kept
 
 ROWS = 20_000
@@ -25,10 +25,10 @@ PUBLISHED_BEHIND = 817 + 1_571
 """Validation rows of TruthfulQA and StoryCloze: they count in the published proportions, but no row is reached."""
 
 CHOICE_SETS = (
-    entailment.ANLI_R1, entailment.ANLI_R2, entailment.ANLI_R3, knowledge.ARC, knowledge.ARC_CHALLENGE, reading.BOOLQ,
-    entailment.CB, commonsense.COMMONSENSE_QA, commonsense.COPA, reading.COSMOS_QA, commonsense.HELLASWAG,
-    knowledge.MATH_QA, reading.MULTIRC, knowledge.OBQA, commonsense.PIQA, knowledge.SCIQ, reading.SIQA,
-    entailment.SNLI, knowledge.TREC, commonsense.WINOGRANDE,
+    entailment.ANLI_R1, entailment.ANLI_R2, entailment.ANLI_R3, knowledge.ARC, knowledge.ARC_CHALLENGE,
+    comprehension.BOOLQ, entailment.CB, commonsense.COMMONSENSE_QA, commonsense.COPA, comprehension.COSMOS_QA,
+    commonsense.HELLASWAG, knowledge.MATH_QA, comprehension.MULTIRC, knowledge.OBQA, commonsense.PIQA, knowledge.SCIQ,
+    comprehension.SIQA, entailment.SNLI, knowledge.TREC, commonsense.WINOGRANDE,
 )  # fmt: skip
 """By name, which is the published order."""
 OPEN_SETS = tuple(data_set for data_set in CHOICE_SETS if data_set.open is not None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench.api import ContractError, Format, Row, UserError
 from bench.api.protocol import Protocol
 from bench.prompts import templates
-from tasks.ct import commonsense, entailment, knowledge, reading
+from tasks.ct import commonsense, comprehension, entailment, knowledge
 from tasks.ct.composer import CHOICE_SETS
 from tasks.ct.data_set import DataSet, How, Kept
 
@@ -324,5 +324,12 @@ def test_error_names_the_data_set_and_the_row(hub: SimpleNamespace, monkeypatch:
 
 
 def test_questions_on_a_passage_are_told_apart_by_it(hub: SimpleNamespace) -> None:
-    for data_set in (reading.BOOLQ, reading.COSMOS_QA, reading.MULTIRC, reading.SIQA, entailment.CB, knowledge.SCIQ):
+    for data_set in (
+        comprehension.BOOLQ,
+        comprehension.COSMOS_QA,
+        comprehension.MULTIRC,
+        comprehension.SIQA,
+        entailment.CB,
+        knowledge.SCIQ,
+    ):
         assert kept(hub, data_set, Format.CHOICE)[0].parts
