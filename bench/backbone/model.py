@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -242,6 +243,12 @@ def facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> Mo
     text = config.get_text_config()
     layers = projections.of_config(config, trust_remote_code=trust_remote_code)
     return ModelFacts(name, int(text.hidden_size), int(text.vocab_size), int(text.num_hidden_layers), layers)
+
+
+def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:
+    """As `facts_from`, of a configuration's own settings, `model_type` among them."""
+    others = {key: value for key, value in settings.items() if key != "model_type"}
+    return facts_from(name, transformers.AutoConfig.for_model(settings["model_type"], **others))
 
 
 def _default_device() -> str:

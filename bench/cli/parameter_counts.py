@@ -29,16 +29,13 @@ def facts_of(name: str) -> ModelFacts:
     Raises:
         UserError: the model is unknown, or its configuration can't be had.
     """
-    from bench.backbone.model import Backbone, LoadOptions, facts_from
+    from bench.backbone.model import Backbone, LoadOptions, facts_from_settings
 
     shipped = _paper()["config"].get(name)
     spec = models.resolve(name)
     if shipped is None:
         return Backbone(spec, LoadOptions(device="cpu")).facts
-    import transformers
-
-    settings = dict(shipped)
-    return facts_from(name, transformers.AutoConfig.for_model(settings.pop("model_type"), **settings))
+    return facts_from_settings(name, shipped)
 
 
 def sizes(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
