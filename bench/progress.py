@@ -109,3 +109,8 @@ class Bars:
     def say(self, text: str) -> None:
         """As `Progress.say`."""
         self.console.print(text, markup=False, highlight=False)
+
+
+def progress_on(stream: TextIO) -> Progress:
+    """Progress for whoever reads the stream: bars on a terminal, plain lines elsewhere."""
+    return Bars() if stream.isatty() else Lines(stream)

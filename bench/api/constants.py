@@ -45,9 +45,21 @@ def sources(cls: type[ConfidenceMethod]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, base in (*((SETTINGS, base) for base in bases), *((base.__name__, base) for base in bases)):
         for path in _files(base):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ClassDef) and node.name == name:
-                    found.update(_under_fields(node))
+            found.update(field_docstrings(path, name))
+    return found
+
+
+def field_docstrings(path: Path, name: str) -> dict[str, str]:
+    """Docstrings under the fields of a class, each on one line; fields without one are left out.
+
+    Args:
+        path: the Python file that the class is in.
+        name: the class's own name.
+    """
+    found: dict[str, str] = {}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            found.update(_under_fields(node))
     return found
 
 

@@ -9,19 +9,26 @@ import gc
 import json
 import os
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console, Group
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from bench.api import ContractError, UserError
+from bench.cli.options import GroupedHelp, help_of, options_from, separated
+from bench.cli.printing import (
+    announcer,
+    console,
+    print_fields,
+    print_json,
+    print_line,
+    print_records,
+    print_sizes,
+    print_written,
+)
+from bench.run.config import RunConfig
 
 app = typer.Typer(
     name="bench",
@@ -59,102 +66,36 @@ class Against(StrEnum):
 INTERRUPTED = 130
 """Exit code of a command that was stopped with Ctrl-C."""
 
-Plugins = Annotated[
-    list[Path] | None, typer.Option("--plugin", help="A .py file with methods or tasks; it is executed.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(help="Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."),
-]
+HELP = help_of(RunConfig)
+Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help=HELP["plugins"])]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")]
+DataDir = Annotated[Path | None, typer.Option(help=HELP["data_dir"])]
 
 
-@app.command()
-def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    method: Annotated[list[str], typer.Option(help="Names, separated by commas, or all.")],
-    model: Annotated[str, typer.Option(help="Alias (bench list models), Hub id, or folder.")],
-    task: Annotated[list[str] | None, typer.Option(help="Task; may be repeated. Default: the model's own.")] = None,
-    train_on: Annotated[str | None, typer.Option(help="TASK[:SPLIT] that methods learn on.")] = None,
-    preset: Annotated[str | None, typer.Option(help="paper, refcode, fixed or demo. Default: the model's own.")] = None,
-    seed: Annotated[int, typer.Option(help="Of fits, hold-out splits and sampling.")] = 0,
-    limit: Annotated[int | None, typer.Option(help="Test questions at most; such results are partial.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="METHOD.FIELD=VALUE or protocol.FIELD=VALUE.")] = None,
-    recalibrate: Annotated[
-        list[str] | None, typer.Option(help="isotonic, platt, beta or temperature: further rows for every method.")
-    ] = None,
-    judge: Annotated[str, typer.Option(help="Who grades open answers: match, openai or hf.")] = "match",
-    judge_model: Annotated[
-        str | None, typer.Option(help="Model of the judge. Default for openai: gpt-4o-mini.")
-    ] = None,
-    judge_url: Annotated[str | None, typer.Option(help="Base URL of an OpenAI-compatible server.")] = None,
-    answers: Annotated[str, typer.Option(help="generate, or released[@REVISION] by the paper's authors.")] = "generate",
-    exemplar_sets: Annotated[
-        int | None, typer.Option(help="Exemplar sets per data set of a training corpus, instead of one per question.")
-    ] = None,
-    task_file: Annotated[
-        list[Path] | None, typer.Option(help="Questions as JSON Lines, CSV or Parquet; may be repeated.")
-    ] = None,
-    data_dir: DataDir = None,
-    plugin: Plugins = None,
-    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu. Default: the best there is.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
-    token_budget: Annotated[int, typer.Option(help="Tokens of one forward pass.")] = 1024,
-    out: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
-    *,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@app.command(cls=GroupedHelp)
+@options_from(RunConfig, without=("cache",))
+def run(config: RunConfig, *, as_json: AsJson = False) -> None:
     """Run methods on a model over tasks, score and compare them."""
-    from bench.progress import Bars, Lines
-    from bench.run.config import RunConfig
+    from bench.progress import progress_on
     from bench.run.pipeline import run as run_methods
 
-    config = RunConfig(
-        methods=_names(method),
-        model=model,
-        tasks=_names(task or []),
-        train_on=train_on,
-        preset=preset,
-        seed=seed,
-        limit=limit,
-        overrides=tuple(set_ or ()),
-        recalibrate=_names(recalibrate or []),
-        judge=judge,
-        judge_model=judge_model,
-        judge_url=judge_url,
-        answers=answers,
-        exemplar_sets=exemplar_sets,
-        task_files=tuple(task_file or ()),
-        data_dir=data_dir,
-        plugins=tuple(plugin or ()),
-        device=device,
-        dtype=dtype,
-        token_budget=token_budget,
-        out=out,
-        trust_remote_code=trust_remote_code,
-        dry_run=dry_run,
-    )
-    report = run_methods(config, Bars() if sys.stderr.isatty() else Lines(sys.stderr))
+    report = run_methods(config, progress_on(sys.stderr))
     if as_json:
         from bench.results.files import to_json
 
         rows = [json.loads(to_json(row)) for row in report.rows]
-        _print_json({"plan": report.plan, "rows": rows, "paths": list(map(str, report.paths)), "notes": report.notes})
+        print_json({"plan": report.plan, "rows": rows, "paths": list(map(str, report.paths)), "notes": report.notes})
     elif report.rows:
         from bench.report.standings.cache import Reader
         from bench.report.tables import build
         from bench.store.folders import cache_folder
 
-        standings_of = Reader(out, cache_folder(), _said if sys.stderr.isatty() else lambda _: None)
+        standings_of = Reader(config.out, cache_folder(), announcer())
         found = build.build(report.rows, deviations=True, partial=True, judge=standings_of)
-        build.print_terminal(found, _console())
-        for path in report.paths:
-            _console().print(Text(f"wrote {path}"), soft_wrap=True)
+        build.print_terminal(found, console())
+        print_written(report.paths)
         for note in report.notes:
-            _console(stderr=True).print(Text(f"note: {note}"))
+            console(stderr=True).print(Text(f"note: {note}"))
     raise typer.Exit(1 if report.failed else 0)
 
 
@@ -168,11 +109,11 @@ def list_(
     """List what can be named on the command line."""
     from bench.cli.describe import listing
 
-    lines = listing(kind, plugin or ())
+    records = listing(kind, plugin or ())
     if as_json:
-        _print_json(lines)
+        print_json(records)
     else:
-        _console().print(_listed(lines))
+        print_records(records)
 
 
 @app.command()
@@ -190,16 +131,16 @@ def show(
     from bench.cli import describe
 
     if example is not None:
-        said = describe.example(name, example, data_dir, plugin or ())
+        record = describe.example(name, example, data_dir, plugin or ())
     else:
-        said = describe.shown(name, plugin or ())
+        record = describe.shown(name, plugin or ())
     if as_json:
-        _print_json(said)
+        print_json(record)
     elif example is not None:
-        for role, text in said.items():
-            _console().print(Text(f"[{role}]\n{text}\n"), soft_wrap=True)
+        for role, text in record.items():
+            print_line(f"[{role}]\n{text}\n")
     else:
-        _console().print(_fields(said))
+        print_fields(record)
 
 
 @app.command()
@@ -212,14 +153,11 @@ def params(
     """Count trained parameters, beside the paper's numbers."""
     from bench.cli.parameter_counts import sizes
 
-    records = sizes(_names(model), plugin or ())
+    records = sizes(separated(model), plugin or ())
     if as_json:
-        _print_json(records)
-        return
-    reasons = list(dict.fromkeys(record["why they differ"] for record in records if record["why they differ"]))
-    _console().print(_listed([_size_line(record, reasons) for record in records]))
-    for number, reason in enumerate(reasons, start=1):
-        _console().print(Text(f"{number}) {reason}"))
+        print_json(records)
+    else:
+        print_sizes(records)
 
 
 @app.command()
@@ -252,13 +190,13 @@ def table(  # noqa: PLR0913 - one parameter for each option
         partial=partial,
         deviations=deviations,
         against=against is not None,
-        compare=None if compare is None else _names(compare),
+        compare=None if compare is None else separated(compare),
         stats=stats,
         layout=layout.value,
     )
-    sheet = shown(view, cache_folder(), _said if sys.stderr.isatty() else lambda _: None)
+    sheet = shown(view, cache_folder(), announcer())
     if format_ is TableFormat.TERMINAL:
-        formats.print_terminal(sheet.grids, _console())
+        formats.print_terminal(sheet.grids, console())
     else:
         sys.stdout.write(formats.render(sheet, format_.value))
 
@@ -281,10 +219,9 @@ def report(  # noqa: PLR0913 - one parameter for each option
     from bench.store.folders import cache_folder
 
     wanted = Wanted(results, out, figures, preset, partial, deviations)
-    for path in write(wanted, cache_folder(), _said if sys.stderr.isatty() else lambda _: None):
-        _console().print(Text(f"wrote {path}"), soft_wrap=True)
+    print_written(write(wanted, cache_folder(), announcer()))
     if serve:
-        page.serve(out, port, lambda address: _console().print(Text(f"{address} (Ctrl-C ends it)")))
+        page.serve(out, port, lambda address: print_line(f"{address} (Ctrl-C ends it)"))
 
 
 @app.command()
@@ -303,111 +240,15 @@ def check(
     """Check that a method or a task keeps the rules of the contract, or that results may be submitted."""
     if (target is None) == (results is None):
         raise UserError("bench check: expected a file, a name, or --results DIR, and one of them only")
+    from bench.cli import check as checks
+
     if results is not None:
-        _check_results(results, rerun, data_dir, as_json=as_json)
-        return
-    if rerun is not None:
+        passed = checks.results(results, rerun, data_dir, as_json=as_json)
+    elif rerun is not None:
         raise UserError("--rerun: expected --results DIR as well, the folder that the cell is in")
-    _check_plugin(str(target), data_dir, as_json=as_json)
-
-
-def _check_results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: bool) -> None:
-    from bench.results.submissions import check_results
-
-    found = check_results(folder, data_dir)
-    again = None
-    if cell is not None:
-        from bench.progress import Bars, Lines
-        from bench.run.rerun import rerun, settled
-
-        again = rerun(cell, folder, data_dir, Bars() if sys.stderr.isatty() else Lines(sys.stderr))
-        found = settled(found, again)
-    if as_json:
-        files = [{"file": v.file, "problems": v.problems, "not_checked": v.unchecked} for v in found]
-        _print_json(files if again is None else {"files": files, "rerun": asdict(again)})
     else:
-        for verdict in found:
-            mark = Text("FAILED", style="red") if verdict.problems else Text("ok    ", style="green")
-            _console().print(mark, Text(verdict.file), soft_wrap=True)
-            for problem in verdict.problems:
-                _console().print(Text(f"         {problem}"), soft_wrap=True)
-        for reason, n in Counter(reason for verdict in found for reason in verdict.unchecked).items():
-            _console().print(Text(f"not checked: {reason} ({n} file{'s' * (n > 1)})"), soft_wrap=True)
-        if again is not None:
-            _console().print(Text(f"{again.file}, run again: {again.reason}"), soft_wrap=True)
-            for note in again.notes:
-                _console().print(Text(f"         {note}"), soft_wrap=True)
-        _console().print(f"{sum(not v.problems for v in found)} of {len(found)} files may be submitted")
-    raise typer.Exit(1 if any(verdict.problems for verdict in found) else 0)
-
-
-def _check_plugin(target: str, data_dir: Path | None, *, as_json: bool) -> None:
-    from bench.data.sources import open_source
-    from bench.testing import check_plugin
-
-    found = check_plugin(target, open_source(data_dir) if data_dir else None)
-    if as_json:
-        _print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in found])
-    else:
-        for result in found:
-            mark = Text("ok    ", style="green") if result.ok else Text("FAILED", style="red")
-            _console().print(mark, Text(result.name), Text(result.message, style="dim"), soft_wrap=True)
-        _console().print(f"{sum(r.ok for r in found)} of {len(found)} checks passed")
-    raise typer.Exit(0 if all(result.ok for result in found) else 1)
-
-
-def _names(options: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name.strip() for option in options for name in option.split(",") if name.strip())
-
-
-def _console(*, stderr: bool = False) -> Console:
-    return Console(stderr=stderr, highlight=False)
-
-
-def _said(text: str) -> None:
-    _console(stderr=True).print(Text(f"{text} ..."))
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
-
-
-def _size_line(record: Mapping[str, Any], reasons: Sequence[str]) -> dict[str, str]:
-    ratio, printed, why = record["times ccps"], record["in the paper"], record["why they differ"]
-    mark = f" {reasons.index(why) + 1})" if why else ""
-    return {
-        "model": record["model"],
-        "method": record["method"],
-        "parameters": f"{record['parameters']:,}",
-        "times ccps": "" if ratio is None else f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}",  # noqa: PLR2004
-        "in the paper": "" if printed is None else f"{printed:,}{mark}",
-    }
-
-
-def _listed(lines: Sequence[Mapping[str, Any]]) -> RichTable:
-    columns = list(dict.fromkeys(key for line in lines for key in line))
-    grid = RichTable(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        grid.add_column(column, overflow="fold")
-    for line in lines:
-        grid.add_row(*(Text(str(line.get(column, ""))) for column in columns))
-    return grid
-
-
-def _fields(record: Mapping[str, Any]) -> Group:
-    """A record as lines `name  value`; constants as a table below."""
-    grid = RichTable(box=None, pad_edge=False, show_header=False)
-    for key, value in record.items():
-        if key != "constants":
-            grid.add_row(Text(key, style="bold"), Text(_plain(value)))
-    below = record.get("constants")
-    return Group(grid, Text(), _listed(below)) if below else Group(grid)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "\n".join(f"{key}: {item}" for key, item in value.items())
-    return "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        passed = checks.plugin(str(target), data_dir, as_json=as_json)
+    raise typer.Exit(0 if passed else 1)
 
 
 def main() -> None:
@@ -418,11 +259,9 @@ def main() -> None:
     try:
         app()
     except (UserError, ContractError) as error:
-        _console(stderr=True).print(Text(f"bench: {error}"), soft_wrap=True)
+        console(stderr=True).print(Text(f"bench: {error}"), soft_wrap=True)
         sys.exit(2)
     except SystemExit as stop:
         if stop.code == INTERRUPTED:  # typer turns KeyboardInterrupt into this
-            _console(stderr=True).print(
-                "bench: interrupted; what was finished is stored, run the same command to go on"
-            )
+            console(stderr=True).print("bench: interrupted; what was finished is stored, run the same command to go on")
         raise

@@ -1,60 +1,85 @@
-"""What a user asks for, as `bench run` fills it from its options."""
+"""Request of a user. Its fields are the options of `bench run`: name, type, default and help, written once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Heading in the help of the command, above this option and those after it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Name of an option that doesn't follow from the name of its field."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Separated:
+    """Mark of an option that takes several values at once."""
+
+    by: str = ","
+
+
+Names = Annotated[tuple[str, ...], Separated()]
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run; everything the command line can do can be said here."""
+    """One run. A docstring below is the help of its option, so it says what None means as a user sees it."""
 
-    methods: tuple[str, ...]
-    """Names, or "all"."""
+    methods: Annotated[Names, Heading("What is compared")]
+    """Names, separated by commas, or all."""
     model: str
-    """Alias, Hub id or folder."""
-    tasks: tuple[str, ...] = ()
-    """Names; empty: the model's default tasks."""
-    train_on: str | None = None
-    """`TASK` or `TASK:SPLIT` that methods learn on; None: the task's own choice."""
+    """Alias (bench list models), Hub id, or folder."""
+    tasks: Names = ()
+    """Task; may be repeated. Default: the model's own."""
+    task_files: tuple[Path, ...] = ()
+    """Questions as JSON Lines, CSV or Parquet: a task of their own; may be repeated."""
+    plugins: tuple[Path, ...] = ()
+    """A .py file with methods or tasks; it is executed."""
     preset: str | None = None
-    """None: the model's default preset."""
+    """paper, refcode, fixed or demo. Default: the model's own."""
+    overrides: Annotated[tuple[str, ...], Flag("--set")] = ()
+    """METHOD.FIELD=VALUE or protocol.FIELD=VALUE; with one method also FIELD=VALUE."""
+    recalibrate: Names = ()
+    """isotonic, platt, beta or temperature: further rows for every method."""
     seed: int = 0
-    """Of fits, hold-out splits and sampling."""
+    """Seed of fits, hold-out splits and sampling."""
     limit: int | None = None
-    """Test questions at most, spread over subjects."""
-    overrides: tuple[str, ...] = ()
-    """`METHOD.FIELD=VALUE`, `protocol.FIELD=VALUE`, or `FIELD=VALUE` with one method."""
+    """Test questions at most, spread over subjects; such results are partial."""
+    train_on: Annotated[str | None, Heading("Questions, answers and grades")] = None
+    """TASK[:SPLIT] that methods learn on. Default: the task's own choice."""
     exemplar_sets: int | None = None
-    """Fixed sets of exemplars per data set of a training corpus; None: each prompt draws its own."""
+    """Exemplar sets per data set of a training corpus, instead of one per question."""
+    data_dir: Path | None = None
+    """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
+    answers: str = "generate"
+    """generate, or released[@REVISION] by the paper's authors."""
     judge: str = "match"
     """Who grades open answers: match, openai or hf."""
     judge_model: str | None = None
-    """Model that the judge asks."""
+    """Model of the judge. Default for openai: gpt-4o-mini."""
     judge_url: str | None = None
-    """Base URL of an OpenAI-compatible server; None: the one of OpenAI."""
-    recalibrate: tuple[str, ...] = ()
-    """Recalibrators whose versions of every method get rows of their own: isotonic, platt, beta, temperature."""
-    answers: str = "generate"
-    """Where answers come from: `generate`, or `released@REVISION` of the paper's authors."""
-    task_files: tuple[Path, ...] = ()
-    """Files of questions, each a task of its own."""
-    data_dir: Path | None = None
-    """Folder of Parquet files instead of the Hub."""
-    plugins: tuple[Path, ...] = ()
-    """Files with methods or tasks; their code is run."""
-    device: str | None = None
-    """None: cuda, else mps, else cpu."""
+    """Base URL of an OpenAI-compatible server. Default: that of OpenAI."""
+    device: Annotated[str | None, Heading("Machine")] = None
+    """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
-    """None: the model's own on an accelerator, float32 on the CPU."""
+    """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
     token_budget: int = 1024
     """Tokens of one forward pass."""
-    out: Path = Path("results")
-    """Where results are written."""
-    cache: Path | None = None
-    """None: $CONFBENCH_CACHE, else the user's cache folder."""
     trust_remote_code: bool = False
-    """Run Python code that comes with the model."""
+    """Run code that comes with the model."""
+    out: Annotated[Path, Heading("Output")] = Path("results")
+    """Folder of results."""
+    cache: Path | None = None
+    """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
     dry_run: bool = False
-    """Stop after the plan."""
+    """Print the plan and stop."""

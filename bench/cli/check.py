@@ -1,0 +1,85 @@
+"""The two checks of `bench check`, run and printed: of a plugin against the contract, of results to be submitted."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.text import Text
+
+from bench.cli.printing import console, print_json, print_line
+from bench.data.sources import open_source
+from bench.progress import progress_on
+from bench.results.submissions import Verdict, check_results
+from bench.run.rerun import Rerun, rerun, settled
+from bench.testing import CheckResult, check_plugin
+
+
+def plugin(target: str, data_dir: Path | None, *, as_json: bool) -> bool:
+    """Check a method or a task; returns whether it keeps every rule.
+
+    Args:
+        target: a .py file or a registered name.
+        data_dir: Parquet files of a task's data sets, instead of the Hub.
+        as_json: print JSON.
+
+    Raises:
+        UserError: there is no such file or name.
+    """
+    results = check_plugin(target, open_source(data_dir) if data_dir else None)
+    if as_json:
+        print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in results])
+    else:
+        _print_checks(results)
+    return all(result.ok for result in results)
+
+
+def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: bool) -> bool:
+    """Check result files; returns whether all may be submitted.
+
+    Args:
+        folder: the results.
+        cell: the JSON file of a cell that is run again; None runs nothing.
+        data_dir: Parquet files of the tasks' data sets, instead of the Hub.
+        as_json: print JSON.
+
+    Raises:
+        UserError: there is no such folder or cell, or no result in it.
+    """
+    verdicts, again = check_results(folder, data_dir), None
+    if cell is not None:
+        again = rerun(cell, folder, data_dir, progress_on(sys.stderr))
+        verdicts = settled(verdicts, again)
+    if as_json:
+        files = [{"file": v.file, "problems": v.problems, "not_checked": v.unchecked} for v in verdicts]
+        print_json(files if again is None else {"files": files, "rerun": asdict(again)})
+    else:
+        _print_verdicts(verdicts, again)
+    return not any(verdict.problems for verdict in verdicts)
+
+
+def _print_checks(results: Sequence[CheckResult]) -> None:
+    for result in results:
+        console().print(_mark(ok=result.ok), Text(result.name), Text(result.message, style="dim"), soft_wrap=True)
+    console().print(f"{sum(result.ok for result in results)} of {len(results)} checks passed")
+
+
+def _print_verdicts(verdicts: Sequence[Verdict], rerun: Rerun | None) -> None:
+    for verdict in verdicts:
+        console().print(_mark(ok=not verdict.problems), Text(verdict.file), soft_wrap=True)
+        for problem in verdict.problems:
+            print_line(f"         {problem}")
+    for reason, n in Counter(reason for verdict in verdicts for reason in verdict.unchecked).items():
+        print_line(f"not checked: {reason} ({n} file{'s' * (n > 1)})")
+    if rerun is not None:
+        print_line(f"{rerun.file}, run again: {rerun.reason}")
+        for note in rerun.notes:
+            print_line(f"         {note}")
+    console().print(f"{sum(not v.problems for v in verdicts)} of {len(verdicts)} files may be submitted")
+
+
+def _mark(*, ok: bool) -> Text:
+    return Text("ok    ", style="green") if ok else Text("FAILED", style="red")

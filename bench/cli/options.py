@@ -1,0 +1,122 @@
+"""Options of a command that are the fields of a dataclass: name, type, default and help are read off the class."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import GenericAlias
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from bench.api.constants import field_docstrings
+from bench.run.config import Flag, Heading, Separated
+
+T = TypeVar("T")
+OTHERS = "Options"
+"""Heading above the options that have none of their own."""
+
+
+class GroupedHelp(TyperCommand):
+    """A command whose plain help has headings; typer itself shows them in its coloured help only."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write each option below its heading, in the order of the command's parameters."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(getattr(parameter, "rich_help_panel", None) or OTHERS, []).append(record)
+        width = max(len(name) for records in groups.values() for name, _ in records)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), text) for name, text in records])
+
+
+@functools.cache
+def help_of(cls: type) -> Mapping[str, str]:
+    """Field of a dataclass -> help of its option: the docstring under it."""
+    return field_docstrings(Path(str(sys.modules[cls.__module__].__file__)), cls.__name__)
+
+
+def separated(texts: Sequence[str], by: str = ",") -> tuple[str, ...]:
+    """Values of an option that takes several at once and may be repeated, without spaces around and empty ones."""
+    return tuple(part.strip() for text in texts for part in text.split(by) if part.strip())
+
+
+def options_from(cls: Callable[..., T], *, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
+    """Decorate a command: its first parameter, an object of `cls`, is made from one option for each field.
+
+    Args:
+        cls: a dataclass; the docstrings under its fields are the help. A tuple is an option that may be repeated and
+            has the field's name without its plural s.
+        without: fields that are no options and keep their default.
+    """
+    fields = [field for field in _fields(cls) if field.name not in without]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        parameters = [*(field.parameter() for field in fields), *own]
+
+        @functools.wraps(command)
+        def called(**values: Any) -> None:
+            made = {field.name: field.value(values.pop(field.name)) for field in fields}
+            command(cls(**made), **values)
+
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return called
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    type: Any
+    """Type without marks; for a tuple that of its elements."""
+    several: bool
+    default: Any
+    help: str
+    marks: tuple[object, ...]
+    heading: str | None
+
+    def parameter(self) -> inspect.Parameter:
+        """The parameter of which typer makes the option; a tuple is a list there."""
+        hint = GenericAlias(list, self.type) if self.several else self.type
+        option = typer.Option(self.option(), help=self.help, rich_help_panel=self.heading)
+        default = None if self.default == () else self.default
+        if default is None:
+            hint |= None
+        return inspect.Parameter(
+            self.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, option],
+            default=inspect.Parameter.empty if default is dataclasses.MISSING else default,
+        )  # fmt: skip
+
+    def option(self) -> str:
+        """Name on the command line."""
+        flag = next((mark.name for mark in self.marks if isinstance(mark, Flag)), None)
+        return flag or "--" + (self.name.removesuffix("s") if self.several else self.name).replace("_", "-")
+
+    def value(self, given: Any) -> Any:
+        """Value of the field from what typer gives."""
+        if not self.several:
+            return given
+        by = next((mark.by for mark in self.marks if isinstance(mark, Separated)), None)
+        return tuple(given or ()) if by is None else separated(given or (), by)
+
+
+def _fields(cls: Any) -> Iterator[_Field]:
+    heading = None
+    for field, hint in zip(dataclasses.fields(cls), get_type_hints(cls, include_extras=True).values(), strict=True):
+        plain, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        heading = next((mark.text for mark in marks if isinstance(mark, Heading)), heading)
+        several = get_origin(plain) is tuple
+        kind = get_args(plain)[0] if several else plain
+        yield _Field(field.name, kind, several, field.default, help_of(cls)[field.name], tuple(marks), heading)

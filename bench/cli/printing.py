@@ -1,0 +1,93 @@
+"""Printed output of the commands: records as tables or JSON, lines, notes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table as RichTable
+from rich.text import Text
+
+MANY = 100
+"""From this ratio on, decimals are not printed."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """The terminal, or whatever stands for it now."""
+    return Console(stderr=stderr, highlight=False)
+
+
+def announcer() -> Callable[[str], None]:
+    """Function that names long work on stderr before it starts; silent where stderr is no terminal."""
+    return (lambda text: console(stderr=True).print(Text(f"{text} ..."))) if sys.stderr.isatty() else (lambda _: None)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON; what JSON doesn't know is printed as text."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def print_line(text: str) -> None:
+    """Print one line, however long."""
+    console().print(Text(text), soft_wrap=True)
+
+
+def print_records(records: Sequence[Mapping[str, Any]]) -> None:
+    """Print records as a table with a column for each key."""
+    console().print(_grid(records))
+
+
+def print_fields(record: Mapping[str, Any]) -> None:
+    """Print one record as lines `name  value`, its constants as a table below."""
+    grid = RichTable(box=None, pad_edge=False, show_header=False)
+    for key, value in record.items():
+        if key != "constants":
+            grid.add_row(Text(key, style="bold"), Text(_plain(value)))
+    below = record.get("constants")
+    console().print(Group(grid, Text(), _grid(below)) if below else Group(grid))
+
+
+def print_sizes(records: Sequence[Mapping[str, Any]]) -> None:
+    """Print numbers of parameters, and below them why they differ from the paper's."""
+    reasons = list(dict.fromkeys(record["why they differ"] for record in records if record["why they differ"]))
+    print_records([_size_line(record, reasons) for record in records])
+    for number, reason in enumerate(reasons, start=1):
+        console().print(Text(f"{number}) {reason}"))
+
+
+def print_written(paths: Sequence[Path]) -> None:
+    """Print the files that were written."""
+    for path in paths:
+        print_line(f"wrote {path}")
+
+
+def _size_line(record: Mapping[str, Any], reasons: Sequence[str]) -> dict[str, str]:
+    ratio, printed, why = record["times ccps"], record["in the paper"], record["why they differ"]
+    mark = f" {reasons.index(why) + 1})" if why else ""
+    return {
+        "model": record["model"],
+        "method": record["method"],
+        "parameters": f"{record['parameters']:,}",
+        "times ccps": "" if ratio is None else f"{ratio:,.0f}" if ratio >= MANY else f"{ratio:.3g}",
+        "in the paper": "" if printed is None else f"{printed:,}{mark}",
+    }
+
+
+def _grid(records: Sequence[Mapping[str, Any]]) -> RichTable:
+    columns = list(dict.fromkeys(key for record in records for key in record))
+    grid = RichTable(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for record in records:
+        grid.add_row(*(Text(str(record.get(column, ""))) for column in columns))
+    return grid
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "\n".join(f"{key}: {item}" for key, item in value.items())
+    return "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
