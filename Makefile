@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CHECKED := bench methods tasks tests
 
-.PHONY: demo test install format lint types contracts tests slow check-readme bench bench-gpu results tiny clean
+.PHONY: demo test install format lint types contracts house tests slow check-readme bench bench-gpu results tiny clean
 
 demo: install  ## the comparison on the embedded model
 	$(BIN)/bench run --method all --model tiny
@@ -31,6 +31,9 @@ types: install
 
 contracts: install
 	$(BIN)/lint-imports
+
+house: install  ## rooms, floors and arrows as imports draw them, sizes of files; fails where a limit is broken
+	$(BIN)/python -m tests.house
 
 tests: install
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not gpu and not network and not readme'

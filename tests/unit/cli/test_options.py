@@ -86,8 +86,8 @@ def test_the_help_is_grouped_in_the_order_of_the_fields() -> None:
     assert lines[2:] == [
         "Where:", "--river <str> Rivers, separated by commas. [required]", "--paddle <path> Files; may be repeated.",
         "--rule-out <str> Rules that don't hold.", "When:", "--days <int> Days on the water. [default: 3]",
-        "--guide <str> Name of a guide.", "--at-night Also at night.", "Options:", "--loud / --no-loud [default: no-loud]",
-        "--help Show this message and exit.",
+        "--guide <str> Name of a guide.", "--at-night Also at night.", "Options:",
+        "--loud / --no-loud [default: no-loud]", "--help Show this message and exit.",
     ]  # fmt: skip
 
 
