@@ -43,19 +43,19 @@ def costs_of(readings: Sequence[Reading], reader: Reader) -> dict[str, StageCost
     return {stage: StageCost(int(f), int(p), floors[stage]) for stage, (f, p) in fed.items() if f or floors[stage]}
 
 
-def tokens_alone(asked: Sequence[tuple[Reading, frozenset[Signal]]], adapted: Sequence[Reading], reader: Reader) -> int:
+def tokens_alone(read: Sequence[tuple[Reading, frozenset[Signal]]], adapted: Sequence[Reading], reader: Reader) -> int:
     """Token positions that one method needs by itself: the distinct prefixes of answers and of its own signals.
 
     A run reads each once for all its methods, so what it fed says nothing about a single one of them.
 
     Args:
-        asked: each split with what the method reads of it.
+        read: each split with what the method reads of it.
         adapted: splits as they were read through the method's adapter, if it has one.
         reader: of these.
     """
     own = [
         replace(reading, signals=stored(paid(signals), reading.task.format, reader.asking(reading).max_new_tokens))
-        for reading, signals in asked
+        for reading, signals in read
     ]
     return sum(floor_of([*own, *adapted], reader).values())
 

@@ -20,7 +20,7 @@ from bench.api.methods import validation_signals
 from bench.api.signals import tells_gold
 from bench.progress import Progress
 from bench.results.row import LabelsSeen, Training
-from bench.run.resolve import Chosen, source_digest
+from bench.run.resolve import ResolvedRun, source_digest
 from bench.signals.batches import Batches
 from bench.signals.reader import Reading, bundle_digest
 from bench.store.decoding import decoded
@@ -69,7 +69,7 @@ class Fitted:
 class Fitter:
     """Fits the methods of a run on one backbone."""
 
-    chosen: Chosen
+    resolved: ResolvedRun
     backbone: Backbone
     store: Store
     batches: Batches
@@ -84,7 +84,7 @@ class Fitter:
             validation: the split that it may choose a step by.
             seed: of the run.
         """
-        method = self.chosen.fresh(name)
+        method = self.resolved.fresh(name)
         seed = derived_seed(seed, name, self.backbone.fingerprint, str(learned.where))
         fields = {
             "method": name,
@@ -92,7 +92,7 @@ class Fitter:
             "source": source_digest(type(method)),
             "params": {k: repr(v) for k, v in method.params().items()},
             "seed": seed,
-            "protocol": self.chosen.protocol.digest(),
+            "protocol": self.resolved.protocol.digest(),
             "device": self.backbone.device,
             "learned from": _identity(learned),
             "validation": None if validation is None else _identity(validation),
@@ -105,7 +105,7 @@ class Fitter:
         no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
         trainer = AdapterTrainer(self.backbone, self.store, name, (no, yes), progress=self.progress)
         return Context(
-            seed, learned.task.format, self.backbone.device, self.chosen.protocol, trainer, validation=validation
+            seed, learned.task.format, self.backbone.device, self.resolved.protocol, trainer, validation=validation
         )
 
     def _stored(self, name: str, key: str) -> Fitted | None:
@@ -114,7 +114,7 @@ class Fitter:
         if entry is None:
             return None
         try:
-            return _loaded(self.chosen.fresh(name), entry)
+            return _loaded(self.resolved.fresh(name), entry)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's own `load`; it is fitted again
             self.store.notes.append(f"the stored fit of {name} can't be used ({reason_of(error)}); it is fitted again")
             return None
@@ -122,7 +122,7 @@ class Fitter:
     def _new(
         self, name: str, key: str, fields: dict[str, Any], learned: Reading, validation: Reading | None, seed: int
     ) -> Fitted:
-        method = self.chosen.fresh(name)
+        method = self.resolved.fresh(name)
         start = time.perf_counter()
         reads = method.reads()
         train = self.batches.batch(learned, reads.fit, labels=True)

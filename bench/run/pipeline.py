@@ -48,7 +48,7 @@ from bench.run.config import RunConfig
 from bench.run.fitting import Fitted, Fitter, derived_seed
 from bench.run.out_of_fold import chosen_out_of_fold, out_of_fold
 from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, adapted, plan
-from bench.run.resolve import Chosen, choose, judge_options
+from bench.run.resolve import ResolvedRun, judge_options, resolve
 from bench.run.rows import Cells, Used, records_of
 from bench.signals.batches import Batches
 from bench.signals.reader import Reader, Reading
@@ -90,41 +90,41 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     Raises:
         UserError: something outside the program is not as it must be; nothing was computed for it.
     """
-    chosen = choose(config)
+    resolved = resolve(config)
     if not config.dry_run:
         files.ensure_writable(config.out)
-    return _Run(config, chosen, progress or Silent()).execute()
+    return _Run(config, resolved, progress or Silent()).execute()
 
 
 class _Run:
     """One run; the steps of its plan in order."""
 
-    def __init__(self, config: RunConfig, chosen: Chosen, progress: Progress) -> None:
+    def __init__(self, config: RunConfig, resolved: ResolvedRun, progress: Progress) -> None:
         from bench.backbone.model import Backbone, LoadOptions
 
         self.config = config
-        self.chosen = chosen
+        self.resolved = resolved
         self.progress = progress
         self.source = open_source(config.data_dir)
-        self.tasks: dict[str, Task] = {name: self._made(name) for name in chosen.tasks}
-        self.tests = [TaskSplit(name, "test") for name in chosen.tests]
+        self.tasks: dict[str, Task] = {name: self._made(name) for name in resolved.tasks}
+        self.tests = [TaskSplit(name, "test") for name in resolved.tests]
         options = LoadOptions(config.device, config.dtype, config.trust_remote_code)
-        self.backbone: Backbone = Backbone(chosen.model, options)
-        self.store = Store(chosen.cache)
-        self.judge = open_judge(judge_options(config), chosen.cache)
+        self.backbone: Backbone = Backbone(resolved.model, options)
+        self.store = Store(resolved.cache)
+        self.judge = open_judge(judge_options(config), resolved.cache)
         self.reader = Reader(
-            self.backbone, self.store, chosen.protocol, config.token_budget, progress, config.seed, self.judge
+            self.backbone, self.store, resolved.protocol, config.token_budget, progress, config.seed, self.judge
         )
         self.barred = self._barred()
-        self.report = RunReport([], notes=list(chosen.notes))
+        self.report = RunReport([], notes=list(resolved.notes))
         self.selecting = self._selecting()
         while not self._planned():
             pass
         if not config.dry_run:
             self.store.prepare()
         self.batches = Batches(self.reader)
-        self.fitter = Fitter(chosen, self.backbone, self.store, self.batches, progress)
-        self.cells = Cells(config, chosen, self.reader, self.source, chosen.release)
+        self.fitter = Fitter(resolved, self.backbone, self.store, self.batches, progress)
+        self.cells = Cells(config, resolved, self.reader, self.source, resolved.release)
         self.readings: dict[TaskSplit, Reading] = {}
         self.kept: dict[TaskSplit, str] = {}
         """Digest of the questions that were tested."""
@@ -135,7 +135,7 @@ class _Run:
 
     def _made(self, name: str) -> Task:
         with fenced(f"task {name!r}"):
-            return self.chosen.tasks[name](self.source, self.chosen.protocol)
+            return self.resolved.tasks[name](self.source, self.resolved.protocol)
 
     def execute(self) -> RunReport:
         self._announce()
@@ -158,7 +158,7 @@ class _Run:
     def _barred(self) -> dict[tuple[str, TaskSplit], str]:
         """Method and test -> why it can't run there; the others go on."""
         reasons = {}
-        for name, method in self.chosen.methods.items():
+        for name, method in self.resolved.methods.items():
             for test in self.tests:
                 reason = self._hindrance(method, test)
                 if reason is not None:
@@ -174,7 +174,7 @@ class _Run:
             hindrance = self.reader.prompts.query_hindrance(task)
             if hindrance is not None:
                 return hindrance
-        source = self.chosen.learn_on[test.task].where(method)
+        source = self.resolved.learn_on[test.task].where(method)
         if method.trains() and source.split == "validation" and not self._has_validation(source.task):
             return f"it learns on a validation split, and {source.task} has neither that nor a train split"
         return None
@@ -185,24 +185,24 @@ class _Run:
 
     def _selecting(self) -> frozenset[TaskSplit]:
         """The validation splits by which methods choose the step of their training to keep; none in some presets."""
-        if self.chosen.protocol.kept_step is KeptStep.LAST:
+        if self.resolved.protocol.kept_step is KeptStep.LAST:
             return frozenset()
-        targets = {self.chosen.learn_on[test.task] for test in self.tests if test.task in self.chosen.learn_on}
+        targets = {self.resolved.learn_on[test.task] for test in self.tests if test.task in self.resolved.learn_on}
         return frozenset(t.validation for t in targets if t.task in self.tasks and self._has_validation(t.task))
 
     def _planned(self) -> bool:
         """Make the plan and load its questions; False where a split to choose steps by is missing and was given up."""
-        chosen, recalibrated = self.chosen, bool(self.chosen.recalibrate)
+        resolved, recalibrated = self.resolved, bool(self.resolved.recalibrate)
         self.steps: list[Step] = plan(
-            chosen.methods,
+            resolved.methods,
             self.tests,
-            chosen.learn_on,
+            resolved.learn_on,
             self.barred,
             recalibrated=recalibrated,
             selecting=self.selecting,
         )
         reads = [step.where for step in self.steps if isinstance(step, Read)]
-        loader = Loader(self.tasks, self.tests, reads, chosen.protocol, self.config.limit, chosen.release)
+        loader = Loader(self.tasks, self.tests, reads, resolved.protocol, self.config.limit, resolved.release)
         self.loaded: dict[TaskSplit, Loaded] = {}
         for where in reads:
             try:
@@ -241,9 +241,9 @@ class _Run:
         """Leave out what is learned from and also tested in this run (docs/methods.md §0.18), or only count it."""
         if reading.where in self.tests:
             return
-        dropped = self.chosen.protocol.drop_contaminated
+        dropped = self.resolved.protocol.drop_contaminated
         for test in self.tests:
-            if self.chosen.learn_on[test.task].task != reading.where.task:
+            if self.resolved.learn_on[test.task].task != reading.where.task:
                 continue
             found = contaminated(reading.questions, self.loaded[test].whole)
             if found:
@@ -252,9 +252,9 @@ class _Run:
             reading.left_out |= found if dropped else frozenset()
 
     def _title(self) -> str:
-        methods = ", ".join(self.chosen.methods)
-        tasks = ", ".join(self.chosen.tests)
-        return f"Plan: {methods} on {self.config.model} over {tasks}, preset {self.chosen.preset}"
+        methods = ", ".join(self.resolved.methods)
+        tasks = ", ".join(self.resolved.tests)
+        return f"Plan: {methods} on {self.config.model} over {tasks}, preset {self.resolved.preset}"
 
     def _line(self, step: Read, reading: Reading) -> str:
         missing = self.reader.find(reading, step.signals)
@@ -279,7 +279,7 @@ class _Run:
 
     def _chosen_by(self, name: str, learned: TaskSplit) -> Reading | None:
         """The validation split by which a method that learns here chooses its step, unless it has too few answers."""
-        chosen = TrainOn(learned.task, learned.split).selection(self.chosen.methods[name], self.selecting)
+        chosen = TrainOn(learned.task, learned.split).selection(self.resolved.methods[name], self.selecting)
         reading = None if chosen is None else self.readings[chosen]
         return reading if reading is not None and reading.usable.sum() >= MIN_VALIDATION else None
 
@@ -301,7 +301,7 @@ class _Run:
     def _finish(self, step: Predict) -> None:
         """Predict, score and write one cell."""
         used = self._used(step)
-        method = self.chosen.methods[step.method]
+        method = self.resolved.methods[step.method]
         row = self.cells.row(step.method, used)
         records = confidence = None
         try:
@@ -328,7 +328,7 @@ class _Run:
     def _predict(self, step: Predict, where: TaskSplit) -> FloatArray:
         """How sure the method is of the answers of a split: (n,), those without text included."""
         fitted = self._fitted(step)
-        method = self.chosen.fresh(step.method) if fitted is None else fitted.method
+        method = self.resolved.fresh(step.method) if fitted is None else fitted.method
         reading = self.readings[where]
         batch = self._unlabelled(step.method, where)
         start = time.perf_counter()
@@ -342,7 +342,7 @@ class _Run:
 
     def _fitted(self, step: Predict) -> Fitted | None:
         """None where the method does not learn; what went wrong is raised again."""
-        method = self.chosen.methods[step.method]
+        method = self.resolved.methods[step.method]
         if not method.trains():
             return None
         fitted = self.fits[Fit(step.method, self._learned_from(step, method))]
@@ -352,7 +352,7 @@ class _Run:
 
     def _in_no_answer(self, step: Predict, method: ConfidenceMethod) -> float:
         """How sure the method is, by the protocol, where there is no answer."""
-        if self.chosen.protocol.empty_rule is EmptyRule.ZERO or not method.trains():
+        if self.resolved.protocol.empty_rule is EmptyRule.ZERO or not method.trains():
             return 0.0
         learned = self.readings[self._learned_from(step, method)]
         return float(learned.correct[learned.usable].mean())
@@ -361,13 +361,13 @@ class _Run:
         again = self.adapted.get((name, where))
         if isinstance(again, BaseException):
             raise again
-        signals = self.chosen.methods[name].reads().predict
+        signals = self.resolved.methods[name].reads().predict
         return self.batches.batch(self.readings[where], signals, labels=False, adapted=again)
 
     def _recalibrate(self, step: Predict, used: Used, row: ResultRow, confidence: FloatArray) -> None:
         """A cell of its own for each recalibrated version, fitted on the validation split."""
         usable = used.test.usable
-        for kind in self.chosen.recalibrate:
+        for kind in self.resolved.recalibrate:
             notes = tuple(note for note in row.notes if note not in used.complaints)
             again = replace(row, method=f"{row.method}{RECALIBRATED}{kind}", notes=notes)
             records = None
@@ -386,7 +386,7 @@ class _Run:
 
     def _on_validation(self, step: Predict) -> tuple[FloatArray, BoolArray]:
         """Confidences in the validation answers and their labels, (m,) each; out of fold where it was fitted there."""
-        method, target = self.chosen.methods[step.method], self.chosen.learn_on[step.where.task]
+        method, target = self.resolved.methods[step.method], self.resolved.learn_on[step.where.task]
         reading, fitted = self.readings[target.validation], self._fitted(step)
         correct = reading.correct[reading.usable]
         if fitted is not None and fitted.curve is not None:
@@ -402,14 +402,14 @@ class _Run:
 
         def fitted_anew(batch: Batch) -> ConfidenceMethod:
             context = self.fitter.context(step.method, reading, None, seed)
-            return self.chosen.fresh(step.method).fit(batch, context)
+            return self.resolved.fresh(step.method).fit(batch, context)
 
         labelled = self.batches.batch(reading, method.reads().fit, labels=True)
         return out_of_fold(fitted_anew, labelled, self._unlabelled(step.method, target.validation), seed), correct
 
     def _validated(self, step: Predict) -> tuple[Reading | None, Reading | None]:
         """The validation split, and as it was read through the method's adapter."""
-        where = self.chosen.learn_on[step.where.task].validation
+        where = self.resolved.learn_on[step.where.task].validation
         again = self.adapted.get((step.method, where))
         return self.readings[where], again if isinstance(again, Reading) else None
 
@@ -418,7 +418,7 @@ class _Run:
         if reading.released:
             return None
         if reading.where not in self.kept:
-            task, letters = reading.task, self.chosen.protocol.letters
+            task, letters = reading.task, self.resolved.protocol.letters
             with fenced(f"task {task.name!r}, style_of"):
                 texts = [questions.of(q, task.style_of(q), task.format, letters) for q in reading.questions]
             questions.write(task.name, task.card.version, texts, self.config.out)
@@ -431,7 +431,7 @@ class _Run:
 
     def _used(self, step: Predict) -> Used:
         """What the cell rests on."""
-        method = self.chosen.methods[step.method]
+        method = self.resolved.methods[step.method]
         again = self.adapted.get((step.method, step.where))
         through = again if isinstance(again, Reading) else None
         where = self._learned_from(step, method)
@@ -448,12 +448,12 @@ class _Run:
 
     def _timings(self, step: Predict) -> dict[str, float]:
         """Stage -> seconds of this cell; a fit that serves several cells is in each."""
-        fit = ("fit", step.method, self._learned_from(step, self.chosen.methods[step.method]))
+        fit = ("fit", step.method, self._learned_from(step, self.resolved.methods[step.method]))
         own = (fit, ("adapter_predictions", step.method, step.where), ("predict", step.method, step.where))
         return {key[0]: round(self.seconds[key], 4) for key in own if key in self.seconds}
 
     def _learned_from(self, step: Adapt | Predict, method: ConfidenceMethod) -> TaskSplit:
-        return self.chosen.learn_on[step.where.task].where(method)
+        return self.resolved.learn_on[step.where.task].where(method)
 
 
 def _attempted(work: Callable[[S], T], step: S) -> T | BaseException:

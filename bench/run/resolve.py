@@ -29,7 +29,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ResolvedRun:
     """A checked run."""
 
     model: ModelSpec
@@ -77,7 +77,7 @@ class Chosen:
         return config
 
 
-def choose(config: RunConfig) -> Chosen:
+def resolve(config: RunConfig) -> ResolvedRun:
     """Look up and check everything that a run names.
 
     Raises:
@@ -105,7 +105,7 @@ def choose(config: RunConfig) -> Chosen:
         raise UserError(f"--limit: expected at least 1, got {config.limit}.")
     if config.token_budget < 1:
         raise UserError(f"--token-budget: expected at least 1, got {config.token_budget}.")
-    return Chosen(
+    return ResolvedRun(
         model=model,
         preset=preset,
         protocol=protocol,
@@ -169,9 +169,9 @@ def _no_tasks(model: ModelSpec) -> tuple[str, ...]:
     raise UserError(f"Model {model.name!r} has no default tasks: name one with --task. See: bench list tasks.")
 
 
-def _learn_on(test: str, asked: str | None, known: Registry[Task], *, learners: bool) -> TrainOn:
+def _learn_on(test: str, train_on: str | None, known: Registry[Task], *, learners: bool) -> TrainOn:
     task = known.get(test)
-    if asked is None:
+    if train_on is None:
         target = TrainOn(task.train_on or test)
         if learners and target.task not in known.names():
             raise UserError(
@@ -179,9 +179,9 @@ def _learn_on(test: str, asked: str | None, known: Registry[Task], *, learners: 
                 " split: --train-on TASK[:SPLIT], for example --train-on atlas-choice."
             )
         return target
-    name, _, split = asked.partition(":")
+    name, _, split = train_on.partition(":")
     if split and split not in SPLITS:
-        raise UserError(f"--train-on {asked}: expected a split of {', '.join(SPLITS)}, got {split!r}.")
+        raise UserError(f"--train-on {train_on}: expected a split of {', '.join(SPLITS)}, got {split!r}.")
     learned = known.get(_in_format(name, task.format, known))
     if learned.format is not task.format:
         raise UserError(

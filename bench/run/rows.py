@@ -23,7 +23,7 @@ from bench.run.config import RunConfig
 from bench.run.costs import costs_of, tokens_alone
 from bench.run.fitting import FEW, Fitted
 from bench.run.plan import paid
-from bench.run.resolve import Chosen
+from bench.run.resolve import ResolvedRun
 from bench.signals.reader import Reader, Reading
 from bench.training.trainer import training_cost
 
@@ -73,7 +73,7 @@ class Cells:
     """Makes the cells of a run."""
 
     config: RunConfig
-    chosen: Chosen
+    resolved: ResolvedRun
     reader: Reader
     source: FolderSource | HubSource
     release: Release | None = None
@@ -92,17 +92,17 @@ class Cells:
         test = used.test
         kept = np.flatnonzero(test.kept)
         correct = test.correct[kept]
-        unlike = _unlike(test, self.chosen.protocol)
+        unlike = _unlike(test, self.resolved.protocol)
         return ResultRow(
             method=name,
             model=model_label(self.config.model),
             task=test.where.task,
-            preset=self.chosen.preset,
+            preset=self.resolved.preset,
             seed=self.config.seed,
-            config={**self.chosen.config_of(name, test.where.task), **unlike},
-            protocol=self.chosen.protocol.digest(),
+            config={**self.resolved.config_of(name, test.where.task), **unlike},
+            protocol=self.resolved.protocol.digest(),
             task_version=test.task.card.version,
-            deviations={**self.chosen.deviations_of(name), **unlike},
+            deviations={**self.resolved.deviations_of(name), **unlike},
             train_on=None if used.learned is None else str(used.learned.where),
             judge=self._judge(used),
             answers_source=self.config.answers,
@@ -117,10 +117,10 @@ class Cells:
             counts=self._counts(used),
             n_shots_dropped=sum(shard.dropped for reading in used.splits for shard in reading.shards),
             llm_accuracy=float(correct.mean()) if len(kept) else None,
-            letter_rule_disagreement=_letter_rule_disagreement(test, self.chosen.protocol.letters),
+            letter_rule_disagreement=_letter_rule_disagreement(test, self.resolved.protocol.letters),
             cost=self._cost(used),
             limit=self.config.limit,
-            notes=(*self.reader.backbone.chat.notes, *_notes(used, self.chosen.protocol)),
+            notes=(*self.reader.backbone.chat.notes, *_notes(used, self.resolved.protocol)),
             provenance=provenance.collect(self.reader.backbone.device, self._revisions(used)),
         )
 
@@ -128,19 +128,19 @@ class Cells:
         """The cell with its numbers."""
         kept = np.flatnonzero(test.kept)
         subjects = [test.questions[row].subject for row in kept]
-        scores = metrics.summarise(confidence[kept], test.correct[kept], subjects, self.chosen.protocol)
+        scores = metrics.summarise(confidence[kept], test.correct[kept], subjects, self.resolved.protocol)
         return replace(
             row, metrics=scores.metrics, n_excluded=scores.n_excluded, n_clipped=scores.n_clipped,
             per_subject=scores.per_subject, modal_share=self._modal_share(row.method, test),
         )  # fmt: skip
 
     def _modal_share(self, name: str, test: Reading) -> float | None:
-        reads = self.chosen.methods[name.partition(files.RECALIBRATED)[0]].reads().predict
+        reads = self.resolved.methods[name.partition(files.RECALIBRATED)[0]].reads().predict
         return next((test.modal_shares[s] for s in reads if isinstance(s, SampleAgreement)), None)
 
     def tokens_alone(self, name: str, used: Used, *predicted: Reading | None) -> int:
         """What the method would have to read if it were the only one; `predicted`: splits beside the test split."""
-        reads = self.chosen.methods[name].reads()
+        reads = self.resolved.methods[name].reads()
         also = [reading for reading in (used.test, used.adapted, *predicted) if reading is not None]
         asked = [(reading, reads.predict) for reading in also if reading.adapter is None]
         if used.learned is not None:

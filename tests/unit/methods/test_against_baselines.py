@@ -23,7 +23,7 @@ from bench.progress import Silent
 from bench.run.config import RunConfig
 from bench.run.pipeline import _Run
 from bench.run.plan import Read
-from bench.run.resolve import choose
+from bench.run.resolve import resolve
 from methods.ccps import Ccps
 from methods.ccps.features import perturbation_features
 from methods.pik import PIK
@@ -54,7 +54,7 @@ def read(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     config = RunConfig(
         methods=names, model="tiny", tasks=(request.param,), cache=tmp_path_factory.mktemp(request.param)
     )
-    run = _Run(config, choose(config), Silent())
+    run = _Run(config, resolve(config), Silent())
     run._announce()
     for step in run.steps:
         if isinstance(step, Read):

@@ -17,7 +17,7 @@ from bench.api.protocol import FIXED, ExemplarOrder, LetterRule
 from bench.data.loading import check_questions
 from bench.data.splits import TaskSplit, spread
 from bench.run.config import RunConfig
-from bench.run.resolve import Chosen, choose, source_digest
+from bench.run.resolve import ResolvedRun, resolve, source_digest
 from bench.store.folders import cache_folder
 
 PLUGIN = '''"""A method with a field of every type."""
@@ -45,18 +45,18 @@ def plugin(tmp_path: Path) -> Path:
     return path
 
 
-def chosen(methods: tuple[str, ...] = ("ptrue",), **options: Any) -> Chosen:
-    return choose(RunConfig(methods, options.pop("model", "tiny"), **options))
+def resolved(methods: tuple[str, ...] = ("ptrue",), **options: Any) -> ResolvedRun:
+    return resolve(RunConfig(methods, options.pop("model", "tiny"), **options))
 
 
 def test_what_is_not_named_comes_from_the_model() -> None:
-    run = chosen()
+    run = resolved()
     assert (run.preset, run.tests, list(run.methods)) == ("demo", ("atlas-choice", "atlas-oe"), ["ptrue"])
     assert run.config_of("ptrue", "atlas-choice") == {}
 
 
 def test_a_corpus_may_be_named_without_its_format() -> None:
-    learn_on = chosen(("ccps",), train_on="atlas", tasks=("atlas-choice", "atlas-oe")).learn_on
+    learn_on = resolved(("ccps",), train_on="atlas", tasks=("atlas-choice", "atlas-oe")).learn_on
     assert {test: str(target) for test, target in learn_on.items()} == {
         "atlas-choice": "atlas-choice:train",
         "atlas-oe": "atlas-oe:train",
@@ -64,7 +64,7 @@ def test_a_corpus_may_be_named_without_its_format() -> None:
 
 
 def test_the_judge_is_part_of_open_cells_only() -> None:
-    run = chosen(judge="openai", judge_model="m", answers="released@main", exemplar_sets=3)
+    run = resolved(judge="openai", judge_model="m", answers="released@main", exemplar_sets=3)
     assert run.config_of("ptrue", "atlas-choice") == {"answers": "released@main", "protocol.exemplar_sets": 3}
     assert run.config_of("ptrue", "atlas-oe") == {
         "answers": "released@main",
@@ -76,9 +76,9 @@ def test_the_judge_is_part_of_open_cells_only() -> None:
 
 
 def test_all_means_every_method_once_and_names_keep_their_order() -> None:
-    everything = chosen(("all",)).methods
+    everything = resolved(("all",)).methods
     assert {"ptrue", "ccps"} <= set(everything)
-    assert list(chosen(("ptrue", "ccps", "ptrue")).methods) == ["ptrue", "ccps"]
+    assert list(resolved(("ptrue", "ccps", "ptrue")).methods) == ["ptrue", "ccps"]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_all_means_every_method_once_and_names_keep_their_order() -> None:
     ],
 )  # fmt: skip
 def test_an_override_has_the_type_of_its_field(plugin: Path, text: str, field: str, value: object) -> None:
-    run = chosen(("fields",), plugins=(plugin,), overrides=(text,))
+    run = resolved(("fields",), plugins=(plugin,), overrides=(text,))
     got = run.methods["fields"].params()[field]
     assert got == value
     assert type(got) is type(value)
@@ -130,7 +130,7 @@ def test_an_override_has_the_type_of_its_field(plugin: Path, text: str, field: s
 )
 def test_an_override_that_does_not_fit_says_what_would(plugin: Path, text: str, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
-        chosen(("fields",), plugins=(plugin,), overrides=(text,))
+        resolved(("fields",), plugins=(plugin,), overrides=(text,))
 
 
 PEEK = PLUGIN.replace("import ConfidenceMethod", "import ConfidenceMethod, Of, TokenIds").replace(
@@ -144,9 +144,9 @@ PEEK = PLUGIN.replace("import ConfidenceMethod", "import ConfidenceMethod, Of, T
 def test_a_method_that_reads_the_right_answer_by_an_argument_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "peek.py"
     path.write_text(PEEK, encoding="utf-8")
-    assert chosen(("fields",), plugins=(path,)).methods["fields"].reads() == Needs()
+    assert resolved(("fields",), plugins=(path,)).methods["fields"].reads() == Needs()
     with pytest.raises(UserError, match=r"'fields'.*TokenIds\(of=Of.GOLD\), which tells the right answer"):
-        chosen(("fields",), plugins=(path,), overrides=("careful=true",))
+        resolved(("fields",), plugins=(path,), overrides=("careful=true",))
 
 
 @pytest.mark.parametrize("member", ["__init__", "reads", "trains", "params"])
@@ -155,17 +155,17 @@ def test_a_method_that_fails_before_any_work_is_named_with_its_reason(tmp_path: 
     raising = f"    def {member}(*_, **__):\n        raise KeyError('gone')\n\n    def predict"
     path.write_text(PLUGIN.replace("def __init__", "def unused").replace("    def predict", raising), encoding="utf-8")
     with pytest.raises(UserError, match=r"method 'fields': KeyError: 'gone'; correct it"):
-        chosen(("fields", "ptrue"), plugins=(path,))
+        resolved(("fields", "ptrue"), plugins=(path,))
 
 
 def test_a_bare_field_needs_one_method() -> None:
     with pytest.raises(UserError, match=r"say which one: --set METHOD.shots=3"):
-        chosen(("ptrue", "ccps"), overrides=("shots=3",))
+        resolved(("ptrue", "ccps"), overrides=("shots=3",))
 
 
 def test_protocol_overrides_reach_the_protocol_and_every_result() -> None:
     overrides = ("protocol.shots=2", "protocol.letter_rule=substring", "protocol.exemplar_order=permuted")
-    run = chosen(overrides=overrides)
+    run = resolved(overrides=overrides)
     expected = replace(FIXED, preset="demo", shots=2, letter_rule=LetterRule.SUBSTRING)
     assert run.protocol == replace(expected, exemplar_order=ExemplarOrder.PERMUTED)
     told = {"protocol.shots": 2, "protocol.letter_rule": "substring", "protocol.exemplar_order": "permuted"}
@@ -191,17 +191,17 @@ class Lost(Task):
 def test_a_task_whose_corpus_is_not_registered_says_how_to_name_another(tmp_path: Path) -> None:
     (tmp_path / "lost.py").write_text(LOST, encoding="utf-8")
     with pytest.raises(UserError, match=r"learns on 'nowhere-choice'.*--train-on"):
-        chosen(("ccps",), tasks=("lost",), plugins=(tmp_path / "lost.py",))
+        resolved(("ccps",), tasks=("lost",), plugins=(tmp_path / "lost.py",))
 
 
 def test_the_later_of_two_overrides_holds() -> None:
-    assert chosen(overrides=("protocol.shots=2", "protocol.shots=3")).protocol.shots == 3
+    assert resolved(overrides=("protocol.shots=2", "protocol.shots=3")).protocol.shots == 3
 
 
 def test_a_preset_sets_methods_and_protocol_together() -> None:
-    run = chosen(("ccps",), preset="refcode")
+    run = resolved(("ccps",), preset="refcode")
     assert run.protocol.letter_rule is LetterRule.SUBSTRING
-    usual = chosen(("ccps",), preset="fixed").methods["ccps"].params()
+    usual = resolved(("ccps",), preset="fixed").methods["ccps"].params()
     refcode = type(run.methods["ccps"]).presets["refcode"]
     assert run.methods["ccps"].params() == {**usual, **refcode} != usual
 
@@ -230,31 +230,31 @@ def test_a_preset_sets_methods_and_protocol_together() -> None:
 )
 def test_what_is_unknown_or_does_not_fit_is_refused(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
-        chosen(**options)
+        resolved(**options)
 
 
 def test_learning_elsewhere_is_part_of_the_configuration_of_learners_only() -> None:
-    run = chosen(("ptrue", "ccps"), tasks=("atlas-choice",), train_on="atlas-choice:validation")
+    run = resolved(("ptrue", "ccps"), tasks=("atlas-choice",), train_on="atlas-choice:validation")
     assert run.config_of("ccps", "atlas-choice") == {"train_on": "atlas-choice:validation"}
     assert run.config_of("ptrue", "atlas-choice") == {}
-    assert chosen(("ccps",), tasks=("atlas-choice",), train_on="atlas-choice").config_of("ccps", "atlas-choice") == {}
+    assert resolved(("ccps",), tasks=("atlas-choice",), train_on="atlas-choice").config_of("ccps", "atlas-choice") == {}
 
 
 def test_another_task_may_be_learned_on_with_its_test_split() -> None:
-    run = chosen(("ccps",), tasks=("mmlu-choice",), train_on="atlas-choice:test")
+    run = resolved(("ccps",), tasks=("mmlu-choice",), train_on="atlas-choice:test")
     assert str(run.learn_on["mmlu-choice"]) == "atlas-choice:test"
     assert set(run.tasks) == {"mmlu-choice", "atlas-choice"}
 
 
 def test_a_dtype_that_was_asked_for_marks_the_result() -> None:
-    assert chosen(dtype="bfloat16").config_of("ptrue", "atlas-choice") == {"dtype": "bfloat16"}
+    assert resolved(dtype="bfloat16").config_of("ptrue", "atlas-choice") == {"dtype": "bfloat16"}
 
 
 def test_the_cache_folder_follows_option_then_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "named"))
     assert cache_folder() == tmp_path / "named"
-    assert chosen().cache == tmp_path / "named"
-    assert chosen(cache=tmp_path / "given").cache == tmp_path / "given"
+    assert resolved().cache == tmp_path / "named"
+    assert resolved(cache=tmp_path / "given").cache == tmp_path / "given"
     monkeypatch.delenv("CONFBENCH_CACHE")
     assert cache_folder().name == "confbench"
 
@@ -354,4 +354,4 @@ class Quiet(ConfidenceMethod):
 
 def test_a_method_knows_whether_it_learns() -> None:
     assert not Quiet().trains()
-    assert chosen(("ccps",)).methods["ccps"].trains()
+    assert resolved(("ccps",)).methods["ccps"].trains()
