@@ -1,8 +1,12 @@
 """The kinds of mistake the harness tells apart; everything else is a bug and keeps its traceback."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class UserError(Exception):
@@ -52,3 +56,14 @@ def fenced(who: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         raise UserError(f"{who}: {reason_of(error)}; correct it, or leave it out") from error
+
+
+def attempted(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
+    """What the work returns, or what a plugin raised in it: that is a failure of its cells, not of the run.
+
+    The exception comes without its traceback, whose frames would keep a failed method's arrays in memory.
+    """
+    try:
+        return work(*args, **kwargs)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin raises
+        return error.with_traceback(None)

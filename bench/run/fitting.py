@@ -74,18 +74,19 @@ class Fitter:
     store: Store
     batches: Batches
     progress: Progress
+    seed: int
+    """Seed of the run."""
 
-    def fit(self, name: str, learned: Reading, validation: Reading | None, seed: int) -> Fitted:
+    def fit(self, name: str, learned: Reading, validation: Reading | None) -> Fitted:
         """Fit a method, or load the same fit of an earlier run.
 
         Args:
             name: of the method.
             learned: the split that it learns from.
             validation: the split that it may choose a step by.
-            seed: of the run.
         """
         method = self.resolved.fresh(name)
-        seed = derived_seed(seed, name, self.backbone.fingerprint, str(learned.where))
+        seed = derived_seed(self.seed, name, self.backbone.fingerprint, str(learned.where))
         fields = {
             "method": name,
             "code": f"{type(method).__module__}:{type(method).__qualname__}",
@@ -101,7 +102,14 @@ class Fitter:
         return self._stored(name, key) or self._new(name, key, fields, learned, validation, seed)
 
     def context(self, name: str, learned: Reading, validation: Batch | None, seed: int) -> Context:
-        """What `fit` gets besides data."""
+        """What `fit` gets besides data.
+
+        Args:
+            name: of the method.
+            learned: the split that it learns from.
+            validation: labelled answers that it may choose a step by.
+            seed: of this fit.
+        """
         no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
         trainer = AdapterTrainer(self.backbone, self.store, name, (no, yes), progress=self.progress)
         return Context(

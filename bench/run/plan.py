@@ -80,7 +80,7 @@ def plan(
     methods: Mapping[str, ConfidenceMethod],
     tests: Sequence[TaskSplit],
     learn_on: Mapping[str, TrainOn],
-    barred: Collection[tuple[str, TaskSplit]] = (),
+    infeasible: Collection[tuple[str, TaskSplit]] = (),
     *,
     recalibrated: bool = False,
     selecting: Collection[TaskSplit] = (),
@@ -91,17 +91,17 @@ def plan(
         methods: name -> method.
         tests: what is predicted.
         learn_on: test task -> where methods learn.
-        barred: method and test where it can't run; nothing is read or fitted for these.
+        infeasible: method and test where it can't run; nothing is read or fitted for these.
         recalibrated: whether each method also predicts the validation split, for its recalibration.
         selecting: validation splits by which methods choose the step of their training to keep.
     """
-    needed = signals_needed(methods, tests, learn_on, barred, recalibrated=recalibrated, selecting=selecting)
+    needed = signals_needed(methods, tests, learn_on, infeasible, recalibrated=recalibrated, selecting=selecting)
     graph: TopologicalSorter[Step] = TopologicalSorter()
     for where, signals in sorted(needed.items()):
         graph.add(Read(where, signals))
     for name, method in methods.items():
         for test in tests:
-            target = learn_on[test.task] if (name, test) not in barred else None
+            target = learn_on[test.task] if (name, test) not in infeasible else None
             graph.add(Predict(name, test), Read(test, needed[test]))
             for step, before, where in _made_before(name, method, test, target, recalibrated=recalibrated):
                 graph.add(step, Read(where, needed[where]), *before)
@@ -132,7 +132,7 @@ def signals_needed(
     methods: Mapping[str, ConfidenceMethod],
     tests: Sequence[TaskSplit],
     learn_on: Mapping[str, TrainOn],
-    barred: Collection[tuple[str, TaskSplit]] = (),
+    infeasible: Collection[tuple[str, TaskSplit]] = (),
     *,
     recalibrated: bool = False,
     selecting: Collection[TaskSplit] = (),
@@ -141,7 +141,7 @@ def signals_needed(
     needed: dict[TaskSplit, frozenset[Signal]] = {test: frozenset() for test in tests}
     for name, method in methods.items():
         for test in tests:
-            if (name, test) in barred:
+            if (name, test) in infeasible:
                 continue
             needed[test] |= paid(method.reads().predict)
             if method.trains():

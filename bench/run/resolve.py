@@ -17,6 +17,7 @@ from bench.backbone import models
 from bench.backbone.models import ModelSpec
 from bench.data.question_files import task_of_file
 from bench.data.released import Release, open_release, revision_asked_for
+from bench.data.splits import TaskSplit
 from bench.grading.judges import JudgeOptions, public_options
 from bench.metrics.recalibration import recalibrator
 from bench.registry import Registry
@@ -53,6 +54,11 @@ class ResolvedRun:
     release: Release | None = None
     """Where answers come from instead of the model."""
     notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def test_splits(self) -> list[TaskSplit]:
+        """The splits that are predicted."""
+        return [TaskSplit(name, "test") for name in self.tests]
 
     def fresh(self, name: str) -> ConfidenceMethod:
         """An unfitted method with the same arguments."""

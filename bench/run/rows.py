@@ -2,94 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bench import metrics
-from bench.api import AdapterRef, BoolArray, FloatArray, Format, Hidden, RunFacts, SampleAgreement, Signal, Split
-from bench.api.errors import fenced
+from bench.api import BoolArray, FloatArray, Format, Hidden, SampleAgreement, Signal, UntrainableError
+from bench.api.errors import attempted, reason_of
 from bench.api.protocol import KeptStep, Protocol
 from bench.backbone.cost import StageCost
+from bench.backbone.memory import peak_memory_mb
 from bench.backbone.models import model_label
 from bench.data import contamination
-from bench.data.released import Release
-from bench.data.sources import FolderSource, HubSource
 from bench.data.splits import TaskSplit
 from bench.grading.grade import substring_rule
 from bench.results import files, provenance
-from bench.results.row import LabelsSeen, ResultRow
+from bench.results.row import LabelsSeen, ResultRow, Status
 from bench.run.config import RunConfig
 from bench.run.costs import costs_of, tokens_alone
-from bench.run.fitting import FEW, Fitted
+from bench.run.fitting import FEW
+from bench.run.inputs import Inputs
 from bench.run.plan import paid
+from bench.run.predicting import Prediction, Skipped
 from bench.run.resolve import ResolvedRun
 from bench.signals.reader import Reader, Reading
 from bench.training.trainer import training_cost
 
 
-@dataclass(frozen=True)
-class Used:
-    """What the numbers of a cell rest on."""
+@dataclass(frozen=True, eq=False)
+class ScoredRow:
+    """A cell as it is written, and the confidences that its numbers are of."""
 
-    test: Reading
-    learned: Reading | None = None
-    """None where the method does not learn."""
-    adapted: Reading | None = None
-    """The test split as it was read through the method's adapter, if it has one."""
-    chosen_by: Reading | None = None
-    """The validation split by which the step of the training was chosen, if any."""
-    fitted: Fitted | None = None
-    """None where the method does not learn, or failed to."""
-
-    @property
-    def splits(self) -> list[Reading]:
-        """Test and, where there are any, what was learned from and what the step was chosen by."""
-        return [reading for reading in (self.test, self.learned, self.chosen_by) if reading is not None]
-
-    @property
-    def readings(self) -> list[Reading]:
-        """All of them."""
-        return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
-
-    @property
-    def complaints(self) -> tuple[str, ...]:
-        """What validation already shows against the method."""
-        return tuple(filter(None, [self.fitted.complaint() if self.fitted else None]))
-
-    @property
-    def n_learned(self) -> int:
-        """Answers that `fit` gets."""
-        return 0 if self.learned is None else int(self.learned.usable.sum())
-
-    @property
-    def base_rate(self) -> float | None:
-        """Share of right answers among these."""
-        return float(self.learned.correct[self.learned.usable].mean()) if self.learned and self.n_learned else None
+    row: ResultRow
+    records: files.Records | None = None
+    """None where the cell has no numbers."""
+    confidence: FloatArray | None = None
+    """`(n,)`: one for each question of the test split, those that don't count included; None as `records`."""
 
 
 @dataclass
-class Cells:
-    """Makes the cells of a run."""
+class RowBuilder:
+    """Builds the rows of a run."""
 
     config: RunConfig
     resolved: ResolvedRun
     reader: Reader
-    source: FolderSource | HubSource
-    release: Release | None = None
-    _origins: dict[TaskSplit, dict[str, str]] = field(default_factory=dict)
+    origins: Mapping[TaskSplit, Mapping[str, str]]
+    """Split -> where its rows come from."""
     _costs: dict[object, dict[str, StageCost]] = field(default_factory=dict)
     _alone: dict[object, int] = field(default_factory=dict)
     """By what is read of each split; methods that differ in the block only need the same tokens."""
 
-    def facts(self, used: Used) -> RunFacts:
-        """What a method may ask before it decides to be skipped."""
-        task = used.test.task
-        return RunFacts(self.reader.backbone.facts, task.name, task.format, used.n_learned)
+    def scored(self, name: str, inputs: Inputs, outcome: Prediction | Skipped | BaseException) -> ScoredRow:
+        """The cell of a method with its numbers, or with the reason why there are none.
 
-    def row(self, name: str, used: Used) -> ResultRow:
+        Args:
+            name: of the method.
+            inputs: what its confidences rest on.
+            outcome: what it predicted, why it was skipped, or what a plugin raised.
+        """
+        row, seconds = self.row(name, inputs), dict(inputs.seconds)
+        scored: ScoredRow | Skipped | BaseException
+        if isinstance(outcome, Prediction):
+            seconds["predict"] = outcome.seconds
+            scored = attempted(self._with_own_numbers, row, inputs, outcome.confidence)
+        else:
+            scored = outcome
+        if not isinstance(scored, ScoredRow):
+            status, reason = _ending(scored)
+            scored = ScoredRow(replace(row, status=status, reason=reason))
+        timings = {stage: round(value, 4) for stage, value in seconds.items()}
+        peak = peak_memory_mb(self.reader.backbone.device)
+        return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
+
+    def _with_own_numbers(self, row: ResultRow, inputs: Inputs, confidence: FloatArray) -> ScoredRow:
+        """The numbers of a method, and what it is as large as and costs."""
+        facts = inputs.facts(self.reader.backbone.facts)
+        n_parameters = int(self.resolved.methods[row.method].n_parameters(facts))
+        alone = self.tokens_alone(row.method, inputs)
+        row = replace(row, n_parameters=n_parameters, forward_tokens_alone=alone)
+        return self.with_numbers(row, inputs.predicted, confidence)
+
+    def row(self, name: str, inputs: Inputs) -> ResultRow:
         """The cell of a method with everything but its numbers."""
-        test = used.test
+        test = inputs.predicted
         kept = np.flatnonzero(test.kept)
         correct = test.correct[kept]
         unlike = _unlike(test, self.resolved.protocol)
@@ -103,112 +100,97 @@ class Cells:
             protocol=self.resolved.protocol.digest(),
             task_version=test.task.card.version,
             deviations={**self.resolved.deviations_of(name), **unlike},
-            train_on=None if used.learned is None else str(used.learned.where),
-            judge=self._judge(used),
+            train_on=None if inputs.learned is None else str(inputs.learned.where),
+            judge=self._judge(inputs),
             answers_source=self.config.answers,
-            labels_seen=used.fitted.labels if used.fitted else LabelsSeen(),
-            base_rate=used.base_rate,
-            training=used.fitted.training if used.fitted else None,
+            labels_seen=inputs.fitted.labels if inputs.fitted else LabelsSeen(),
+            base_rate=inputs.base_rate,
+            training=inputs.fitted.training if inputs.fitted else None,
             status="ok",
             n=len(correct),
             n_unparsed=sum(not test.answers[row].parsed for row in kept),
             n_empty=int((~test.answered[kept]).sum()),
             n_undecided=test.n_undecided if test.task.format is Format.OPEN else None,
-            counts=self._counts(used),
-            n_shots_dropped=sum(shard.dropped for reading in used.splits for shard in reading.shards),
+            counts=self._counts(inputs),
+            n_shots_dropped=sum(shard.dropped for reading in inputs.splits for shard in reading.shards),
             llm_accuracy=float(correct.mean()) if len(kept) else None,
             letter_rule_disagreement=_letter_rule_disagreement(test, self.resolved.protocol.letters),
-            cost=self._cost(used),
+            cost=self._cost(inputs),
             limit=self.config.limit,
-            notes=(*self.reader.backbone.chat.notes, *_notes(used, self.resolved.protocol)),
-            provenance=provenance.collect(self.reader.backbone.device, self._revisions(used)),
+            notes=(*self.reader.backbone.chat.notes, *_notes(inputs, self.resolved.protocol)),
+            provenance=provenance.collect(self.reader.backbone.device, self._revisions(inputs)),
         )
 
-    def scored(self, row: ResultRow, test: Reading, confidence: FloatArray) -> ResultRow:
-        """The cell with its numbers."""
+    def with_numbers(self, row: ResultRow, test: Reading, confidence: FloatArray) -> ScoredRow:
+        """The cell with the numbers of these confidences `(n,)`, one for each question of the test split."""
         kept = np.flatnonzero(test.kept)
         subjects = [test.questions[row].subject for row in kept]
         scores = metrics.summarise(confidence[kept], test.correct[kept], subjects, self.resolved.protocol)
-        return replace(
+        row = replace(
             row, metrics=scores.metrics, n_excluded=scores.n_excluded, n_clipped=scores.n_clipped,
             per_subject=scores.per_subject, modal_share=self._modal_share(row.method, test),
         )  # fmt: skip
+        return ScoredRow(row, records_of(test, confidence), confidence)
 
     def _modal_share(self, name: str, test: Reading) -> float | None:
         reads = self.resolved.methods[name.partition(files.RECALIBRATED)[0]].reads().predict
         return next((test.modal_shares[s] for s in reads if isinstance(s, SampleAgreement)), None)
 
-    def tokens_alone(self, name: str, used: Used, *predicted: Reading | None) -> int:
+    def tokens_alone(self, name: str, inputs: Inputs, *predicted: Reading | None) -> int:
         """What the method would have to read if it were the only one; `predicted`: splits beside the test split."""
         reads = self.resolved.methods[name].reads()
-        also = [reading for reading in (used.test, used.adapted, *predicted) if reading is not None]
-        asked = [(reading, reads.predict) for reading in also if reading.adapter is None]
-        if used.learned is not None:
-            asked.append((used.learned, reads.fit))
-        if used.chosen_by is not None:
-            asked.append((used.chosen_by, reads.predict))
+        also = [reading for reading in (inputs.predicted, inputs.adapted, *predicted) if reading is not None]
+        read = [(reading, reads.predict) for reading in also if reading.adapter is None]
+        if inputs.learned is not None:
+            read.append((inputs.learned, reads.fit))
+        if inputs.selection is not None:
+            read.append((inputs.selection, reads.predict))
         adapted = [reading for reading in also if reading.adapter is not None]
-        read = frozenset((reading.key, frozenset(map(_where, paid(signals)))) for reading, signals in asked)
-        key = read, tuple(reading.key for reading in adapted)
+        frozen = frozenset((reading.key, frozenset(map(_where, paid(signals)))) for reading, signals in read)
+        key = frozen, tuple(reading.key for reading in adapted)
         if key not in self._alone:
-            self._alone[key] = tokens_alone(asked, adapted, self.reader)
-        adapter = used.adapted and used.adapted.adapter
-        training = training_cost(adapter).forward_tokens if isinstance(adapter, AdapterRef) else 0
+            self._alone[key] = tokens_alone(read, adapted, self.reader)
+        adapter = inputs.adapted.adapter if inputs.adapted else None
+        training = training_cost(adapter).forward_tokens if adapter else 0
         return self._alone[key] + training
 
-    def _cost(self, used: Used) -> dict[str, StageCost]:
+    def _cost(self, inputs: Inputs) -> dict[str, StageCost]:
         """Counted once for all methods that rest on the same readings."""
-        key = tuple(reading.key for reading in used.readings)
+        key = tuple(reading.key for reading in inputs.readings)
         if key not in self._costs:
-            self._costs[key] = costs_of(used.readings, self.reader)
-        if used.adapted is None or used.adapted.adapter is None:
+            self._costs[key] = costs_of(inputs.readings, self.reader)
+        if inputs.adapted is None or inputs.adapted.adapter is None:
             return self._costs[key]
-        return {**self._costs[key], "adapter_training": training_cost(used.adapted.adapter)}
+        return {**self._costs[key], "adapter_training": training_cost(inputs.adapted.adapter)}
 
-    def _revisions(self, used: Used) -> dict[str, str | None]:
+    def _revisions(self, inputs: Inputs) -> dict[str, str | None]:
         revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.backbone.fingerprint}
-        for reading in used.splits:
-            task, where = reading.task, reading.where
-            if self.release is not None:
-                about = self.release.describe(task, where.split)
-                revisions[f"released {task.released} {where.split}"] = ", ".join(f"{k} {v}" for k, v in about.items())
-                continue
-            revisions |= self.origins(reading)
+        for reading in inputs.splits:
+            revisions |= self.origins[reading.where]
         return revisions
 
-    def origins(self, reading: Reading) -> dict[str, str]:
-        """Where a split's rows come from; asked before any work, so that a task can't fail there after it.
-
-        Raises:
-            UserError: the task can't say.
-        """
-        where, task = reading.where, reading.task
-        if where not in self._origins:
-            with fenced(f"task {where.task!r}, provenance and origins of {where.split}"):
-                source: Split = where.split if where.split in task.card.splits else "train"  # which it was taken out of
-                found = {str(key): str(value) for key, value in task.provenance(source).items()}
-                for card, split in task.origins(source):
-                    about = self.source.describe(card, split)
-                    name = " ".join(filter(None, [card.hub, card.config, card.splits[split]]))
-                    found[name] = ", ".join(f"{k} {v}" for k, v in about.items())
-            self._origins[where] = found
-        return self._origins[where]
-
-    def _judge(self, used: Used) -> str | None:
+    def _judge(self, inputs: Inputs) -> str | None:
         """Who graded; the release itself where answers were taken from one."""
-        if used.test.task.format is Format.CHOICE:
+        if inputs.predicted.task.format is Format.CHOICE:
             return None
-        return "release" if used.test.released else self.reader.judge.name
+        return "release" if inputs.predicted.released else self.reader.judge.name
 
-    def _counts(self, used: Used) -> dict[str, int]:
+    def _counts(self, inputs: Inputs) -> dict[str, int]:
         """What was left out or is odd in what this cell rests on."""
         counts: dict[str, int] = {}
-        for reading in used.splits:
+        for reading in inputs.splits:
             found = {**reading.task.counts, **contamination.oddities(reading.questions)}
             counts |= {f"{reading.where}: {what}": n for what, n in found.items()}
-        for reading in used.splits[1:]:
+        for reading in inputs.splits[1:]:
             counts |= {f"{reading.where}: {what}": n for what, n in reading.counts.items()}
         return counts
+
+
+def _ending(outcome: Skipped | BaseException) -> tuple[Status, str]:
+    """How a cell without numbers ended, and why."""
+    if isinstance(outcome, Skipped):
+        return "skipped", outcome.reason
+    return "skipped" if isinstance(outcome, UntrainableError) else "failed", reason_of(outcome)
 
 
 def _where(signal: Signal) -> Signal:
@@ -216,23 +198,23 @@ def _where(signal: Signal) -> Signal:
     return replace(signal, depth=1.0) if isinstance(signal, Hidden) else signal
 
 
-def _notes(used: Used, protocol: Protocol) -> list[str]:
+def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
     """What a reader of the numbers should know of how they came about."""
-    manifests = [entry.manifest for reading in used.readings for shard in reading.bundles for entry in shard]
+    manifests = [entry.manifest for reading in inputs.readings for shard in reading.bundles for entry in shard]
     halvings = sum(int(manifest["halvings"]) for manifest in manifests)
     notes = [f"{halvings} forward passes did not fit into memory and were halved"] if halvings else []
     if not all(manifest["packed"] for manifest in manifests):
         notes.append("this architecture can't share a cache between questions: each was read alone")
     selects = protocol.kept_step is KeptStep.VALIDATION
-    if selects and used.fitted and used.fitted.training.stages and used.chosen_by is None:
+    if selects and inputs.fitted and inputs.fitted.training.stages and inputs.selection is None:
         notes.append("no validation answers chose the step of its training: the last one was kept")
-    if used.chosen_by is not None and used.fitted and used.fitted.training.stages:
-        correct = used.chosen_by.correct[used.chosen_by.usable]
+    if inputs.selection is not None and inputs.fitted and inputs.fitted.training.stages:
+        correct = inputs.selection.correct[inputs.selection.usable]
         if len(correct) < FEW or correct.all() or not correct.any():
             notes.append(
                 f"its step was chosen by {len(correct)} validation answers, {int(correct.sum())} of them right"
             )
-    return [*notes, *used.complaints]
+    return [*notes, *inputs.complaints]
 
 
 def records_of(reading: Reading, confidence: FloatArray) -> files.Records:

@@ -12,7 +12,7 @@ import pytest
 
 from bench.grading.grade import Asked
 from bench.results.files import read_records
-from bench.run import pipeline
+from bench.run import preparation
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -126,7 +126,7 @@ class Undecided:
 def test_answers_without_a_verdict_are_neither_learned_from_nor_scored(
     bench: Command, small_model: Path, plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "open_judge", lambda config, cache: Undecided())
+    monkeypatch.setattr(preparation, "open_judge", lambda config, cache: Undecided())
     result = bench(
         "run", "--method", "share", "--model", small_model, "--plugin", plugin, "--task", "atlas-oe", "--limit", 30,
         "--set", "protocol.max_new_tokens_open=4", "--out", tmp_path / "out",

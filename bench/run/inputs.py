@@ -1,0 +1,123 @@
+"""What the numbers of a cell rest on, gathered from what the steps of a run have made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bench.api import ModelFacts, RunFacts
+from bench.data.splits import TaskSplit
+from bench.run.fitting import Fitted
+from bench.run.plan import Fit, TrainOn
+from bench.run.resolve import ResolvedRun
+from bench.signals.reader import Reading
+
+MIN_VALIDATION = 2
+"""Answers that are needed to choose a step by."""
+
+
+@dataclass(frozen=True)
+class AdaptedReading:
+    """A split as it was read through a method's adapter."""
+
+    reading: Reading
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a method's confidences in the answers of a split rest on."""
+
+    predicted: Reading
+    """The split whose answers are predicted."""
+    learned: Reading | None = None
+    """None where the method does not learn."""
+    selection: Reading | None = None
+    """The validation split by which the step of the training was chosen, if any."""
+    fitted: Fitted | None = None
+    """None where the method does not learn, or failed to."""
+    adapted: Reading | None = None
+    """The predicted split as it was read through the method's adapter, if it has one."""
+    failure: BaseException | None = None
+    """What a step before raised, so that nothing can be predicted."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Stage -> seconds of the steps before; a fit that serves several cells is in each."""
+
+    @property
+    def splits(self) -> list[Reading]:
+        """The predicted split and, where there are any, what was learned from and what the step was chosen by."""
+        return [reading for reading in (self.predicted, self.learned, self.selection) if reading is not None]
+
+    @property
+    def readings(self) -> list[Reading]:
+        """All of them."""
+        return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What validation already shows against the method."""
+        return tuple(filter(None, [self.fitted.complaint() if self.fitted else None]))
+
+    @property
+    def n_learned(self) -> int:
+        """Answers that `fit` gets."""
+        return 0 if self.learned is None else int(self.learned.usable.sum())
+
+    @property
+    def base_rate(self) -> float | None:
+        """Share of right answers among these."""
+        return float(self.learned.correct[self.learned.usable].mean()) if self.learned and self.n_learned else None
+
+    def facts(self, model: ModelFacts) -> RunFacts:
+        """What a method may ask before it decides to be skipped."""
+        task = self.predicted.task
+        return RunFacts(model, task.name, task.format, self.n_learned)
+
+
+@dataclass(frozen=True, eq=False)
+class StepResults:
+    """What the steps of a run have made so far; an exception stands where a plugin raised it instead."""
+
+    resolved: ResolvedRun
+    selecting: frozenset[TaskSplit]
+    """Validation splits by which methods choose the step of their training to keep."""
+    readings: dict[TaskSplit, Reading]
+    fits: dict[Fit, Fitted | BaseException] = field(default_factory=dict)
+    adapted: dict[tuple[str, TaskSplit], AdaptedReading | BaseException | None] = field(default_factory=dict)
+    """Method and split -> the split as read through the method's adapter; None where that is not needed."""
+
+    def selection(self, name: str, learned: TaskSplit) -> Reading | None:
+        """The validation split by which a method that learns here chooses its step, unless it has too few answers."""
+        split = TrainOn(learned.task, learned.split).selection(self.resolved.methods[name], self.selecting)
+        reading = None if split is None else self.readings[split]
+        return reading if reading is not None and reading.usable.sum() >= MIN_VALIDATION else None
+
+    def inputs(self, name: str, test: TaskSplit) -> Inputs:
+        """What a method's confidences in the answers of a test rest on."""
+        return self._inputs(name, test, self.resolved.learn_on[test.task])
+
+    def validation_inputs(self, name: str, test: TaskSplit) -> Inputs:
+        """What its confidences in the validation answers rest on, by which they are recalibrated for a test."""
+        train_on = self.resolved.learn_on[test.task]
+        return self._inputs(name, train_on.validation, train_on)
+
+    def _inputs(self, name: str, predicted: TaskSplit, train_on: TrainOn) -> Inputs:
+        method = self.resolved.methods[name]
+        where = train_on.where(method)
+        adapted = self.adapted.get((name, predicted))
+        if not method.trains() or where not in self.readings:
+            return Inputs(self.readings[predicted])
+        fitted = self.fits.get(Fit(name, where))
+        failures = [result for result in (fitted, adapted) if isinstance(result, BaseException)]
+        seconds = {"fit": fitted.seconds} if isinstance(fitted, Fitted) else {}
+        if isinstance(adapted, AdaptedReading):
+            seconds["adapter_predictions"] = adapted.seconds
+        return Inputs(
+            self.readings[predicted],
+            self.readings[where],
+            self.selection(name, where),
+            fitted if isinstance(fitted, Fitted) else None,
+            adapted.reading if isinstance(adapted, AdaptedReading) else None,
+            failures[0] if failures else None,
+            seconds,
+        )

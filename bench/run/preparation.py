@@ -1,0 +1,183 @@
+"""All that a run has before it computes: model, tasks and store, its plan, and the questions with their prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from bench.api import Split, Task, UserError
+from bench.api.errors import fenced
+from bench.api.protocol import KeptStep
+from bench.data.contamination import contaminated
+from bench.data.loading import Loaded, Loader
+from bench.data.sources import FolderSource, HubSource, open_source
+from bench.data.splits import TaskSplit
+from bench.grading.judges import open_judge
+from bench.progress import Progress
+from bench.results import files
+from bench.run.config import RunConfig
+from bench.run.feasibility import has_validation
+from bench.run.plan import Read, Step, plan
+from bench.run.resolve import ResolvedRun, judge_options
+from bench.signals.reader import Reader, Reading
+from bench.store.folders import Store
+
+
+@dataclass(frozen=True, eq=False)
+class Resources:
+    """What a run works with."""
+
+    source: FolderSource | HubSource
+    """Where rows come from."""
+    tasks: Mapping[str, Task]
+    """Every task that is read, also those that are only learned on."""
+    reader: Reader
+    """Has the model, the store and the judge."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A run of which nothing is computed yet."""
+
+    steps: list[Step]
+    selecting: frozenset[TaskSplit]
+    """Validation splits by which methods choose the step of their training to keep."""
+    readings: dict[TaskSplit, Reading]
+    """Every split that is read: its questions as prompts."""
+    origins: Mapping[TaskSplit, Mapping[str, str]]
+    """Split -> where its rows, or released answers, come from."""
+    notes: tuple[str, ...]
+    """Which splits were given up that steps were to be chosen by, and why."""
+
+
+@dataclass(frozen=True, eq=False)
+class _LoadedPlan:
+    """The steps of a run with the questions of the splits that they read."""
+
+    steps: list[Step]
+    loaded: Mapping[TaskSplit, Loaded]
+    selecting: frozenset[TaskSplit]
+    notes: tuple[str, ...] = ()
+
+
+def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> Resources:
+    """Load the model and make the tasks; check that results and cache can be written, if they will be.
+
+    Raises:
+        UserError: one of them is not as it must be.
+    """
+    from bench.backbone.model import Backbone, LoadOptions
+
+    if not config.dry_run:
+        files.ensure_writable(config.out)
+    source = open_source(config.data_dir)
+    tasks: dict[str, Task] = {}
+    for name, task in resolved.tasks.items():
+        with fenced(f"task {name!r}"):
+            tasks[name] = task(source, resolved.protocol)
+    backbone = Backbone(resolved.model, LoadOptions(config.device, config.dtype, config.trust_remote_code))
+    store = Store(resolved.cache)
+    judge = open_judge(judge_options(config), resolved.cache)
+    if not config.dry_run:
+        store.prepare()
+    reader = Reader(backbone, store, resolved.protocol, config.token_budget, progress, config.seed, judge)
+    return Resources(source, tasks, reader)
+
+
+def prepare(
+    resolved: ResolvedRun,
+    resources: Resources,
+    infeasible: Collection[tuple[str, TaskSplit]],
+    limit: int | None,
+) -> Prepared:
+    """Plan the steps of a run, load their questions and write the prompts.
+
+    Args:
+        resolved: the run.
+        resources: what it works with.
+        infeasible: method and test where the method can't run.
+        limit: test questions at most.
+
+    Raises:
+        UserError: a task has no such split, its rows can't be had or are not as they must be.
+    """
+    selecting = _selection_splits(resolved, resources.tasks)
+    planned = _load_plan(resolved, resources.tasks, infeasible, selecting, limit)
+    readings, origins = {}, {}
+    for where, loaded in planned.loaded.items():
+        task = resources.tasks[where.task]
+        reading = resources.reader.open(where, task, loaded.questions, loaded.released)
+        readings[where] = _without_contaminated(reading, resolved, planned.loaded)
+        origins[where] = _origins(where, task, resources.source, resolved)
+    return Prepared(planned.steps, planned.selecting, readings, origins, planned.notes)
+
+
+def _selection_splits(resolved: ResolvedRun, tasks: Mapping[str, Task]) -> frozenset[TaskSplit]:
+    """The validation splits by which methods choose the step of their training to keep; none in some presets."""
+    if resolved.protocol.kept_step is KeptStep.LAST:
+        return frozenset()
+    targets = [target for target in resolved.learn_on.values() if target.task in tasks]
+    return frozenset(target.validation for target in targets if has_validation(tasks[target.task]))
+
+
+def _load_plan(
+    resolved: ResolvedRun,
+    tasks: Mapping[str, Task],
+    infeasible: Collection[tuple[str, TaskSplit]],
+    selecting: frozenset[TaskSplit],
+    limit: int | None,
+) -> _LoadedPlan:
+    """The plan with its questions; where a split to choose steps by can't be had, a plan that does without it."""
+    tests, recalibrated = resolved.test_splits, bool(resolved.recalibrate)
+    steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, recalibrated=recalibrated, selecting=selecting)
+    reads = [step.where for step in steps if isinstance(step, Read)]
+    loader = Loader(tasks, tests, reads, resolved.protocol, limit, resolved.release)
+    loaded = {}
+    for where in reads:
+        try:
+            loaded[where] = loader.load(where)
+        except UserError as error:
+            if where not in selecting:
+                raise
+            note = f"no step is chosen by {where}, the last one is kept: {error}"
+            fewer = _load_plan(resolved, tasks, infeasible, selecting - {where}, limit)
+            return replace(fewer, notes=(note, *fewer.notes))
+    return _LoadedPlan(steps, loaded, selecting)
+
+
+def _without_contaminated(reading: Reading, resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Reading:
+    """The reading with what is also tested in this run left out (docs/methods.md §0.18), or only counted."""
+    if reading.where in resolved.test_splits:
+        return reading
+    dropped = resolved.protocol.drop_contaminated
+    counts, left_out = dict(reading.counts), reading.left_out
+    for test in resolved.test_splits:
+        if resolved.learn_on[test.task].task != reading.where.task:
+            continue
+        found = contaminated(reading.questions, loaded[test].whole)
+        if found:
+            counts[f"questions that are also in {test}, {'left out' if dropped else 'kept'}"] = len(found)
+        left_out |= found if dropped else frozenset()
+    return replace(reading, counts=counts, left_out=left_out)
+
+
+def _origins(where: TaskSplit, task: Task, source: FolderSource | HubSource, resolved: ResolvedRun) -> dict[str, str]:
+    """Where a split's rows, or released answers, come from; asked before any work, so that it can't fail after it.
+
+    Raises:
+        UserError: the task can't say.
+    """
+    if resolved.release is not None:
+        about = resolved.release.describe(task, where.split)
+        return {f"released {task.released} {where.split}": _in_words(about)}
+    with fenced(f"task {where.task!r}, provenance and origins of {where.split}"):
+        split: Split = where.split if where.split in task.card.splits else "train"  # that it was taken out of
+        origins = {str(key): str(value) for key, value in task.provenance(split).items()}
+        for card, own in task.origins(split):
+            name = " ".join(filter(None, [card.hub, card.config, card.splits[own]]))
+            origins[name] = _in_words(source.describe(card, own))
+    return origins
+
+
+def _in_words(about: Mapping[str, str]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in about.items())
