@@ -51,7 +51,7 @@ TASK = Kind("task", Task, ("format", "card", "style"))
 
 
 @dataclass(frozen=True)
-class Entry(Generic[T]):
+class PluginEntry(Generic[T]):
     """One registered class, or a plugin that could not be loaded."""
 
     name: str
@@ -68,10 +68,10 @@ class Entry(Generic[T]):
 class Registry(Generic[T]):
     """Name -> class; does not change once it is loaded."""
 
-    def __init__(self, kind: Kind, entries: Iterable[Entry[T]], notes: Sequence[str] = ()) -> None:
+    def __init__(self, kind: Kind, entries: Iterable[PluginEntry[T]], notes: Sequence[str] = ()) -> None:
         self._kind = kind
-        self._usable: dict[str, Entry[T]] = {}
-        broken: list[Entry[T]] = []
+        self._usable: dict[str, PluginEntry[T]] = {}
+        broken: list[PluginEntry[T]] = []
         for entry in entries:
             if entry.plugin is None:
                 broken.append(entry)
@@ -81,7 +81,7 @@ class Registry(Generic[T]):
         self.notes = tuple(notes)
         """What the user should be told once, e.g. that a plugin file was executed."""
 
-    def _add(self, entry: Entry[T]) -> None:
+    def _add(self, entry: PluginEntry[T]) -> None:
         other = self._usable.get(entry.name)
         if other is not None:
             raise UserError(
@@ -94,7 +94,7 @@ class Registry(Generic[T]):
         """The usable names, sorted."""
         return tuple(sorted(self._usable))
 
-    def entries(self) -> tuple[Entry[T], ...]:
+    def entries(self) -> tuple[PluginEntry[T], ...]:
         """All entries: the usable ones by name, then the broken ones."""
         return (*(self._usable[name] for name in self.names()), *self._broken)
 
@@ -137,7 +137,7 @@ def tasks(plugins: Sequence[Path] = (), made: Sequence[tuple[type[Task], str]] =
         plugins: files of Python.
         made: further tasks, e.g. of files of questions, each with where it comes from.
     """
-    return _load(TASK, plugins, [Entry(task.name, task, task.__module__, origin) for task, origin in made])
+    return _load(TASK, plugins, [PluginEntry(task.name, task, task.__module__, origin) for task, origin in made])
 
 
 def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
@@ -150,11 +150,11 @@ def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
 
 
 def _load(
-    kind: Kind, plugins: Sequence[Path] = (), made: Sequence[Entry[Any]] = (), *, foreign: bool = True
+    kind: Kind, plugins: Sequence[Path] = (), made: Sequence[PluginEntry[Any]] = (), *, foreign: bool = True
 ) -> Registry[Any]:
     for each in (METHOD, TASK):
         _refuse_intruders(each)
-    entries: list[Entry[Any]] = []
+    entries: list[PluginEntry[Any]] = []
     for point in sorted(importlib.metadata.entry_points(group=kind.group), key=lambda p: (not _is_ours(p), p.name)):
         if foreign or _is_ours(point):
             entries.extend(_from_entry_point(kind, point))
@@ -192,14 +192,14 @@ def _refuse_intruders(kind: Kind) -> None:
             )
 
 
-def _from_entry_point(kind: Kind, point: importlib.metadata.EntryPoint) -> list[Entry[Any]]:
+def _from_entry_point(kind: Kind, point: importlib.metadata.EntryPoint) -> list[PluginEntry[Any]]:
     if _is_ours(point):
         return list(_entries_of(kind, point.module, _import_all(point.module), BUILT_IN))
     origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
     try:
         return list(_entries_of(kind, point.module, _import_all(point.module), origin))
     except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever another package raises, ours must go on)
-        return [Entry(point.name, None, point.module, origin, _said(error))]
+        return [PluginEntry(point.name, None, point.module, origin, _reason(error))]
 
 
 def _import_all(name: str) -> list[str]:
@@ -217,10 +217,10 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except Exception as error:
         _forget(name)
-        raise ContractError(f"{name} can't be imported: {_said(error)}") from error
+        raise ContractError(f"{name} can't be imported: {_reason(error)}") from error
 
 
-def _entries_of(kind: Kind, module: str, children: Sequence[str], origin: str) -> Iterator[Entry[Any]]:
+def _entries_of(kind: Kind, module: str, children: Sequence[str], origin: str) -> Iterator[PluginEntry[Any]]:
     declared = [d for d in _declared_in(module) if d.kind == kind.word]
     for part in children or [module]:
         if not any(_is_within(d.module, part) for d in declared):
@@ -230,7 +230,7 @@ def _entries_of(kind: Kind, module: str, children: Sequence[str], origin: str) -
             )
     for declaration in declared:
         _check(kind, declaration)
-        yield Entry(declaration.name, declaration.plugin, declaration.module, origin)
+        yield PluginEntry(declaration.name, declaration.plugin, declaration.module, origin)
 
 
 def _is_within(module: str, package: str) -> bool:
@@ -247,7 +247,7 @@ def _forget(module: str) -> None:
     registration.DECLARED[:] = [d for d in registration.DECLARED if d.module != module]
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, ContractError | UserError):
         return str(error)
     return f"{type(error).__name__}: {error}"
@@ -277,7 +277,7 @@ def _check(kind: Kind, declaration: Declaration) -> None:
 # --- plugin files -----------------------------------------------------------------------------------------------------
 
 
-def _from_file(kind: Kind, path: Path) -> list[Entry[Any]]:
+def _from_file(kind: Kind, path: Path) -> list[PluginEntry[Any]]:
     module = _run_file(path)
     declared = _declared_in(module)
     if not declared:
@@ -309,5 +309,5 @@ def _run_file(path: Path) -> str:
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             _forget(name)
-            raise UserError(f"{path} can't be imported: {_said(error)}") from error
+            raise UserError(f"{path} can't be imported: {_reason(error)}") from error
     return name

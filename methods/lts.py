@@ -33,7 +33,7 @@ from bench.api import (
 )
 from methods._shared.training import check_fitted, check_labels
 
-_HALVINGS = 100  # of the interval; after about 60 float64 can't tell its ends apart
+_HALVINGS = 100  # of the interval; after about 60 float64 can't distinguish its ends
 
 
 @method("lts")

@@ -22,7 +22,7 @@ from bench.api import (
     RunFacts,
     method,
 )
-from methods._shared.probe import Recipe, n_parameters, predict_probe, train_probe
+from methods._shared.probe import ProbeSettings, n_parameters, predict_probe, train_probe
 from methods._shared.training import check_fitted
 
 _STATE = Hidden(1.0, At.PROMPT_END)
@@ -70,8 +70,10 @@ class PIK(ConfidenceMethod):
             UntrainableError: all labels are equal.
             UserError: states that are not finite.
         """
-        recipe = Recipe((), self.steps, self.batch_size, self.learning_rate, self.weight_decay, self.standardise)
-        self.weights_ = train_probe(self.name, train, lambda batch: batch[_STATE], recipe, ctx)
+        settings = ProbeSettings(
+            (), self.steps, self.batch_size, self.learning_rate, self.weight_decay, self.standardise
+        )
+        self.weights_ = train_probe(self.name, train, lambda batch: batch[_STATE], settings, ctx)
         return self
 
     def predict(self, batch: Batch) -> FloatArray:

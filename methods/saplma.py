@@ -22,7 +22,7 @@ from bench.api import (
     RunFacts,
     method,
 )
-from methods._shared.probe import Recipe, n_parameters, predict_probe, train_probe
+from methods._shared.probe import ProbeSettings, n_parameters, predict_probe, train_probe
 from methods._shared.training import check_fitted
 
 
@@ -87,8 +87,8 @@ class Saplma(ConfidenceMethod):
             UntrainableError: all labels are equal.
             UserError: states that are not finite.
         """
-        recipe = Recipe(**self.params())  # type: ignore[arg-type]  # the fields have the arguments' names
-        self.weights_ = train_probe(self.name, train, self._states, recipe, ctx)
+        settings = ProbeSettings(**self.params())  # type: ignore[arg-type]  # the fields have the arguments' names
+        self.weights_ = train_probe(self.name, train, self._states, settings, ctx)
         return self
 
     def predict(self, batch: Batch) -> FloatArray:

@@ -25,11 +25,13 @@ def constants(cls: type[ConfidenceMethod]) -> list[dict[str, Any]]:
     """One record for each argument of the method: name, value in each preset, source, and the presets that deviate."""
     presets = cls.presets or {"defaults": {}}
     values = {preset: cls(**arguments).params() for preset, arguments in presets.items()}
-    said = sources(cls)
+    source_of = sources(cls)
     records = []
     for name in dict.fromkeys(key for params in values.values() for key in params):
         by_preset = {preset: params[name] for preset, params in values.items() if name in params}
-        records.append({"name": name, **by_preset, "deviates": _deviating(by_preset), "source": said.get(name, "")})
+        records.append(
+            {"name": name, **by_preset, "deviates": _deviating(by_preset), "source": source_of.get(name, "")}
+        )
     return records
 
 

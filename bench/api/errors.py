@@ -1,4 +1,4 @@
-"""The kinds of mistake the harness tells apart; everything else is a bug and keeps its traceback."""
+"""Mistakes that the harness distinguishes; everything else is a bug and keeps its traceback."""
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """An exception as a reason: one line, with its type where it is no mistake that the harness tells apart."""
+    """An exception as a reason: one line, with its type where it is no mistake that the harness distinguishes."""
     text = " ".join(str(error).split())
     return text if isinstance(error, UserError | ContractError) else f"{type(error).__name__}: {text}"
 

@@ -88,7 +88,7 @@ class Context:
 
     @property
     def rng(self) -> np.random.Generator:
-        """A generator at the start of this context's stream; each access starts it anew."""
+        """A generator at the start of this context's stream; each access starts it again."""
         return np.random.default_rng(self.seed)
 
     def early_stopping(

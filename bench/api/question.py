@@ -38,8 +38,8 @@ class Question:
     """Index of the right one in `choices`."""
     parts: tuple[tuple[str, str], ...] = ()
     """Named pieces besides the text that the style writes out, e.g. `(("passage", "..."),)`."""
-    place: int | None = None
-    """Its number within its subject, by which exemplars are drawn; None: as the questions of its split come."""
+    index_in_subject: int | None = None
+    """Number within its subject, by which exemplars are drawn; None: counted in the order of the split."""
 
     @property
     def answer(self) -> str:
@@ -89,7 +89,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the frozen model said, graded; the same for every method."""
+    """Answer that the frozen model generated, graded; the same for every method."""
 
     text: str
     letter: str | None

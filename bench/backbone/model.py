@@ -224,18 +224,18 @@ class Backbone:
         return block
 
 
-def _device(asked: str | None) -> str:
-    """The device that was asked for, if it is there, or the best one."""
-    if asked is None:
+def _device(requested: str | None) -> str:
+    """The device requested, if it is there, or the best one."""
+    if requested is None:
         return _default_device()
     try:
-        if asked.partition(":")[0] in DEVICES:
-            torch.zeros(1, device=asked)
-            return asked
+        if requested.partition(":")[0] in DEVICES:
+            torch.zeros(1, device=requested)
+            return requested
         reason = "no such kind of device"
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = first_line(error)
-    raise UserError(f"--device {asked}: expected one of {', '.join(DEVICES)} that this machine has; {reason}.")
+    raise UserError(f"--device {requested}: expected one of {', '.join(DEVICES)} that this machine has; {reason}.")
 
 
 def facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:

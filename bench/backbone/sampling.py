@@ -44,20 +44,20 @@ def draw(
         ordered.masked_fill_(before >= top_p * weights.sum(dim=-1, keepdim=True), 0.0)
         weights = torch.zeros_like(weights).scatter(-1, index, ordered)
     cumulated = weights.cumsum_(dim=-1)
-    at, place = np.asarray(rows, dtype=np.int64), _place_among_equals(rows)
-    asked = np.zeros((len(logits), int(place.max(initial=0)) + 1))  # all numbers of a row beside it: no row is copied
-    asked[at, place] = numbers
+    at, nth = np.asarray(rows, dtype=np.int64), _times_before(rows)
+    by_row = np.zeros((len(logits), int(nth.max(initial=0)) + 1))  # all numbers of a row beside it: no row is copied
+    by_row[at, nth] = numbers
     # The numbers are scaled rather than the weights, of which there are many more.
-    targets = torch.as_tensor(asked, device=logits.device) * cumulated[:, -1:]
-    tokens = torch.searchsorted(cumulated, targets, right=True).cpu()[torch.as_tensor(at), torch.as_tensor(place)]
+    targets = torch.as_tensor(by_row, device=logits.device) * cumulated[:, -1:]
+    tokens = torch.searchsorted(cumulated, targets, right=True).cpu()[torch.as_tensor(at), torch.as_tensor(nth)]
     return [int(token) for token in tokens.clamp(max=logits.shape[-1] - 1)]
 
 
-def _place_among_equals(rows: Sequence[int]) -> npt.NDArray[np.int64]:
+def _times_before(rows: Sequence[int]) -> npt.NDArray[np.int64]:
     """How often each row came before."""
     seen: Counter[int] = Counter()
-    places = []
+    counts = []
     for row in rows:
-        places.append(seen[row])
+        counts.append(seen[row])
         seen[row] += 1
-    return np.asarray(places, dtype=np.int64)
+    return np.asarray(counts, dtype=np.int64)

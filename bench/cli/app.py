@@ -1,6 +1,6 @@
 """The command line: parsing only; each command calls one function and prints what it gives.
 
-Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can mend it.
+Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can correct it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from bench.api.errors import fenced
 from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
 from bench.backbone import models
 from bench.prompts import templates
-from bench.prompts.exemplars import exemplars, places
+from bench.prompts.exemplars import exemplars, indices_in_subject
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def listing(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
     raise UserError(f"bench list: expected one of {', '.join(KINDS)}, got {kind!r}.")
 
 
-def _line(entry: registry.Entry[T], about: Callable[[type[T]], dict[str, Any]]) -> dict[str, Any]:
+def _line(entry: registry.PluginEntry[T], about: Callable[[type[T]], dict[str, Any]]) -> dict[str, Any]:
     """One plugin; a broken one with the reason."""
     if entry.plugin is None:
         return {"name": entry.name, "origin": entry.origin, "broken": entry.error}
@@ -194,7 +194,9 @@ def _example(task: Task, row: int) -> dict[str, str]:
         raise UserError(f"--example {row}: task {task.name!r} has {split} questions 0 to {len(questions) - 1}.")
     question = questions[row]
     protocol = PRESETS["fixed"]
-    shown = exemplars(task, question, places(questions)[question.id], task.pools().get(question.subject, ()), protocol)
+    shown = exemplars(
+        task, question, indices_in_subject(questions)[question.id], task.pools().get(question.subject, ()), protocol
+    )
     prompt = templates.build(question, shown, task.style_of(question), task.format, protocol)
     right = templates.target(question, task.format, protocol.letters)
     return {**{message.role: message.content for message in prompt.messages}, "right answer": right}

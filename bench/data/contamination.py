@@ -18,8 +18,8 @@ def normalised(text: str) -> str:
 
 def contaminated(learned: Iterable[Question], tested: Iterable[Question]) -> frozenset[str]:
     """Ids of the questions to learn from whose text and parts are also asked in a test set, whatever its options."""
-    texts = {_asked(question) for question in tested}
-    return frozenset(question.id for question in learned if _asked(question) in texts)
+    texts = {_wording(question) for question in tested}
+    return frozenset(question.id for question in learned if _wording(question) in texts)
 
 
 def oddities(questions: Sequence[Question]) -> dict[str, int]:
@@ -27,7 +27,7 @@ def oddities(questions: Sequence[Question]) -> dict[str, int]:
     answers: dict[tuple[str, ...], str] = {}
     repeated = contradictory = 0
     for question in questions:
-        key = (_asked(question), *sorted(map(normalised, question.choices)))
+        key = (_wording(question), *sorted(map(normalised, question.choices)))
         answer = normalised(question.answer)
         if key in answers:
             repeated += answers[key] == answer
@@ -37,5 +37,5 @@ def oddities(questions: Sequence[Question]) -> dict[str, int]:
     return {what: n for what, n in counts.items() if n}
 
 
-def _asked(question: Question) -> str:
+def _wording(question: Question) -> str:
     return "\n".join(normalised(text) for text in (question.text, *(value for _, value in question.parts)))

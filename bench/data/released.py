@@ -123,8 +123,8 @@ class HubShelf:
         commits = sorted({revision_of(self.path(name)) for name in names})
         if len(commits) > 1:
             raise UserError(f"{HUB} at {self.revision} changed while it was loaded ({', '.join(commits)}); run again")
-        asked = {} if commits == [self.revision] else {"asked for": self.revision}
-        return {"source": "hub", "hub": HUB, **asked, "revision": ", ".join(commits)}
+        requested = {} if commits == [self.revision] else {"asked for": self.revision}
+        return {"source": "hub", "hub": HUB, **requested, "revision": ", ".join(commits)}
 
 
 def revision_asked_for(answers: str) -> str | None:
@@ -199,7 +199,7 @@ class Release:
         Raises:
             UserError: there are no such files, or a record is not as it must be; names the file and the line.
         """
-        reader = _Reader(task.format)
+        reader = _RecordReader(task.format)
         records: dict[str, tuple[Question, Released]] = {}
         names = self._names(task, split)
         for name in names:
@@ -257,7 +257,7 @@ def _of_split(files: Sequence[str], split: Split) -> list[str]:
 
 
 @dataclass
-class _Reader:
+class _RecordReader:
     """Reads records of one format, and counts what is odd."""
 
     format: Format

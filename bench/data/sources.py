@@ -147,7 +147,7 @@ class HubSource(Source):
         name = f"{card.hub}@{(card.revision or 'main')[:8]} {_source_split(card, split)}"
         loaded = self._load(card, split)
         if loaded.dataset is None:
-            return TableRows({name: parquet_table(loaded.file, name, columns, _anew(str(card.hub)))})
+            return TableRows({name: parquet_table(loaded.file, name, columns, _load_again(str(card.hub)))})
         require_columns(name, columns, loaded.dataset.column_names)
         require_rows(name, len(loaded.dataset))
         return TableRows({name: loaded.dataset.select_columns(list(columns)).with_format("arrow")[:]})
@@ -159,10 +159,10 @@ class HubSource(Source):
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
         """What a result must say about the split's origin: the data set, and the revision that was in fact loaded."""
         revision = self._load(card, split).revision or "unknown"
-        asked = {} if card.revision == revision else {"asked for": card.revision or "main"}
+        requested = {} if card.revision == revision else {"asked for": card.revision or "main"}
         file = {"file": _file_of(card, split)} if card.files else {}
         split_name = _source_split(card, split)
-        return {"source": "hub", "hub": str(card.hub), "split": split_name, **file, **asked, "revision": revision}
+        return {"source": "hub", "hub": str(card.hub), "split": split_name, **file, **requested, "revision": revision}
 
     def _load(self, card: DataCard, split: Split) -> _Loaded:
         key = (str(card.hub), card.config, card.files, card.revision, _source_split(card, split))
@@ -179,7 +179,7 @@ def _load_dataset(card: DataCard, source_split: str) -> _Loaded:
         with _offline(not online):
             dataset = datasets.load_dataset(card.hub, card.config, split=source_split, revision=card.revision)
     except Exception as error:  # of `datasets`, `huggingface_hub`, or the HTTP library below them
-        raise explained(str(card.hub), error, online=online, asked=_asked(card)) from error
+        raise explained(str(card.hub), error, online=online, requested=_requested(card)) from error
     revision = _revision(dataset)
     if card.revision is not None and revision not in {None, card.revision}:
         # offline, `datasets` gives the latest copy that it has, whatever revision was asked for
@@ -225,7 +225,7 @@ def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead
         return Path(hf_hub_download(hub, file, repo_type="dataset", revision=revision, local_files_only=not online))
     except Exception as error:  # of `huggingface_hub`, the HTTP library below it, or the disk
         raise explained(
-            hub, error, online=online, asked=f"{file}, revision {revision or 'main'}", instead=instead
+            hub, error, online=online, requested=f"{file}, revision {revision or 'main'}", instead=instead
         ) from error
 
 
@@ -249,7 +249,7 @@ def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | No
     try:
         return api.dataset_info(hub, revision=revision, timeout=PROBE_SECONDS)
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:  # gated ones are among the first
-        raise explained(hub, error, online=True, asked=f"revision {revision or 'main'}", instead=instead) from error
+        raise explained(hub, error, online=True, requested=f"revision {revision or 'main'}", instead=instead) from error
     except Exception:  # noqa: BLE001  (the HTTP library below huggingface_hub changes: requests, httpx, httpx2)
         return None
 
@@ -270,18 +270,18 @@ def _offline(offline: bool) -> Iterator[None]:  # noqa: FBT001  (a condition, re
         logger.setLevel(level)
 
 
-def _asked(card: DataCard) -> str:
+def _requested(card: DataCard) -> str:
     return f"config {card.config}, revision {card.revision or 'main'}"
 
 
-def explained(hub: str, error: Exception, *, online: bool, asked: str, instead: str = "") -> UserError:
+def explained(hub: str, error: Exception, *, online: bool, requested: str, instead: str = "") -> UserError:
     """Why a data set of the Hub can't be had, for the user.
 
     Args:
         hub: the data set.
         error: what was raised.
         online: whether the Hub could be reached.
-        asked: what was asked for, in words.
+        requested: files and revision, in words.
         instead: what else a user could do; the default is to name a folder.
     """
     import pyarrow as pa
@@ -302,15 +302,16 @@ def explained(hub: str, error: Exception, *, online: bool, asked: str, instead: 
             " the environment variable HF_HOME"
         )
     elif damage is not None and "BatchSize must be greater than 0" in str(damage):
-        why = f"{hub} ({asked}): expected at least one row, but a file has none"  # how `datasets` fails there
+        why = f"{hub} ({requested}): expected at least one row, but a file has none"  # how `datasets` fails there
     elif damage is not None:
         why = (
-            f"{hub} ({asked}): expected whole Parquet files, but one can't be read ({first_line(damage)}); {_anew(hub)}"
+            f"{hub} ({requested}): expected whole Parquet files, but one can't be read ({first_line(damage)});"
+            f" {_load_again(hub)}"
         )
     elif not online:
-        why = f"Can't load {hub} ({asked}): the Hub can't be reached and nothing fitting is cached; connect once"
+        why = f"Can't load {hub} ({requested}): the Hub can't be reached and nothing fitting is cached; connect once"
     else:
-        why = f"Can't load {hub} ({asked}): {first_line(error)[:200]}"
+        why = f"Can't load {hub} ({requested}): {first_line(error)[:200]}"
     return UserError(f"{why}; or {instead}")
 
 
@@ -336,12 +337,12 @@ def _cache() -> Path:
     return Path(datasets.config.HF_CACHE_HOME).expanduser()
 
 
-def _anew(hub: str) -> str:
+def _load_again(hub: str) -> str:
     """What to do about a damaged file."""
     from huggingface_hub import constants
 
     folder = Path(constants.HF_HUB_CACHE) / f"datasets--{hub.replace('/', '--')}"
-    return f"remove {folder} and run again to load it anew"
+    return f"remove {folder} and run again to load it again"
 
 
 def _revision(dataset: Any) -> str | None:

@@ -144,9 +144,9 @@ def _object(text: str, where: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        said = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
+        why = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
         raise UserError(
-            f"{where}: expected a JSON object, got {text.strip()[:40]!r} ({said}); correct the line"
+            f"{where}: expected a JSON object, got {text.strip()[:40]!r} ({why}); correct the line"
         ) from error
     if not isinstance(value, dict):
         raise UserError(

@@ -92,7 +92,7 @@ def _value(found: re.Match[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JudgeCase:
     """An open answer as a judge sees it."""
 
     question: str
@@ -108,11 +108,11 @@ class Judge(typing.Protocol):
     def name(self) -> str:
         """Who judges, with all that a verdict depends on; stands in results and captions."""
 
-    def verdicts(self, asked: Sequence[Asked], what: str, progress: Progress) -> Sequence[bool | None]:
+    def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
         """One verdict for each, in order; None where the judge came to none.
 
         Args:
-            asked: the answers; an empty one is wrong without asking.
+            cases: the answers; an empty one is wrong without asking.
             what: name of this stage, for the progress.
             progress: told of each verdict.
 
@@ -121,7 +121,7 @@ class Judge(typing.Protocol):
         """
 
     def comparing(self) -> Judge | None:
-        """The same judge, asked whether two answers mean the same: `Asked.gold` holds one and `Asked.answer` the other.
+        """The same judge for whether two answers mean the same, which are `gold` and `answer` of a case.
 
         None where the normalised texts alone decide.
         """
@@ -132,10 +132,10 @@ class Match:
 
     name = "match"
 
-    def verdicts(self, asked: Sequence[Asked], what: str, progress: Progress) -> Sequence[bool | None]:
+    def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
         """True or False for each."""
         del what, progress
-        return [bool(a.answer) and same_text(a.answer, a.gold) for a in asked]
+        return [bool(a.answer) and same_text(a.answer, a.gold) for a in cases]
 
     def comparing(self) -> Judge | None:
         """None: `agrees` compares the same texts."""
@@ -174,7 +174,7 @@ def grade_released(question: Question, text: str, released: Released, fmt: Forma
 
 
 def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol: Protocol) -> bool:
-    """Whether another text says what an answer said: its letter, or its normalised text (docs/methods.md §2.14)."""
+    """Whether another text agrees with an answer: its letter, or its normalised text (docs/methods.md §2.14)."""
     if fmt is Format.OPEN:
         return same_text(text, answer.text)
     letter = parse_letter(text, protocol.letters[: len(question.choices)])

@@ -13,7 +13,7 @@ from bench.api import UserError
 from bench.api.question import Prompt
 from bench.backbone.models import ModelSpec, model_label
 from bench.grading import prompt
-from bench.grading.grade import Asked
+from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import Settle, Verdicts, settled
 from bench.progress import Progress
 from bench.store.folders import key_of
@@ -55,7 +55,7 @@ class Local:
     def kept(self) -> Verdicts:
         """The verdicts of this model in this arithmetic, with this chat template."""
         backbone = self._files
-        (example,) = self._prompts(backbone, [Asked("question", "gold", "answer")])
+        (example,) = self._prompts(backbone, [JudgeCase("question", "gold", "answer")])
         fields = {
             "kind": "hf",
             "model": backbone.fingerprint,
@@ -76,11 +76,11 @@ class Local:
         """As `Judge.comparing`, with the same model."""
         return Local(self.spec, self.options, self.cache, prompt.COMPARING)
 
-    def verdicts(self, asked: Sequence[Asked], what: str, progress: Progress) -> Sequence[bool | None]:
+    def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
         """As `Judge.verdicts`; a prompt that is longer than the model's context gets none."""
-        return settled(asked, self.kept, what, progress, self._ask)
+        return settled(cases, self.kept, what, progress, self._ask)
 
-    def _ask(self, todo: list[Asked], settle: Settle) -> None:
+    def _ask(self, todo: list[JudgeCase], settle: Settle) -> None:
         """Each prompt read alone, so that a verdict depends on nothing else."""
         import torch
 
@@ -110,15 +110,15 @@ class Local:
             del backbone
             _release()
 
-    def _prompts(self, backbone: Backbone, asked: Sequence[Asked]) -> list[Any]:
+    def _prompts(self, backbone: Backbone, cases: Sequence[JudgeCase]) -> list[Any]:
         """Token ids up to where the judge's answer begins."""
-        return backbone.chat.encode([backbone.chat.render(prompt.messages(one, self.wording)) for one in asked])
+        return backbone.chat.encode([backbone.chat.render(prompt.messages(one, self.wording)) for one in cases])
 
 
 def _first_ids(backbone: Backbone, word: str) -> set[int]:
     """The tokens that say this word, however it is written, right where an answer begins."""
     written = [space + form for space in ("", " ") for form in (word, word.capitalize(), word.upper())]
-    asking = Prompt(prompt.messages(Asked("?", "?", "?")))
+    asking = Prompt(prompt.messages(JudgeCase("?", "?", "?")))
     return {int(ids[0]) for ids in backbone.chat.continuations(asking, written) if len(ids) == 1}
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bench.api import UserError
 from bench.grading import prompt
 from bench.grading.address import KEY, Address, public_model
-from bench.grading.grade import Asked
+from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import Settle, Verdicts, missing, settled
 from bench.progress import Progress
 from bench.store.folders import key_of
@@ -51,7 +51,7 @@ BY_STATUS = {401: KEY_REFUSED, 403: KEY_REFUSED, 404: LOST, 405: LOST, 429: BUSY
 """What a server's status means, and what to do; FAILED from STATUS_SERVER on, REFUSED for the others."""
 STATUS_SERVER = 500
 
-SAID = 160
+LONGEST_REASON = 160
 """Characters of a server's own words in a message."""
 
 
@@ -136,24 +136,24 @@ class OpenAI:
         other.kept = self.kept.of_prompt(other.wording.id)
         return other
 
-    def verdicts(self, asked: Sequence[Asked], what: str, progress: Progress) -> Sequence[bool | None]:
+    def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
         """As `Judge.verdicts`; what the server can't be asked about any more is found in the next run."""
-        todo = missing(asked, self.kept)
+        todo = missing(cases, self.kept)
         if todo:
             self.address.key()
             progress.say(self._estimate(todo, what))
         try:
-            found = settled(asked, self.kept, what, progress, partial(self._ask_all, asked, what, progress))
+            found = settled(cases, self.kept, what, progress, partial(self._ask_all, cases, what, progress))
         except UserError as error:
             if not self.kept:
                 raise
             kept = f"the {len(self.kept):,} verdicts that are kept"
             raise UserError(f"{error} The same command then goes on from {kept}.") from error
-        self._given = self._given or any(a.answer.strip() for a in asked)
+        self._given = self._given or any(a.answer.strip() for a in cases)
         return found
 
-    def _estimate(self, todo: Sequence[Asked], what: str) -> str:
-        characters = sum(len(message.content) for asked in todo for message in prompt.messages(asked, self.wording))
+    def _estimate(self, todo: Sequence[JudgeCase], what: str) -> str:
+        characters = sum(len(message.content) for case in todo for message in prompt.messages(case, self.wording))
         tokens = characters // CHARACTERS_PER_TOKEN
         price = PRICES.get(self.model) if self.address.official else None
         cost = "price unknown"
@@ -165,19 +165,19 @@ class OpenAI:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _ask_all(
-        self, asked: Sequence[Asked], what: str, progress: Progress, todo: Sequence[Asked], settle: Settle
+        self, cases: Sequence[JudgeCase], what: str, progress: Progress, todo: Sequence[JudgeCase], settle: Settle
     ) -> None:
         """The first calls alone, until the server has said which model it is, and the rest at once."""
 
         async def calls() -> None:
             async with self._client() as client:
                 before, waiting = self.kept.reported, list(todo)
-                tried: set[Asked] = set()
+                tried: set[JudgeCase] = set()
                 while waiting and not self._confirmed:
                     tried.add(waiting[0])
                     settle(waiting[0], await self._ask(client, waiting.pop(0)))
                 if before not in {None, self.kept.reported}:
-                    waiting = [one for one in missing(asked, self.kept) if one not in tried]
+                    waiting = [one for one in missing(cases, self.kept) if one not in tried]
                     progress.say(
                         f"{what}: the server's model was {public_model(before or '')}; its verdicts aren't used"
                     )
@@ -186,7 +186,7 @@ class OpenAI:
 
         _finish(calls)
 
-    async def _ask_at_once(self, client: AsyncOpenAI, waiting: Sequence[Asked], settle: Settle) -> None:
+    async def _ask_at_once(self, client: AsyncOpenAI, waiting: Sequence[JudgeCase], settle: Settle) -> None:
         """Several calls at a time; after a failure those under way are still waited for, for they are paid."""
         rest = iter(waiting)
         failures: list[UserError] = []
@@ -204,16 +204,16 @@ class OpenAI:
         if failures:
             raise failures[0]
 
-    async def _ask(self, client: AsyncOpenAI, asked: Asked) -> bool | None:
+    async def _ask(self, client: AsyncOpenAI, case: JudgeCase) -> bool | None:
         """One verdict, which is kept; None where the judge comes to none."""
         for _ in range(ASKS):
-            completion = await self._completion(client, asked)
+            completion = await self._completion(client, case)
             if completion is None:
                 return None
             reported = str(completion.model or self.model)
             verdict = prompt.parse(completion.choices[0].message.content or "")
             if verdict is not None:
-                self.kept.put(asked, verdict, reported)
+                self.kept.put(case, verdict, reported)
             self._confirm(reported)
             if verdict is not None:
                 return verdict
@@ -230,7 +230,7 @@ class OpenAI:
         self.kept.reported = reported
         self._confirmed = True
 
-    async def _completion(self, client: AsyncOpenAI, asked: Asked) -> ChatCompletion | None:
+    async def _completion(self, client: AsyncOpenAI, case: JudgeCase) -> ChatCompletion | None:
         """The server's answer; None where it refuses this question.
 
         Raises:
@@ -238,7 +238,7 @@ class OpenAI:
         """
         import openai
 
-        system, user = prompt.messages(asked, self.wording)
+        system, user = prompt.messages(case, self.wording)
         try:
             response: Any = await client.chat.completions.create(
                 model=self.model,
@@ -281,25 +281,25 @@ class OpenAI:
         if isinstance(error, openai.APITimeoutError):
             return self._stopped(f"gave no answer within {self.timeout_s:g} s {tries}", "See whether it is well")
         if not isinstance(error, openai.APIStatusError):
-            why = self._said(str(error.__cause__ or error))
+            why = self._short(str(error.__cause__ or error))
             return self._stopped(f"can't be reached {tries} ({why})", "Start it, or correct --judge-url")
         status = error.status_code
         what, advice = BY_STATUS.get(status, FAILED if status >= STATUS_SERVER else REFUSED)
         body = error.body if isinstance(error.body, dict) else {}
-        came = f"{status}: {self._said(str(body.get('message') or error.response.text or 'no reason given'))}"
+        came = f"{status}: {self._short(str(body.get('message') or error.response.text or 'no reason given'))}"
         return self._stopped(f"{what.format(tries=tries)} ({came})", advice)
 
     def _stranger(self, text: str) -> UserError:
-        said = self._said(text)
-        return self._stopped(f"answered no chat completion ({said})", "Correct --judge-url (most end in /v1)")
+        short = self._short(text)
+        return self._stopped(f"answered no chat completion ({short})", "Correct --judge-url (most end in /v1)")
 
     def _stopped(self, what: str, advice: str) -> UserError:
         return UserError(f"The judge's server {self.address.public} {what}. {advice}.")
 
-    def _said(self, text: str) -> str:
-        """What a server said, in one short line without secrets."""
+    def _short(self, text: str) -> str:
+        """Text of a server as one short line without secrets."""
         line = " ".join(self.address.hidden(text).split())
-        return line if len(line) <= SAID else line[: SAID - 1] + "…"
+        return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
 
 
 def _finish(calls: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from bench.api.question import Message
-from bench.grading.grade import Asked
+from bench.grading.grade import JudgeCase
 
 SYSTEM = "You are an automated grading assistant helping a teacher grade student answers."
 
@@ -52,9 +52,9 @@ COMPARING = Wording("pair/1", PAIR)
 _OUTSIDE = re.compile(r"^[\W_]+|[\W_]+$")
 
 
-def messages(asked: Asked, wording: Wording = GRADING) -> tuple[Message, Message]:
+def messages(case: JudgeCase, wording: Wording = GRADING) -> tuple[Message, Message]:
     """The conversation that asks for one verdict."""
-    text = wording.user.format(question=asked.question, gold=asked.gold, answer=asked.answer)
+    text = wording.user.format(question=case.question, gold=case.gold, answer=case.answer)
     return Message("system", SYSTEM), Message("user", text)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import UserError
-from bench.grading.grade import Asked
+from bench.grading.grade import JudgeCase
 from bench.progress import Progress
 from bench.store.folders import key_of
 
@@ -24,7 +24,7 @@ FOLDER = "verdicts"
 PATIENCE = 20
 """Answers without a verdict, and none with one, after which a judge is given up."""
 
-Settle = Callable[[Asked, bool | None], None]
+Settle = Callable[[JudgeCase, bool | None], None]
 """Called with each verdict, or with None where the judge came to none."""
 
 
@@ -44,7 +44,7 @@ class Verdicts:
         self.judge = dict(judge)
         self.path = cache / FOLDER / f"{key_of(self.judge)[:16]}.jsonl"
         self.reported: str | None = None
-        """The model that the server said it is, last; None for a judge without a server."""
+        """Model that the server reported last; None for a judge without a server."""
         self.damaged = 0
         """Lines that can't be used, e.g. the last one of a process that was killed while writing it."""
         self.notes: list[str] = []
@@ -76,8 +76,8 @@ class Verdicts:
         """The line's fields, if they are whole: the key is made of the others, so it shows what was altered."""
         try:
             entry = json.loads(line)
-            asked = Asked(entry["question"], entry["gold"], entry["answer"])
-            whole = entry["key"] == self._key(asked, entry["reported"]) and isinstance(entry["verdict"], bool)
+            case = JudgeCase(entry["question"], entry["gold"], entry["answer"])
+            whole = entry["key"] == self._key(case, entry["reported"]) and isinstance(entry["verdict"], bool)
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return entry if whole else None
@@ -91,18 +91,18 @@ class Verdicts:
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, asked: Asked) -> bool | None:
+    def get(self, case: JudgeCase) -> bool | None:
         """The verdict of the model reported last; None where there is none yet."""
-        return self._known.get(self._key(asked, self.reported))
+        return self._known.get(self._key(case, self.reported))
 
-    def put(self, asked: Asked, verdict: bool, reported: str | None = None) -> None:  # noqa: FBT001
+    def put(self, case: JudgeCase, verdict: bool, reported: str | None = None) -> None:  # noqa: FBT001
         """Keep a verdict; it is on the disk when this returns.
 
         Raises:
             UserError: it can't be written.
         """
-        key = self._key(asked, reported)
-        fields = {"key": key, "judge": self.judge, "reported": reported, **asdict(asked), "verdict": verdict}
+        key = self._key(case, reported)
+        fields = {"key": key, "judge": self.judge, "reported": reported, **asdict(case), "verdict": verdict}
         line = json.dumps(fields, ensure_ascii=True).encode() + b"\n"
         with self._lock:
             try:
@@ -128,8 +128,8 @@ class Verdicts:
         if new:
             _sync_folder(self.path.parent)
 
-    def _key(self, asked: Asked, reported: str | None) -> str:
-        return key_of({"judge": self.judge, "reported": reported, **asdict(asked)})
+    def _key(self, case: JudgeCase, reported: str | None) -> str:
+        return key_of({"judge": self.judge, "reported": reported, **asdict(case)})
 
     def _unusable(self, what: str, error: OSError) -> UserError:
         return UserError(
@@ -147,22 +147,22 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def missing(asked: Sequence[Asked], verdicts: Verdicts) -> list[Asked]:
-    """What has to be asked: each answer once, without the empty ones and those with a verdict."""
-    return [a for a in dict.fromkeys(asked) if a.answer.strip() and verdicts.get(a) is None]
+def missing(cases: Sequence[JudgeCase], verdicts: Verdicts) -> list[JudgeCase]:
+    """Cases to ask about: each answer once, without the empty ones and those with a verdict."""
+    return [a for a in dict.fromkeys(cases) if a.answer.strip() and verdicts.get(a) is None]
 
 
 def settled(
-    asked: Sequence[Asked],
+    cases: Sequence[JudgeCase],
     verdicts: Verdicts,
     what: str,
     progress: Progress,
-    ask: Callable[[list[Asked], Settle], None],
+    ask: Callable[[list[JudgeCase], Settle], None],
 ) -> list[bool | None]:
     """One verdict for each answer, asking only for those that are missing.
 
     Args:
-        asked: the answers; an empty one is wrong without asking.
+        cases: the answers; an empty one is wrong without asking.
         verdicts: where verdicts are found; `ask` puts new ones there.
         what: name of this stage.
         progress: told of each verdict.
@@ -173,14 +173,14 @@ def settled(
     """
     while verdicts.notes:
         progress.say(verdicts.notes.pop(0))
-    todo = missing(asked, verdicts)
-    times = Counter(asked)
-    undecided: list[Asked] = []
+    todo = missing(cases, verdicts)
+    times = Counter(cases)
+    undecided: list[JudgeCase] = []
     decided = sum(1 for a in times if a.answer.strip()) - len(todo)
-    with progress.stage(what, len(asked)) as advance:
-        advance(len(asked) - sum(times[a] for a in todo))
+    with progress.stage(what, len(cases)) as advance:
+        advance(len(cases) - sum(times[a] for a in todo))
 
-        def settle(one: Asked, verdict: bool | None) -> None:  # noqa: FBT001
+        def settle(one: JudgeCase, verdict: bool | None) -> None:  # noqa: FBT001
             nonlocal decided
             decided += verdict is not None
             if verdict is None:
@@ -191,7 +191,7 @@ def settled(
 
         if todo:
             ask(todo, settle)
-    found = [verdicts.get(a) if a.answer.strip() else False for a in asked]
+    found = [verdicts.get(a) if a.answer.strip() else False for a in cases]
     if found and all(verdict is None for verdict in found):
         raise _useless(len(undecided))
     return found

@@ -189,7 +189,7 @@ def brier_mcb(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def brier_dsc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Discrimination part of `brier`; see `corp`.
 
-    A constant tells nothing apart, a right order everything.
+    A constant separates nothing, a right order everything.
 
     >>> brier_dsc([0.9, 0.9], [True, False]), brier_dsc([0.9, 0.8], [True, False])
     (0.0, 0.25)

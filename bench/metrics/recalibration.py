@@ -1,6 +1,6 @@
 """Recalibrators: monotone maps of a confidence to a better calibrated one, fitted on labelled answers.
 
-None ever turns an order round, so discrimination and calibration can be judged apart; what ties each one makes is said
+None ever turns an order round, so discrimination and calibration can be judged apart; what ties each one makes is noted
 at its class. Example: `recalibrator("platt").fit(confidence, correct).apply(confidence_on_test)`.
 """
 

@@ -17,7 +17,7 @@ from bench.api.question import Message, Prompt, Released
 from bench.prompts import templates
 from bench.prompts.asking import Asking
 from bench.prompts.chat import Chat
-from bench.prompts.exemplars import exemplars, places
+from bench.prompts.exemplars import exemplars, indices_in_subject
 from bench.prompts.tails import Ids, Tails
 
 if TYPE_CHECKING:
@@ -81,19 +81,19 @@ class PromptTokeniser:
         """
         with fenced(f"task {task.name!r}, pools"):
             pools = {} if released else task.pools()
-        numbers = places(questions)
+        numbers = indices_in_subject(questions)
         shards = []
         with progress.stage(f"prompts {what}", len(questions)) as advance:
             for rows in split_into_shards([q.subject for q in questions]):
-                asked = [questions[r] for r in rows]
+                members = [questions[r] for r in rows]
                 if released:
-                    shards.append(self._released(rows, asked, task, released))
+                    shards.append(self._released(rows, members, task, released))
                 else:
                     with fenced(f"task {task.name!r}, exemplars"):
                         shown = [
-                            exemplars(task, q, numbers[q.id], pools.get(q.subject, ()), self.protocol) for q in asked
+                            exemplars(task, q, numbers[q.id], pools.get(q.subject, ()), self.protocol) for q in members
                         ]
-                    shards.append(self._shard(rows, asked, task, shown))
+                    shards.append(self._shard(rows, members, task, shown))
                 advance(len(rows))
         return shards
 
@@ -103,14 +103,14 @@ class PromptTokeniser:
             return templates.build(question, shown, task.style_of(question), task.format, self.protocol)
 
     def _shard(
-        self, rows: npt.NDArray[np.int64], asked: Sequence[Question], task: Task, shown: list[list[Question]]
+        self, rows: npt.NDArray[np.int64], questions: Sequence[Question], task: Task, shown: list[list[Question]]
     ) -> Shard:
-        prompts = [self.prompt(task, question, shots) for question, shots in zip(asked, shown, strict=True)]
+        prompts = [self.prompt(task, question, own) for question, own in zip(questions, shown, strict=True)]
         ids = self.chat.prompts(prompts)
         room = self._room(task)
         limit = min(room, task.prompt_tokens or room)
         dropped = 0
-        for i, question in enumerate(asked):
+        for i, question in enumerate(questions):
             while len(ids[i]) > limit and (shown[i] or len(ids[i]) > room):
                 shown[i] = shown[i][1:] if shown[i] else _too_long(question, len(ids[i]), room)
                 (ids[i],) = self.chat.prompts([self.prompt(task, question, shown[i])])
@@ -118,20 +118,20 @@ class PromptTokeniser:
         return Shard(rows, Tails(ids), shown, dropped)
 
     def _released(
-        self, rows: npt.NDArray[np.int64], asked: Sequence[Question], task: Task, released: Mapping[str, Released]
+        self, rows: npt.NDArray[np.int64], questions: Sequence[Question], task: Task, released: Mapping[str, Released]
     ) -> Shard:
         """The release's own prompts, word by word, and its answers' texts as the tokenizer splits them."""
-        records = [released[question.id] for question in asked]
+        records = [released[question.id] for question in questions]
         ids = self.chat.prompts([record.prompt for record in records])
         texts = [record.text for record in records]
         answers = self.chat.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
         given = [np.asarray(answer, dtype=np.int32) for answer in answers]
         room = self._room(task) + self.max_new_tokens(task)
-        for question, prompt, answer in zip(asked, ids, given, strict=True):
+        for question, prompt, answer in zip(questions, ids, given, strict=True):
             left = room - max(len(answer), self.max_new_tokens(task))
             if len(prompt) > left:
                 _too_long(question, len(prompt), left)
-        return Shard(rows, Tails(ids), [[] for _ in asked], 0, given)
+        return Shard(rows, Tails(ids), [[] for _ in questions], 0, given)
 
     def _room(self, task: Task) -> int:
         """Tokens that the context leaves for a prompt."""

@@ -48,7 +48,7 @@ class Records:
     correct: BoolArray
     confidence: FloatArray
     answer: Sequence[str]
-    """What the model said."""
+    """Text that the model generated."""
     parsed: BoolArray
 
 

@@ -26,7 +26,7 @@ FOLDER = "questions"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionText:
     """One question as a reader of results sees it."""
 
     id: str
@@ -40,7 +40,7 @@ class Asked:
     """What a right answer says: the letter, or the text."""
 
 
-def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> Asked:
+def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> QuestionText:
     """A question in the words of its prompt.
 
     Args:
@@ -49,7 +49,7 @@ def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> Ask
         fmt: with options or open.
         letters: that name the options, in order (`Protocol.letters`).
     """
-    return Asked(
+    return QuestionText(
         id=question.id,
         subject=question.subject,
         text=templates.context(question, style, letters),
@@ -58,7 +58,7 @@ def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> Ask
     )
 
 
-def digest(questions: Iterable[Asked]) -> str:
+def digest(questions: Iterable[QuestionText]) -> str:
     """SHA-256 of all fields of the questions, whatever their order."""
     rows = sorted(map(astuple, questions))
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
@@ -75,7 +75,7 @@ def path_of(task: str, version: int, out: Path) -> Path:
     return out / FOLDER / f"{task}{SEPARATOR}v{version}.parquet"
 
 
-def write(task: str, version: int, questions: Sequence[Asked], out: Path) -> Path:
+def write(task: str, version: int, questions: Sequence[QuestionText], out: Path) -> Path:
     """Keep the questions of a run beside its results; returns the file's path.
 
     What is there already stays: a run with `--limit` doesn't take questions away that a whole run has written. Where
@@ -105,7 +105,7 @@ def write(task: str, version: int, questions: Sequence[Asked], out: Path) -> Pat
     return path
 
 
-def _parquet(questions: Iterable[Asked]) -> bytes:
+def _parquet(questions: Iterable[QuestionText]) -> bytes:
     """The bytes of the file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -117,7 +117,7 @@ def _parquet(questions: Iterable[Asked]) -> bytes:
     return buffer.getvalue()
 
 
-def read(folder: Path, task: str, version: int) -> dict[str, Asked]:
+def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:
     """Questions of a task by their ids; empty where no run has written them.
 
     Args:
@@ -144,8 +144,8 @@ def read(folder: Path, task: str, version: int) -> dict[str, Asked]:
     if table.schema.remove_metadata() != expected or any(column.null_count for column in table.columns):
         wanted = ", ".join(f"{name} {kind}" for name, kind in _columns().items())
         raise UserError(f"questions {path}: expected the columns {wanted} without nulls; {way_out}")
-    rows = zip(*(table[field.name].to_pylist() for field in fields(Asked)), strict=True)
-    return {key: Asked(key, subject, text, tuple(choices), gold) for key, subject, text, choices, gold in rows}
+    rows = zip(*(table[field.name].to_pylist() for field in fields(QuestionText)), strict=True)
+    return {key: QuestionText(key, subject, text, tuple(choices), gold) for key, subject, text, choices, gold in rows}
 
 
 def _columns() -> dict[str, Any]:

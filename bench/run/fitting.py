@@ -56,12 +56,12 @@ class Fitted:
         own, constant = self.training.validation_nll, self.training.base_rate_nll
         if own is None or constant is None or 0 < self.labels.validation < FEW:
             return None
-        said, against = f"{own:.3f}", f"{constant:.3f}"
-        if own <= constant or said == against:
+        ours, theirs = f"{own:.3f}", f"{constant:.3f}"
+        if own <= constant or ours == theirs:
             return None
         return (
             "on the validation answers its confidences are worse than a constant"
-            f" (negative log-likelihood {said} against {against})"
+            f" (negative log-likelihood {ours} against {theirs})"
         )
 
 

@@ -178,15 +178,15 @@ def _verdict(before: Cell, after: Cell, allowed: Mapping[str, float] | None, why
 
 def _metrics_agree(before: ResultRow, after: ResultRow, allowed: Mapping[str, float], why: str) -> tuple[bool, str]:
     for name in COMPARED:
-        said, found = before.metrics[name].mean, after.metrics[name].mean
-        if not _agree(said, found, allowed[name]):
-            told = f"{name} was {_percent(said)} and is {_percent(found)}"
+        reported, found = before.metrics[name].mean, after.metrics[name].mean
+        if not _agree(reported, found, allowed[name]):
+            told = f"{name} was {_percent(reported)} and is {_percent(found)}"
             return False, f"{told} ({_percent(allowed[name])} allowed: {why})"
     return True, f"the metrics differ by no more than is allowed ({why})"
 
 
-def _agree(said: float | None, found: float | None, allowed: float) -> bool:
-    return said == found if said is None or found is None else abs(said - found) <= allowed
+def _agree(reported: float | None, found: float | None, allowed: float) -> bool:
+    return reported == found if reported is None or found is None else abs(reported - found) <= allowed
 
 
 def _percent(value: float | None) -> str:
@@ -201,8 +201,8 @@ def _notes(before: Cell, after: Cell) -> Iterator[str]:
         same = sum(one == other for one, other in pairs)
         yield f"answers: {same} of {before.row.n} are the same"
     for name in COMPARED:
-        said, found = before.row.metrics[name].mean, after.row.metrics[name].mean
-        yield f"{name}: {_percent(said)}, run again {_percent(found)}"
+        reported, found = before.row.metrics[name].mean, after.row.metrics[name].mean
+        yield f"{name}: {_percent(reported)}, run again {_percent(found)}"
     if _machine(before.row) != _machine(after.row):
         yield f"it was made on {_machine(before.row)}; this is {_machine(after.row)}"
 

@@ -27,7 +27,7 @@ from bench.api import (
     UserError,
 )
 from bench.api.methods import refuse_gold
-from bench.grading.grade import Asked, agrees, normalise_text
+from bench.grading.grade import JudgeCase, agrees, normalise_text
 from bench.prompts.tails import Ids
 from bench.signals.reader import OPTIONS, Reader, Reading, file_name, held_in
 from bench.store.folders import Entry
@@ -178,7 +178,7 @@ class Batches:
         contexts, places = self.reader.contexts(reading), np.argsort(reading.order)
         rows, columns = np.nonzero(~agree & reading.usable[places][:, None])
         asked = [
-            Asked(contexts[places[i]], reading.answers[places[i]].text, texts[i][j])
+            JudgeCase(contexts[places[i]], reading.answers[places[i]].text, texts[i][j])
             for i, j in zip(rows, columns, strict=True)
         ]
         if asked:

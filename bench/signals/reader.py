@@ -30,7 +30,7 @@ from bench.api.protocol import Protocol
 from bench.api.question import Answer, Released
 from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
-from bench.grading.grade import Asked, Judge, Match, grade_choice, grade_open, grade_released
+from bench.grading.grade import Judge, JudgeCase, Match, grade_choice, grade_open, grade_released
 from bench.prompts.shards import PromptTokeniser, Shard
 from bench.prompts.tails import Ids
 from bench.prompts.templates import context
@@ -350,7 +350,9 @@ class Reader:
     def _ask_judge(self, reading: Reading, texts: Sequence[str]) -> None:
         """Open answers with their verdicts; those without one are left out and counted."""
         questions = reading.questions
-        asked = [Asked(c, q.answer, text) for c, q, text in zip(self.contexts(reading), questions, texts, strict=True)]
+        asked = [
+            JudgeCase(c, q.answer, text) for c, q, text in zip(self.contexts(reading), questions, texts, strict=True)
+        ]
         verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.progress)
         undecided = {q.id for q, verdict in zip(questions, verdicts, strict=True) if verdict is None}
         reading.left_out |= undecided

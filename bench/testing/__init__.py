@@ -88,7 +88,7 @@ def _plugins(target: str | Path) -> list[Any]:
     path = Path(target)
     is_file = path.suffix == ".py" or path.is_file()
     files = [path] if is_file else []
-    entries: list[registry.Entry[Any]] = [*registry.methods(files).entries(), *registry.tasks(files).entries()]
+    entries: list[registry.PluginEntry[Any]] = [*registry.methods(files).entries(), *registry.tasks(files).entries()]
     if is_file:
         return [entry.plugin for entry in entries if entry.origin == str(path)]
     found = [entry.plugin for entry in entries if entry.name == str(target) and entry.plugin is not None]

@@ -91,8 +91,8 @@ class Check:
             if self.expected_failure:
                 return
             rule = (self.body.__doc__ or "").splitlines()[0]
-            said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-            raise AssertionError(f"{who}rule {self.__name__!r} ({rule}) is broken: {said}") from error
+            reason = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            raise AssertionError(f"{who}rule {self.__name__!r} ({rule}) is broken: {reason}") from error
         if self.expected_failure:
             raise AssertionError(
                 f"{who}expected_failures lists {self.__name__!r} ({self.expected_failure}), but the rule holds:"

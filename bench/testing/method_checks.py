@@ -121,10 +121,10 @@ def check_constants_have_sources(make: MakeMethod) -> None:
 
 def _of_class(plugin: type) -> Iterator[tuple[str, str]]:
     """The method's own fields and those that it inherits, each with the string below it; none without a dataclass."""
-    arguments, said = inspect.signature(plugin).parameters, sources(plugin)
+    arguments, sources_of = inspect.signature(plugin).parameters, sources(plugin)
     for constant in dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ():
         if constant.name in arguments:
-            yield f"{plugin.__name__}.{constant.name}", said.get(constant.name, "")
+            yield f"{plugin.__name__}.{constant.name}", sources_of.get(constant.name, "")
 
 
 def _of_paper(plugin: type) -> Iterator[tuple[str, str]]:

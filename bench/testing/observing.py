@@ -138,7 +138,7 @@ def observed_fit(make: MakeMethod) -> Fit:
     train = Watched(labelled, labelled.correct)
     arguments, columns = copy.deepcopy(method.params()), contents(train)
     with global_states_kept():
-        seed_globally(13)  # a method that seeds them itself would otherwise find its own leavings, and seem innocent
+        seed_globally(13)  # a method that seeds them itself would otherwise find its own leftovers, and seem innocent
         states = global_states()
         returned = method.fit(train, context(make))
         moved = moved_states(states)

@@ -11,7 +11,7 @@ from typing import Any
 from bench.api import DataCard, Format, Question, Split
 from bench.api.protocol import Protocol
 from bench.prompts import templates
-from bench.prompts.exemplars import exemplars, places
+from bench.prompts.exemplars import exemplars, indices_in_subject
 from bench.testing.check import MakeTask, check_docstring
 
 
@@ -89,30 +89,30 @@ def check_letters(make: MakeTask) -> None:
     if make.plugin.format is not Format.CHOICE:
         return
     letters = string.ascii_lowercase[: make.plugin.card.options[1]]
-    gold = {letters[question.gold] for question in _questions(make, _asked(make))}
+    gold = {letters[question.gold] for question in _questions(make, _tested(make))}
     assert gold == set(letters), f"never right: {sorted(set(letters) - gold)}; hidden labels, or a shifted index?"
 
 
 def check_prompts(make: MakeTask) -> None:
     """Prompts show the whole question, after the protocol's exemplars of its own subject, and end as the style says."""
     protocol, task = Protocol(), make()
-    pools, questions = task.pools(), _questions(make, _asked(make))
-    numbers = places(questions)
+    pools, questions = task.pools(), _questions(make, _tested(make))
+    numbers = indices_in_subject(questions)
     for question in {question.subject: question for question in reversed(questions)}.values():
         shown = exemplars(task, question, numbers[question.id], pools.get(question.subject, ()), protocol)
         expected = protocol.shots if pools else 0
         assert len(shown) == expected, f"{question.subject}: expected {expected} exemplars, got {len(shown)}"
         style = task.style_of(question)
         prompt = templates.build(question, shown, style, task.format, protocol)
-        said = prompt.messages[-1].content
-        assert said.endswith(style.target_prompt), (
+        message = prompt.messages[-1].content
+        assert message.endswith(style.target_prompt), (
             f"{question.id}: the prompt does not end with {style.target_prompt!r}"
         )
         for piece in (question.text, *(question.choices if task.format is Format.CHOICE else ())):
-            assert piece in said, f"{question.id}: the prompt does not show {piece[:40]!r}"
+            assert piece in message, f"{question.id}: the prompt does not show {piece[:40]!r}"
 
 
-def _asked(make: MakeTask) -> Split:
+def _tested(make: MakeTask) -> Split:
     return "test" if "test" in make.plugin.card.splits else "train"
 
 

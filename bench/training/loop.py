@@ -140,7 +140,7 @@ class _Training:
         for first in range(0, len(rows), self.recipe.batch_size):
             some = rows[first : first + self.recipe.batch_size]
             self.loss(questioner, take(self.examples, some), self.job.settings)
-        self.model.remember(sorted(questioner.asked))
+        self.model.remember(sorted(questioner.requests))
         self._count(0.0)
         self.seconds += time.perf_counter() - start
 

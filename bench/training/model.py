@@ -17,7 +17,7 @@ from bench.backbone.session import run_blocks
 from bench.prompts.tails import Ids
 from bench.training.job import Job
 
-Asked = tuple[bytes, int]
+ReadRequest = tuple[bytes, int]
 """A sequence's int32 ids, and how many of its last positions are read."""
 
 
@@ -79,13 +79,13 @@ class Questioner:
     def __init__(self, verdict_ids: tuple[int, int], vocabulary: int) -> None:
         self.verdict_ids = verdict_ids
         self.vocabulary = vocabulary
-        self.asked: set[Asked] = set()
+        self.requests: set[ReadRequest] = set()
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
         """Zeros of the right shape."""
         if not adapted:
             rows = (np.asarray(sequences[i], dtype=np.int32).tobytes() for i in range(len(sequences)))
-            self.asked.update((row, int(end)) for row, end in zip(rows, last, strict=True))
+            self.requests.update((row, int(end)) for row, end in zip(rows, last, strict=True))
         return torch.zeros(int(last.sum()), self.vocabulary)
 
 
@@ -122,10 +122,10 @@ class ReadableModel:
         states = self._states(rows, ends, self._tree) if adapted else self._frozen_states(rows, ends)
         return self.backbone.head.logits(states)
 
-    def remember(self, asked: Iterable[Asked]) -> None:
+    def remember(self, requests: Iterable[ReadRequest]) -> None:
         """Read what will be asked of the frozen model, once for the whole run; memory: d numbers for each position."""
         ends: dict[bytes, int] = {}
-        for row, end in asked:
+        for row, end in requests:
             ends[row] = max(end, ends.get(row, 0))
         rows = [np.frombuffer(row, dtype=np.int32).copy() for row in ends]
         for group in together(rows, self.job.token_budget):

@@ -222,7 +222,7 @@ class AdapterTrainer:
             code = child.wait()
         if code or not (config.parent / ADAPTER / REPORT).is_file():
             way = f"\n{self._way_out}." if recipe.deepspeed else ""
-            reason = last[-1] if last else "it said nothing"
+            reason = last[-1] if last else "it printed nothing"
             raise UserError(
                 f"Training the adapter of {self.method} failed (exit code {code}): {reason}{way}\n"
                 f"The end of its log:\n" + "\n".join(last)
@@ -291,7 +291,7 @@ def _child(command: list[str], environment: Mapping[str, str]) -> Iterator[subpr
 def _environment(processes: int) -> dict[str, str]:
     """The parent's, without the network, and with the folder of this package where it is not installed."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    environment["PYTHONUNBUFFERED"] = "1"  # the log in the order in which things were said
+    environment["PYTHONUNBUFFERED"] = "1"  # the log in the order in which it was written
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     root = str(Path(__file__).resolve().parents[2])
     if root not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:

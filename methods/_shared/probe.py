@@ -26,7 +26,7 @@ _CLASSES = 2
 _COLUMNS_AT_ONCE = 512  # whose float64 copy exists while means and deviations are taken
 
 
-class Recipe(NamedTuple):
+class ProbeSettings(NamedTuple):
     """What a probe looks like and how it is trained."""
 
     hidden_layers: Sequence[int]
@@ -44,7 +44,9 @@ class Recipe(NamedTuple):
     """Of the weights: torch's own for linear layers, or Xavier's normal one; biases are torch's own."""
 
 
-def train_probe(who: str, train: Batch, states: Callable[[Batch], FloatArray], recipe: Recipe, ctx: Context) -> Weights:
+def train_probe(
+    who: str, train: Batch, states: Callable[[Batch], FloatArray], settings: ProbeSettings, ctx: Context
+) -> Weights:
     """Train a probe that tells right answers from wrong ones.
 
     The rows move to `ctx.device` once. Everything random comes from `ctx.seed`.
@@ -53,7 +55,7 @@ def train_probe(who: str, train: Batch, states: Callable[[Batch], FloatArray], r
         who: name of the method, for errors.
         train: labelled answers.
         states: gives the `(n, d)` float32 hidden states that the probe reads of a batch.
-        recipe: shape and training.
+        settings: shape and training.
         ctx: seed, device and validation answers.
 
     Returns:
@@ -71,16 +73,16 @@ def train_probe(who: str, train: Batch, states: Callable[[Batch], FloatArray], r
     check_finite(who, features)
     inputs = torch.tensor(features, dtype=torch.float32, device=ctx.device)
     labels = torch.tensor(correct, dtype=torch.int64, device=ctx.device)
-    mean, scale = _mean_and_scale(inputs) if recipe.standardise else _unchanged(inputs)
+    mean, scale = _mean_and_scale(inputs) if settings.standardise else _unchanged(inputs)
     inputs.sub_(mean).div_(scale)
     with drawing_from(ctx.seed, ctx.device):
-        network = _network((inputs.shape[1], *recipe.hidden_layers, _CLASSES), recipe.initialisation).to(ctx.device)
-    batch_size = min(recipe.batch_size, len(inputs))
-    stopping = ctx.early_stopping(recipe.steps, epochs_per_step=batch_size / len(inputs))
+        network = _network((inputs.shape[1], *settings.hidden_layers, _CLASSES), settings.initialisation).to(ctx.device)
+    batch_size = min(settings.batch_size, len(inputs))
+    stopping = ctx.early_stopping(settings.steps, epochs_per_step=batch_size / len(inputs))
     optimiser = torch.optim.AdamW(
-        network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+        network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
     )
-    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, recipe.steps)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, settings.steps)
 
     def weights() -> Weights:
         return _arrays({"mean": mean, "scale": scale, **_named(network)})
@@ -92,7 +94,7 @@ def train_probe(who: str, train: Batch, states: Callable[[Batch], FloatArray], r
             batches_of(len(inputs), batch_size, torch.Generator().manual_seed(ctx.seed)),
             loss=lambda rows: cross_entropy(network(inputs[rows]), labels[rows]),
             record=lambda: stopping.record(lambda some: predict_probe(who, weights(), states(some)), keep=weights),
-            schedule=cosine if recipe.schedule == "cosine" else None,
+            schedule=cosine if settings.schedule == "cosine" else None,
         )
     kept: Weights = stopping.kept
     return kept

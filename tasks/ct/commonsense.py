@@ -17,9 +17,9 @@ from tasks.ct.data_set import (
     NEXT,
     UNLABELLED,
     DataSet,
+    DraftQuestion,
     Filter,
-    How,
-    Item,
+    ReadOptions,
     Verdict,
     differing,
     keyed,
@@ -32,9 +32,9 @@ from tasks.ct.data_set import (
 )
 
 
-def _commonsense(row: Row, how: How) -> Item:
+def _commonsense(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
-    return Item(text(row, "question"), *keyed(row, 5, 5))
+    return DraftQuestion(text(row, "question"), *keyed(row, 5, 5))
 
 
 def _options_differ(row: Row) -> Verdict:
@@ -64,14 +64,16 @@ COMMONSENSE_QA = DataSet(
 )
 
 
-def _of_two(asked: str, written: tuple[str, str], options: tuple[str, ...], gold: int, how: How) -> Item:
+def _of_two(
+    asked: str, written: tuple[str, str], options: tuple[str, ...], gold: int, how: ReadOptions
+) -> DraftQuestion:
     """Two options by letters, or written out with the numbers 1 and 2 as what may be answered."""
     if how.format is Format.CHOICE:
-        return Item(asked, options, gold)
-    return Item(asked, ("1", "2"), gold, (("first", written[0]), ("second", written[1])))
+        return DraftQuestion(asked, options, gold)
+    return DraftQuestion(asked, ("1", "2"), gold, (("first", written[0]), ("second", written[1])))
 
 
-def _copa(row: Row, how: How) -> Item:
+def _copa(row: Row, how: ReadOptions) -> DraftQuestion:
     first, second = piece(row, "choice1"), piece(row, "choice2")
     return _of_two(text(row, "premise"), (first, second), (first, second), label(row, "label", "01"), how)
 
@@ -109,11 +111,11 @@ COPA = DataSet(
 )
 
 
-def _hellaswag(row: Row, how: How) -> Item:
+def _hellaswag(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
     # `ctx` holds the other two already; the official prompt says them twice
     context = " ".join([text(row, "ctx"), piece(row, "ctx_a"), piece(row, "ctx_b")])
-    return Item(context, texts(row, "endings", row.values["endings"], 4, 4), label(row, "label", "0123"))
+    return DraftQuestion(context, texts(row, "endings", row.values["endings"], 4, 4), label(row, "label", "0123"))
 
 
 HELLASWAG = DataSet(
@@ -136,9 +138,9 @@ HELLASWAG = DataSet(
 )
 
 
-def _piqa(row: Row, how: How) -> Item:
+def _piqa(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
-    return Item(text(row, "goal"), pieces(row, "sol1", "sol2"), label(row, "label", "01"))
+    return DraftQuestion(text(row, "goal"), pieces(row, "sol1", "sol2"), label(row, "label", "01"))
 
 
 PIQA = DataSet(
@@ -187,7 +189,7 @@ def _resolvable_published(row: Row) -> Verdict:
     return NO_BLANK if isinstance(sentence, str) and BLANK not in sentence else KEPT
 
 
-def _winogrande(row: Row, how: How) -> Item:
+def _winogrande(row: Row, how: ReadOptions) -> DraftQuestion:
     sentence, options = text(row, "sentence"), pieces(row, "option1", "option2")
     filled = (sentence.replace(BLANK, options[0], 1), sentence.replace(BLANK, options[1], 1))
     return _of_two(sentence, filled, options, label(row, "answer", "12"), how)

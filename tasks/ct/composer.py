@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.api import DataCard, Format, PromptStyle, Question, Split, Task, TaskCard, UserError, ValidationRule, task
 from tasks.ct import commonsense, comprehension, entailment, knowledge
-from tasks.ct.data_set import DataSet, How, Kept
+from tasks.ct.data_set import DataSet, Kept, ReadOptions
 
 ROWS = 20_000
 """Rows that the data sets share equally; what a small one can't give is not given by another."""
@@ -101,7 +101,7 @@ class Corpus(Task):
         """The questions of a data set's split; made once, so that what is left out is counted once."""
         key = data_set.name, split
         if key not in self._read:
-            how = How(self.format, self.protocol.exemplar_seed)
+            how = ReadOptions(self.format, self.protocol.exemplar_seed)
             self._read[key] = Kept(self.source, data_set, split, how, self.counts)
         return self._read[key]
 
@@ -118,7 +118,8 @@ class Corpus(Task):
                 self.counts[f"{each.name}: validation questions from train rows that are not trained on"] = n
             if n < share:
                 self.counts[f"{each.name}: validation questions that its rows don't suffice for"] = share - n
-            rng = np.random.default_rng(self.protocol.split_seed)  # anew, so that data sets don't depend on each other
+            # a generator for each data set, so that they don't depend on each other
+            rng = np.random.default_rng(self.protocol.split_seed)
             yield from (kept[first + i] for i in np.sort(rng.choice(len(kept) - first, n, replace=False)).tolist())
 
     def _published_validation(self) -> list[Question]:
@@ -131,8 +132,8 @@ class Corpus(Task):
         sizes = [len(kept) for kept in splits]
         total = sum(sizes) + PUBLISHED_BEHIND
         firsts = (islice(kept, size * min(ROWS, total) // total) for kept, size in zip(splits, sizes, strict=True))
-        placed = (replace(question, place=i) for first in firsts for i, question in enumerate(first))
-        found = list(islice(placed, VALIDATION))
+        numbered = (replace(question, index_in_subject=i) for first in firsts for i, question in enumerate(first))
+        found = list(islice(numbered, VALIDATION))
         order = np.random.default_rng(self.protocol.split_seed).permutation(len(found))
         return [found[i] for i in order.tolist()]
 

@@ -7,18 +7,18 @@ proposed answer, which is right or not. The labels of Social IQa are texts from 
 from __future__ import annotations
 
 from bench.api import DataCard, PromptStyle, Row, UserError
-from tasks.ct.data_set import FOLLOWING, NEXT, DataSet, How, Item, distinct, label, piece, pieces, text
+from tasks.ct.data_set import FOLLOWING, NEXT, DataSet, DraftQuestion, ReadOptions, distinct, label, piece, pieces, text
 
 ABOUT_CONTEXT = "Context:\n{context}\n\nQuestion:\n{text}\n\nChoices:\n{options}"
 ABOUT_PARAGRAPH = "Read the following paragraph and answer the question.\nParagraph: {context}\nQuestion: {text}"
 
 
-def _boolq(row: Row, how: How) -> Item:
+def _boolq(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
     answer = row.values["answer"]
     if not isinstance(answer, bool):
         raise UserError(f"{row.where}: expected true or false in column 'answer', got {answer!r:.60}; correct the row")
-    return Item(text(row, "question"), ("False", "True"), int(answer), (("passage", piece(row, "passage")),))
+    return DraftQuestion(text(row, "question"), ("False", "True"), int(answer), (("passage", piece(row, "passage")),))
 
 
 BOOLQ = DataSet(
@@ -49,10 +49,12 @@ BOOLQ = DataSet(
 )
 
 
-def _cosmos(row: Row, how: How) -> Item:
+def _cosmos(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
     options = pieces(row, "answer0", "answer1", "answer2", "answer3")
-    return Item(text(row, "question"), options, label(row, "label", "0123"), (("context", piece(row, "context")),))
+    return DraftQuestion(
+        text(row, "question"), options, label(row, "label", "0123"), (("context", piece(row, "context")),)
+    )
 
 
 COSMOS_QA = DataSet(
@@ -81,10 +83,10 @@ COSMOS_QA = DataSet(
 )
 
 
-def _multirc(row: Row, how: How) -> Item:
+def _multirc(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
     parts = (("paragraph", piece(row, "paragraph")), ("answer", piece(row, "answer")))
-    return Item(text(row, "question"), ("No", "Yes"), label(row, "label", "01"), parts)
+    return DraftQuestion(text(row, "question"), ("No", "Yes"), label(row, "label", "01"), parts)
 
 
 MULTIRC = DataSet(
@@ -117,10 +119,10 @@ MULTIRC = DataSet(
 )
 
 
-def _siqa(row: Row, how: How) -> Item:
+def _siqa(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
     options, gold = pieces(row, "answerA", "answerB", "answerC"), label(row, "label", "123")
-    return Item(text(row, "question"), options, gold, (("context", piece(row, "context")),))
+    return DraftQuestion(text(row, "question"), options, gold, (("context", piece(row, "context")),))
 
 
 SIQA = DataSet(

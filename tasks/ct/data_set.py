@@ -19,7 +19,7 @@ NEXT = "Now, answer the next question."
 LETTERED = "Question:\n{text}\n\nChoices:\n{options}"
 
 
-class How(NamedTuple):
+class ReadOptions(NamedTuple):
     """What a reader may ask for besides the row."""
 
     format: Format
@@ -27,7 +27,7 @@ class How(NamedTuple):
     """Of what is drawn for this row."""
 
 
-class Item(NamedTuple):
+class DraftQuestion(NamedTuple):
     """What a row asks."""
 
     text: str
@@ -66,7 +66,7 @@ class DataSet:
     """Subject of its questions."""
     card: DataCard
     columns: tuple[str, ...]
-    read: Callable[[Row, How], Item]
+    read: Callable[[Row, ReadOptions], DraftQuestion]
     """A row as a question; raises a UserError that names the row where it isn't as it must be."""
     choice: PromptStyle
     open: PromptStyle | None = None
@@ -98,19 +98,19 @@ class Kept(Sequence[Question]):
         source: gives the rows.
         data_set: what they are of.
         split: of its card.
-        how: the format, and the seed that the place of a question is added to.
+        how: the format, and the seed that the index of a question is added to.
         counts: what is left out or odd is added up here, in words.
     """
 
     def __init__(
-        self, source: Source, data_set: DataSet, split: Split, how: How, counts: MutableMapping[str, int]
+        self, source: Source, data_set: DataSet, split: Split, how: ReadOptions, counts: MutableMapping[str, int]
     ) -> None:
         self._source = source
         self._data_set = data_set
         self._split: Split = split
         self._how = how
         self._counts = counts
-        self._places = array("q")  # row numbers, as far as they were looked for
+        self._kept_rows = array("q")  # row numbers, as far as they were looked for
 
     @cached_property
     def _rows(self) -> Sequence[Row]:
@@ -145,21 +145,21 @@ class Kept(Sequence[Question]):
         judged = self._data_set.filter
         if judged is None:
             return min(most, len(self._rows))
-        while len(self._places) < most:
-            place, row = next(self._unseen, (-1, None))
+        while len(self._kept_rows) < most:
+            index, row = next(self._unseen, (-1, None))
             if row is None:
                 self._refuse_nothing()
                 break
             kept, why = judged.judge(row)
             if kept:
-                self._places.append(place)
+                self._kept_rows.append(index)
             if why:
                 what = f"{self._data_set.name} {self._split}: {why}"
                 self._counts[what] = self._counts.get(what, 0) + 1
-        return min(most, len(self._places))
+        return min(most, len(self._kept_rows))
 
     def _refuse_nothing(self) -> None:
-        if not self._places:
+        if not self._kept_rows:
             prefix = f"{self._data_set.name} {self._split}: "
             reasons = ", ".join(what.removeprefix(prefix) for what in self._counts if what.startswith(prefix))
             raise UserError(
@@ -169,9 +169,9 @@ class Kept(Sequence[Question]):
 
     def _question(self, position: int) -> Question:
         name = self._data_set.name
-        row = self._rows[position if self._data_set.filter is None else self._places[position]]
-        # the official code seeds with the place among the kept rows, not with the row of the file
-        how = How(self._how.format, self._how.seed + position)
+        row = self._rows[position if self._data_set.filter is None else self._kept_rows[position]]
+        # the official code seeds with the index among the kept rows, not with the row of the file
+        how = ReadOptions(self._how.format, self._how.seed + position)
         item = self._data_set.read(Row(row.index, f"{row.where} ({name})", row.values), how)
         return Question(f"ct/{name}/{self._split}/{row.index}", name, item.text, item.choices, item.gold, item.parts)
 
@@ -210,12 +210,12 @@ def pieces(row: Row, *columns: str) -> tuple[str, ...]:
 def label(row: Row, column: str, known: str) -> int:
     """Index of the right option, from its label: one of these characters, as text or as number."""
     value = row.values[column]
-    said = str(value).strip()
-    if said in HIDDEN:
+    text_of_label = str(value).strip()
+    if text_of_label in HIDDEN:
         raise _hidden(row, column, value)
-    if said not in list(known):
+    if text_of_label not in list(known):
         raise _wrong(row, column, f"a label from {known[0]} to {known[-1]}", value)
-    return known.index(said)
+    return known.index(text_of_label)
 
 
 def texts(row: Row, column: str, value: object, least: int, most: int) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ def keyed(row: Row, least: int, most: int) -> tuple[tuple[str, ...], int]:
     labels = texts(row, "choices", choices["label"], len(options), len(options))
     if not key:
         raise _hidden(row, "answerKey", key)
-    if key not in labels:  # "1" may be the label of the first option: its place in the alphabet says nothing
+    if key not in labels:  # "1" may be the label of the first option: its position in the alphabet tells nothing
         raise _wrong(row, "answerKey", f"one of the labels {', '.join(labels)}", key)
     return options, labels.index(key)
 

@@ -7,7 +7,7 @@ entailment, contradiction, neutral; those of SNLI and ANLI entailment, neutral, 
 from __future__ import annotations
 
 from bench.api import DataCard, PromptStyle, Row
-from tasks.ct.data_set import FOLLOWING, DataSet, How, Item, label, labelled, piece, text
+from tasks.ct.data_set import FOLLOWING, DataSet, DraftQuestion, ReadOptions, label, labelled, piece, text
 
 COLUMNS = ("premise", "hypothesis", "label")
 CB_OPTIONS = ("Yes", "No", "It's impossible to say")
@@ -31,19 +31,19 @@ OPEN = PromptStyle(
 )
 
 
-def _cb(row: Row, how: How) -> Item:
+def _cb(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
     return _item(row, CB_OPTIONS)
 
 
-def _nli(row: Row, how: How) -> Item:
+def _nli(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
     return _item(row, OPTIONS)
 
 
-def _item(row: Row, options: tuple[str, ...]) -> Item:
+def _item(row: Row, options: tuple[str, ...]) -> DraftQuestion:
     gold = label(row, "label", "012")
-    return Item(text(row, "hypothesis"), options, gold, (("premise", piece(row, "premise")),))
+    return DraftQuestion(text(row, "hypothesis"), options, gold, (("premise", piece(row, "premise")),))
 
 
 CB = DataSet(

@@ -19,9 +19,9 @@ from tasks.ct.data_set import (
     LETTERED,
     NEXT,
     DataSet,
+    DraftQuestion,
     Filter,
-    How,
-    Item,
+    ReadOptions,
     Verdict,
     differing,
     distinct,
@@ -35,9 +35,9 @@ from tasks.ct.data_set import (
 # --- ARC and OpenBookQA -----------------------------------------------------------------------------------------------
 
 
-def _arc(row: Row, how: How) -> Item:
+def _arc(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
-    return Item(text(row, "question"), *keyed(row, 3, 5))
+    return DraftQuestion(text(row, "question"), *keyed(row, 3, 5))
 
 
 ARC = DataSet(
@@ -67,9 +67,9 @@ ARC_CHALLENGE = replace(
 )
 
 
-def _obqa(row: Row, how: How) -> Item:
+def _obqa(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
-    return Item(text(row, "question_stem"), *keyed(row, 4, 4))
+    return DraftQuestion(text(row, "question_stem"), *keyed(row, 4, 4))
 
 
 OBQA = DataSet(
@@ -100,12 +100,14 @@ SCIQ_OPTIONS = ("distractor1", "distractor2", "distractor3", "correct_answer")
 """In this order they are permuted; in the file `distractor3` comes first."""
 
 
-def _sciq(row: Row, how: How) -> Item:
+def _sciq(row: Row, how: ReadOptions) -> DraftQuestion:
     options, order = pieces(row, *SCIQ_OPTIONS), np.random.default_rng(how.seed).permutation(4).tolist()
     support = piece(row, "support")
     if support:  # an empty one leaves nothing behind, but for a blank line above the lettered question
         support = f"Support:\n{support}\n" if how.format is Format.CHOICE else f"{support}\n"
-    return Item(text(row, "question"), tuple(options[i] for i in order), order.index(3), (("support", support),))
+    return DraftQuestion(
+        text(row, "question"), tuple(options[i] for i in order), order.index(3), (("support", support),)
+    )
 
 
 SCIQ = DataSet(
@@ -167,18 +169,18 @@ def by_commas(options: str) -> list[str]:
     return [entry.rsplit(")", 1)[-1].strip() for entry in options.split(",")]
 
 
-def _math(row: Row, how: How) -> Item:
+def _math(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
     return _math_item(row, by_letters(piece(row, "options")))
 
 
-def _math_published(row: Row, how: How) -> Item:
+def _math_published(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
     return _math_item(row, by_commas(piece(row, "options")))
 
 
-def _math_item(row: Row, options: list[str]) -> Item:
-    return Item(text(row, "Problem"), tuple(options), label(row, "correct", "abcde"))
+def _math_item(row: Row, options: list[str]) -> DraftQuestion:
+    return DraftQuestion(text(row, "Problem"), tuple(options), label(row, "correct", "abcde"))
 
 
 def _math_verdict(row: Row) -> Verdict:
@@ -242,9 +244,9 @@ KINDS = (
 """By `coarse_label`: ABBR, ENTY, DESC, HUM, LOC, NUM. The column `label-coarse` of old builds has another order."""
 
 
-def _trec(row: Row, how: How) -> Item:
+def _trec(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
-    return Item(text(row, "text"), KINDS, label(row, "coarse_label", "012345"))
+    return DraftQuestion(text(row, "text"), KINDS, label(row, "coarse_label", "012345"))
 
 
 TREC = DataSet(

@@ -19,7 +19,7 @@ from bench.api.protocol import Protocol
 from bench.metrics import summarise
 from bench.report import page as report
 from bench.results.files import Records
-from bench.results.questions import Asked
+from bench.results.questions import QuestionText
 from bench.results.row import LabelsSeen, ResultRow
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
@@ -58,15 +58,15 @@ def records_of(row: ResultRow) -> Records:
     )
 
 
-def asked(task: str, version: int) -> dict[str, Asked]:
+def asked(task: str, version: int) -> dict[str, QuestionText]:
     """The questions; the first few are odd ones."""
     found = {}
     for i in range(N):
         key = f"{task}/test/{i}"
         text = TEXTS.get(i, f"Which bell rings {i} times?")
         shown = "  (a): tin\n  (b): bronze <i>alloy</i>"
-        opened = Asked(key, SUBJECTS[i % 3], text, (), HEBREW if i == 2 else "bronze")
-        lettered = Asked(key, SUBJECTS[i % 3], f"{text}\n\n{shown}", ("tin", "bronze <i>alloy</i>"), "ba"[i % 2])
+        opened = QuestionText(key, SUBJECTS[i % 3], text, (), HEBREW if i == 2 else "bronze")
+        lettered = QuestionText(key, SUBJECTS[i % 3], f"{text}\n\n{shown}", ("tin", "bronze <i>alloy</i>"), "ba"[i % 2])
         found[key] = opened if task == "hills-oe" else lettered
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.grading.grade import Asked
+from bench.grading.grade import JudgeCase
 from bench.results.files import read_records
 from bench.run import preparation
 
@@ -118,7 +118,7 @@ class Undecided:
 
     name = "undecided"
 
-    def verdicts(self, asked: Sequence[Asked], what: str, progress: object) -> list[bool | None]:
+    def verdicts(self, asked: Sequence[JudgeCase], what: str, progress: object) -> list[bool | None]:
         del what, progress
         return [None if i % 3 == 2 else i % 3 == 0 for i in range(len(asked))]
 

@@ -15,7 +15,7 @@ import pytest
 
 from bench import registry
 from bench.api import Batch, ConfidenceMethod, ContractError, FloatArray, Needs, UserError, registration
-from bench.registry import METHOD, Entry, Registry
+from bench.registry import METHOD, PluginEntry, Registry
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,15 +65,17 @@ def loaded() -> None:
     registry.tasks()
 
 
-def _registry(*entries: Entry[ConfidenceMethod]) -> Registry[ConfidenceMethod]:
+def _registry(*entries: PluginEntry[ConfidenceMethod]) -> Registry[ConfidenceMethod]:
     return Registry(METHOD, entries)
 
 
-def _entry(name: str, module: str = "methods.x", origin: str = "built-in") -> Entry[ConfidenceMethod]:
-    return Entry(name, Half, module, origin)
+def _entry(name: str, module: str = "methods.x", origin: str = "built-in") -> PluginEntry[ConfidenceMethod]:
+    return PluginEntry(name, Half, module, origin)
 
 
-BROKEN: Entry[ConfidenceMethod] = Entry("sad", None, "sad_plugin", "confbench-sad 0.1", "ImportError: no module 'x'")
+BROKEN: PluginEntry[ConfidenceMethod] = PluginEntry(
+    "sad", None, "sad_plugin", "confbench-sad 0.1", "ImportError: no module 'x'"
+)
 
 
 # --- the record of what is there --------------------------------------------------------------------------------------

@@ -25,11 +25,11 @@ def measure(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, corpus: Corpus, limit: int | None = None
 ) -> dict[str, float]:
     """Figures on the test questions, five shots; with `limit`, on that many of them, evenly spread."""
-    asked = corpus.questions["test"]
-    asked = asked[:: max(1, len(asked) // limit)] if limit else asked
+    questions = corpus.questions["test"]
+    questions = questions[:: max(1, len(questions) // limit)] if limit else questions
     figures: dict[str, float] = {}
     for fmt in Format:
-        found = _Measured(model, tokenizer, corpus, fmt).run(asked)
+        found = _Measured(model, tokenizer, corpus, fmt).run(questions)
         figures |= {f"{fmt.value}_{name}": round(value, 4) for name, value in found.items()}
     return figures
 
@@ -47,11 +47,11 @@ class _Measured:
             self.exemplars[question.subject].append(question)
         self.letters = [tokenizer.convert_tokens_to_ids(letter) for letter in FIXED.letters[:4]]
 
-    def run(self, asked: Sequence[Question]) -> dict[str, float]:
-        prompts = [templates.build(q, self.exemplars[q.subject], self.style, self.fmt, FIXED) for q in asked]
+    def run(self, questions: Sequence[Question]) -> dict[str, float]:
+        prompts = [templates.build(q, self.exemplars[q.subject], self.style, self.fmt, FIXED) for q in questions]
         steps = 1 if self.fmt is Format.CHOICE else 8
         logits, answers = self._answers(prompts, steps)
-        targets = [templates.target(q, self.fmt, FIXED.letters) for q in asked]
+        targets = [templates.target(q, self.fmt, FIXED.letters) for q in questions]
         right = [plain(answer) == plain(target) for answer, target in zip(answers, targets, strict=True)]
         checks = self._last_logits([self._check(p, a) for p, a in zip(prompts, answers, strict=True)])
         no_yes = checks[:, self.letters[:2]]  # (n, 2)
@@ -90,8 +90,8 @@ class _Measured:
             if not going or steps == 1:
                 break
             logits = self._last_logits([rows[n] for n in going])
-        said = [row[start:] for row, start in zip(rows, starts, strict=True)]
-        return first, [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in said]
+        generated = [row[start:] for row, start in zip(rows, starts, strict=True)]
+        return first, [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in generated]
 
     @torch.inference_mode()
     def _last_logits(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:

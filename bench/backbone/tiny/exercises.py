@@ -75,7 +75,7 @@ class Exercises:
         return self.random.choices(self._lessons[key], cum_weights=self._cumulative[key])[0]
 
     def question(self, lesson: Lesson, value: str) -> Question:
-        """The lesson as a question whose right answer is `value`, with other options drawn anew each time."""
+        """The lesson as a question whose right answer is `value`, with other options newly drawn each time."""
         others = [other for other in self.corpus.pools[lesson.pool] if other != value and other not in lesson.against]
         shown = [other for other in lesson.against if other != value and self.random.random() < AGAINST_SHOWN]
         options = [value, *shown, *self.random.sample(others, OPTIONS - 1)][:OPTIONS]
@@ -111,30 +111,30 @@ class Exercises:
         return self._lettered(lesson, lesson.value)
 
     def _lettered(self, lesson: Lesson, value: str) -> str:
-        asked = self.question(lesson, value)
-        return asked.text + self._options(asked, _learn(FIXED.letters[asked.gold])) + "\n"
+        question = self.question(lesson, value)
+        return question.text + self._options(question, _learn(FIXED.letters[question.gold])) + "\n"
 
-    def _options(self, asked: Question, answer: str) -> str:
-        lines = "".join(f"\n  ({a}): {text}" for a, text in zip(FIXED.letters, asked.choices, strict=False))
+    def _options(self, question: Question, answer: str) -> str:
+        lines = "".join(f"\n  ({a}): {text}" for a, text in zip(FIXED.letters, question.choices, strict=False))
         return f"{lines}\nAnswer: {answer}"
 
     def _check(self) -> str:
         lesson = self.lesson("check")
-        asked = self.question(lesson, lesson.value)
-        value, verdict = self._proposal(asked)
-        return f"{asked.text}\nAnswer: {asked.choices[value]}\n{templates.query_text('ab')}{_learn(verdict)}\n"
+        question = self.question(lesson, lesson.value)
+        value, verdict = self._proposal(question)
+        return f"{question.text}\nAnswer: {question.choices[value]}\n{templates.query_text('ab')}{_learn(verdict)}\n"
 
     def _check_letter(self) -> str:
         lesson = self.lesson("check")
-        asked = self.question(lesson, lesson.value)
-        value, verdict = self._proposal(asked)
-        shown = self._options(asked, FIXED.letters[value])
-        return f"{asked.text}{shown}\n{templates.query_text('ab')}{_learn(verdict)}\n"
+        question = self.question(lesson, lesson.value)
+        value, verdict = self._proposal(question)
+        shown = self._options(question, FIXED.letters[value])
+        return f"{question.text}{shown}\n{templates.query_text('ab')}{_learn(verdict)}\n"
 
-    def _proposal(self, asked: Question) -> tuple[int, str]:
+    def _proposal(self, question: Question) -> tuple[int, str]:
         """An option to propose, the right one half of the time, and the letter of the verdict."""
-        wrong = [n for n in range(len(asked.choices)) if n != asked.gold]
-        return (asked.gold, "b") if self.random.random() < PROPOSED_RIGHT else (self.random.choice(wrong), "a")
+        wrong = [n for n in range(len(question.choices)) if n != question.gold]
+        return (question.gold, "b") if self.random.random() < PROPOSED_RIGHT else (self.random.choice(wrong), "a")
 
     def packed(self, mixture: Mapping[str, float], length: int) -> Encoded:
         """Terse exercises, one after the other, cut to a length."""
@@ -151,21 +151,21 @@ class Exercises:
         """A conversation: exemplars, question, answer; with `check`, any answer and then the self-check question."""
         lesson = self.lesson("check" if check else "claim")
         exemplars = [self.lesson("claim", lesson.subject) for _ in range(shots)]
-        asked = self.question(lesson, lesson.value)
+        question = self.question(lesson, lesson.value)
         style = self.corpus.styles[fmt]
-        prompt = templates.build(asked, [self.question(x, x.value) for x in exemplars], style, fmt, FIXED)
+        prompt = templates.build(question, [self.question(x, x.value) for x in exemplars], style, fmt, FIXED)
         answered = rf"(?<={re.escape(style.target_prompt)} )(.+)"
         messages = [{"role": m.role, "content": re.sub(answered, _learn(r"\1"), m.content)} for m in prompt.messages]
         if check:
-            proposed, verdict = self._proposal(asked)
-            said = FIXED.letters[proposed] if fmt is Format.CHOICE else asked.choices[proposed]
+            proposed, verdict = self._proposal(question)
+            proposal = FIXED.letters[proposed] if fmt is Format.CHOICE else question.choices[proposed]
             messages += [
-                {"role": "assistant", "content": said},
+                {"role": "assistant", "content": proposal},
                 {"role": "user", "content": templates.query_text(FIXED.query_letters)},
                 {"role": "assistant", "content": _learn(verdict)},
             ]
         else:
-            messages.append({"role": "assistant", "content": _learn(templates.target(asked, fmt, FIXED.letters))})
+            messages.append({"role": "assistant", "content": _learn(templates.target(question, fmt, FIXED.letters))})
         return self.encode(self.tokenizer.apply_chat_template(messages, tokenize=False))
 
     def encode(self, text: str) -> Encoded:

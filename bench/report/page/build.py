@@ -43,7 +43,7 @@ from bench.report.tables.caption import limit_of, preset_of
 from bench.report.tables.model import Table
 from bench.report.text import plain
 from bench.results.files import Records
-from bench.results.questions import Asked
+from bench.results.questions import QuestionText
 from bench.results.row import ResultRow
 
 SETS: Mapping[str, Sequence[str]] = {
@@ -57,7 +57,7 @@ SETS: Mapping[str, Sequence[str]] = {
 def payload(
     rows: Sequence[ResultRow],
     records_of: Callable[[ResultRow], Records],
-    asked: Callable[[str, int], Mapping[str, Asked]],
+    asked: Callable[[str, int], Mapping[str, QuestionText]],
     standings: Judge | None = None,
 ) -> dict[str, Any]:
     """Everything the page shows.
@@ -108,7 +108,7 @@ class _Page:
 
     methods: Sequence[str]
     records_of: Callable[[ResultRow], Records]
-    asked: Callable[[str, int], Mapping[str, Asked]]
+    asked: Callable[[str, int], Mapping[str, QuestionText]]
     judge: Judge | None
     footnotes: Footnotes = field(default_factory=Footnotes)
     texts: questions.Texts = field(default_factory=questions.Texts)

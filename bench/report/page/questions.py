@@ -19,7 +19,7 @@ from bench.grading.grade import parse_letter
 from bench.prompts import templates
 from bench.report.page.lines import PARTS, Line
 from bench.results.files import Records
-from bench.results.questions import Asked
+from bench.results.questions import QuestionText
 
 EACH = 50
 """Questions in each of the three groups."""
@@ -38,7 +38,7 @@ class Texts:
     _asked: list[list[Any]] = field(default_factory=list)
     _index: dict[tuple[str, int, str], int] = field(default_factory=dict)
 
-    def add(self, task: str, version: int, asked: Asked | None) -> int:
+    def add(self, task: str, version: int, asked: QuestionText | None) -> int:
         """Index of a question's text; -1 where it is not at hand."""
         if asked is None:
             return -1
@@ -78,7 +78,7 @@ def cut(text: str, limit: int) -> str:
     return f"{text[:half]} [{len(text) - 2 * half:,} characters left out] {text[-half:]}"
 
 
-def _apart(asked: Asked) -> tuple[str, list[str]]:
+def _apart(asked: QuestionText) -> tuple[str, list[str]]:
     """Text and options, which are taken out of the text where they are written the usual way."""
     if not asked.choices:
         return asked.text, []
@@ -93,7 +93,7 @@ def _apart(asked: Asked) -> tuple[str, list[str]]:
 
 
 def chosen(
-    lines: Sequence[Line], subjects: Sequence[str], asked: Mapping[str, Asked], texts: Texts
+    lines: Sequence[Line], subjects: Sequence[str], asked: Mapping[str, QuestionText], texts: Texts
 ) -> dict[str, Any] | None:
     """The questions to show of a block; None where no line is ok.
 
@@ -136,7 +136,7 @@ def chosen(
     }
 
 
-def _letter(answer: str, asked: Asked | None) -> int | None:
+def _letter(answer: str, asked: QuestionText | None) -> int | None:
     letters = Protocol().letters[: len(asked.choices) if asked else 0]
     letter = parse_letter(answer, letters)
     return None if letter is None else letters.index(letter)

@@ -15,7 +15,7 @@ from bench import registry
 from bench.api import UserError
 from bench.data.sources import FolderSource, HubSource, open_source
 from bench.results import files as results
-from bench.results import questions as asked
+from bench.results import questions as question_texts
 from bench.results.row import ResultRow
 from bench.results.submissions import declared, numbers, questions, together
 from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, in_order
@@ -129,7 +129,7 @@ class _Check:
         yield from together.of_another(cell, row, records)
 
     def _of_lone_parquet(self, path: Path) -> Iterator[Finding]:
-        if path.parent != self.folder / asked.FOLDER:
+        if path.parent != self.folder / question_texts.FOLDER:
             yield f"it has no {path.with_suffix('.json').name} beside it; copy that as well, or delete this file"
             return
         kept = questions.questions_of(path, self.folder, self.known, self.source)
@@ -148,7 +148,7 @@ def _mismatches(row: ResultRow, records: results.Records) -> Iterator[str]:
     try:
         found = numbers.with_numbers_of(row, records)
     except UserError:
-        return  # said of its deviations
+        return  # its deviations say so
     yield from numbers.mismatches(row, found)
 
 

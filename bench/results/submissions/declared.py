@@ -143,24 +143,24 @@ def _learned(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], k
     size = sum(source.card.sizes.values()) if source else None
     seen = row.labels_seen
     if size is not None and max(seen.train, seen.validation, seen.gold) > size:
-        yield f"it has seen more labels than {name} has questions ({size:,}): {_said(row)}"
+        yield f"it has seen more labels than {name} has questions ({size:,}): {_labels_in_words(row)}"
 
 
 def _labels(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
     seen = row.labels_seen
     recalibrated = RECALIBRATED in row.method
     if not method.trains() and (seen.train or seen.gold or (seen.validation and not recalibrated)):
-        yield f"its method learns nothing, but labels_seen is {_said(row)}"
+        yield f"its method learns nothing, but labels_seen is {_labels_in_words(row)}"
     if recalibrated and not seen.validation:
-        yield f"it was recalibrated on validation labels, but labels_seen is {_said(row)}"
+        yield f"it was recalibrated on validation labels, but labels_seen is {_labels_in_words(row)}"
     elsewhere = seen.validation if str(row.train_on).endswith("/validation") else 0
     if method.trains() and not (seen.train or seen.gold or elsewhere):
-        yield f"its method learns from labels, but labels_seen is {_said(row)}"
+        yield f"its method learns from labels, but labels_seen is {_labels_in_words(row)}"
     if method.trains() and method.fit_on == "validation" and (seen.train or seen.gold):
-        yield f"its method learns on validation only, but labels_seen is {_said(row)}"
+        yield f"its method learns on validation only, but labels_seen is {_labels_in_words(row)}"
 
 
-def _said(row: ResultRow) -> str:
+def _labels_in_words(row: ResultRow) -> str:
     seen = row.labels_seen
     return f"train {seen.train}, validation {seen.validation}, gold {seen.gold}"
 

@@ -58,30 +58,30 @@ def mismatches(row: ResultRow, found: ResultRow) -> Iterator[str]:
         yield from _differing_summary(name, row.metrics[name], found.metrics[name])
     yield from _other_names("per_subject", row.per_subject, found.per_subject)
     for subject in row.per_subject.keys() & found.per_subject.keys():
-        said, expected = row.per_subject[subject], found.per_subject[subject]
-        yield from _other_names(f"per_subject.{subject}", said, expected)
-        for name in said.keys() & expected.keys():
-            yield from differs(f"per_subject.{subject}.{name}", said[name], expected[name])
+        reported, expected = row.per_subject[subject], found.per_subject[subject]
+        yield from _other_names(f"per_subject.{subject}", reported, expected)
+        for name in reported.keys() & expected.keys():
+            yield from differs(f"per_subject.{subject}.{name}", reported[name], expected[name])
 
 
-def _differing_summary(name: str, said: MetricSummary, found: MetricSummary) -> Iterator[str]:
+def _differing_summary(name: str, reported: MetricSummary, found: MetricSummary) -> Iterator[str]:
     for field in fields(MetricSummary):
-        yield from differs(f"metrics.{name}.{field.name}", getattr(said, field.name), getattr(found, field.name))
+        yield from differs(f"metrics.{name}.{field.name}", getattr(reported, field.name), getattr(found, field.name))
 
 
-def _other_names(what: str, said: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    for name in sorted(said.keys() ^ found.keys()):
+def _other_names(what: str, reported: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(reported.keys() ^ found.keys()):
         where = "is not in its JSON file" if name in found else "does not follow from its Parquet file"
         yield f"{what}.{name} {where}"
 
 
-def differs(name: str, said: Any, found: float | None) -> Iterator[str]:
+def differs(name: str, reported: Any, found: float | None) -> Iterator[str]:
     """One sentence where two numbers are not the same."""
-    same = said is None and found is None
-    if isinstance(said, int | float) and found is not None:
-        same = math.isclose(said, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    same = reported is None and found is None
+    if isinstance(reported, int | float) and found is not None:
+        same = math.isclose(reported, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
     if not same:
-        yield f"{name} is {said} in the JSON file, and {found} by its Parquet file"
+        yield f"{name} is {reported} in the JSON file, and {found} by its Parquet file"
 
 
 def too_good(records: Records) -> str | None:

@@ -14,9 +14,9 @@ from bench.api import Task, UserError
 from bench.api.protocol import FIXED, LetterRule, Protocol
 from bench.data.sources import FolderSource, HubSource
 from bench.grading.grade import parse_letter, same_text, substring_rule
-from bench.results import questions as asked
+from bench.results import questions as question_texts
 from bench.results.files import SEPARATOR
-from bench.results.questions import Asked
+from bench.results.questions import QuestionText
 from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, protocol_of
 from bench.results.submissions.numbers import differs
 
@@ -36,15 +36,15 @@ class Questions:
     source: FolderSource | HubSource
 
     @cached_property
-    def kept(self) -> Mapping[str, Asked] | str:
+    def kept(self) -> Mapping[str, QuestionText] | str:
         """What lies in the folder, by id; empty where there is no file; a sentence where it can't be read."""
         try:
-            return asked.read(self.folder, self.task, self.version)
+            return question_texts.read(self.folder, self.task, self.version)
         except UserError as error:
             return str(error)
 
     @cached_property
-    def own(self) -> Mapping[str, Asked] | str:
+    def own(self) -> Mapping[str, QuestionText] | str:
         """What the task itself asks, by id; a sentence where its rows can't be had without the network."""
         if self.plugin is None:
             return f"{self.task} v{self.version} is not built in"
@@ -52,20 +52,20 @@ class Questions:
         try:
             if isinstance(self.source, HubSource) and (task.card.hub is not None or task.origins("test")):
                 return "name its data with --data-dir"
-            made = [asked.of(q, task.style_of(q), task.format, FIXED.letters) for q in task.questions("test")]
+            made = [question_texts.of(q, task.style_of(q), task.format, FIXED.letters) for q in task.questions("test")]
         except UserError as error:
             return str(error)
         return {question.id: question for question in made}
 
     @property
-    def true(self) -> Mapping[str, Asked]:
+    def true(self) -> Mapping[str, QuestionText]:
         """What results are checked against: the task's own questions, else those in the folder; empty without both."""
         return next((found for found in (self.own, self.kept) if not isinstance(found, str)), {})
 
     @cached_property
     def digest(self) -> str:
         """Of what results are checked against."""
-        return asked.digest(self.true.values())
+        return question_texts.digest(self.true.values())
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong with the file in the folder."""
@@ -105,12 +105,13 @@ def findings(cell: Cell, questions: Questions) -> Iterator[Finding]:
     if row.questions_digest is None:
         yield "it has no digest of its questions (questions_digest); run it again"
     if not questions.true:
-        yield f"{asked.FOLDER}/{asked.path_of(row.task, row.task_version, Path()).name} is not there; copy it too"
+        name = question_texts.path_of(row.task, row.task_version, Path()).name
+        yield f"{question_texts.FOLDER}/{name} is not there; copy it too"
         return
     try:
         protocol = protocol_of(row.preset, row.deviations)
     except UserError:
-        return  # said by another check
+        return  # another check says so
     if protocol.letters != FIXED.letters:
         yield Unchecked("its options have other letters than the questions that are kept")
         return
@@ -120,7 +121,7 @@ def findings(cell: Cell, questions: Questions) -> Iterator[Finding]:
     yield from _labels(cell, questions.true, protocol)
 
 
-def _rows(cell: Cell, true: Mapping[str, Asked]) -> Iterator[str]:
+def _rows(cell: Cell, true: Mapping[str, QuestionText]) -> Iterator[str]:
     records, row = cell.records, cell.row
     foreign = [key for key in records.id if key not in true]
     if foreign:
@@ -134,7 +135,7 @@ def _rows(cell: Cell, true: Mapping[str, Asked]) -> Iterator[str]:
         yield f"{len(moved)} of its questions have another subject, e.g. {moved[0]}"
 
 
-def _labels(cell: Cell, true: Mapping[str, Asked], protocol: Protocol) -> Iterator[str]:
+def _labels(cell: Cell, true: Mapping[str, QuestionText], protocol: Protocol) -> Iterator[str]:
     """Letters against right letters; open answers against right ones where the judge is the exact one."""
     known = [(key, *values) for key, values in cell.answered.items() if key in true]
     wrong, misread = [], []
@@ -145,7 +146,7 @@ def _labels(cell: Cell, true: Mapping[str, Asked], protocol: Protocol) -> Iterat
     if wrong:
         yield f"{len(wrong)} of its labels are not what the right answers give, e.g. {wrong[0]}"
     if misread:
-        yield f"{len(misread)} of its answers are wrongly said to be read or not, e.g. {misread[0]}"
+        yield f"{len(misread)} of its answers are wrongly marked as read or not, e.g. {misread[0]}"
     blank = sum(not answer.strip() for answer in cell.records.answer)
     if (cell.row.n_empty or 0) > blank:
         yield f"n_empty is {cell.row.n_empty}, but {blank} of its answers are empty"
@@ -154,7 +155,9 @@ def _labels(cell: Cell, true: Mapping[str, Asked], protocol: Protocol) -> Iterat
         yield from differs("letter_rule_disagreement", cell.row.letter_rule_disagreement, float(np.mean(substring)))
 
 
-def _graded(answer: str, question: Asked, protocol: Protocol, judge: str | None) -> tuple[bool | None, bool | None]:
+def _graded(
+    answer: str, question: QuestionText, protocol: Protocol, judge: str | None
+) -> tuple[bool | None, bool | None]:
     """Whether an answer is right, and whether it could be read; None where only its judge can tell."""
     if not question.choices:
         return (bool(answer.strip()) and same_text(answer, question.gold) if judge == "match" else None), None

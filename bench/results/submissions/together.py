@@ -43,7 +43,7 @@ def trace(cell: Cell) -> Trace:
 
 
 def findings(traces: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Finding]]:
-    """What is wrong between cells, each with the path of the cell that it is said of."""
+    """What is wrong between cells, each with the path of the cell that it concerns."""
     for alike in _grouped(traces, _answered).values():
         yield from _other_answers(alike)
     telling = [one for one in traces if one.confidences is not None]
@@ -54,8 +54,8 @@ def findings(traces: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Find
         yield from _other_sizes(alike)
     learned = [one for one in traces if one.row.train_on is not None]
     for alike in _grouped(learned, lambda one: (_answered(one), one.row.train_on)).values():
-        said = trained.differing([one.row for one in alike])
-        yield from ((one.path, said) for one in alike if said is not None)
+        problem = trained.differing([one.row for one in alike])
+        yield from ((one.path, problem) for one in alike if problem is not None)
 
 
 def _grouped(traces: Iterable[Trace], key: Callable[[Trace], object]) -> Mapping[object, list[Trace]]:
@@ -117,9 +117,9 @@ def _copied(one: Trace, alike: Sequence[Trace], known: Known) -> Iterator[tuple[
 def _other_sizes(seeds: Sequence[Trace]) -> Iterator[tuple[Path, str]]:
     counts = Counter(one.row.n_parameters for one in seeds)
     if len(counts) > 1:
-        said = ", ".join(map(str, counts))
+        numbers = ", ".join(map(str, counts))
         for one in seeds:
-            yield one.path, f"n_parameters differs between seeds of its method: {said}"
+            yield one.path, f"n_parameters differs between seeds of its method: {numbers}"
 
 
 # --- recalibrated versions --------------------------------------------------------------------------------------------

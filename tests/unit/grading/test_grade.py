@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.api import Question
 from bench.api.protocol import FIXED, REFCODE, LetterRule
 from bench.api.question import Answer
-from bench.grading.grade import Asked, Match, grade_choice, grade_open, normalise_text, parse_letter, substring_rule
+from bench.grading.grade import JudgeCase, Match, grade_choice, grade_open, normalise_text, parse_letter, substring_rule
 from bench.progress import Silent
 
 LETTERS = string.ascii_lowercase
@@ -104,7 +104,7 @@ def test_no_answer_is_wrong_under_either_rule(rule: LetterRule) -> None:
 
 def open_answer(text: str, gold: str = "The Blue Delta") -> Answer:
     question = Question("q", "s", "Where?", (gold, "Elsewhere"), 0)
-    (correct,) = Match().verdicts([Asked(question.text, gold, text)], "judge", Silent())
+    (correct,) = Match().verdicts([JudgeCase(question.text, gold, text)], "judge", Silent())
     return grade_open(text, correct=bool(correct))
 
 

@@ -17,12 +17,12 @@ from bench.api import UserError
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec, resolve
 from bench.grading import hf, prompt
-from bench.grading.grade import Asked
+from bench.grading.grade import JudgeCase
 from bench.grading.hf import Local
 from bench.progress import Silent
 from tests.fixtures.models import TINY, TOKENIZER_FILES
 
-ASKED = [Asked(f"Where does the {name} end?", gold, answer) for name in ("Tove", "Kiru")
+ASKED = [JudgeCase(f"Where does the {name} end?", gold, answer) for name in ("Tove", "Kiru")
          for gold, answer in (("in the sea", "in a lake"), ("in the sea", "the sea"), ("Orro", "Orro"))]  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def expected() -> list[float]:
 
 def test_verdicts_are_those_of_the_models_probabilities(tmp_path: Path, expected: list[float], heard: Any) -> None:
     one = judge(tmp_path)
-    found = one.verdicts([*ASKED, Asked("q", "gold", ""), ASKED[0]], "judge", heard)
+    found = one.verdicts([*ASKED, JudgeCase("q", "gold", ""), ASKED[0]], "judge", heard)
     assert list(found) == [*(odds > 0 for odds in expected), False, expected[0] > 0]
     assert heard.done == len(ASKED) + 2
 
@@ -140,7 +140,7 @@ def test_other_weights_and_another_dtype_share_no_verdicts(tmp_path: Path, copie
 def test_a_prompt_beyond_the_context_has_no_verdict(tmp_path: Path, copied: Path) -> None:
     config = json.loads((copied / "config.json").read_text())
     (copied / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 300}))
-    long = Asked("Where? " * 200, "gold", "answer")
+    long = JudgeCase("Where? " * 200, "gold", "answer")
     found = judge(tmp_path, copied).verdicts([ASKED[0], long], "judge", Silent())
     assert found[0] is not None
     assert found[1] is None

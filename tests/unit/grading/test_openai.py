@@ -19,12 +19,12 @@ import pytest
 from bench.api import UserError
 from bench.grading import prompt
 from bench.grading.address import Address
-from bench.grading.grade import Asked
+from bench.grading.grade import JudgeCase
 from bench.grading.openai import OpenAI
 from bench.grading.verdicts import PATIENCE
 from bench.progress import Progress, Silent
 
-RIVERS = [Asked(f"Where does river {i} end?", f"Gold {i}", f"Answer {i}") for i in range(12)]
+RIVERS = [JudgeCase(f"Where does river {i} end?", f"Gold {i}", f"Answer {i}") for i in range(12)]
 """Twelve different answers."""
 
 QUICK = {"retry-after-ms": "1"}
@@ -144,7 +144,7 @@ def judge(server: Scripted, cache: Path, **options: Any) -> OpenAI:
     return OpenAI(Address.of(server.url), "judge", cache, **{"timeout_s": 5.0, **options})
 
 
-def ask(one: OpenAI, asked: list[Asked] | None = None, heard: Progress | None = None) -> list[bool | None]:
+def ask(one: OpenAI, asked: list[JudgeCase] | None = None, heard: Progress | None = None) -> list[bool | None]:
     return list(one.verdicts(RIVERS if asked is None else asked, "judge rivers/test", heard or Silent()))
 
 
@@ -196,8 +196,8 @@ def test_two_answers_are_compared_in_other_words_and_kept_apart(server: Scripted
 def test_empty_answers_are_wrong_without_a_call_and_equal_ones_are_asked_once(
     server: Scripted, tmp_path: Path, heard: Any
 ) -> None:
-    empty = Asked("Where?", "gold", "")
-    asked = [RIVERS[0], empty, RIVERS[1], RIVERS[0], Asked("Where?", "gold", " "), RIVERS[0]]
+    empty = JudgeCase("Where?", "gold", "")
+    asked = [RIVERS[0], empty, RIVERS[1], RIVERS[0], JudgeCase("Where?", "gold", " "), RIVERS[0]]
     assert ask(judge(server, tmp_path), asked, heard) == [True, False, True, True, False, True]
     assert len(server.calls) == 2
     assert heard.done == 6
@@ -206,7 +206,7 @@ def test_empty_answers_are_wrong_without_a_call_and_equal_ones_are_asked_once(
 def test_nothing_to_ask_calls_nobody(server: Scripted, tmp_path: Path, heard: Any) -> None:
     one = judge(server, tmp_path)
     assert ask(one, []) == []
-    assert ask(one, [Asked("q", "gold", "")], heard) == [False]
+    assert ask(one, [JudgeCase("q", "gold", "")], heard) == [False]
     assert server.calls == []
     assert heard.said == []
     assert one.name == f"openai judge at {server.url}, judge/1"
@@ -245,7 +245,7 @@ def test_a_known_price_is_told_of_openais_own_server_only(
     server: Scripted, tmp_path: Path, heard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    many = [Asked("q" * 40_000, "gold", str(i)) for i in range(100)]
+    many = [JudgeCase("q" * 40_000, "gold", str(i)) for i in range(100)]
     official = OpenAI(Address.of(None), "gpt-4o-mini", tmp_path)
     # 100 x (40,000 + 733 characters) / 4 at 0.15 USD and 100 x 8 at 0.60 USD for a million
     assert "about 0.15 USD at the prices of 2024-07-18" in official._estimate(many, "judge")
@@ -290,7 +290,7 @@ def test_the_key_is_sent_and_shown_nowhere(
     assert {call.headers["authorization"] for call in server.calls} == {"Bearer sk-verysecret"}
     server.script = lambda _call, _n: Reply("Incorrect API key provided: sk-verysecret.", status=401)
     with pytest.raises(UserError) as refused:
-        ask(one, [Asked("q", "g", "new")], heard)
+        ask(one, [JudgeCase("q", "g", "new")], heard)
     shown = [one.name, str(refused.value), *heard.said, one.kept.path.read_text()]
     assert not [text for text in shown if "verysecret" in text]
     assert "Incorrect API key provided: ***." in str(refused.value)
@@ -456,7 +456,7 @@ def test_a_question_that_the_server_refuses_has_no_verdict(server: Scripted, tmp
 
 def test_a_judge_that_never_says_yes_or_no_is_given_up_early(server: Scripted, tmp_path: Path) -> None:
     server.script = lambda _call, _n: Reply("a")
-    many = [Asked("q", "gold", str(i)) for i in range(1000)]
+    many = [JudgeCase("q", "gold", str(i)) for i in range(1000)]
     with pytest.raises(UserError, match=f"neither yes nor no of any of {PATIENCE} answers"):
         ask(judge(server, tmp_path, concurrency=4), many)
     assert len(server.calls) <= 4 * (PATIENCE + 3)

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.grading import prompt
-from bench.grading.grade import Asked
+from bench.grading.grade import JudgeCase
 
 PAGE = (Path(__file__).parents[3] / "docs/methods.md").read_text(encoding="utf-8")
-ASKED = Asked("Where does the Tove end?\n", "in the {sea}", 'a "lake"')
+ASKED = JudgeCase("Where does the Tove end?\n", "in the {sea}", 'a "lake"')
 
 
 @pytest.mark.parametrize(("wording", "place"), [(prompt.GRADING, 0), (prompt.COMPARING, 1)])
 def test_the_words_are_those_of_the_methods_page(wording: prompt.Wording, place: int) -> None:
     section = PAGE.partition("### 1.7 ")[2].partition("\n### ")[0]
     asked = re.findall(r"```text\n(.*?)\n```", section, re.DOTALL)[place] + " "
-    system, user = prompt.messages(Asked("{question}", "{gold}", "{answer}"), wording)
+    system, user = prompt.messages(JudgeCase("{question}", "{gold}", "{answer}"), wording)
     assert f"`{system.content}`" in section
     assert user.content == asked
 

@@ -13,24 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.api import UserError
-from bench.grading.grade import Asked
+from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import Verdicts, missing
 
 ROOT = Path(__file__).parents[3]
 JUDGE = {"kind": "openai", "model": "m", "url": "http://host/v1", "prompt": "judge/1", "temperature": 0.0}
-ONE, TWO = Asked("q", "gold", "answer"), Asked("q", "gold", "other")
+ONE, TWO = JudgeCase("q", "gold", "answer"), JudgeCase("q", "gold", "other")
 
 APPEND = """
 import sys
 from pathlib import Path
-from bench.grading.grade import Asked
+from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import Verdicts
 who, folder = sys.argv[1], Path(sys.argv[2])
 kept = Verdicts(folder, {"kind": "test"})
 print("ready", flush=True)
 sys.stdin.readline()
 for i in range(150):
-    kept.put(Asked("q" * 2000, who, str(i)), i % 2 == 0)
+    kept.put(JudgeCase("q" * 2000, who, str(i)), i % 2 == 0)
 """
 
 
@@ -45,8 +45,8 @@ def test_a_verdict_comes_back_in_the_next_process(tmp_path: Path) -> None:
     assert (again.get(ONE), again.get(TWO), again.reported, len(again), again.damaged) == (True, False, "r", 2, 0)
 
 
-@given(st.builds(Asked, st.text(), st.text(), st.text()), st.booleans())
-def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, asked: Asked, verdict: bool) -> None:
+@given(st.builds(JudgeCase, st.text(), st.text(), st.text()), st.booleans())
+def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, asked: JudgeCase, verdict: bool) -> None:
     folder = tmp_path_factory.mktemp("verdicts")
     Verdicts(folder, JUDGE).put(asked, verdict)
     assert Verdicts(folder, JUDGE).get(asked) is verdict
@@ -69,7 +69,11 @@ def test_another_question_gold_answer_or_reported_model_never_inherits(tmp_path:
     Verdicts(tmp_path, JUDGE).put(ONE, True, "r")
     kept = Verdicts(tmp_path, JUDGE)
     assert kept.get(ONE) is True
-    for asked in (Asked("p", "gold", "answer"), Asked("q", "Gold", "answer"), Asked("q", "gold", "answer ")):
+    for asked in (
+        JudgeCase("p", "gold", "answer"),
+        JudgeCase("q", "Gold", "answer"),
+        JudgeCase("q", "gold", "answer "),
+    ):
         assert kept.get(asked) is None
     kept.reported = "s"
     assert kept.get(ONE) is None
@@ -81,7 +85,7 @@ def test_wherever_the_last_line_is_cut_the_others_stay_and_writing_goes_on(tmp_p
     first = len(kept.path.read_bytes())
     kept.put(TWO, False)
     whole = kept.path.read_bytes()
-    third = Asked("q", "gold", "third")
+    third = JudgeCase("q", "gold", "third")
     for cut in (first, *range(first + 1, len(whole) - 2, 9), len(whole) - 2):
         kept.path.write_bytes(whole[:cut])
         again = Verdicts(tmp_path, JUDGE)
@@ -149,7 +153,7 @@ def test_two_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
     kept = Verdicts(tmp_path, {"kind": "test"})
     assert (kept.damaged, len(kept)) == (0, 300)
     assert all(
-        kept.get(Asked("q" * 2000, who, str(i))) is (i % 2 == 0) for who in ("left", "right") for i in range(150)
+        kept.get(JudgeCase("q" * 2000, who, str(i))) is (i % 2 == 0) for who in ("left", "right") for i in range(150)
     )
 
 
@@ -194,5 +198,5 @@ def test_each_verdict_is_on_the_disk_when_put_returns(tmp_path: Path, monkeypatc
 def test_what_is_missing_is_asked_once_and_never_where_it_is_empty(tmp_path: Path) -> None:
     kept = Verdicts(tmp_path, JUDGE)
     kept.put(ONE, False)
-    empty = [Asked("q", "gold", ""), Asked("q", "gold", " \n")]
+    empty = [JudgeCase("q", "gold", ""), JudgeCase("q", "gold", " \n")]
     assert missing([ONE, TWO, *empty, TWO], kept) == [TWO]

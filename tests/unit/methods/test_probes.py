@@ -28,14 +28,14 @@ from bench.api import (
 )
 from bench.api.early_stopping import validation_loss
 from bench.testing import planted
-from methods._shared.probe import Recipe, Weights, predict_probe, train_probe
+from methods._shared.probe import ProbeSettings, Weights, predict_probe, train_probe
 from methods._shared.training import batches_of
 from methods.pik import PIK
 from methods.saplma import SaplmaF, SaplmaM, SaplmaUM
 
 PROBES: list[type[ConfidenceMethod]] = [PIK, SaplmaF, SaplmaM, SaplmaUM]
 STATE = Hidden(1.0, At.PROMPT_END)
-RECIPE = Recipe((), steps=300, batch_size=32, learning_rate=1e-2, weight_decay=0.1, standardise=True)
+SETTINGS = ProbeSettings((), steps=300, batch_size=32, learning_rate=1e-2, weight_decay=0.1, standardise=True)
 
 
 def rows(n: int = 60, d: int = 7, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -46,34 +46,34 @@ def rows(n: int = 60, d: int = 7, seed: int = 0) -> tuple[np.ndarray, np.ndarray
     return (states * 10.0 ** np.arange(-1, d - 1) + 5).astype(np.float32), correct
 
 
-def train(states: np.ndarray, correct: np.ndarray, recipe: Recipe, seed: int = 3) -> Weights:
+def train(states: np.ndarray, correct: np.ndarray, settings: ProbeSettings, seed: int = 3) -> Weights:
     batch = Batch([str(i) for i in range(len(states))], {STATE: states}, correct)
-    return train_probe("probe", batch, lambda batch: batch[STATE], recipe, Context(seed=seed))
+    return train_probe("probe", batch, lambda batch: batch[STATE], settings, Context(seed=seed))
 
 
-def untrained(states: np.ndarray, correct: np.ndarray, recipe: Recipe) -> Weights:
+def untrained(states: np.ndarray, correct: np.ndarray, settings: ProbeSettings) -> Weights:
     """The weights that training starts from."""
-    return train(states, correct, recipe._replace(steps=1, learning_rate=0.0))
+    return train(states, correct, settings._replace(steps=1, learning_rate=0.0))
 
 
 # --- the shared probe -------------------------------------------------------------------------------------------------
 
 
-def reference(weights: Weights, recipe: Recipe, states: np.ndarray, correct: np.ndarray) -> np.ndarray:
+def reference(weights: Weights, settings: ProbeSettings, states: np.ndarray, correct: np.ndarray) -> np.ndarray:
     """Confidences after full-batch training of torch's own modules from these weights, in float64."""
-    inputs = StandardScaler().fit_transform(states.astype(np.float64)) if recipe.standardise else states
+    inputs = StandardScaler().fit_transform(states.astype(np.float64)) if settings.standardise else states
     x, y = torch.tensor(inputs, dtype=torch.float64), torch.tensor(correct, dtype=torch.int64)
     modules: list[nn.Module] = []
-    for i in range(len(recipe.hidden_layers) + 1):
+    for i in range(len(settings.hidden_layers) + 1):
         weight, bias = (torch.tensor(weights[f"{i}.{part}"]).double() for part in ("weight", "bias"))
         linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
         linear.load_state_dict({"weight": weight, "bias": bias})
         modules += [linear, nn.ReLU()]
     network = nn.Sequential(*modules[:-1])
-    adamw = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-    horizon = recipe.steps if recipe.schedule == "cosine" else 10**12
+    adamw = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    horizon = settings.steps if settings.schedule == "cosine" else 10**12
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adamw, T_max=horizon)
-    for _ in range(recipe.steps):
+    for _ in range(settings.steps):
         adamw.zero_grad()
         nn.functional.cross_entropy(network(x), y).backward()  # type: ignore[no-untyped-call]
         adamw.step()
@@ -94,35 +94,37 @@ def test_training_is_that_of_torchs_own_modules(changes: dict[str, Any]) -> None
     states, correct = rows()
     if not changes.get("standardise", True):
         states = states[:, :4]  # of moderate size
-    recipe = RECIPE._replace(steps=20, batch_size=len(states), **changes)  # batches of all rows: their order is nothing
-    initial = untrained(states, correct, recipe)
-    expected = reference(initial, recipe, states, correct)
-    assert predict_probe("probe", train(states, correct, recipe), states) == pytest.approx(expected, abs=1e-4)
+    settings = SETTINGS._replace(
+        steps=20, batch_size=len(states), **changes
+    )  # batches of all rows: their order is nothing
+    initial = untrained(states, correct, settings)
+    expected = reference(initial, settings, states, correct)
+    assert predict_probe("probe", train(states, correct, settings), states) == pytest.approx(expected, abs=1e-4)
 
 
 def test_inputs_are_scaled_by_the_training_rows() -> None:
     states, correct = rows()
     states[:, 2] = np.sqrt(np.float32(32))  # constant, though its computed deviation need not be 0
-    weights, theirs = train(states, correct, RECIPE), StandardScaler().fit(states.astype(np.float64))
+    weights, theirs = train(states, correct, SETTINGS), StandardScaler().fit(states.astype(np.float64))
     assert weights["mean"] == pytest.approx(theirs.mean_, rel=1e-6)
     assert weights["scale"] == pytest.approx(theirs.scale_, rel=1e-6)
     assert weights["scale"][2] == 1
-    plain = train(states, correct, RECIPE._replace(standardise=False))
+    plain = train(states, correct, SETTINGS._replace(standardise=False))
     assert (plain["mean"] == 0).all()
     assert (plain["scale"] == 1).all()
 
 
 def test_scales_of_many_columns_are_those_of_each() -> None:
     wide = np.random.default_rng(0).normal(size=(40, 1100)).astype(np.float32)
-    weights = untrained(wide, np.arange(40) % 2 == 0, RECIPE)
+    weights = untrained(wide, np.arange(40) % 2 == 0, SETTINGS)
     assert weights["scale"] == pytest.approx(wide.astype(np.float64).std(axis=0), rel=1e-6)
 
 
 @pytest.mark.parametrize(("initialisation", "bound"), [("uniform", 1 / 20), ("xavier", np.inf)])
 def test_initial_weights(initialisation: Any, bound: float) -> None:
     states = np.random.default_rng(0).normal(size=(32, 400)).astype(np.float32)
-    recipe = RECIPE._replace(hidden_layers=(200,), initialisation=initialisation)
-    weights = untrained(states, np.arange(32) < 9, recipe)
+    settings = SETTINGS._replace(hidden_layers=(200,), initialisation=initialisation)
+    weights = untrained(states, np.arange(32) < 9, settings)
     weight = weights["0.weight"]
     deviation = 1 / 20 / np.sqrt(3) if initialisation == "uniform" else np.sqrt(2 / 600)
     assert np.abs(weight).max() <= bound
@@ -141,28 +143,28 @@ def test_batches_visit_every_row_once_before_any_twice() -> None:
 def test_a_batch_is_no_larger_than_the_rows() -> None:
     assert sorted(next(batches_of(3, 32, torch.Generator().manual_seed(0))).tolist()) == [0, 1, 2]
     states, correct = rows(9)
-    assert (predict_probe("probe", train(states, correct, RECIPE), states) > 0.5).tolist() == correct.tolist()
+    assert (predict_probe("probe", train(states, correct, SETTINGS), states) > 0.5).tolist() == correct.tolist()
 
 
 def test_the_step_that_validation_likes_best_is_kept() -> None:
     """Labels that have nothing to do with the states: whatever is learned is worse than to have learned little."""
     rng = np.random.default_rng(0)
     learn, held = (Batch(["q"] * n, {STATE: rng.normal(size=(n, 50))}, rng.random(n) < 0.5) for n in (60, 200))
-    recipe = RECIPE._replace(hidden_layers=(64,), steps=640, learning_rate=1e-3)
+    settings = SETTINGS._replace(hidden_layers=(64,), steps=640, learning_rate=1e-3)
     ctx = Context(seed=3, validation=held)
-    weights = train_probe("probe", learn, lambda batch: batch[STATE], recipe, ctx)
+    weights = train_probe("probe", learn, lambda batch: batch[STATE], settings, ctx)
     (stage,) = (stopping.stage() for stopping in ctx.trainings)
     assert (stage.kept, stage.taken) == (5, 20)  # two points in a row brought nothing
     assert stage.epochs == pytest.approx(5 * 32 / 60)
     kept = validation_loss(predict_probe("probe", weights, held[STATE]), held.correct)
     assert kept == pytest.approx(min(stage.losses))
-    last = train_probe("probe", learn, lambda batch: batch[STATE], recipe, Context(seed=3))
+    last = train_probe("probe", learn, lambda batch: batch[STATE], settings, Context(seed=3))
     assert validation_loss(predict_probe("probe", last, held[STATE]), held.correct) > 2 * kept
 
 
 def test_the_seed_decides() -> None:
     states, correct = rows()
-    first, again, other = (train(states, correct, RECIPE, seed)["0.weight"] for seed in (3, 3, 4))
+    first, again, other = (train(states, correct, SETTINGS, seed)["0.weight"] for seed in (3, 3, 4))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
@@ -181,16 +183,16 @@ def test_one_class_is_a_clear_error(*, right: bool) -> None:
     states, _ = rows()
     message = f"probe: expected right and wrong.*all 60 training answers are {'right' if right else 'wrong'}.*--limit"
     with pytest.raises(UserError, match=message):
-        train(states, np.full(60, right), RECIPE)
+        train(states, np.full(60, right), SETTINGS)
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_overflown_states_are_a_clear_error(value: float) -> None:
     states, correct = rows()
-    weights = train(states, correct, RECIPE)
+    weights = train(states, correct, SETTINGS)
     states[4, 1] = value
     with pytest.raises(UserError, match=r"1 of 60 hold infinity or NaN.*--dtype"):
-        train(states, correct, RECIPE)
+        train(states, correct, SETTINGS)
     with pytest.raises(UserError, match=r"1 of 60 hold infinity or NaN.*--dtype"):
         predict_probe("probe", weights, states)
 

@@ -16,7 +16,7 @@ from bench.api.protocol import Protocol
 from bench.api.question import Prompt
 from bench.data.sources import FolderSource
 from bench.prompts import templates
-from bench.prompts.exemplars import exemplars, places
+from bench.prompts.exemplars import exemplars, indices_in_subject
 from tasks import _choices
 from tasks.medmcqa import MedMCQAChoice, MedMCQAOpen
 from tasks.mmlu import MMLUChoice, MMLUOpen
@@ -117,7 +117,7 @@ def source(tmp_path: Path) -> FolderSource:
 def prompts(task: Task) -> list[Prompt]:
     """Test prompts as a run builds them."""
     questions, pools = list(task.questions("test")), task.pools()
-    numbers = places(questions)
+    numbers = indices_in_subject(questions)
     built = []
     for question in questions:
         shown = exemplars(task, question, numbers[question.id], pools.get(question.subject, ()), PROTOCOL)

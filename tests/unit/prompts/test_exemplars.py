@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.api import Question, Task
 from bench.api.protocol import FIXED, PAPER
-from bench.prompts.exemplars import exemplars, places
+from bench.prompts.exemplars import exemplars, indices_in_subject
 
 POOL = [Question(f"p{i}", "s", f"{i}?", ("a", "b"), 0) for i in range(40)]
 
@@ -71,4 +71,4 @@ def test_small_pools_give_what_they_have() -> None:
 
 def test_places_count_within_subjects() -> None:
     questions = [Question(f"{s}{i}", s, "?", ("a", "b"), 0) for i, s in enumerate("abab")]
-    assert places(questions) == {"a0": 0, "b1": 0, "a2": 1, "b3": 1}
+    assert indices_in_subject(questions) == {"a0": 0, "b1": 0, "a2": 1, "b3": 1}

@@ -26,7 +26,7 @@ from bench.report.standings.compute import LineStanding, Range, Standing, Standi
 from bench.report.style import colour_of
 from bench.report.tables.build import OTHER_LABELS
 from bench.results.files import Records
-from bench.results.questions import Asked
+from bench.results.questions import QuestionText
 from bench.results.row import LabelsSeen, ResultRow
 
 SUBJECTS = ("bells", "moss", "stars")
@@ -475,7 +475,7 @@ def test_picked_rows_are_extreme_and_of_their_kind(answers, seed, each):
 def test_texts_stand_once_with_their_options_apart():
     world = World()
     world.texts = {
-        f"rivers/test/{i}": Asked(f"rivers/test/{i}", "bells", f"Q: {i}?\n\n  (a): x\n  (b): y", ("x", "y"), "b")
+        f"rivers/test/{i}": QuestionText(f"rivers/test/{i}", "bells", f"Q: {i}?\n\n  (a): x\n  (b): y", ("x", "y"), "b")
         for i in range(90)
     }
     world.add(records_like(seed=1), model="one")
@@ -493,7 +493,7 @@ def test_texts_stand_once_with_their_options_apart():
 def test_an_unusual_layout_stays_as_it_was_shown():
     world = World()
     shown = "x / y: which?"
-    world.texts = {f"rivers/test/{i}": Asked(f"rivers/test/{i}", "", shown, ("x", "y"), "a") for i in range(90)}
+    world.texts = {f"rivers/test/{i}": QuestionText(f"rivers/test/{i}", "", shown, ("x", "y"), "a") for i in range(90)}
     world.add(records_like())
     assert world.page()["asked"][0] == [shown, [], "a"]
 
@@ -510,7 +510,7 @@ def test_long_texts_are_cut_to_what_fits_and_short_ones_are_not(monkeypatch):
     monkeypatch.setattr(questions, "BUDGET", 100_000)
     world = World()
     long = "".join(random.Random(1).choices(string.ascii_lowercase, k=9_000))
-    world.texts = {f"rivers/test/{i}": Asked(f"rivers/test/{i}", "", long, (), "gold") for i in range(90)}
+    world.texts = {f"rivers/test/{i}": QuestionText(f"rivers/test/{i}", "", long, (), "gold") for i in range(90)}
     records = records_like()
     world.add(replace(records, answer=[long if i == 3 else "a" for i in range(90)]))
     built = world.page()
@@ -525,7 +525,7 @@ def test_long_texts_are_cut_to_what_fits_and_short_ones_are_not(monkeypatch):
 
 def test_ten_thousand_characters_alone_are_not_cut():
     world = World()
-    world.texts = {"rivers/test/3": Asked("rivers/test/3", "", "x" * 10_000, (), "y")}
+    world.texts = {"rivers/test/3": QuestionText("rivers/test/3", "", "x" * 10_000, (), "y")}
     world.add(records_like())
     built = world.page()
     assert built["asked_limit"] is None
@@ -587,7 +587,7 @@ def test_eleven_methods_on_four_models_and_five_benchmarks_stay_below_five_megab
         options = [f"{stem[k : k + 40]}" for k in range(10)]
         shown = "\n".join(f"  ({letter}): {option}" for letter, option in zip(letters, options, strict=True))
         return {
-            key: Asked(key, "", f"{i} {stem}\n\n{shown}", tuple(options), "a")
+            key: QuestionText(key, "", f"{i} {stem}\n\n{shown}", tuple(options), "a")
             for i, key in enumerate(records["llama8b", task, "ccps"].id)
         }
 

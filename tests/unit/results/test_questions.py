@@ -10,8 +10,8 @@ import pytest
 
 from bench.api import Format, PromptStyle, Question, UserError
 from bench.results import files
-from bench.results import questions as asked
-from bench.results.questions import Asked
+from bench.results import questions as question_texts
+from bench.results.questions import QuestionText
 from bench.results.row import ResultRow
 
 STYLE = PromptStyle(header="About {label}.", footer="Next.", context="Q: {text}\n{options}")
@@ -20,75 +20,79 @@ LETTERS = "abcdefghij"
 
 def questions(n=4, start=0):
     return [
-        Asked(f"t/{i}", "bells", f"Which bell rings {i} times?", ("one", "two"), "a") for i in range(start, start + n)
+        QuestionText(f"t/{i}", "bells", f"Which bell rings {i} times?", ("one", "two"), "a")
+        for i in range(start, start + n)
     ]
 
 
 def test_a_choice_question_is_kept_as_it_was_shown_and_an_open_one_without_options():
     question = Question("t/0", "bells", "Which metal?", ("tin", "bronze"), 1)
-    choice = asked.of(question, STYLE, Format.CHOICE, LETTERS)
-    assert choice == Asked("t/0", "bells", "Q: Which metal?\n  (a): tin\n  (b): bronze", ("tin", "bronze"), "b")
-    opened = asked.of(question, replace(STYLE, context="Q: {text}"), Format.OPEN, LETTERS)
-    assert opened == Asked("t/0", "bells", "Q: Which metal?", (), "bronze")
+    choice = question_texts.of(question, STYLE, Format.CHOICE, LETTERS)
+    assert choice == QuestionText("t/0", "bells", "Q: Which metal?\n  (a): tin\n  (b): bronze", ("tin", "bronze"), "b")
+    opened = question_texts.of(question, replace(STYLE, context="Q: {text}"), Format.OPEN, LETTERS)
+    assert opened == QuestionText("t/0", "bells", "Q: Which metal?", (), "bronze")
 
 
 def test_what_was_written_is_read_back_in_order_whatever_stands_in_it(tmp_path):
     odd = [
-        Asked("x", "", "", (), ""),
-        Asked("y", "</script>", "\u202eabc\x00\n\u2028", ("", " a ", "a"), "c"),
-        Asked("z", "\u0627", "א" * 10_000, tuple("abcdefghij"), "😀"),
+        QuestionText("x", "", "", (), ""),
+        QuestionText("y", "</script>", "\u202eabc\x00\n\u2028", ("", " a ", "a"), "c"),
+        QuestionText("z", "\u0627", "א" * 10_000, tuple("abcdefghij"), "😀"),
     ]
-    path = asked.write("rivers", 3, odd, tmp_path)
+    path = question_texts.write("rivers", 3, odd, tmp_path)
     assert path == tmp_path / "questions" / "rivers--v3.parquet"
-    read = asked.read(tmp_path, "rivers", 3)
+    read = question_texts.read(tmp_path, "rivers", 3)
     assert list(read.values()) == odd
     assert list(read) == ["x", "y", "z"]
 
 
 def test_the_digest_knows_every_field_and_no_order():
     kept = questions()
-    assert asked.digest(kept) == asked.digest(reversed(kept))
+    assert question_texts.digest(kept) == question_texts.digest(reversed(kept))
     changes = {"id": "t/9", "subject": "tins", "text": "?", "choices": ("two", "one"), "gold": "b"}
     others = [replace(kept[0], **{name: value}) for name, value in changes.items()]
-    digests = {asked.digest([other, *kept[1:]]) for other in others} | {asked.digest(kept), asked.digest(kept[1:])}
+    digests = {question_texts.digest([other, *kept[1:]]) for other in others} | {
+        question_texts.digest(kept),
+        question_texts.digest(kept[1:]),
+    }
     assert len(digests) == len(changes) + 2
 
 
 def test_versions_and_tasks_have_files_of_their_own_and_absent_ones_are_empty(tmp_path):
-    asked.write("rivers", 1, questions(), tmp_path)
-    assert asked.read(tmp_path, "rivers", 2) == {}
-    assert asked.read(tmp_path, "hills", 1) == {}
-    assert asked.read(tmp_path / "nowhere", "rivers", 1) == {}
+    question_texts.write("rivers", 1, questions(), tmp_path)
+    assert question_texts.read(tmp_path, "rivers", 2) == {}
+    assert question_texts.read(tmp_path, "hills", 1) == {}
+    assert question_texts.read(tmp_path / "nowhere", "rivers", 1) == {}
 
 
 def test_nothing_is_rewritten_where_all_is_there(tmp_path):
-    path = asked.write("rivers", 1, questions(), tmp_path)
+    path = question_texts.write("rivers", 1, questions(), tmp_path)
     before = path.stat()
     for again in (questions(), questions(2), []):
-        asked.write("rivers", 1, again, tmp_path)
+        question_texts.write("rivers", 1, again, tmp_path)
     after = path.stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
 def test_a_limited_run_takes_nothing_away_and_a_whole_one_gives_its_order(tmp_path):
-    asked.write("rivers", 1, questions(2, start=2), tmp_path)
-    asked.write("rivers", 1, questions(4), tmp_path)
-    assert list(asked.read(tmp_path, "rivers", 1)) == ["t/0", "t/1", "t/2", "t/3"]
-    asked.write("rivers", 1, questions(2, start=5), tmp_path)
-    assert list(asked.read(tmp_path, "rivers", 1)) == ["t/5", "t/6", "t/0", "t/1", "t/2", "t/3"]
+    question_texts.write("rivers", 1, questions(2, start=2), tmp_path)
+    question_texts.write("rivers", 1, questions(4), tmp_path)
+    assert list(question_texts.read(tmp_path, "rivers", 1)) == ["t/0", "t/1", "t/2", "t/3"]
+    question_texts.write("rivers", 1, questions(2, start=5), tmp_path)
+    assert list(question_texts.read(tmp_path, "rivers", 1)) == ["t/5", "t/6", "t/0", "t/1", "t/2", "t/3"]
 
 
 def test_a_changed_text_takes_the_place_of_the_old_one(tmp_path):
-    asked.write("rivers", 1, questions(2), tmp_path)
-    asked.write("rivers", 1, [replace(questions(1)[0], text="new")], tmp_path)
-    assert [question.text for question in asked.read(tmp_path, "rivers", 1).values()] == [
+    question_texts.write("rivers", 1, questions(2), tmp_path)
+    question_texts.write("rivers", 1, [replace(questions(1)[0], text="new")], tmp_path)
+    assert [question.text for question in question_texts.read(tmp_path, "rivers", 1).values()] == [
         "new",
         "Which bell rings 1 times?",
     ]
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = asked.write("rivers", 1, questions(2), tmp_path)
+    path = question_texts.write("rivers", 1, questions(2), tmp_path)
     before = path.read_bytes()
 
     def full(_):
@@ -96,7 +100,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(UserError, match="No space left"):
-        asked.write("rivers", 1, questions(3), tmp_path)
+        question_texts.write("rivers", 1, questions(3), tmp_path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 
@@ -104,22 +108,22 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 @pytest.mark.parametrize("task", ["../up", "a/b", "", "a--b", ".hidden"])
 def test_names_that_leave_the_folder_are_refused(tmp_path, task):
     with pytest.raises(UserError, match="rename"):
-        asked.write(task, 1, questions(), tmp_path)
+        question_texts.write(task, 1, questions(), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_damaged_and_foreign_files_are_named(tmp_path):
-    path = asked.write("rivers", 1, questions(), tmp_path)
+    path = question_texts.write("rivers", 1, questions(), tmp_path)
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(UserError, match=r"rivers--v1\.parquet can't be read.*delete it"):
-        asked.read(tmp_path, "rivers", 1)
+        question_texts.read(tmp_path, "rivers", 1)
     pq.write_table(pa.table({"id": ["a"], "text": ["b"]}), path)
     with pytest.raises(UserError, match="expected the columns id string, subject string"):
-        asked.read(tmp_path, "rivers", 1)
-    nulls = {name: pa.array([None], type=kind) for name, kind in asked._columns().items()}
+        question_texts.read(tmp_path, "rivers", 1)
+    nulls = {name: pa.array([None], type=kind) for name, kind in question_texts._columns().items()}
     pq.write_table(pa.table(nulls), path)
     with pytest.raises(UserError, match="without nulls"):
-        asked.write("rivers", 1, questions(), tmp_path)
+        question_texts.write("rivers", 1, questions(), tmp_path)
 
 
 def test_results_and_questions_share_a_folder(tmp_path):
@@ -127,7 +131,7 @@ def test_results_and_questions_share_a_folder(tmp_path):
         method="ccps", model="questions", task="rivers", preset="demo", seed=0, protocol="0", task_version=1,
         status="skipped", reason="no train split",
     )  # fmt: skip
-    asked.write("rivers", 1, questions(), tmp_path)
+    question_texts.write("rivers", 1, questions(), tmp_path)
     path = files.write(row, None, tmp_path)
     assert path.relative_to(tmp_path).parts[0] == "questions_"
     assert files.read_all(tmp_path) == [row]

@@ -25,7 +25,7 @@ from bench.backbone.cost import StageCost
 from bench.cli import app
 from bench.metrics.recalibration import recalibrator
 from bench.results import files, provenance
-from bench.results import questions as asked
+from bench.results import questions as question_texts
 from bench.results.files import Records
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions import Verdict, check_results
@@ -89,7 +89,7 @@ TASKS: tuple[type[Choice], ...] = (Choice, Open, Elsewhere)
 @pytest.fixture(scope="module")
 def known() -> tuple[registry.Registry[Any], registry.Registry[Any]]:
     methods, _ = registry.built_in()
-    entries = [registry.Entry(task.name, task, task.__module__, registry.BUILT_IN) for task in TASKS]
+    entries = [registry.PluginEntry(task.name, task, task.__module__, registry.BUILT_IN) for task in TASKS]
     return methods, registry.Registry(registry.TASK, entries)
 
 
@@ -127,8 +127,8 @@ def put(folder: Path, method: str, task: type[Choice] = Choice, *, seed: int = 0
     confidence = changes.pop("confidence", np.round(drawn, 3))
     trains = method.partition("+")[0] not in {"ptrue", "self-consistency"}
     split = "validation" if method == "lts" else "train"
-    texts = [asked.of(q, task.style, task.format, FIXED.letters) for q in questions_of(task)]
-    asked.write(task.name, task.card.version, texts, folder)
+    texts = [question_texts.of(q, task.style, task.format, FIXED.letters) for q in questions_of(task)]
+    question_texts.write(task.name, task.card.version, texts, folder)
     row = ResultRow(
         method=method, model="tiny", task=task.name, preset="demo", seed=seed, protocol=PRESETS["demo"].digest(),
         task_version=task.card.version, status="ok", train_on=f"{task.name}/{split}" if trains else None,
@@ -138,7 +138,7 @@ def put(folder: Path, method: str, task: type[Choice] = Choice, *, seed: int = 0
         judge="match" if task.format is Format.OPEN else None, n_undecided=0 if task.format is Format.OPEN else None,
         letter_rule_disagreement=0.0 if task.format is Format.CHOICE else None,
         n_parameters=900 if trains else 0, cost={"answers": StageCost(70, 80, 60)}, forward_tokens_alone=55,
-        questions_digest=asked.digest(texts), provenance={"code": {"git_sha": SHA, "dirty": False}},
+        questions_digest=question_texts.digest(texts), provenance={"code": {"git_sha": SHA, "dirty": False}},
     )  # fmt: skip
     row = replace(row, **changes)
     records = answered(task, confidence)
@@ -278,16 +278,20 @@ def renamed(**fields: Any) -> Tamper:
     return tamper
 
 
-def other_questions(change: Callable[[asked.Asked], asked.Asked], *, sign: bool = False) -> Tamper:
+def other_questions(
+    change: Callable[[question_texts.QuestionText], question_texts.QuestionText], *, sign: bool = False
+) -> Tamper:
     """Kept questions are changed, and on demand the digests in all results with them."""
 
     def tamper(folder: Path) -> None:
-        kept = [change(q) for q in asked.read(folder, "rivers-choice", 3).values()]
-        asked.path_of("rivers-choice", 3, folder).unlink()
-        asked.write("rivers-choice", 3, kept, folder)
+        kept = [change(q) for q in question_texts.read(folder, "rivers-choice", 3).values()]
+        question_texts.path_of("rivers-choice", 3, folder).unlink()
+        question_texts.write("rivers-choice", 3, kept, folder)
         if sign:
             for path in folder.glob("tiny/rivers-choice/*.json"):
-                said("questions_digest", to=asked.digest(kept), name=str(path.relative_to(folder))[:-5])(folder)
+                said("questions_digest", to=question_texts.digest(kept), name=str(path.relative_to(folder))[:-5])(
+                    folder
+                )
 
     return tamper
 
@@ -308,7 +312,7 @@ def orphan(folder: Path) -> None:
     shutil.copy(folder / f"{CCPS}.parquet", folder / "tiny/rivers-choice/ghost--demo--s0.parquet")
 
 
-def undo_question(q: asked.Asked) -> asked.Asked:
+def undo_question(q: question_texts.QuestionText) -> question_texts.QuestionText:
     return replace(q, gold="b") if q.id == "test/0" else q
 
 
@@ -353,7 +357,7 @@ TAMPERINGS: dict[str, tuple[Tamper, str]] = {
     "all answers a": (
         alone(forged(lambda r: replace(r, answer=["a"] * N))), "of its labels are not what the right answers give"),
     "answers called unread": (
-        forged(lambda r: replace(r, parsed=~r.parsed)), "40 of its answers are wrongly said to be read or not"),
+        forged(lambda r: replace(r, parsed=~r.parsed)), "40 of its answers are wrongly marked as read or not"),
     "other subjects": (
         forged(lambda r: replace(r, subject=["hills"] * N)), "20 of its questions have another subject, e.g. test/0"),
     "confidence is the label": (
@@ -441,7 +445,7 @@ TAMPERINGS: dict[str, tuple[Tamper, str]] = {
     "odd questions file": (
         lambda f: shutil.copy(f / f"{CCPS}.parquet", f / "questions/mine.parquet"), "expected a name like"),
     "damaged questions": (
-        lambda f: asked.path_of("rivers-choice", 3, f).write_bytes(b"x"), "can't be read"),
+        lambda f: question_texts.path_of("rivers-choice", 3, f).write_bytes(b"x"), "can't be read"),
 }  # fmt: skip
 
 
@@ -541,7 +545,7 @@ def test_data_at_hand_are_compared(tmp_path: Path) -> None:
         patch.setattr(Elsewhere, "questions", lambda self, split: self.source.rows(self.card, split, ()))
         (said,) = (verdict.unchecked for verdict in check_results(tmp_path, tmp_path / "data") if verdict.unchecked)
     assert "Expected the file far/test.parquet in the folder given by --data-dir" in said[0]
-    asked.path_of("far-choice", 3, tmp_path).unlink()
+    question_texts.path_of("far-choice", 3, tmp_path).unlink()
     assert (
         "questions/far-choice--v3.parquet is not there" in complaints(tmp_path)["tiny/far-choice/ptrue--demo--s0.json"]
     )

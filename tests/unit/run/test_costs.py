@@ -29,7 +29,7 @@ from bench.api.question import Message, Prompt, Released
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
-from bench.grading.grade import Asked, Match, normalise_text
+from bench.grading.grade import JudgeCase, Match, normalise_text
 from bench.progress import Silent
 from bench.run.costs import costs_of, floor_of, tokens_alone
 from bench.signals.batches import Batches
@@ -165,9 +165,9 @@ class Friend:
     name = "friend"
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[JudgeCase] = []
 
-    def verdicts(self, asked: Sequence[Asked], what: str, progress: object) -> list[bool | None]:
+    def verdicts(self, asked: Sequence[JudgeCase], what: str, progress: object) -> list[bool | None]:
         self.asked += asked
         return [True] * len(asked)
 

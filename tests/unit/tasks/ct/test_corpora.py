@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bench.api import Format, Question, UserError, ValidationRule
 from bench.api.protocol import PAPER, Protocol
-from bench.prompts.exemplars import exemplars, places
+from bench.prompts.exemplars import exemplars, indices_in_subject
 from bench.testing import MakeTask, checks_for
 from tasks.ct import CTChoice, CTLocalChoice, CTLocalOpen, CTOpen
 from tasks.ct.composer import CHOICE_SETS, OPEN_SETS, Corpus, proportional
@@ -195,10 +195,10 @@ def test_published_corpus_keeps_sentences_with_two_blanks_and_fills_the_first(hu
 
 def test_published_exemplars_are_drawn_by_the_row_within_its_own_split(hub: SimpleNamespace) -> None:
     validation = list(CTChoice(hub.like(), PAPER).questions("validation"))
-    numbers = places(validation)
+    numbers = indices_in_subject(validation)
     assert all(question.id.endswith(f"/{numbers[question.id]}") for question in validation)  # whose filters keep all
     ours = list(CTChoice(hub.like(SMALL)).questions("validation"))
-    assert all(question.place is None for question in ours)
+    assert all(question.index_in_subject is None for question in ours)
 
 
 def test_part_of_a_corpus_has_no_published_validation(hub: SimpleNamespace) -> None:
@@ -224,7 +224,7 @@ def test_pools_hold_the_kept_train_rows_and_of_anli_the_dev_rows(hub: SimpleName
 def test_a_question_is_never_its_own_exemplar(hub: SimpleNamespace) -> None:
     task, protocol = CTChoice(hub.like()), Protocol()
     pool, met = task.pools()["cb"], 0  # all of its 250 train rows are asked, too
-    numbers = places(list(pool))
+    numbers = indices_in_subject(list(pool))
     for question in pool:
         shown = exemplars(task, question, numbers[question.id], pool, protocol)
         drawn = np.random.default_rng(23 + numbers[question.id]).permutation(len(pool))[:5]

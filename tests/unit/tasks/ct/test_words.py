@@ -18,7 +18,7 @@ from bench.api import Format, Question
 from bench.api.protocol import Protocol
 from bench.prompts import templates
 from tasks.ct.composer import CHOICE_SETS, OPEN_SETS
-from tasks.ct.data_set import DataSet, How, Kept
+from tasks.ct.data_set import DataSet, Kept, ReadOptions
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 PROTOCOL = Protocol()
@@ -30,7 +30,7 @@ IDS = [f"{each.name}-{fmt.value}" for each, fmt in CASES]
 
 def kept(hub: SimpleNamespace, data_set: DataSet, fmt: Format, n: int = 3) -> Kept:
     path = f"{data_set.card.folder}/{data_set.card.splits['train']}"
-    return Kept(hub.like({path: n}), data_set, "train", How(fmt, SEED), {})
+    return Kept(hub.like({path: n}), data_set, "train", ReadOptions(fmt, SEED), {})
 
 
 def message(data_set: DataSet, fmt: Format, question: Question, shots: list[Question]) -> str:
