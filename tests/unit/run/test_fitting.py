@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +25,14 @@ from bench.api import (
 )
 from bench.api.early_stopping import TrainingStage, validation_loss
 from bench.api.methods import validation_signals
+from bench.api.protocol import FIXED
+from bench.data.splits import TaskSplit
+from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
-from bench.run.fitting import Fitted, _base_rate_nll, _loaded, _save, _train_nll, _trained, _validation_nll
+from bench.run.fitting import Fitted, Fitter, _base_rate_nll, _loaded, _save, _train_nll, _trained, _validation_nll
+from bench.signals.reader import Reading
 from bench.store.folders import Store
+from tests.fixtures.rivers import Rivers
 
 STATE = Hidden(1.0, At.PROMPT_END)
 
@@ -138,3 +145,79 @@ def test_a_training_that_diverges_keeps_its_best_and_tells_no_nan() -> None:
     assert curve is not None
     assert json.dumps([stage.losses for stage in stages], allow_nan=False)
     assert _validation_nll(method, held, curve) == min(loss for loss in stages[0].losses if loss is not None)
+
+
+# --- through the store ------------------------------------------------------------------------------------------------
+
+
+class Counting(Slope):
+    """Counts its fits."""
+
+    name = "counting"
+    fits = 0
+
+    def fit(self, train: Batch, ctx: Context) -> Counting:
+        type(self).fits += 1
+        super().fit(train, ctx)
+        return self
+
+
+class Forgetful(Counting):
+    """Can't be loaded."""
+
+    name = "forgetful"
+
+    def load(self, folder: Path) -> Forgetful:
+        raise ValueError("no such number")
+
+
+def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0) -> Fitter:
+    """A fitter whose splits have random states instead of those of a model."""
+    resolved: Any = SimpleNamespace(fresh=lambda _name: method(), protocol=FIXED)
+    backbone: Any = SimpleNamespace(fingerprint="f", device="cpu")
+    asking = SimpleNamespace(verdict_ids=np.array([1, 2]))
+    batches: Any = SimpleNamespace(
+        batch=lambda reading, _signals, *, labels: labelled(len(reading.where.split)),
+        reader=SimpleNamespace(asking=lambda _reading: asking),
+    )
+    store = Store(folder)
+    store.prepare()
+    return Fitter(resolved, backbone, store, batches, Silent(), seed)
+
+
+def split(name: Any, left_out: frozenset[str] = frozenset()) -> Reading:
+    return Reading(TaskSplit("rivers", name), Rivers(None), [], [], left_out=left_out)  # type: ignore[arg-type]
+
+
+def test_a_fit_is_made_once_and_told_alike(tmp_path: Path) -> None:
+    before = Counting.fits
+    first, again = (fitter(Counting, tmp_path).fit("m", split("train"), split("validation")) for _ in range(2))
+    assert Counting.fits == before + 1
+    assert (again.training, again.labels, again.seconds) == (first.training, first.labels, first.seconds)
+    assert first.labels == LabelsSeen(validation=80)  # labels of training answers are never looked at
+
+
+@pytest.mark.parametrize(
+    ("learned", "validation", "seed"),
+    [
+        (split("train"), split("validation"), 1),
+        (split("train"), None, 0),
+        (split("train", frozenset({"q"})), split("validation"), 0),
+    ],
+)
+def test_what_is_learned_from_other_answers_or_by_another_seed_is_another_fit(
+    tmp_path: Path, learned: Reading, validation: Reading | None, seed: int
+) -> None:
+    fitter(Counting, tmp_path).fit("m", split("train"), split("validation"))
+    before = Counting.fits
+    fitter(Counting, tmp_path, seed).fit("m", learned, validation)
+    assert Counting.fits == before + 1
+
+
+def test_a_stored_fit_that_cannot_be_loaded_is_made_again_and_noted(tmp_path: Path) -> None:
+    before = Forgetful.fits
+    for _ in range(2):
+        fits = fitter(Forgetful, tmp_path)
+        fits.fit("m", split("train"), None)
+    assert Forgetful.fits == before + 2
+    assert fits.store.notes == ["the stored fit of m can't be used (ValueError: no such number); it is fitted again"]

@@ -1,0 +1,113 @@
+"""Every question of a split has a confidence; who can't be asked is skipped, and what went wrong before is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.api import AdapterRef, Batch, ConfidenceMethod, ContractError, FloatArray, Needs, Question, RunFacts
+from bench.api.protocol import FIXED, EmptyRule, Protocol
+from bench.api.question import Answer
+from bench.data.splits import TaskSplit
+from bench.progress import Silent
+from bench.results.row import LabelsSeen, Training
+from bench.run.fitting import Fitted
+from bench.run.inputs import Inputs
+from bench.run.predicting import Predictor, Skipped
+from bench.signals.reader import Reading
+from tests.fixtures.rivers import Rivers
+
+TEST = TaskSplit("rivers", "test")
+
+
+class Half(ConfidenceMethod):
+    """Says one number of all answers; declines small tasks."""
+
+    name = "half"
+    reference = "none"
+    needs = Needs()
+    says = 0.5
+
+    def skip(self, facts: RunFacts) -> str | None:
+        return "nothing to learn from" if facts.n_train == 1 else None
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return np.full(len(batch), self.says)
+
+
+def reading(*answers: str, split: Any = "test") -> Reading:
+    """A split with these answers; the first is right."""
+    questions = [Question(f"q{i}", "s", "?", ("a", "b"), 0) for i in range(len(answers))]
+    graded = [Answer(text, None, correct=i == 0, parsed=True) for i, text in enumerate(answers)]
+    return Reading(TaskSplit("rivers", split), Rivers(None), questions, [], answers=graded)  # type: ignore[arg-type]
+
+
+def batch(read: Reading, *_signals: object, **_options: object) -> Batch:
+    usable = np.flatnonzero(read.usable)
+    return Batch([read.questions[row].id for row in usable], {})
+
+
+def predictor(method: ConfidenceMethod, protocol: Protocol = FIXED, **infeasible: str) -> Predictor:
+    resolved: Any = SimpleNamespace(methods={"half": method}, fresh=lambda _name: method, protocol=protocol)
+    backbone = SimpleNamespace(facts=None)
+    batches: Any = SimpleNamespace(batch=batch, reader=SimpleNamespace(backbone=backbone))
+    return Predictor(resolved, {(name, TEST): reason for name, reason in infeasible.items()}, batches, Silent())
+
+
+def fitted(method: ConfidenceMethod, curve: FloatArray | None = None) -> Fitted:
+    return Fitted(method, Training(), LabelsSeen(), curve, 0.0)
+
+
+@pytest.mark.parametrize(("rule", "expected"), [(EmptyRule.ZERO, 0.0), (EmptyRule.BASE_RATE, 0.25)])
+def test_where_there_is_no_answer_the_protocol_says_how_sure_it_is(rule: EmptyRule, expected: float) -> None:
+    inputs = Inputs(reading("x", "", "y"), learned=reading("a", "b", "c", "d", split="train"), fitted=fitted(Half()))
+    found = predictor(Half(), replace(FIXED, empty_rule=rule)).confidences("half", inputs)
+    assert found.confidence.tolist() == [0.5, expected, 0.5]
+
+
+def test_a_method_that_learns_nothing_has_no_base_rate_to_fall_back_on() -> None:
+    found = predictor(Half(), replace(FIXED, empty_rule=EmptyRule.BASE_RATE)).confidences("half", Inputs(reading("")))
+    assert found.confidence.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("says", [1.5, np.nan])
+def test_what_is_no_probability_is_refused(says: float) -> None:
+    method = Half()
+    method.says = says
+    with pytest.raises(ContractError, match=r"^half\.predict: expected"):
+        predictor(method).confidences("half", Inputs(reading("x")))
+
+
+def test_where_it_cannot_run_or_declines_it_is_skipped_before_anything_is_raised() -> None:
+    lost = Inputs(reading("x"), failure=ValueError("lost"))
+    assert predictor(Half(), half="no letters").predict("half", lost) == Skipped("no letters")
+    small = Inputs(reading("x"), learned=reading("y", split="train"), failure=ValueError("lost"))
+    assert predictor(Half()).predict("half", small) == Skipped("nothing to learn from")
+    with pytest.raises(ValueError, match="lost"):
+        predictor(Half()).predict("half", lost)
+
+
+def test_a_split_is_read_through_the_adapter_that_fit_left(tmp_path: Path) -> None:
+    adapter = AdapterRef(tmp_path, "f")
+    method, found = Half(), reading("x")
+    method.adapter_ = adapter
+    reads = predictor(method)
+    reads.batches.reader.read_through = lambda read, through: replace(read, adapter=through)  # type: ignore[method-assign]
+    again = reads.read_through("half", found, fitted(method))
+    assert again is not None
+    assert (again.reading.where, again.reading.adapter) == (TEST, adapter)
+    curve = np.zeros((2, 1))
+    assert reads.read_through("half", reading("x", split="validation"), fitted(method, curve)) is None
+    assert reads.read_through("half", found, fitted(method, curve)) is not None
+
+
+def test_without_an_adapter_nothing_is_read_again() -> None:
+    with pytest.raises(ContractError, match="fit left none in `adapter_`"):
+        predictor(Half()).read_through("half", reading("x"), fitted(Half()))
+    with pytest.raises(ValueError, match="lost"):
+        predictor(Half()).read_through("half", reading("x"), ValueError("lost"))

@@ -1,0 +1,111 @@
+"""Before anything is computed: which questions are read, what of them is left out, and which splits are given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.api import UserError
+from bench.data.splits import TaskSplit
+from bench.run.config import RunConfig
+from bench.run.plan import Read
+from bench.run.preparation import Prepared, Resources, prepare
+from bench.run.resolve import resolve
+from bench.signals.reader import Reading
+
+PLUGIN = '''"""A task whose validation rows can't be had, and a method that learns."""
+from bench.api import ConfidenceMethod, Format, Needs, PromptStyle, Question, Task, TaskCard, UserError, method, task
+
+SPLITS = ("train", "validation", "test")
+
+
+@method("learner")
+class Learner(ConfidenceMethod):
+    "Learns."
+    reference = "none"
+    needs = Needs()
+
+    def fit(self, train, ctx):
+        raise NotImplementedError
+
+    def predict(self, batch):
+        raise NotImplementedError
+
+
+@task("brooks")
+class Brooks(Task):
+    "Ten brooks to learn, of which three are tested."
+    format = Format.CHOICE
+    card = TaskCard(
+        license="MIT", version=1, why="none", options=(2, 2), splits={s: s for s in SPLITS},
+        sizes={"train": 10, "validation": 1, "test": 3},
+    )
+    style = PromptStyle(header="", footer="", context="{text}")
+
+    def questions(self, split):
+        if split == "validation":
+            raise UserError("its rows are lost")
+        for i in range(self.card.sizes[split]):
+            yield Question(f"{split}/{i}", "brooks", f"Where does brook {i} end?", ("Tove", "Kiru"), 0)
+
+    def provenance(self, split):
+        return {"made": split}
+'''
+
+
+class Opener:
+    """A reader that writes no prompts."""
+
+    def open(self, where: TaskSplit, task: Any, questions: Any, released: Any) -> Reading:
+        return Reading(where, task, questions, [], released=released)
+
+
+def prepared(folder: Path, **options: Any) -> Prepared:
+    path = folder / "brooks.py"
+    path.write_text(PLUGIN, encoding="utf-8")
+    resolved = resolve(RunConfig(("learner",), "tiny", tasks=("brooks",), plugins=(path,), **options))
+    tasks = {name: cls(None, resolved.protocol) for name, cls in resolved.tasks.items()}  # type: ignore[arg-type]
+    opener: Any = Opener()
+    source: Any = SimpleNamespace(describe=lambda card, split: {})
+    return prepare(resolved, Resources(source, tasks, opener), (), None)
+
+
+def test_without_a_split_to_choose_steps_by_the_last_step_is_kept(tmp_path: Path) -> None:
+    found = prepared(tmp_path)
+    assert found.notes == ("no step is chosen by brooks/validation, the last one is kept: its rows are lost",)
+    assert found.selecting == frozenset()
+    assert {str(step.where) for step in found.steps if isinstance(step, Read)} == {"brooks/train", "brooks/test"}
+    assert set(map(str, found.readings)) == {"brooks/train", "brooks/test"}
+
+
+def test_a_split_that_is_needed_otherwise_is_not_done_without(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^its rows are lost$"):
+        prepared(tmp_path, recalibrate=("isotonic",))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "left_out", "what"),
+    [
+        ((), {"train/0", "train/1", "train/2"}, "left out"),
+        (("protocol.drop_contaminated=false",), set(), "kept"),
+    ],
+)
+def test_what_is_also_tested_is_counted_and_by_default_not_learned_from(
+    tmp_path: Path, overrides: tuple[str, ...], left_out: set[str], what: str
+) -> None:
+    readings = prepared(tmp_path, overrides=overrides).readings
+    learned, test = (readings[TaskSplit("brooks", split)] for split in ("train", "test"))
+    assert learned.left_out == left_out
+    assert learned.counts == {f"questions that are also in brooks/test, {what}": 3}
+    assert (test.left_out, test.counts) == (frozenset(), {})
+
+
+def test_where_rows_come_from_is_asked_of_the_task(tmp_path: Path) -> None:
+    origins = prepared(tmp_path).origins
+    assert {str(where): found["made"] for where, found in origins.items()} == {
+        "brooks/train": "train",
+        "brooks/test": "test",
+    }

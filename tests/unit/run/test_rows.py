@@ -1,0 +1,100 @@
+"""A cell is a number, or skipped or failed with the reason; it says what it rests on and what it took."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.api import UntrainableError
+from bench.data.splits import TaskSplit
+from bench.progress import Silent
+from bench.results.row import Status
+from bench.run.config import RunConfig
+from bench.run.inputs import AdaptedReading, Inputs, StepResults
+from bench.run.plan import Fit, Read
+from bench.run.predicting import Prediction, Skipped
+from bench.run.preparation import open_resources, prepare
+from bench.run.resolve import resolve
+from bench.run.rows import RowBuilder
+
+TEST = TaskSplit("rivers", "test")
+TRAIN = TaskSplit("rivers", "train")
+
+
+@pytest.fixture(scope="module")
+def read(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RowBuilder, StepResults]:
+    """A run that has read a few rivers and fitted nothing."""
+    config = RunConfig(
+        ("ptrue", "echo"), str(small_model), tasks=("rivers",), plugins=(rivers,), limit=8, device="cpu",
+        out=tmp_path_factory.mktemp("out"), cache=tmp_path_factory.mktemp("cache"),
+    )  # fmt: skip
+    resolved = resolve(config)
+    resources = open_resources(config, resolved, Silent())
+    prepared = prepare(resolved, resources, (), config.limit)
+    for step in prepared.steps:
+        if isinstance(step, Read):
+            resources.reader.read(prepared.readings[step.where], step.signals)
+    rows = RowBuilder(config, resolved, resources.reader, prepared.origins)
+    return rows, StepResults(resolved, prepared.selecting, prepared.readings)
+
+
+def test_a_prediction_becomes_numbers_and_records(read: tuple[RowBuilder, StepResults]) -> None:
+    rows, made = read
+    inputs = made.inputs("ptrue", TEST)
+    confidence = np.linspace(0, 1, 8)
+    scored = rows.scored("ptrue", inputs, Prediction(confidence, 0.25))
+    row, correct = scored.row, inputs.predicted.correct
+    assert (row.status, row.reason, row.n, row.train_on, row.n_parameters) == ("ok", None, 8, None, 0)
+    assert row.metrics["brier"].pooled == pytest.approx(np.mean((confidence - correct) ** 2))
+    assert row.timings == {"predict": 0.25}
+    assert 0 < row.forward_tokens_alone <= sum(cost.forward_tokens for cost in row.cost.values())  # type: ignore[operator]
+    assert scored.records is not None
+    assert scored.records.confidence.tolist() == confidence.tolist()
+    assert scored.records.id == [question.id for question in inputs.predicted.questions]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "reason"),
+    [
+        (Skipped("no letters"), "skipped", "no letters"),
+        (UntrainableError("all wrong"), "skipped", "all wrong"),
+        (KeyError("layers"), "failed", "KeyError: 'layers'"),
+        (Prediction(np.zeros(3), 0.25), "failed", "IndexError: "),  # fewer confidences than questions
+    ],
+)
+def test_without_numbers_it_says_why(
+    read: tuple[RowBuilder, StepResults], outcome: Prediction | Skipped | BaseException, status: Status, reason: str
+) -> None:
+    rows, made = read
+    scored = rows.scored("ptrue", made.inputs("ptrue", TEST), outcome)
+    assert scored.row.status == status
+    assert str(scored.row.reason).startswith(reason)
+    assert (scored.row.n, scored.row.metrics, scored.records, scored.confidence) == (8, {}, None, None)
+
+
+def test_a_cell_rests_on_what_was_learned_from_and_what_chose_the_step(read: tuple[RowBuilder, StepResults]) -> None:
+    _, made = read
+    assert [str(reading.where) for reading in made.inputs("ptrue", TEST).splits] == ["rivers/test"]
+    splits = [str(reading.where) for reading in made.inputs("echo", TEST).splits]
+    assert splits == ["rivers/test", "rivers/train", "rivers/validation"]
+    validated = made.validation_inputs("echo", TEST)
+    assert (str(validated.predicted.where), validated.learned) == ("rivers/validation", made.readings[TRAIN])
+
+
+def test_what_a_step_raised_is_the_failure_of_its_cells_alone(read: tuple[RowBuilder, StepResults]) -> None:
+    _, before = read
+    lost, memory = ValueError("lost"), MemoryError()
+    made = StepResults(before.resolved, before.selecting, before.readings, {Fit("echo", TRAIN): lost})
+    made.adapted["echo", TEST] = lost
+    assert made.inputs("echo", TEST).failure is lost
+    assert made.inputs("ptrue", TEST).failure is None
+    made.fits.clear()
+    made.adapted["echo", TEST] = memory
+    assert made.inputs("echo", TEST).failure is memory
+    made.adapted["echo", TEST] = AdaptedReading(before.readings[TEST], 1.5)
+    inputs: Inputs = made.inputs("echo", TEST)
+    assert (inputs.failure, inputs.adapted, dict(inputs.seconds)) == (
+        None, before.readings[TEST], {"adapter_predictions": 1.5},
+    )  # fmt: skip
