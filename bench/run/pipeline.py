@@ -18,15 +18,10 @@ from bench.api import (
     AdapterRef,
     Batch,
     BoolArray,
-    ChoiceLogits,
     ConfidenceMethod,
     ContractError,
     FloatArray,
-    Format,
-    Of,
-    QueryLogits,
     Task,
-    TokenIds,
     UntrainableError,
     UserError,
 )
@@ -51,7 +46,10 @@ from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, adapted, pl
 from bench.run.resolve import Chosen, choose, judge_options
 from bench.run.rows import Cells, Used, records_of
 from bench.signals.batches import Batches
-from bench.signals.reader import Reader, Reading
+from bench.signals.definition import definition
+from bench.signals.graded import Grader
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
 from bench.store.folders import Store
 
 if TYPE_CHECKING:
@@ -111,10 +109,8 @@ class _Run:
         options = LoadOptions(config.device, config.dtype, config.trust_remote_code)
         self.backbone: Backbone = Backbone(chosen.model, options)
         self.store = Store(chosen.cache)
-        self.judge = open_judge(judge_options(config), chosen.cache)
-        self.reader = Reader(
-            self.backbone, self.store, chosen.protocol, config.token_budget, progress, config.seed, self.judge
-        )
+        self.reader = Reader(self.backbone, self.store, chosen.protocol, config.token_budget, progress, config.seed)
+        self.grader = Grader(self.reader, open_judge(judge_options(config), chosen.cache))
         self.barred = self._barred()
         self.report = RunReport([], notes=list(chosen.notes))
         self.selecting = self._selecting()
@@ -124,7 +120,7 @@ class _Run:
             self.store.prepare()
         self.batches = Batches(self.reader)
         self.fitter = Fitter(chosen, self.backbone, self.store, self.batches, progress)
-        self.cells = Cells(config, chosen, self.reader, self.source, chosen.release)
+        self.cells = Cells(config, chosen, self.reader, self.source, self.grader.judge.name, chosen.release)
         self.readings: dict[TaskSplit, Reading] = {}
         self.kept: dict[TaskSplit, str] = {}
         """Digest of the questions that were tested."""
@@ -143,7 +139,8 @@ class _Run:
             return self.report
         for step in self.steps:
             if isinstance(step, Read):
-                self.reader.read(self.readings[step.where], step.signals)
+                read = self.reader.read(self.readings[step.where], step.signals)
+                self.readings[step.where] = self.grader.grade(read)
             elif isinstance(step, Fit):
                 self.fits[step] = _attempted(self._fit, step)
             elif isinstance(step, Adapt):
@@ -168,10 +165,8 @@ class _Run:
     def _hindrance(self, method: ConfidenceMethod, test: TaskSplit) -> str | None:
         task = self.tasks[test.task]
         signals = method.reads().fit | method.reads().predict
-        if ChoiceLogits() in signals and task.format is Format.OPEN:
-            return "it reads option letters, and this task has none"
-        if any(isinstance(s, QueryLogits) or s == TokenIds(Of.QUERY) for s in signals):
-            hindrance = self.reader.prompts.query_hindrance(task)
+        for signal in sorted(signals, key=repr):
+            hindrance = definition(signal).hindrance(task, self.reader.prompts)
             if hindrance is not None:
                 return hindrance
         source = self.chosen.learn_on[test.task].where(method)
@@ -223,7 +218,7 @@ class _Run:
                 task = self.tasks[step.where.task]
                 given = self.loaded[step.where]
                 reading = self.reader.open(step.where, task, given.questions, given.released)
-                self._mark_contaminated(reading)
+                reading = self._mark_contaminated(reading)
                 if not reading.released:
                     self.cells.origins(reading)
                 self.readings[step.where] = reading
@@ -237,10 +232,10 @@ class _Run:
         for line in self.report.plan + notes:
             self.progress.say("  " + line)
 
-    def _mark_contaminated(self, reading: Reading) -> None:
+    def _mark_contaminated(self, reading: Reading) -> Reading:
         """Leave out what is learned from and also tested in this run (docs/methods.md §0.18), or only count it."""
         if reading.where in self.tests:
-            return
+            return reading
         dropped = self.chosen.protocol.drop_contaminated
         for test in self.tests:
             if self.chosen.learn_on[test.task].task != reading.where.task:
@@ -248,8 +243,9 @@ class _Run:
             found = contaminated(reading.questions, self.loaded[test].whole)
             if found:
                 what = f"questions that are also in {test}, {'left out' if dropped else 'kept'}"
-                reading.counts[what] = len(found)
-            reading.left_out |= found if dropped else frozenset()
+                left_out = reading.left_out | (found if dropped else frozenset())
+                reading = replace(reading, left_out=left_out, counts={**reading.counts, what: len(found)})
+        return reading
 
     def _title(self) -> str:
         methods = ", ".join(self.chosen.methods)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench import metrics
-from bench.api import AdapterRef, BoolArray, FloatArray, Format, Hidden, RunFacts, SampleAgreement, Signal, Split
+from bench.api import AdapterRef, BoolArray, FloatArray, Format, RunFacts, Split
 from bench.api.errors import fenced
 from bench.api.protocol import KeptStep, Protocol
 from bench.backbone.cost import StageCost
@@ -20,11 +20,12 @@ from bench.grading.grade import substring_rule
 from bench.results import files, provenance
 from bench.results.row import LabelsSeen, ResultRow
 from bench.run.config import RunConfig
-from bench.run.costs import costs_of, tokens_alone
+from bench.run.costs import costs_of, signals_alone, tokens_alone
 from bench.run.fitting import FEW, Fitted
-from bench.run.plan import paid
 from bench.run.resolve import Chosen
-from bench.signals.reader import Reader, Reading
+from bench.signals.definition import growth_of
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
 from bench.training.trainer import training_cost
 
 
@@ -76,11 +77,13 @@ class Cells:
     chosen: Chosen
     reader: Reader
     source: FolderSource | HubSource
+    judge: str
+    """Name of the judge of open answers."""
     release: Release | None = None
     _origins: dict[TaskSplit, dict[str, str]] = field(default_factory=dict)
     _costs: dict[object, dict[str, StageCost]] = field(default_factory=dict)
     _alone: dict[object, int] = field(default_factory=dict)
-    """By what is read of each split; methods that differ in the block only need the same tokens."""
+    """By what is read after the prompts of each split; methods that differ in the block only need the same tokens."""
 
     def facts(self, used: Used) -> RunFacts:
         """What a method may ask before it decides to be skipped."""
@@ -136,7 +139,7 @@ class Cells:
 
     def _modal_share(self, name: str, test: Reading) -> float | None:
         reads = self.chosen.methods[name.partition(files.RECALIBRATED)[0]].reads().predict
-        return next((test.modal_shares[s] for s in reads if isinstance(s, SampleAgreement)), None)
+        return next((agreement.modal_share for s, agreement in test.agreements.items() if s in reads), None)
 
     def tokens_alone(self, name: str, used: Used, *predicted: Reading | None) -> int:
         """What the method would have to read if it were the only one; `predicted`: splits beside the test split."""
@@ -148,7 +151,9 @@ class Cells:
         if used.chosen_by is not None:
             asked.append((used.chosen_by, reads.predict))
         adapted = [reading for reading in also if reading.adapter is not None]
-        read = frozenset((reading.key, frozenset(map(_where, paid(signals)))) for reading, signals in asked)
+        read = frozenset(
+            (reading.key, growth_of(signals_alone(reading, signals, self.reader))) for reading, signals in asked
+        )
         key = read, tuple(reading.key for reading in adapted)
         if key not in self._alone:
             self._alone[key] = tokens_alone(asked, adapted, self.reader)
@@ -198,7 +203,7 @@ class Cells:
         """Who graded; the release itself where answers were taken from one."""
         if used.test.task.format is Format.CHOICE:
             return None
-        return "release" if used.test.released else self.reader.judge.name
+        return "release" if used.test.released else self.judge
 
     def _counts(self, used: Used) -> dict[str, int]:
         """What was left out or is odd in what this cell rests on."""
@@ -209,11 +214,6 @@ class Cells:
         for reading in used.splits[1:]:
             counts |= {f"{reading.where}: {what}": n for what, n in reading.counts.items()}
         return counts
-
-
-def _where(signal: Signal) -> Signal:
-    """A signal as far as tokens go: whichever block a state is from, the same ones have to be read."""
-    return replace(signal, depth=1.0) if isinstance(signal, Hidden) else signal
 
 
 def _notes(used: Used, protocol: Protocol) -> list[str]:
