@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 
 class At(enum.Enum):
@@ -48,6 +49,9 @@ class Adapter(enum.Enum):
 @dataclass(frozen=True, repr=False)
 class Signal:
     """Something measured once on the frozen backbone; its fields are part of its identity."""
+
+    drawn: ClassVar[bool] = False
+    """Whether it differs from seed to seed."""
 
     def __repr__(self) -> str:
         """As it would be written: fields that have their default are left out."""
@@ -95,6 +99,8 @@ class SampleAgreement(Signal):
     are drawn with a generator keyed by (seed, question id, sample), so that they depend neither on batches nor on
     resuming.
     """
+
+    drawn: ClassVar[bool] = True
 
     n: int = 10
     temperature: float = 1.0

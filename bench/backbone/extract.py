@@ -1,20 +1,17 @@
-"""One shard of questions -> answers and signals: generate or re-read, grow what is asked for, keep what it shows.
-
-The path of a question has L + 1 states for an answer of L tokens: number 0 at the prompt's end, number j after answer
-token j. `PROMPT_END` is number 0, `ANSWER_PREDICTING` are 0 ... L-1, `ANSWER_END` is L (`bench.api.At`).
-"""
+"""One shard of questions -> answers and signals: generate or re-read, grow what is asked for, keep what it shows."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement, Signal, UserError
+from bench.api import Signal, UserError
+from bench.backbone.items import NOTHING, Item, Pass
+from bench.backbone.measure import Arrays, Growth, Measure, Sampling, Upto
 from bench.backbone.model import Backbone
 from bench.backbone.prefix import Pack, plan_packs
 from bench.backbone.sampling import draw
@@ -25,28 +22,6 @@ from bench.prompts.tails import Ids
 
 VERSION = 1
 """Part of every signal's key; raised when what an extractor computes changes."""
-
-Arrays = dict[str, torch.Tensor]
-NOTHING: Ids = np.zeros(0, dtype=np.int32)
-
-
-@dataclass(frozen=True)
-class Item:
-    """One question as the backbone sees it."""
-
-    prompt: Ids
-    options: int
-    """Number of lettered options; 0 for an open question."""
-    answer: Ids | None = None
-    """The stored answer; None to generate it."""
-    gold: Ids = field(default_factory=lambda: NOTHING)
-    """The right answer of an open question, where a signal reads it."""
-    wrong: tuple[Ids, ...] = ()
-    """The wrong answers of an open question, where a signal reads them."""
-    query_prompt: Ids | None = None
-    """What stands before the answer in the self-check conversation; None where that is the prompt itself."""
-    uniforms: npt.NDArray[np.float64] | None = None
-    """`(N, max_new_tokens)` random numbers in [0, 1) for samples."""
 
 
 @dataclass
@@ -69,75 +44,56 @@ class Measured:
     """How often a pack did not fit into memory and was halved."""
 
 
-@dataclass
-class _Pass:
-    """The questions of one pack: `items[i]` grows from node i of the grove."""
-
-    items: list[list[Item]]
-    """For each distinct prompt (and answer) the questions that have it; they differ in their random numbers only."""
-    grove: Grove
-    answers: list[Ids]
-    paths: list[list[int]]
-    """The nodes of each answer's tokens, as far as they were read."""
-    verdicts: torch.Tensor
-    """(n, 2) logits of no and yes; NaN where there is no answer."""
-    samples: dict[tuple[int, int], list[Ids]] = field(default_factory=dict)
-    """(prompt, question) -> its samples."""
-
-
 class Extractor:
     """Reads shards on one backbone for one set of signals."""
 
-    def __init__(self, backbone: Backbone, asking: Asking, signals: Sequence[Signal], stage: str | None = None) -> None:
+    def __init__(
+        self, backbone: Backbone, asking: Asking, measures: Mapping[Signal, Measure], stage: str | None = None
+    ) -> None:
         """Plan what to read.
 
         Args:
             backbone: the model.
             asking: what is the same for all questions.
-            signals: what is wanted.
+            measures: what is wanted, and how it is taken from a pass.
             stage: under which name to count everything; by default each part under its own.
         """
         self.backbone = backbone
         self.stage = stage
         self.asking = asking
-        self.signals = list(signals)
+        self.measures = measures
         self.last = backbone.blocks
-        hidden = [s for s in self.signals if isinstance(s, Hidden)]
-        self.blocks = sorted({self.last, *(backbone.block_of(s.depth) for s in hidden)})
-        self.at = {s.at for s in hidden}
-        self.wants_query = any(isinstance(s, QueryLogits) for s in self.signals)
-        self.wants_end = self.wants_query or At.ANSWER_END in self.at
-        self.sampling = [s for s in self.signals if isinstance(s, SampleAgreement)]
+        depths = {depth for measure in measures.values() for depth in measure.depths}
+        self.blocks = sorted({self.last, *map(backbone.block_of, depths)})
+        self.growth = Growth.union(measure.growth for measure in measures.values())
 
     def measure(self, items: Sequence[Item]) -> Measured:
         """Read a shard; answers that are not given are generated greedily."""
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
-        unasked = torch.full((2,), float("nan"))
-        values = {s: [unasked if isinstance(s, QueryLogits) else torch.empty(0)] * len(items) for s in self.signals}
+        values = {signal: [measure.unanswered or {}] * len(items) for signal, measure in self.measures.items()}
         answers = [NOTHING] * len(items)
-        members = list(_members({i: item for i, item in enumerate(items) if not self._is_moot(item)}).values())
+        members = list(_members({i: item for i, item in enumerate(items) if not self._is_unneeded(item)}).values())
         for rows, done in self._passes([[items[i] for i in group] for group in members]):
             groups = [members[row] for row in rows]
-            for signal in self.signals:
-                for group, given in zip(groups, EXTRACTORS[type(signal)](self, signal, done), strict=True):
+            for signal, measure in self.measures.items():
+                for group, given in zip(groups, measure.take(done), strict=True):
                     for i, value in zip(group, given, strict=True):
                         values[signal][i] = value
             for group, answer in zip(groups, done.answers, strict=True):
                 for i in group:
                     answers[i] = answer
-        options = [item.options for item in items]
-        columns = {s: _column(s, values[s], options) for s in self.signals}
+        columns = {signal: _column(values[signal], measure) for signal, measure in self.measures.items()}
         return Measured(answers, columns, self.costs, self.halvings)
 
-    def _is_moot(self, item: Item) -> bool:
-        """Whether nothing has to be read for an item: all that is wanted is the query, and there is no answer."""
+    def _is_unneeded(self, item: Item) -> bool:
+        """Whether nothing has to be read for an item: it has no answer, and all that is wanted is known without one."""
         no_answer = item.answer is not None and not len(item.answer)
-        return no_answer and all(isinstance(signal, QueryLogits) for signal in self.signals)
+        return no_answer and all(measure.unanswered is not None for measure in self.measures.values())
 
     # --- packs --------------------------------------------------------------------------------------------------------
 
-    def _passes(self, groups: list[list[Item]]) -> Iterator[tuple[list[int], _Pass]]:
+    def _passes(self, groups: list[list[Item]]) -> Iterator[tuple[list[int], Pass]]:
         """Every pack, followed to its end; yields which groups are in it."""
         prompts = [group[0].prompt for group in groups]
         if not self.backbone.packed:
@@ -196,17 +152,18 @@ class Extractor:
     @property
     def _reading_stage(self) -> str:
         """The stage for which stored answers are read again."""
-        if self.wants_query or self.at & {At.PROMPT_END, At.ANSWER_PREDICTING, At.ANSWER_END}:
+        if self.growth.answer > Upto.NOTHING:
             return "query"
-        return "samples" if self.sampling else "continuations"
+        return "samples" if self.growth.samples else "continuations"
 
     # --- what grows ---------------------------------------------------------------------------------------------------
 
-    def _follow(self, items: list[list[Item]], grove: Grove) -> _Pass:
+    def _follow(self, items: list[list[Item]], grove: Grove) -> Pass:
         """From the prompts' ends on: answers, query, other options, samples."""
         answers = [group[0].answer for group in items]
         given = [NOTHING if answer is None else answer for answer in answers]
-        done = _Pass(items, grove, given, [], torch.full((len(items), 2), float("nan")))
+        verdicts = torch.full((len(items), 2), float("nan"))
+        done = Pass(self.backbone, self.asking, items, grove, given, [], verdicts)
         if any(answer is None for answer in answers):
             with self._counted("answers"):
                 self._generate(done)
@@ -218,15 +175,12 @@ class Extractor:
             self._grow_samples(done)
         return done
 
-    def _logits(self, grove: Grove, nodes: Sequence[int]) -> torch.Tensor:
-        return self.backbone.head.logits(grove.states(self.last, nodes))
-
-    def _generate(self, done: _Pass) -> None:
+    def _generate(self, done: Pass) -> None:
         """Greedy answers (docs/methods.md §0.5)."""
         said: list[list[int]] = [[] for _ in done.items]
         nodes = dict(enumerate(range(len(done.items))))
         for step in range(self.asking.max_new_tokens):
-            chosen = self._logits(done.grove, list(nodes.values())).argmax(dim=-1).tolist()
+            chosen = done.logits(list(nodes.values())).argmax(dim=-1).tolist()
             going = {i: token for i, token in zip(nodes, chosen, strict=True) if token not in self.backbone.stops}
             for i, token in going.items():
                 said[i].append(token)
@@ -236,14 +190,14 @@ class Extractor:
             done.grove.read()
         done.answers = [np.asarray(tokens, dtype=np.int32) for tokens in said]
 
-    def _grow_answers(self, done: _Pass) -> None:
+    def _grow_answers(self, done: Pass) -> None:
         """Each answer as far as a signal needs it, and the query after it."""
-        rows = At.ANSWER_PREDICTING in self.at
+        upto = self.growth.answer
         ends: dict[int, int] = {}
         for i, answer in enumerate(done.answers):
-            kept = answer if self.wants_end else answer[:-1] if rows else NOTHING
+            kept = answer if upto is Upto.ANSWER_END else answer[:-1] if upto is Upto.ANSWER_PREDICTING else NOTHING
             done.paths.append(done.grove.grow(i, kept))
-            if not self.wants_query or not len(answer):
+            if not self.growth.query or not len(answer):
                 continue
             before = done.items[i][0].query_prompt
             if before is None:
@@ -252,7 +206,7 @@ class Extractor:
                 done.verdicts[i] = self._verdict_alone(np.concatenate([before, answer, self.asking.suffix]))
         done.grove.read()
         if ends:
-            verdicts = self._logits(done.grove, list(ends.values()))[:, self.asking.verdict_ids.tolist()]
+            verdicts = done.logits(list(ends.values()))[:, self.asking.verdict_ids.tolist()]
             done.verdicts[list(ends)] = verdicts.cpu()
 
     def _verdict_alone(self, ids: Ids) -> torch.Tensor:
@@ -261,36 +215,37 @@ class Extractor:
         states = read_alone(self.backbone.session, ids, end)[self.last]
         return self.backbone.head.logits(states)[0, self.asking.verdict_ids.tolist()].cpu()
 
-    def _grow_options(self, done: _Pass) -> None:
+    def _grow_options(self, done: Pass) -> None:
         for i, group in enumerate(done.items):
-            if At.GOLD_PREDICTING in self.at:
+            if self.growth.gold:
                 done.grove.grow(i, group[0].gold[:-1])
-            if At.WRONG_PREDICTING in self.at:
+            if self.growth.wrong:
                 for option in group[0].wrong:
                     done.grove.grow(i, option[:-1])
         done.grove.read()
 
-    def _grow_samples(self, done: _Pass) -> None:
+    def _grow_samples(self, done: Pass) -> None:
         """Samples of all questions side by side; those that begin alike, or like the answer, are read once."""
-        for signal in self.sampling:
+        for sampling in sorted(self.growth.samples):
             walkers = [
-                (i, m, j) for i, group in enumerate(done.items) for m in range(len(group)) for j in range(signal.n)
+                (i, m, j) for i, group in enumerate(done.items) for m in range(len(group)) for j in range(sampling.n)
             ]
             said: dict[tuple[int, int, int], list[int]] = {walker: [] for walker in walkers}
             nodes = {walker: walker[0] for walker in walkers}
             for step in range(self.asking.max_new_tokens):
-                nodes = self._step(done, signal, step, nodes, said)
+                nodes = self._step(done, sampling, step, nodes, said)
                 if not nodes or step == self.asking.max_new_tokens - 1:
                     break
                 done.grove.read([self.last])  # no signal reads a sample's inner states, and nothing grows after it
             for i, group in enumerate(done.items):
                 for m in range(len(group)):
-                    done.samples[i, m] = [np.asarray(said[i, m, j], dtype=np.int32) for j in range(signal.n)]
+                    drawn = [np.asarray(said[i, m, j], dtype=np.int32) for j in range(sampling.n)]
+                    done.samples[sampling, i, m] = drawn
 
     def _step(
         self,
-        done: _Pass,
-        signal: SampleAgreement,
+        done: Pass,
+        sampling: Sampling,
         step: int,
         nodes: dict[tuple[int, int, int], int],
         said: dict[tuple[int, int, int], list[int]],
@@ -300,7 +255,7 @@ class Extractor:
         place = {node: row for row, node in enumerate(distinct)}
         uniforms = [self._uniform(done, walker, step) for walker in nodes]
         rows = [place[node] for node in nodes.values()]
-        tokens = draw(self._logits(done.grove, distinct), rows, uniforms, signal.temperature, signal.top_p)
+        tokens = draw(done.logits(distinct), rows, uniforms, sampling.temperature, sampling.top_p)
         going = {}
         for (walker, node), token in zip(nodes.items(), tokens, strict=True):
             if token in self.backbone.stops:
@@ -311,7 +266,7 @@ class Extractor:
         return going
 
     @staticmethod
-    def _uniform(done: _Pass, walker: tuple[int, int, int], step: int) -> float:
+    def _uniform(done: Pass, walker: tuple[int, int, int], step: int) -> float:
         i, m, j = walker
         uniforms = done.items[i][m].uniforms
         assert uniforms is not None  # noqa: S101  # given whenever samples are asked for
@@ -352,71 +307,10 @@ def _named(packs: Sequence[Pack], names: Sequence[bytes]) -> Iterator[tuple[Pack
         yield pack, [names[row] for row in pack.rows]
 
 
-# --- what each signal takes from a pass -------------------------------------------------------------------------------
-
-Given = list[list[torch.Tensor]]
-"""For each distinct prompt, one value for each of its questions."""
-
-
-def _hidden(extractor: Extractor, signal: Signal, done: _Pass) -> Given:
-    assert isinstance(signal, Hidden)  # noqa: S101  # the table below pairs them
-    block = extractor.backbone.block_of(signal.depth)
-    out: Given = []
-    for i, group in enumerate(done.items):
-        states = done.grove.states(block, _nodes(signal.at, done, i)).cpu()
-        value = states[0] if signal.at in {At.PROMPT_END, At.ANSWER_END} else states
-        out.append([value] * len(group))
-    return out
-
-
-def _nodes(at: At, done: _Pass, i: int) -> list[int]:
-    """The nodes whose states a signal reads for the question that grows from node i."""
-    if at is At.PROMPT_END:
-        return [i]
-    if at is At.ANSWER_END:
-        return [([i, *done.paths[i]])[-1]]
-    if at is At.ANSWER_PREDICTING:
-        return [i, *done.paths[i]][: len(done.answers[i])]
-    item = done.items[i][0]
-    options = [item.gold] if at is At.GOLD_PREDICTING else item.wrong
-    return [node for ids in options for node in [i, *done.grove.grow(i, ids[:-1])]]
-
-
-def _choice_logits(extractor: Extractor, _signal: Signal, done: _Pass) -> Given:
-    ends = list(range(len(done.items)))
-    logits = extractor._logits(done.grove, ends)[:, extractor.asking.letter_ids.tolist()].cpu()  # noqa: SLF001
-    return [[row] * len(group) for row, group in zip(logits, done.items, strict=True)]
-
-
-def _query_logits(_extractor: Extractor, _signal: Signal, done: _Pass) -> Given:
-    return [[row] * len(group) for row, group in zip(done.verdicts, done.items, strict=True)]
-
-
-def _samples(_extractor: Extractor, _signal: Signal, done: _Pass) -> Given:
-    """The sampled ids, each sample closed by -1; whether they agree is decided where answers are graded."""
-    return [
-        [torch.as_tensor(np.concatenate([[*ids, -1] for ids in done.samples[i, m]])) for m in range(len(group))]
-        for i, group in enumerate(done.items)
-    ]
-
-
-EXTRACTORS: Mapping[type[Signal], Callable[[Extractor, Signal, _Pass], Given]] = {
-    Hidden: _hidden,
-    ChoiceLogits: _choice_logits,
-    QueryLogits: _query_logits,
-    SampleAgreement: _samples,
-}
-"""Signal -> how it is taken from a pass."""
-
-
-def _column(signal: Signal, values: list[torch.Tensor], options: Sequence[int]) -> Arrays:
-    """One signal of a shard as it is stored: `values`, and `offsets` where questions have several rows."""
-    single = isinstance(signal, Hidden) and signal.at in {At.PROMPT_END, At.ANSWER_END}
-    if isinstance(signal, Hidden | SampleAgreement) and not single:
-        sizes = torch.tensor([0, *(len(v) for v in values)])
-        return {"values": torch.cat(values), "offsets": sizes.cumsum(0)}
-    stacked = torch.stack(values)
-    if isinstance(signal, ChoiceLogits):
-        absent = torch.arange(stacked.shape[1])[None, :] >= torch.as_tensor(options)[:, None]
-        stacked = stacked.masked_fill(absent, float("-inf"))
-    return {"values": stacked.contiguous()}
+def _column(values: Sequence[Arrays], measure: Measure) -> Arrays:
+    """One signal of a shard as it is stored: its tensors, and `offsets` where questions have any number of rows."""
+    if not measure.ragged:
+        return {name: torch.stack([value[name] for value in values]) for name in values[0]}
+    sizes = torch.tensor([0, *(len(next(iter(value.values()))) for value in values)])
+    columns = {name: torch.cat([value[name] for value in values]) for name in values[0]}
+    return {**columns, "offsets": sizes.cumsum(0)}

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import At, ChoiceLogits, Hidden, QueryLogits, Signal
+from bench.api import Signal
 from bench.backbone.cost import StageCost
+from bench.backbone.measure import Growth, Upto
 from bench.backbone.prefix import PrefixTree
 from bench.prompts.tails import Ids
-from bench.run.plan import paid
-from bench.signals.batches import Batches
-from bench.signals.reader import OPTIONS, stored
+from bench.signals.definition import growth_of, pass_definitions, read_from_model, stored
 
 if TYPE_CHECKING:
-    from bench.signals.reader import Reader, Reading
+    from bench.signals.reader import Reader
+    from bench.signals.reading import Reading
 
 STAGES = ("answers", "query", "continuations", "samples")
 """In this order each stage adds to the tree of what was read."""
@@ -53,11 +53,13 @@ def tokens_alone(read: Sequence[tuple[Reading, frozenset[Signal]]], adapted: Seq
         adapted: splits as they were read through the method's adapter, if it has one.
         reader: of these.
     """
-    own = [
-        replace(reading, signals=stored(paid(signals), reading.task.format, reader.asking(reading).max_new_tokens))
-        for reading, signals in read
-    ]
+    own = [replace(reading, signals=signals_alone(reading, signals, reader)) for reading, signals in read]
     return sum(floor_of([*own, *adapted], reader).values())
+
+
+def signals_alone(reading: Reading, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:
+    """What would be measured of a split for one method, given what it reads."""
+    return stored(read_from_model(signals), reading.task.format, reader.asking(reading).max_new_tokens)
 
 
 def floor_of(readings: Sequence[Reading], reader: Reader) -> dict[str, int]:
@@ -87,36 +89,37 @@ def _generated(reading: Reading, reader: Reader) -> Iterator[Ids]:
 
 def _queried(reading: Reading, reader: Reader) -> Iterator[Ids]:
     """The answers as far as a signal reads them, and the query."""
-    hidden = {s.at for s in reading.signals if isinstance(s, Hidden)}
-    to_query = any(isinstance(s, QueryLogits) for s in reading.signals)
-    to_end = to_query or At.ANSWER_END in hidden
-    to_answer = to_end or At.ANSWER_PREDICTING in hidden
-    if not to_answer and not (reading.released and At.PROMPT_END in hidden):
+    growth = growth_of(reading.signals)
+    if growth.answer < (Upto.PROMPT_END if reading.released else Upto.ANSWER_PREDICTING):
         return
-    suffix = reader.asking(reading).suffix if to_query else np.zeros(0, dtype=np.int32)
+    suffix = reader.asking(reading).suffix if growth.query else np.zeros(0, dtype=np.int32)
     for prompt, answer in reading.pairs():
         if len(answer):
-            read_back = answer if to_end else answer[:-1] if to_answer else answer[:0]
+            read_back = {Upto.PROMPT_END: answer[:0], Upto.ANSWER_PREDICTING: answer[:-1]}.get(growth.answer, answer)
             yield np.concatenate([prompt, read_back, suffix])
 
 
 def _continued(reading: Reading, reader: Reader) -> Iterator[Ids]:
-    """The options, each up to the state that predicts its last token."""
-    hidden = {s.at for s in reading.signals if isinstance(s, Hidden)}
-    lettered = any(isinstance(s, ChoiceLogits) for s in reading.signals)
-    questions = list(reading.in_shards())
-    said = reader.options(reading, questions) if hidden & OPTIONS else [[] for _ in questions]
-    for (prompt, answer), question, options in zip(reading.pairs(), questions, said, strict=True):
-        if reading.released and lettered and len(answer):
-            yield prompt
+    """The options, each up to the state that predicts its last token; prompts of which nothing else is read."""
+    growths = [each.growth for each in pass_definitions(reading.signals).values()]
+    if reading.released and Growth() in growths:
+        yield from (prompt for prompt, answer in reading.pairs() if len(answer))
+    growth = Growth.union(growths)
+    if not growth.gold and not growth.wrong:
+        return
+    split = reader.stored(reading)
+    for (prompt, _), question, options in zip(reading.pairs(), split.questions, split.options, strict=True):
         for k, ids in enumerate(options):
-            if (At.GOLD_PREDICTING if k == question.gold else At.WRONG_PREDICTING) in hidden:
+            if growth.gold if k == question.gold else growth.wrong:
                 yield np.concatenate([prompt, ids[:-1]])
 
 
 def _sampled(reading: Reading, reader: Reader) -> Iterator[Ids]:
     """The samples, read like answers."""
-    limit = reader.asking(reading).max_new_tokens
-    for prompt, samples in Batches(reader).sampled(reading):
-        for ids in samples:
-            yield np.concatenate([prompt, ids if len(ids) < limit else ids[:-1]])
+    split = reader.stored(reading)
+    limit = split.asking.max_new_tokens
+    drawn = [each for each in pass_definitions(reading.signals).values() if each.growth.samples]
+    for each in drawn:
+        for (prompt, _), samples in zip(reading.pairs(), each.samples(split), strict=True):
+            for ids in samples:
+                yield np.concatenate([prompt, ids if len(ids) < limit else ids[:-1]])

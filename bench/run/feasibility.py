@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from bench.api import ChoiceLogits, ConfidenceMethod, Format, Of, QueryLogits, Task, TokenIds
+from bench.api import ConfidenceMethod, Task
 from bench.data.splits import TaskSplit
+from bench.prompts.shards import PromptTokeniser
 from bench.run.plan import TrainOn
-
-QueryHindrance = Callable[[Task], str | None]
-"""Why the model can't be asked the self-check query of a task; None where it can."""
+from bench.signals.definition import definition
 
 
 def infeasible(
@@ -17,7 +16,7 @@ def infeasible(
     tests: Sequence[TaskSplit],
     tasks: Mapping[str, Task],
     learn_on: Mapping[str, TrainOn],
-    query_hindrance: QueryHindrance,
+    prompts: PromptTokeniser,
 ) -> dict[tuple[str, TaskSplit], str]:
     """Method and test -> why the method can't run there; pairs that can run are left out.
 
@@ -26,10 +25,10 @@ def infeasible(
         tests: what is predicted.
         tasks: name -> task, those that are only learned on included.
         learn_on: test task -> where methods learn.
-        query_hindrance: of the model.
+        prompts: of the model, which may lack what a signal needs.
     """
     reasons = {
-        (name, test): reason_infeasible(method, test, tasks, learn_on[test.task], query_hindrance)
+        (name, test): reason_infeasible(method, test, tasks, learn_on[test.task], prompts)
         for name, method in methods.items()
         for test in tests
     }
@@ -41,7 +40,7 @@ def reason_infeasible(
     test: TaskSplit,
     tasks: Mapping[str, Task],
     train_on: TrainOn,
-    query_hindrance: QueryHindrance,
+    prompts: PromptTokeniser,
 ) -> str | None:
     """Why a method can't run on a test; None where it can.
 
@@ -50,14 +49,12 @@ def reason_infeasible(
         test: what is predicted.
         tasks: as for `infeasible`.
         train_on: where methods learn for this test.
-        query_hindrance: of the model.
+        prompts: of the model, which may lack what a signal needs.
     """
     task = tasks[test.task]
     signals = method.reads().fit | method.reads().predict
-    if ChoiceLogits() in signals and task.format is Format.OPEN:
-        return "it reads option letters, and this task has none"
-    if any(isinstance(signal, QueryLogits) or signal == TokenIds(Of.QUERY) for signal in signals):
-        hindrance = query_hindrance(task)
+    for signal in sorted(signals, key=repr):
+        hindrance = definition(signal).hindrance(task, prompts)
         if hindrance is not None:
             return hindrance
     source = train_on.where(method)

@@ -22,7 +22,7 @@ from bench.progress import Progress
 from bench.results.row import LabelsSeen, Training
 from bench.run.resolve import ResolvedRun, source_digest
 from bench.signals.batches import Batches
-from bench.signals.reader import Reading, bundle_digest
+from bench.signals.reading import Reading
 from bench.store.decoding import decoded
 from bench.store.folders import Entry, Store, key_of
 from bench.training.trainer import AdapterTrainer, confidences, training_stage
@@ -232,7 +232,7 @@ def _base_rate_nll(train: Batch, held: Batch) -> float:
 
 
 def _identity(reading: Reading) -> dict[str, Any]:
-    return {"answers": bundle_digest(reading), "left out": sorted(reading.left_out)}
+    return {"answers": reading.digest(), "left out": sorted(reading.left_out)}
 
 
 def _save(fitted: Fitted, folder: Path) -> None:

@@ -10,7 +10,7 @@ from bench.data.splits import TaskSplit
 from bench.run.fitting import Fitted
 from bench.run.plan import Fit, TrainOn
 from bench.run.resolve import ResolvedRun
-from bench.signals.reader import Reading
+from bench.signals.reading import Reading
 
 MIN_VALIDATION = 2
 """Answers that are needed to choose a step by."""

@@ -27,7 +27,8 @@ from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.signals.batches import Batches
-from bench.signals.reader import Reader, Reading
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
 
 
 @dataclass
@@ -62,8 +63,7 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     resources = open_resources(config, resolved, progress)
     reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
 
-    hindrance = reader.prompts.query_hindrance
-    reasons = infeasible(methods, tests, resources.tasks, resolved.learn_on, hindrance)
+    reasons = infeasible(methods, tests, resources.tasks, resolved.learn_on, reader.prompts)
     prepared = prepare(resolved, resources, reasons, config.limit)
     report = RunReport(_plan_in_words(prepared.steps, prepared.readings, reader))
     report.notes += [*resolved.notes, *prepared.notes, *reader.backbone.chat.notes]
@@ -74,7 +74,7 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     batches = Batches(reader)
     fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, config.seed)
     predictor = Predictor(resolved, reasons, batches, progress)
-    rows = RowBuilder(config, resolved, reader, prepared.origins)
+    rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge.name)
     made = StepResults(resolved, prepared.selecting, prepared.readings)
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
     writer = _Writer(config.out, resolved.protocol.letters, report)
@@ -82,7 +82,7 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     for step in prepared.steps:
         match step:
             case Read(where, signals):
-                reader.read(made.readings[where], signals)
+                made.readings[where] = resources.grader.grade(reader.read(made.readings[where], signals))
             case Fit(name, where):
                 learned, selection = made.readings[where], made.selection(name, where)
                 made.fits[step] = attempted(fitter.fit, name, learned, selection)

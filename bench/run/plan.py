@@ -6,11 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
-from bench.api import Adapter, ConfidenceMethod, QueryLogits, Signal, Split, TokenIds, Unembedding
+from bench.api import ConfidenceMethod, Signal, Split
 from bench.data.splits import TaskSplit
-
-FREE = (TokenIds, Unembedding)
-"""Signals that cost no forward pass: ids are stored with the answers, the head is the model's own."""
+from bench.signals.definition import read_from_model, reads_own_adapter
 
 
 @dataclass(frozen=True)
@@ -143,22 +141,17 @@ def signals_needed(
         for test in tests:
             if (name, test) in infeasible:
                 continue
-            needed[test] |= paid(method.reads().predict)
+            needed[test] |= read_from_model(method.reads().predict)
             if method.trains():
                 source = learn_on[test.task].where(method)
-                needed[source] = needed.get(source, frozenset()) | paid(method.reads().fit)
+                needed[source] = needed.get(source, frozenset()) | read_from_model(method.reads().fit)
             target = learn_on[test.task]
             if recalibrated or target.selection(method, selecting) is not None:
                 validation = target.validation
-                needed[validation] = needed.get(validation, frozenset()) | paid(method.reads().predict)
+                needed[validation] = needed.get(validation, frozenset()) | read_from_model(method.reads().predict)
     return needed
-
-
-def paid(signals: frozenset[Signal]) -> frozenset[Signal]:
-    """Those that need a forward pass of the frozen backbone."""
-    return frozenset(s for s in signals if not isinstance(s, FREE) and s != QueryLogits(Adapter.OWN))
 
 
 def adapted(method: ConfidenceMethod) -> bool:
     """Whether the method reads anything through an adapter of its own."""
-    return QueryLogits(Adapter.OWN) in method.reads().predict
+    return reads_own_adapter(method.reads().predict)

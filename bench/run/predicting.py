@@ -17,7 +17,7 @@ from bench.run.fitting import Fitted
 from bench.run.inputs import AdaptedReading, Inputs
 from bench.run.resolve import ResolvedRun
 from bench.signals.batches import Batches
-from bench.signals.reader import Reading
+from bench.signals.reading import Reading
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,9 @@ from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation
 from bench.run.plan import Read, Step, plan
 from bench.run.resolve import ResolvedRun, judge_options
-from bench.signals.reader import Reader, Reading
+from bench.signals.graded import Grader
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
 from bench.store.folders import Store
 
 
@@ -32,7 +34,9 @@ class Resources:
     tasks: Mapping[str, Task]
     """Every task that is read, also those that are only learned on."""
     reader: Reader
-    """Has the model, the store and the judge."""
+    """Has the model and the store."""
+    grader: Grader
+    """Has the judge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +84,8 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
         store.prepare()
-    reader = Reader(backbone, store, resolved.protocol, config.token_budget, progress, config.seed, judge)
-    return Resources(source, tasks, reader)
+    reader = Reader(backbone, store, resolved.protocol, config.token_budget, progress, config.seed)
+    return Resources(source, tasks, reader, Grader(reader, judge))
 
 
 def prepare(

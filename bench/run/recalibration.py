@@ -17,7 +17,7 @@ from bench.run.plan import adapted
 from bench.run.predicting import Predictor
 from bench.run.resolve import ResolvedRun
 from bench.run.rows import RowBuilder, ScoredRow
-from bench.signals.reader import Reading
+from bench.signals.reading import Reading
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench import metrics
-from bench.api import BoolArray, FloatArray, Format, Hidden, SampleAgreement, Signal, UntrainableError
+from bench.api import BoolArray, FloatArray, Format, UntrainableError
 from bench.api.errors import attempted, reason_of
 from bench.api.protocol import KeptStep, Protocol
 from bench.backbone.cost import StageCost
@@ -20,13 +20,14 @@ from bench.grading.grade import substring_rule
 from bench.results import files, provenance
 from bench.results.row import LabelsSeen, ResultRow, Status
 from bench.run.config import RunConfig
-from bench.run.costs import costs_of, tokens_alone
+from bench.run.costs import costs_of, signals_alone, tokens_alone
 from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
-from bench.run.plan import paid
 from bench.run.predicting import Prediction, Skipped
 from bench.run.resolve import ResolvedRun
-from bench.signals.reader import Reader, Reading
+from bench.signals.definition import growth_of
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
 from bench.training.trainer import training_cost
 
 
@@ -50,9 +51,11 @@ class RowBuilder:
     reader: Reader
     origins: Mapping[TaskSplit, Mapping[str, str]]
     """Split -> where its rows come from."""
+    judge: str
+    """Name of the judge of open answers."""
     _costs: dict[object, dict[str, StageCost]] = field(default_factory=dict)
     _alone: dict[object, int] = field(default_factory=dict)
-    """By what is read of each split; methods that differ in the block only need the same tokens."""
+    """By what is read after the prompts of each split; methods that differ in the block only need the same tokens."""
 
     def scored(self, name: str, inputs: Inputs, outcome: Prediction | Skipped | BaseException) -> ScoredRow:
         """The cell of a method with its numbers, or with the reason why there are none.
@@ -134,7 +137,7 @@ class RowBuilder:
 
     def _modal_share(self, name: str, test: Reading) -> float | None:
         reads = self.resolved.methods[name.partition(files.RECALIBRATED)[0]].reads().predict
-        return next((test.modal_shares[s] for s in reads if isinstance(s, SampleAgreement)), None)
+        return next((agreement.modal_share for s, agreement in test.agreements.items() if s in reads), None)
 
     def tokens_alone(self, name: str, inputs: Inputs, *predicted: Reading | None) -> int:
         """What the method would have to read if it were the only one; `predicted`: splits beside the test split."""
@@ -146,7 +149,9 @@ class RowBuilder:
         if inputs.selection is not None:
             read.append((inputs.selection, reads.predict))
         adapted = [reading for reading in also if reading.adapter is not None]
-        frozen = frozenset((reading.key, frozenset(map(_where, paid(signals)))) for reading, signals in read)
+        frozen = frozenset(
+            (reading.key, growth_of(signals_alone(reading, signals, self.reader))) for reading, signals in read
+        )
         key = frozen, tuple(reading.key for reading in adapted)
         if key not in self._alone:
             self._alone[key] = tokens_alone(read, adapted, self.reader)
@@ -173,7 +178,7 @@ class RowBuilder:
         """Who graded; the release itself where answers were taken from one."""
         if inputs.predicted.task.format is Format.CHOICE:
             return None
-        return "release" if inputs.predicted.released else self.reader.judge.name
+        return "release" if inputs.predicted.released else self.judge
 
     def _counts(self, inputs: Inputs) -> dict[str, int]:
         """What was left out or is odd in what this cell rests on."""
@@ -191,11 +196,6 @@ def _ending(outcome: Skipped | BaseException) -> tuple[Status, str]:
     if isinstance(outcome, Skipped):
         return "skipped", outcome.reason
     return "skipped" if isinstance(outcome, UntrainableError) else "failed", reason_of(outcome)
-
-
-def _where(signal: Signal) -> Signal:
-    """A signal as far as tokens go: whichever block a state is from, the same ones have to be read."""
-    return replace(signal, depth=1.0) if isinstance(signal, Hidden) else signal
 
 
 def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:

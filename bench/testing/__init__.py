@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from bench import registry
 from bench.api import (
-    ChoiceLogits,
     ConfidenceMethod,
     ContractError,
     DataCard,
@@ -30,6 +29,7 @@ from bench.api import (
     UserError,
 )
 from bench.api.errors import did_you_mean
+from bench.signals.definition import definition
 from bench.testing.check import SMALL, Check, MakeMethod, MakeTask
 from bench.testing.method_checks import METHOD_CHECKS, METHOD_DATA_CHECKS
 from bench.testing.observing import TRAIN
@@ -131,11 +131,11 @@ def _method_checks(plugin: type[ConfidenceMethod]) -> Iterator[Made]:
 
 
 def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
-    """Those that the method does not skip; letters have no logits where the question is open."""
-    lettered = any(isinstance(signal, ChoiceLogits) for signal in plugin.needs.fit | plugin.needs.predict)
+    """Those that the method does not skip, and whose tasks have what it reads."""
+    needed = [definition(signal) for signal in plugin.needs.fit | plugin.needs.predict]
     try:
         method = MakeMethod(plugin)()
         usable = [f for f in Format if method.skip(RunFacts(MODEL, "planted", f, TRAIN)) is None]
     except (Exception, SystemExit):  # noqa: BLE001  (a check will say what is wrong with it; collecting checks must go on)
         return [Format.CHOICE]
-    return [f for f in usable if f is Format.CHOICE or not lettered] or [Format.CHOICE]
+    return [f for f in usable if all(each.lacking(f) is None for each in needed)] or [Format.CHOICE]

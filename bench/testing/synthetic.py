@@ -9,32 +9,15 @@ right, and one of the wrong options is where it is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import (
-    At,
-    Batch,
-    BoolArray,
-    ChoiceLogits,
-    Format,
-    Hidden,
-    IntArray,
-    ModelFacts,
-    Of,
-    OutputHead,
-    QueryLogits,
-    Ragged,
-    SampleAgreement,
-    Signal,
-    TokenIds,
-    Unembedding,
-)
-from bench.api.batch import Column
+from bench.api import Batch, BoolArray, Format, IntArray, ModelFacts, Of, Ragged, Signal
+from bench.signals.definition import definition
 
 MODEL = ModelFacts(name="planted", hidden_size=16, vocab_size=64, n_layers=4)
 LETTERS = 4
@@ -48,7 +31,7 @@ NOISE = 0.8
 
 
 @dataclass(frozen=True)
-class _Texts:
+class Texts:
     """Tokens that follow the prompts, and the last hidden states that predict them."""
 
     ids: Ragged
@@ -58,7 +41,7 @@ class _Texts:
 
 
 @dataclass(frozen=True)
-class _Questions:
+class World:
     """What all signals of a batch are made from."""
 
     rng: np.random.Generator
@@ -68,18 +51,31 @@ class _Questions:
     """Prompt tokens, of random length."""
     options: IntArray
     """(n,) how many letters each question shows."""
-    texts: Mapping[Of, _Texts]
+    texts: Mapping[Of, Texts]
     """ANSWER, GOLD and WRONG."""
-
-    @property
-    def ids(self) -> Ragged:
-        """Answer tokens, (t_i,) each."""
-        return self.texts[Of.ANSWER].ids
+    letters: int = LETTERS
+    """Options of the widest question; their letters are the token ids from 0 on."""
 
     @property
     def first(self) -> npt.NDArray[np.float32]:
         """(n, d): the states at the prompt's end."""
-        return self.texts[Of.ANSWER].states[self.ids.offsets[:-1]]
+        answers = self.texts[Of.ANSWER]
+        return answers.states[answers.ids.offsets[:-1]]
+
+    @property
+    def head(self) -> npt.NDArray[np.float32]:
+        """The output head, (v, d), rows of length 1: a state along row t has its largest logit at t."""
+        return _weight()
+
+    def elsewhere(self, place: str, sure: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+        """States at another place of the network, (m, d), which lie along a direction of its own.
+
+        Args:
+            place: names it.
+            sure: (m,) the sureness of the question that each state belongs to.
+        """
+        noise = self.rng.standard_normal((len(sure), MODEL.hidden_size))
+        return np.asarray(2.0 * sure[:, None] * _direction(place) + noise, dtype=np.float32)
 
 
 def planted(
@@ -96,13 +92,14 @@ def planted(
     tokens = rng.integers(0, LETTERS if fmt is Format.CHOICE else MODEL.vocab_size, int(lengths.sum()))
     sizes = rng.integers(8, 20, n)
     prompts = _ragged(rng.integers(0, MODEL.vocab_size, int(sizes.sum())), sizes)
-    answers = _Texts(_ragged(tokens, lengths), _states(rng, tokens, np.repeat(sure, lengths)))
+    answers = Texts(_ragged(tokens, lengths), _states(rng, tokens, np.repeat(sure, lengths)))
     last_shown = answers.ids.values[answers.ids.offsets[:-1]] == LETTERS - 1
     options = np.where((rng.random(n) < 0.2) & ~last_shown, LETTERS - 1, LETTERS)  # noqa: PLR2004  (every fifth)
     gold, wrong = (_letters if fmt is Format.CHOICE else _phrases)(rng, answers, options, labels)
-    questions = _Questions(rng, sure, prompts, options, {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong})
+    world = World(rng, sure, prompts, options, {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong})
     ordered = sorted(set(signals), key=repr)  # a set's order changes from process to process
-    return Batch([f"planted/{seed}/{i}" for i in range(n)], {s: _column(s, questions) for s in ordered}, labels)
+    columns = {signal: definition(signal).planted(world) for signal in ordered}
+    return Batch([f"planted/{seed}/{i}" for i in range(n)], columns, labels)
 
 
 def _ragged(values: npt.NDArray[Any], lengths: IntArray) -> Ragged:
@@ -128,7 +125,7 @@ def _states(rng: np.random.Generator, tokens: IntArray, sure: npt.NDArray[np.flo
     return (length[:, None] * _weight()[tokens] + along + noise).astype(np.float32)  # (sum of t_i, d)
 
 
-def _letters(rng: np.random.Generator, answers: _Texts, options: IntArray, labels: BoolArray) -> tuple[_Texts, _Texts]:
+def _letters(rng: np.random.Generator, answers: Texts, options: IntArray, labels: BoolArray) -> tuple[Texts, Texts]:
     """The right letter and the wrong ones; the prompt's end predicts each of them."""
     gold, wrong = [], []
     for answer, shown, is_right in zip(answers.ids.values, options, labels, strict=True):
@@ -137,12 +134,12 @@ def _letters(rng: np.random.Generator, answers: _Texts, options: IntArray, label
         wrong.append(np.setdiff1d(np.arange(shown), gold[-1]))
     ids = Ragged.of(wrong)
     return (
-        _Texts(Ragged(np.asarray(gold), answers.ids.offsets), answers.states),
-        _Texts(Ragged(ids.values, ids.offsets, ids.values), np.repeat(answers.states, ids.lengths, axis=0)),
+        Texts(Ragged(np.asarray(gold), answers.ids.offsets), answers.states),
+        Texts(Ragged(ids.values, ids.offsets, ids.values), np.repeat(answers.states, ids.lengths, axis=0)),
     )
 
 
-def _phrases(rng: np.random.Generator, answers: _Texts, options: IntArray, labels: BoolArray) -> tuple[_Texts, _Texts]:
+def _phrases(rng: np.random.Generator, answers: Texts, options: IntArray, labels: BoolArray) -> tuple[Texts, Texts]:
     """The right phrase and the wrong ones, a wrong answer of the model among them; all begin at the prompt's end."""
     gold, wrong = [], []
     for i, (shown, is_right) in enumerate(zip(options, labels, strict=True)):
@@ -155,8 +152,8 @@ def _phrases(rng: np.random.Generator, answers: _Texts, options: IntArray, label
     of_questions = [[np.concatenate(parts) for parts in zip(*texts, strict=True)] for texts in wrong]
     ids, states, owner = (Ragged.of(parts) for parts in zip(*of_questions, strict=True))
     return (
-        _Texts(Ragged.of([text for text, _ in gold]), np.concatenate([rows for _, rows in gold])),
-        _Texts(Ragged(ids.values, ids.offsets, owner.values), states.values),
+        Texts(Ragged.of([text for text, _ in gold]), np.concatenate([rows for _, rows in gold])),
+        Texts(Ragged(ids.values, ids.offsets, owner.values), states.values),
     )
 
 
@@ -164,75 +161,3 @@ def _unsaid(rng: np.random.Generator, first: npt.NDArray[np.float32]) -> tuple[I
     """A phrase that the model did not say: its tokens, and states that predict them poorly."""
     tokens = rng.integers(0, MODEL.vocab_size, int(rng.integers(1, LONGEST + 1)))
     return tokens, np.concatenate([first, _states(rng, tokens[1:], np.full(len(tokens) - 1, -1.0))])
-
-
-def _column(signal: Signal, questions: _Questions) -> Column:
-    plant = _PLANTS.get(type(signal))
-    if plant is None:
-        raise NotImplementedError(f"bench.testing.synthetic plants no {signal!r}; add it beside the other signals")
-    return plant(signal, questions)
-
-
-_PREDICTED = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
-
-
-def _hidden(signal: Hidden, questions: _Questions) -> Column:
-    last = signal.depth == 1.0
-    if signal.at in _PREDICTED:
-        text = questions.texts[_PREDICTED[signal.at]]
-        sure = np.repeat(questions.sure, text.ids.lengths)
-        states = text.states if last else _elsewhere(signal, sure, questions.rng)
-        return Ragged(states, text.ids.offsets, text.ids.owner)
-    if signal.at is At.PROMPT_END and last:
-        return questions.first
-    return _elsewhere(signal, questions.sure, questions.rng)
-
-
-def _elsewhere(signal: Hidden, sure: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    noise = rng.standard_normal((len(sure), MODEL.hidden_size))
-    return np.asarray(2.0 * sure[:, None] * _direction(repr(signal)) + noise, dtype=np.float32)
-
-
-def _token_ids(signal: TokenIds, questions: _Questions) -> Ragged:
-    if signal.of in questions.texts:
-        return questions.texts[signal.of].ids
-    if signal.of is Of.PROMPT:
-        return questions.prompts
-    query = np.arange(5)
-    return Ragged.of(
-        [np.concatenate([questions.prompts[i], questions.ids[i], query]) for i in range(len(questions.ids))]
-    )
-
-
-def _choice_logits(_signal: ChoiceLogits, questions: _Questions) -> npt.NDArray[np.float32]:
-    logits = np.asarray(questions.first @ _weight()[:LETTERS].T, dtype=np.float32)  # (n, k)
-    logits[np.arange(LETTERS) >= questions.options[:, None]] = -np.inf
-    return logits
-
-
-def _query_logits(_signal: QueryLogits, questions: _Questions) -> npt.NDArray[np.float32]:
-    """The same odds with and without an adapter: a fresh one changes nothing."""
-    half = 0.75 * questions.sure
-    base = questions.rng.standard_normal(len(half))
-    return np.stack([base - half, base + half], axis=1).astype(np.float32)  # (n, 2): no, yes
-
-
-def _sample_agreement(signal: SampleAgreement, questions: _Questions) -> BoolArray:
-    agree = 1 / (1 + np.exp(-questions.sure))  # (n,)
-    return np.asarray(questions.rng.random((len(agree), signal.n)) < agree[:, None])
-
-
-def _unembedding(_signal: Unembedding, _questions: _Questions) -> OutputHead:
-    import torch
-
-    return OutputHead(torch.from_numpy(_weight()))
-
-
-_PLANTS: Mapping[type[Signal], Callable[[Any, _Questions], Column]] = {
-    Hidden: _hidden,
-    TokenIds: _token_ids,
-    ChoiceLogits: _choice_logits,
-    QueryLogits: _query_logits,
-    SampleAgreement: _sample_agreement,
-    Unembedding: _unembedding,
-}

@@ -14,7 +14,7 @@ import torch
 
 from bench.api import Format
 from bench.prompts import templates
-from bench.signals.reader import Reading
+from bench.signals.reading import Reading
 from tests.performance import sample
 from tests.performance.measure import Line, Options, interleaved
 

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import registry
-from bench.api import Adapter, ChoiceLogits, Format, Hidden, QueryLogits, Question, SampleAgreement, Task
+from bench.api import Format, Question, Task
 from bench.api.protocol import PRESETS, Protocol
 from bench.backbone import models
 from bench.data.sources import open_source
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
-from bench.signals.reader import Reader, Reading
+from bench.signals.definition import definition, read_from_model
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
 from bench.store.folders import Store
 from tests.performance.measure import NotMeasured
 
@@ -78,8 +80,7 @@ def read(fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> Rea
     with temporary() as folder:
         tiny().session.reset()
         reader, reading = opened(fmt, chosen, folder)
-        reader.read(reading, signals)
-        return reading
+        return reader.read(reading, signals)
 
 
 @contextmanager
@@ -92,8 +93,4 @@ def temporary() -> Iterator[Path]:
 def frozen_signals(fmt: Format) -> frozenset[Signal]:
     """What the methods read from the unchanged model at test time, token ids and the head aside."""
     needs = [entry.plugin.needs.predict for entry in registry.methods().entries() if entry.plugin is not None]
-    wanted = {
-        s for signals in needs for s in signals if isinstance(s, Hidden | ChoiceLogits | QueryLogits | SampleAgreement)
-    }
-    absent = {QueryLogits(Adapter.OWN), *([] if fmt is Format.CHOICE else [ChoiceLogits()])}
-    return frozenset(wanted - absent)
+    return frozenset(s for signals in needs for s in read_from_model(signals) if definition(s).lacking(fmt) is None)

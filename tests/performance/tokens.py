@@ -10,7 +10,7 @@ import torch
 
 from bench import registry
 from bench.api import Format
-from bench.backbone.extract import Extractor
+from bench.backbone.items import Pass
 from bench.results.row import ResultRow
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
@@ -118,11 +118,11 @@ class _Tape:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Within, every pass is written down with the cache's length at its start."""
-        original, logits_of = self.session.forward, Extractor._logits
+        original, logits_of = self.session.forward, Pass.logits
 
-        def logits(extractor: Extractor, grove: Any, nodes: Sequence[int]) -> torch.Tensor:
+        def logits(done: Pass, nodes: Sequence[int]) -> torch.Tensor:
             self.chosen[-1].append(len(nodes))
-            return logits_of(extractor, grove, nodes)
+            return logits_of(done, nodes)
 
         def forward(ids: Any, positions: Any, visible: Any, read: Any) -> Any:
             inputs = {
@@ -136,12 +136,12 @@ class _Tape:
             return original(ids, positions, visible, read)
 
         self.session.forward = forward  # type: ignore[method-assign]
-        Extractor._logits = logits  # type: ignore[method-assign, assignment]
+        Pass.logits = logits  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             del self.session.forward
-            Extractor._logits = logits_of  # type: ignore[method-assign]
+            Pass.logits = logits_of  # type: ignore[method-assign]
 
     @torch.inference_mode()
     def play(self) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bench.api import ConfidenceMethod, SampleAgreement, Task, UserError
+from bench.api import ConfidenceMethod, Task, UserError
 from bench.api.protocol import Protocol, changed
 from bench.registry import Registry
 from bench.results.files import RECALIBRATED, Records
@@ -106,7 +106,7 @@ def _found(registry: Registry[T], name: str) -> type[T] | None:
 
 def draws(method: type[ConfidenceMethod]) -> bool:
     """Whether two seeds of a method give different confidences."""
-    samples = any(isinstance(signal, SampleAgreement) for signal in method.needs.fit | method.needs.predict)
+    samples = any(signal.drawn for signal in method.needs.fit | method.needs.predict)
     return samples or (method.trains() and method.draws)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 import torch
 import transformers
 
-from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement, UserError
-from bench.backbone.extract import Extractor, Item, Measured
+from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement, Signal, UserError
+from bench.backbone.extract import Extractor, Measured
+from bench.backbone.items import Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.sampling import draw, uniforms
 from bench.prompts.asking import Asking
+from bench.signals.definition import pass_definitions
 from tests.fixtures import models
 
 VOCABULARY = 120
@@ -86,6 +89,10 @@ def asking(max_new_tokens: int, budget: int = 64) -> Asking:
     return Asking(max_new_tokens, LETTERS, SUFFIX, VERDICTS, budget)
 
 
+def extractor(backbone: Backbone, asked: Asking, signals: Sequence[Signal]) -> Extractor:
+    return Extractor(backbone, asked, pass_definitions(signals))
+
+
 def plain(backbone: Backbone, ids: np.ndarray) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
     """Logits and hidden states of one whole sequence, through the model's own forward, without a cache."""
     with torch.inference_mode():
@@ -135,7 +142,7 @@ def check_against_plain(backbone: Backbone, measured: Measured, answers: list[li
 
 @pytest.mark.parametrize("limit", [1, 6])
 def test_generated_answers_and_signals_are_those_of_plain_passes(backbone: Backbone, limit: int) -> None:
-    measured = Extractor(backbone, asking(limit), SIGNALS).measure(items())
+    measured = extractor(backbone, asking(limit), SIGNALS).measure(items())
     answers = [greedy(backbone, prompt, limit) for prompt in prompts()]
     assert [a.tolist() for a in measured.answers] == answers
     check_against_plain(backbone, measured, answers)
@@ -145,7 +152,7 @@ def test_generated_answers_and_signals_are_those_of_plain_passes(backbone: Backb
 def test_stored_answers_give_the_same_signals_whatever_the_budget(backbone: Backbone, budget: int) -> None:
     answers = [[20, 21], [30], [40, 41, 42], [50], [60, 61], [70], [30]]
     stored = [np.asarray(a, dtype=np.int32) for a in answers]
-    measured = Extractor(backbone, asking(6, budget), SIGNALS).measure(items(stored))
+    measured = extractor(backbone, asking(6, budget), SIGNALS).measure(items(stored))
     assert [a.tolist() for a in measured.answers] == answers
     check_against_plain(backbone, measured, answers)
 
@@ -169,14 +176,14 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
 
 def test_nothing_is_read_twice_and_nothing_is_padded(llama: Backbone) -> None:
     distinct = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
-    measured = Extractor(llama, asking(1, 10_000), SIGNALS).measure(items())
+    measured = extractor(llama, asking(1, 10_000), SIGNALS).measure(items())
     assert measured.costs["answers"].forward_tokens == len(distinct)
     assert measured.costs["query"].forward_tokens == 6 * (1 + len(SUFFIX))  # six distinct questions
     assert all(cost.padded_tokens == cost.forward_tokens for cost in measured.costs.values())
 
 
 def test_open_answers_cost_one_position_a_token(llama: Backbone) -> None:
-    measured = Extractor(llama, asking(6, 10_000), SIGNALS).measure(items())
+    measured = extractor(llama, asking(6, 10_000), SIGNALS).measure(items())
     distinct = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
     tokens = sum(len(a) for a in measured.answers[:6])  # the seventh question is a duplicate
     total = sum(cost.forward_tokens for cost in measured.costs.values())
@@ -184,14 +191,14 @@ def test_open_answers_cost_one_position_a_token(llama: Backbone) -> None:
 
 
 def test_absent_options_have_no_logit(llama: Backbone) -> None:
-    measured = Extractor(llama, asking(1), [ChoiceLogits()]).measure(items(options=[4, 2, 3, 4, 4, 4, 2]))
+    measured = extractor(llama, asking(1), [ChoiceLogits()]).measure(items(options=[4, 2, 3, 4, 4, 4, 2]))
     finite = torch.isfinite(measured.columns[ChoiceLogits()]["values"]).sum(dim=1)
     assert finite.tolist() == [4, 2, 3, 4, 4, 4, 2]
 
 
 def test_a_prompt_without_an_answer_has_no_verdict(llama: Backbone) -> None:
     empty = [np.zeros(0, dtype=np.int32), *(np.asarray([20], dtype=np.int32) for _ in range(6))]
-    measured = Extractor(llama, asking(1), SIGNALS).measure(items(empty))
+    measured = extractor(llama, asking(1), SIGNALS).measure(items(empty))
     verdicts = measured.columns[QueryLogits()]["values"]
     assert torch.isnan(verdicts[0]).all()
     assert torch.isfinite(verdicts[1:]).all()
@@ -201,9 +208,9 @@ def test_a_prompt_without_an_answer_has_no_verdict(llama: Backbone) -> None:
 @pytest.mark.parametrize("n_empty", [1, 7])
 def test_the_query_alone_is_not_read_where_there_is_no_answer(llama: Backbone, n_empty: int) -> None:
     said = [np.asarray([] if i < n_empty else [20], dtype=np.int32) for i in range(7)]
-    whole = Extractor(llama, asking(1), SIGNALS).measure(items(said)).columns[QueryLogits()]["values"]
+    whole = extractor(llama, asking(1), SIGNALS).measure(items(said)).columns[QueryLogits()]["values"]
     llama.session.reset()
-    measured = Extractor(llama, asking(1), [QueryLogits()]).measure(items(said))
+    measured = extractor(llama, asking(1), [QueryLogits()]).measure(items(said))
     assert torch.equal(measured.columns[QueryLogits()]["values"].isnan(), whole.isnan())
     torch.testing.assert_close(measured.columns[QueryLogits()]["values"], whole, equal_nan=True)
     sequences = [[*p, 20, *SUFFIX] for p in prompts()[n_empty:]]
@@ -212,7 +219,7 @@ def test_the_query_alone_is_not_read_where_there_is_no_answer(llama: Backbone, n
 
 
 def test_out_of_memory_halves_the_pack_and_changes_nothing(llama: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
-    calm = Extractor(llama, asking(1, 4096), SIGNALS).measure(items())
+    calm = extractor(llama, asking(1, 4096), SIGNALS).measure(items())
     forward = type(llama.session).forward
 
     def cramped(self: Any, ids: np.ndarray, *rest: Any) -> Any:
@@ -221,7 +228,7 @@ def test_out_of_memory_halves_the_pack_and_changes_nothing(llama: Backbone, monk
         return forward(self, ids, *rest)
 
     monkeypatch.setattr(type(llama.session), "forward", cramped)
-    halved = Extractor(llama, asking(1, 4096), SIGNALS).measure(items())
+    halved = extractor(llama, asking(1, 4096), SIGNALS).measure(items())
     assert halved.halvings > 0
     assert [a.tolist() for a in halved.answers] == [a.tolist() for a in calm.answers]
     for signal in SIGNALS:
@@ -237,7 +244,7 @@ def test_a_single_prompt_too_large_for_memory_is_a_clear_error(
     assert llama.packed
     monkeypatch.setattr(type(llama.session), "forward", full)
     with pytest.raises(UserError, match="does not fit into the memory"):
-        Extractor(llama, asking(1), SIGNALS).measure(items())
+        extractor(llama, asking(1), SIGNALS).measure(items())
 
 
 def test_other_errors_of_a_pass_are_not_taken_for_lack_of_memory(
@@ -249,13 +256,13 @@ def test_other_errors_of_a_pass_are_not_taken_for_lack_of_memory(
     assert llama.packed
     monkeypatch.setattr(type(llama.session), "forward", broken)
     with pytest.raises(RuntimeError, match="shapes differ"):
-        Extractor(llama, asking(1), SIGNALS).measure(items())
+        extractor(llama, asking(1), SIGNALS).measure(items())
 
 
 def test_half_precision_states_keep_their_dtype(tmp_path: Path) -> None:
     folder = save_model(ARCHITECTURES["llama"](), tmp_path)
     backbone = Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu", dtype="bfloat16"))
-    measured = Extractor(backbone, asking(1), [Hidden(1.0, At.PROMPT_END)]).measure(items())
+    measured = extractor(backbone, asking(1), [Hidden(1.0, At.PROMPT_END)]).measure(items())
     assert measured.columns[Hidden(1.0, At.PROMPT_END)]["values"].dtype == torch.bfloat16
 
 
@@ -283,12 +290,12 @@ def test_another_split_with_the_same_exemplars_reads_them_from_the_kept_piece_to
         return [Item(np.asarray([*exemplars[i % 2], *tail], dtype=np.int32), 4) for i, tail in enumerate(tails)]
 
     first, second = split(), split()
-    extractor = Extractor(llama, asking(1, 4096), SIGNALS)
+    reads = extractor(llama, asking(1, 4096), SIGNALS)
     llama.session.reset()
-    fresh = extractor.measure(second)
+    fresh = reads.measure(second)
     llama.session.reset()
-    extractor.measure(first)
-    after = extractor.measure(second)
+    reads.measure(first)
+    after = reads.measure(second)
     saved = fresh.costs["answers"].forward_tokens - after.costs["answers"].forward_tokens
     assert saved == 2 * 100
     for signal in SIGNALS:
@@ -302,7 +309,7 @@ def test_states_of_right_and_wrong_answers_are_those_of_plain_passes(backbone: B
     gold = [np.asarray(ids, dtype=np.int32) for ids in ([20, 21], [30], [40, 41, 42], [50], [20], [60, 61], [30])]
     wrong = [(np.asarray([20, 22], dtype=np.int32), np.asarray([33, 34, 35], dtype=np.int32))] * 7
     signals = [Hidden(1.0, At.GOLD_PREDICTING), Hidden(0.5, At.WRONG_PREDICTING), QueryLogits()]
-    measured = Extractor(backbone, asking(3), signals).measure(items(gold=gold, wrong=wrong))
+    measured = extractor(backbone, asking(3), signals).measure(items(gold=gold, wrong=wrong))
     first = 1 if backbone.spec.name == "mamba" else 0
     for signal, options, layer in ((signals[0], [[g] for g in gold], -1), (signals[1], wrong, 2 - first)):
         column = measured.columns[signal]
@@ -334,7 +341,7 @@ def by_hand(backbone: Backbone, prompt: np.ndarray, numbers: np.ndarray, limit: 
 def test_samples_are_those_drawn_by_hand_and_duplicates_differ(backbone: Backbone, limit: int) -> None:
     numbers = [uniforms(3, f"q{i}", 5, limit) for i in range(7)]
     signal = SampleAgreement(5, 0.7)
-    column = Extractor(backbone, asking(limit), [signal]).measure(items(uniforms=numbers)).columns[signal]
+    column = extractor(backbone, asking(limit), [signal]).measure(items(uniforms=numbers)).columns[signal]
     for i, prompt in enumerate(prompts()):
         row = column["values"][column["offsets"][i] : column["offsets"][i + 1]].tolist()
         expected = [by_hand(backbone, prompt, numbers[i][j], limit, 0.7) for j in range(5)]
@@ -342,16 +349,26 @@ def test_samples_are_those_drawn_by_hand_and_duplicates_differ(backbone: Backbon
     assert numbers[1].tolist() != numbers[6].tolist()  # two questions with one prompt
 
 
+def test_samples_drawn_in_two_ways_are_both_kept(llama: Backbone) -> None:
+    numbers = [uniforms(3, f"q{i}", 5, 4) for i in range(7)]
+    signals = [SampleAgreement(5, 0.7), SampleAgreement(3, 2.0)]
+    both = extractor(llama, asking(4), signals).measure(items(uniforms=numbers)).columns
+    for signal in signals:
+        alone = extractor(llama, asking(4), [signal]).measure(items(uniforms=numbers)).columns[signal]
+        assert both[signal]["values"].tolist() == alone["values"].tolist()
+    assert both[signals[0]]["values"].tolist() != both[signals[1]]["values"].tolist()
+
+
 def test_samples_of_letters_need_no_further_pass(llama: Backbone) -> None:
     numbers = [uniforms(0, f"q{i}", 10, 1) for i in range(7)]
-    measured = Extractor(llama, asking(1), [SampleAgreement()]).measure(items(uniforms=numbers))
+    measured = extractor(llama, asking(1), [SampleAgreement()]).measure(items(uniforms=numbers))
     assert measured.costs["samples"].forward_tokens == 0
 
 
 def test_samples_that_begin_alike_are_read_once(llama: Backbone) -> None:
     numbers = [uniforms(0, f"q{i}", 10, 6) for i in range(7)]
     signal = SampleAgreement(10, 0.05)  # nearly greedy: most samples are the answer itself
-    measured = Extractor(llama, asking(6, 10_000), [signal]).measure(items(uniforms=numbers))
+    measured = extractor(llama, asking(6, 10_000), [signal]).measure(items(uniforms=numbers))
     read = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
     column = measured.columns[signal]
     for i, prompt in enumerate(prompts()):
@@ -367,7 +384,7 @@ def test_samples_that_begin_alike_are_read_once(llama: Backbone) -> None:
 def test_a_query_that_does_not_continue_the_prompt_is_read_whole(backbone: Backbone) -> None:
     other = [np.concatenate([prompt[:3], [40], prompt[3:]]).astype(np.int32) for prompt in prompts()]
     stored = [np.asarray([20, 21], dtype=np.int32)] * 7
-    measured = Extractor(backbone, asking(2), [QueryLogits()]).measure(items(stored, query_prompt=other))
+    measured = extractor(backbone, asking(2), [QueryLogits()]).measure(items(stored, query_prompt=other))
     for i, before in enumerate(other):
         logits, _ = plain(backbone, np.asarray([*before, 20, 21, *SUFFIX]))
         torch.testing.assert_close(

@@ -26,7 +26,7 @@ from bench.run.plan import Read
 from bench.run.preparation import open_resources, prepare
 from bench.run.resolve import resolve
 from bench.signals.batches import Batches
-from bench.signals.reader import Reading
+from bench.signals.reading import Reading
 from methods.ccps import Ccps
 from methods.ccps.features import perturbation_features
 from methods.pik import PIK
@@ -71,7 +71,8 @@ def read(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     prepared = prepare(resolved, resources, (), None)
     for step in prepared.steps:
         if isinstance(step, Read):
-            resources.reader.read(prepared.readings[step.where], step.signals)
+            graded = resources.grader.grade(resources.reader.read(prepared.readings[step.where], step.signals))
+            prepared.readings[step.where] = graded
     return ReadTask(request.param, prepared.readings, Batches(resources.reader), resolved.methods)
 
 

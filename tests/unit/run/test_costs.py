@@ -33,7 +33,9 @@ from bench.grading.grade import JudgeCase, Match, normalise_text
 from bench.progress import Silent
 from bench.run.costs import costs_of, floor_of, tokens_alone
 from bench.signals.batches import Batches
-from bench.signals.reader import Reader, Reading, bundle_digest
+from bench.signals.graded import Grader
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
 from bench.store.folders import Store
 from tests.fixtures.rivers import NAMES, Rivers
 
@@ -65,7 +67,7 @@ def read(
     store = Store(cache)
     store.prepare()
     protocol = replace(FIXED, max_new_tokens_open=4)
-    reader = Reader(backbone, store, protocol, 96, Silent(), judge=judge or Match())
+    reader = Reader(backbone, store, protocol, 96, Silent())
     made = task(None)  # type: ignore[arg-type]
     questions = list(made.questions("test"))
     released = {
@@ -73,8 +75,7 @@ def read(
         for i, question in enumerate(questions if said else [])
     }
     reading = reader.open(TaskSplit(task.name, "test"), made, questions, released)
-    reader.read(reading, frozenset(signals))
-    return reader, reading
+    return reader, Grader(reader, judge or Match()).grade(reader.read(reading, frozenset(signals)))
 
 
 def _prompt(question: Question) -> Prompt:
@@ -182,14 +183,14 @@ def test_the_judge_says_which_samples_agree_where_their_text_does_not(small_mode
     judge = Friend()
     reader, reading = read(small_model, tmp_path, OpenRivers, {signal}, judge=judge)
     assert reader.forward_tokens == 0  # the samples are the same
-    judge.asked.clear()
     assert Batches(reader).batch(reading, frozenset({signal}), labels=False)[signal].all()
-    assert len(judge.asked) == (~same).sum() > 0
+    compared = judge.asked[len(reading.answers) :]
+    assert len(compared) == (~same).sum() > 0
     said = {answer.text for answer in reading.answers}
-    assert all(one.gold in said and normalise_text(one.gold) != normalise_text(one.answer) for one in judge.asked)
-    assert reading.modal_shares == {signal: 1.0}
-    assert 1 / 5 <= by_match.modal_shares[signal] < 1
-    assert bundle_digest(replace(reading, compared_by="another")) != bundle_digest(reading)
+    assert all(one.gold in said and normalise_text(one.gold) != normalise_text(one.answer) for one in compared)
+    assert reading.agreements[signal].modal_share == 1.0
+    assert 1 / 5 <= by_match.agreements[signal].modal_share < 1
+    assert replace(reading, compared_by="another").digest() != reading.digest()
 
 
 # --- answers from a release -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -60,7 +61,8 @@ def task(fmt: Format = Format.CHOICE, *splits: Split) -> Task:
 
 
 def reason(method: ConfidenceMethod, tasks: Mapping[str, Task], hindrance: str | None = None) -> str | None:
-    return reason_infeasible(method, TEST, tasks, TrainOn("rivers"), lambda _task: hindrance)
+    prompts = SimpleNamespace(query_hindrance=lambda _task: hindrance)
+    return reason_infeasible(method, TEST, tasks, TrainOn("rivers"), prompts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("fmt", "runs"), [(Format.CHOICE, True), (Format.OPEN, False)])

@@ -30,7 +30,7 @@ from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
 from bench.run.fitting import Fitted, Fitter, _base_rate_nll, _loaded, _save, _train_nll, _trained, _validation_nll
-from bench.signals.reader import Reading
+from bench.signals.reading import Reading
 from bench.store.folders import Store
 from tests.fixtures.rivers import Rivers
 

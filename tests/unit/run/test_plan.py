@@ -24,7 +24,8 @@ from bench.api import (
     Unembedding,
 )
 from bench.data.splits import TaskSplit
-from bench.run.plan import Fit, Predict, Read, TrainOn, paid, plan, signals_needed
+from bench.run.plan import Fit, Predict, Read, TrainOn, plan, signals_needed
+from bench.signals.definition import read_from_model
 
 PAID: list[Signal] = [
     ChoiceLogits(), QueryLogits(), Hidden(1.0, At.PROMPT_END), Hidden(1.0, At.ANSWER_PREDICTING),
@@ -125,7 +126,7 @@ def test_the_plan_does_not_depend_on_the_order_in_which_methods_are_named(run: A
 
 
 def test_ids_and_head_cost_no_pass() -> None:
-    assert paid(frozenset(PAID + FREE)) == frozenset(PAID)
+    assert read_from_model(frozenset(PAID + FREE)) == frozenset(PAID)
 
 
 def test_a_method_without_training_reads_the_test_split_only() -> None:

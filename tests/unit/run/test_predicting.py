@@ -19,7 +19,7 @@ from bench.results.row import LabelsSeen, Training
 from bench.run.fitting import Fitted
 from bench.run.inputs import Inputs
 from bench.run.predicting import Predictor, Skipped
-from bench.signals.reader import Reading
+from bench.signals.reading import Reading
 from tests.fixtures.rivers import Rivers
 
 TEST = TaskSplit("rivers", "test")

@@ -10,11 +10,13 @@ import pytest
 
 from bench.api import UserError
 from bench.data.splits import TaskSplit
+from bench.grading.grade import Match
 from bench.run.config import RunConfig
 from bench.run.plan import Read
 from bench.run.preparation import Prepared, Resources, prepare
 from bench.run.resolve import resolve
-from bench.signals.reader import Reading
+from bench.signals.graded import Grader
+from bench.signals.reading import Reading
 
 PLUGIN = '''"""A task whose validation rows can't be had, and a method that learns."""
 from bench.api import ConfidenceMethod, Format, Needs, PromptStyle, Question, Task, TaskCard, UserError, method, task
@@ -70,7 +72,7 @@ def prepared(folder: Path, **options: Any) -> Prepared:
     tasks = {name: cls(None, resolved.protocol) for name, cls in resolved.tasks.items()}  # type: ignore[arg-type]
     opener: Any = Opener()
     source: Any = SimpleNamespace(describe=lambda card, split: {})
-    return prepare(resolved, Resources(source, tasks, opener), (), None)
+    return prepare(resolved, Resources(source, tasks, opener, Grader(opener, Match())), (), None)
 
 
 def test_without_a_split_to_choose_steps_by_the_last_step_is_kept(tmp_path: Path) -> None:

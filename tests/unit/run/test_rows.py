@@ -35,8 +35,9 @@ def read(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFacto
     prepared = prepare(resolved, resources, (), config.limit)
     for step in prepared.steps:
         if isinstance(step, Read):
-            resources.reader.read(prepared.readings[step.where], step.signals)
-    rows = RowBuilder(config, resolved, resources.reader, prepared.origins)
+            read_whole = resources.reader.read(prepared.readings[step.where], step.signals)
+            prepared.readings[step.where] = resources.grader.grade(read_whole)
+    rows = RowBuilder(config, resolved, resources.reader, prepared.origins, resources.grader.judge.name)
     return rows, StepResults(resolved, prepared.selecting, prepared.readings)
 
 

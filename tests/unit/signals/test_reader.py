@@ -19,7 +19,8 @@ from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.prompts.shards import SHARD, split_into_shards
 from bench.signals.batches import Batches
-from bench.signals.reader import Reader, Reading
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
 from bench.store.folders import Store
 from tests.fixtures.rivers import Rivers
 

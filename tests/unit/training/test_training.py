@@ -24,11 +24,13 @@ from safetensors.torch import load_file
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
 from bench.api.early_stopping import validation_loss
 from bench.backbone.adapter import adapted, fingerprint
-from bench.backbone.extract import Extractor, Item
+from bench.backbone.extract import Extractor
+from bench.backbone.items import Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.projections import of_config
 from bench.prompts.asking import Asking
+from bench.signals.definition import pass_definitions
 from bench.store.folders import Store
 from bench.training import loop
 from bench.training.job import (
@@ -488,10 +490,10 @@ def test_the_rate_falls_along_half_a_cosine() -> None:
 def verdicts(backbone: Backbone) -> torch.Tensor:
     """QueryLogits of the examples as a run reads them, packed and on a shared cache."""
     asking = Asking(1, np.asarray([20, 21]), np.asarray([7, 8], dtype=np.int32), np.asarray([NO, YES]), 40)
-    given = examples()
+    given, signal = examples(), QueryLogits()
     items = [Item(given["prompt"][i].astype(np.int32), 2, given["query"][i][-3:-2].astype(np.int32)) for i in range(N)]
-    values: torch.Tensor = Extractor(backbone, asking, [QueryLogits()]).measure(items).columns[QueryLogits()]["values"]
-    return values
+    measured = Extractor(backbone, asking, pass_definitions([signal])).measure(items)
+    return measured.columns[signal]["values"]
 
 
 def plain_verdicts(model: Any) -> torch.Tensor:

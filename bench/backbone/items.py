@@ -1,0 +1,83 @@
+"""One question as the backbone sees it, and the pass over many of them from which signals are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bench.backbone.measure import Arrays, Sampling
+from bench.backbone.model import Backbone
+from bench.backbone.tree import Grove
+from bench.prompts.asking import Asking
+from bench.prompts.tails import Ids
+
+NOTHING: Ids = np.zeros(0, dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question as the backbone sees it."""
+
+    prompt: Ids
+    options: int
+    """Number of lettered options; 0 for an open question."""
+    answer: Ids | None = None
+    """The stored answer; None to generate it."""
+    gold: Ids = field(default_factory=lambda: NOTHING)
+    """The right answer of an open question, where a signal reads it."""
+    wrong: tuple[Ids, ...] = ()
+    """The wrong answers of an open question, where a signal reads them."""
+    query_prompt: Ids | None = None
+    """What stands before the answer in the self-check conversation; None where that is the prompt itself."""
+    uniforms: npt.NDArray[np.float64] | None = None
+    """`(N, max_new_tokens)` random numbers in [0, 1) for samples."""
+
+
+@dataclass
+class Pass:
+    """The questions of one pack: `items[i]` grows from node i of the grove.
+
+    The path of a question has L + 1 states for an answer of L tokens: number 0 at the prompt's end, number j after
+    answer token j. `PROMPT_END` is number 0, `ANSWER_PREDICTING` are 0 ... L-1, `ANSWER_END` is L (`bench.api.At`).
+    """
+
+    backbone: Backbone
+    asking: Asking
+    items: list[list[Item]]
+    """For each distinct prompt (and answer) the questions that have it; they differ in their random numbers only."""
+    grove: Grove
+    answers: list[Ids]
+    paths: list[list[int]]
+    """The nodes of each answer's tokens, as far as they were read."""
+    verdicts: torch.Tensor
+    """(n, 2) logits of no and yes; NaN where there is no answer."""
+    samples: dict[tuple[Sampling, int, int], list[Ids]] = field(default_factory=dict)
+    """(how they are drawn, prompt, question) -> its samples."""
+
+    def states(self, depth: float, nodes: Sequence[int]) -> torch.Tensor:
+        """`(len(nodes), d)` states in the model's dtype, on its device."""
+        return self.grove.states(self.backbone.block_of(depth), nodes)
+
+    def logits(self, nodes: Sequence[int]) -> torch.Tensor:
+        """`(len(nodes), v)` float32 logits of what follows, on the model's device."""
+        return self.backbone.head.logits(self.grove.states(self.backbone.blocks, nodes))
+
+    def path(self, i: int) -> list[int]:
+        """The nodes of question i from its prompt's end on, as far as they were read."""
+        return [i, *self.paths[i]]
+
+    def predicting(self, i: int) -> list[int]:
+        """The nodes whose states predict the answer's tokens, one for each."""
+        return self.path(i)[: len(self.answers[i])]
+
+    def continuation(self, i: int, options: Iterable[Ids]) -> list[int]:
+        """The nodes whose states predict the tokens of other answers, one answer after the other."""
+        return [node for ids in options for node in [i, *self.grove.grow(i, ids[:-1])]]
+
+    def each(self, values: Iterable[Arrays]) -> list[list[Arrays]]:
+        """One value for each prompt, given to all of its questions."""
+        return [[value] * len(group) for value, group in zip(values, self.items, strict=True)]

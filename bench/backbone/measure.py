@@ -1,0 +1,91 @@
+"""What a signal is to the extractor: how far it needs a prompt to be continued, and what it takes from a pass."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from bench.backbone.items import Pass
+
+Arrays = dict[str, "torch.Tensor"]
+"""Name -> tensor, of one question or of a shard; a signal that is one tensor calls it `values`."""
+
+
+class Upto(enum.IntEnum):
+    """How far along prompt and answer a signal reads states."""
+
+    NOTHING = 0
+    """No state of the answer's path is asked for; what the prompt's end shows is there anyway."""
+    PROMPT_END = 1
+    ANSWER_PREDICTING = 2
+    """To the state that predicts the last answer token."""
+    ANSWER_END = 3
+
+
+@dataclass(frozen=True, order=True)
+class Sampling:
+    """How samples are drawn."""
+
+    n: int
+    temperature: float
+    top_p: float
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What is read after a prompt for a signal, and so what it costs; `|` is what two signals need together."""
+
+    answer: Upto = Upto.NOTHING
+    query: bool = False
+    """The self-check query after the answer."""
+    gold: bool = False
+    """The right answer of an open question after the prompt."""
+    wrong: bool = False
+    """Each of its wrong answers."""
+    samples: frozenset[Sampling] = frozenset()
+
+    def __or__(self, other: Growth) -> Growth:
+        """The union."""
+        return Growth(
+            max(self.answer, other.answer),
+            self.query or other.query,
+            self.gold or other.gold,
+            self.wrong or other.wrong,
+            self.samples | other.samples,
+        )
+
+    @classmethod
+    def union(cls, growths: Iterable[Growth]) -> Growth:
+        """What all of them need together; nothing for none."""
+        whole = cls()
+        for growth in growths:
+            whole |= growth
+        return whole
+
+
+class Measure(Protocol):
+    """What the extractor is told of a signal; `bench.signals` has one for each."""
+
+    @property
+    def growth(self) -> Growth:
+        """What has to be read for it."""
+
+    @property
+    def depths(self) -> frozenset[float]:
+        """Fractions of the depth at which it reads states, beside the last state."""
+
+    @property
+    def ragged(self) -> bool:
+        """Whether a question has any number of rows; otherwise it has one value."""
+
+    @property
+    def unanswered(self) -> Arrays | None:
+        """The value of a question without an answer, where that is known without reading anything; else None."""
+
+    def take(self, done: Pass) -> Sequence[Sequence[Arrays]]:
+        """For each distinct prompt of a pass, the value of each of its questions."""

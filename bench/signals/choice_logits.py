@@ -1,0 +1,55 @@
+"""Logits of the option letters at the prompt's end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.api import ChoiceLogits, FloatArray, Format
+from bench.backbone.measure import Arrays, Growth
+from bench.signals.definition import PassDefinition
+from bench.store.folders import digest_arrays
+
+if TYPE_CHECKING:
+    from bench.backbone.items import Pass
+    from bench.prompts.asking import Asking
+    from bench.testing.synthetic import World
+
+
+class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
+    """Stored as `values` `(n, k)` float32."""
+
+    declares = ChoiceLogits
+
+    def lacking(self, fmt: Format) -> str | None:
+        """Open questions have no letters."""
+        return "it reads option letters, and this task has none" if fmt is Format.OPEN else None
+
+    @property
+    def growth(self) -> Growth:
+        """Nothing but the prompt."""
+        return Growth()
+
+    def name(self, asking: Asking, seed: int) -> str:
+        """With the ids of the letters."""
+        return f"{super().name(asking, seed)} {digest_arrays([asking.letter_ids])}"
+
+    def take(self, done: Pass) -> list[list[Arrays]]:
+        """`values`: `(k,)`, -inf for letters that the question does not show."""
+        logits = done.logits(range(len(done.items)))[:, done.asking.letter_ids.tolist()].cpu()
+        rows: list[list[Arrays]] = []
+        for row, group in zip(logits, done.items, strict=True):
+            rows.append([{"values": row.clone()} for _ in group])
+            for value, item in zip(rows[-1], group, strict=True):
+                value["values"][item.options :] = float("-inf")
+        return rows
+
+    def planted(self, world: World) -> FloatArray:
+        """What the output head makes of the states at the prompt's end."""
+        logits = np.asarray(world.first @ world.head[: world.letters].T, dtype=np.float32)  # (n, k)
+        logits[np.arange(world.letters) >= world.options[:, None]] = -np.inf
+        return logits
+
+
+DEFINITION = ChoiceLogitsDefinition

@@ -1,0 +1,165 @@
+"""All that the harness knows of a signal, in one place: how it is named, read, stored, loaded, and planted in checks.
+
+Each signal of `bench.api` has a module of this room. Its `DEFINITION` is a `PassDefinition` where the signal comes from
+a pass over the model, else a `Definition`. Modules are found by themselves.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from bench import signals as room
+from bench.api import Format, Ragged, Signal, Task
+from bench.api.batch import Column
+from bench.backbone.measure import Arrays, Growth
+
+if TYPE_CHECKING:
+    from bench.backbone.items import Pass
+    from bench.prompts.asking import Asking
+    from bench.prompts.shards import PromptTokeniser
+    from bench.prompts.tails import Ids
+    from bench.signals.reading import Agreement, Comparer
+    from bench.signals.stored import StoredSplit
+    from bench.testing.synthetic import World
+
+S = TypeVar("S", bound=Signal)
+
+
+@dataclass(frozen=True)
+class Definition(ABC, Generic[S]):
+    """What is known of a signal, whatever it is taken from."""
+
+    declares: ClassVar[type[Signal]]
+    """The class in `bench.api` whose instances it is about."""
+
+    signal: S
+
+    def lacking(self, fmt: Format) -> str | None:
+        """Why tasks of a format don't have it; None where they do."""
+        del fmt
+        return None
+
+    def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
+        """Why a task on a model does not have it; None where it does."""
+        del prompts
+        return self.lacking(task.format)
+
+    @abstractmethod
+    def column(self, split: StoredSplit) -> Column:
+        """Its values for all questions of a split, in the order of the shards."""
+
+    def agreement(self, split: StoredSplit, comparer: Comparer) -> Agreement | None:
+        """Whether its samples say what the answers say; None for a signal that holds none."""
+        del split, comparer
+        return None
+
+    @abstractmethod
+    def planted(self, world: World) -> Column:
+        """Values in which right answers can be told from wrong ones, for the contract checks."""
+
+
+@dataclass(frozen=True)
+class PassDefinition(Definition[S]):
+    """What is known of a signal that is taken from a pass; the `Measure` that the extractor is handed."""
+
+    @property
+    @abstractmethod
+    def growth(self) -> Growth:
+        """What has to be read for it, and so what it costs."""
+
+    @property
+    def depths(self) -> frozenset[float]:
+        """Fractions of the depth at which it reads states, beside the last state."""
+        return frozenset()
+
+    @property
+    def ragged(self) -> bool:
+        """Whether a question has any number of rows; otherwise it has one value."""
+        return False
+
+    @property
+    def unanswered(self) -> Arrays | None:
+        """The value of a question without an answer, where that is known without reading anything; else None."""
+        return None
+
+    @property
+    def own_adapter(self) -> bool:
+        """Whether it is read through the adapter that a method trained."""
+        return False
+
+    def stored_as(self, fmt: Format, max_new_tokens: int) -> PassDefinition[Any]:
+        """The signal from which it is made in tasks of a format: itself, unless another one tells it already."""
+        del fmt, max_new_tokens
+        return self
+
+    def name(self, asking: Asking, seed: int) -> str:
+        """The name in keys of the store: the signal, with what it depends on besides prompt and answer."""
+        del asking, seed
+        return repr(self.signal)
+
+    @abstractmethod
+    def take(self, done: Pass) -> Sequence[Sequence[Arrays]]:
+        """For each distinct prompt of a pass, the value of each of its questions."""
+
+    def column(self, split: StoredSplit) -> Column:
+        """Its values as they are stored, the shards joined."""
+        arrays = split.arrays(self)
+        return Ragged(arrays["values"], arrays["offsets"]) if self.ragged else arrays["values"]
+
+    def samples(self, split: StoredSplit) -> Iterator[list[Ids]]:
+        """The ids of each question's samples; none at all for a signal that holds none."""
+        del split
+        return iter(())
+
+
+@cache
+def definitions() -> Mapping[type[Signal], type[Definition[Any]]]:
+    """Class of `bench.api` -> the definition of its signals, from all modules of this room."""
+    modules = [import_module(f"{room.__name__}.{module.name}") for module in pkgutil.iter_modules(room.__path__)]
+    found = [module.DEFINITION for module in modules if hasattr(module, "DEFINITION")]
+    return {definition.declares: definition for definition in found}
+
+
+def definition(signal: Signal) -> Definition[Any]:
+    """The definition of a signal.
+
+    Raises:
+        NotImplementedError: this room has none.
+    """
+    found = definitions().get(type(signal))
+    if found is None:
+        raise NotImplementedError(f"expected a module of bench.signals that defines {signal!r}, found none; add one")
+    return found(signal)
+
+
+def pass_definitions(signals: Iterable[Signal]) -> dict[Signal, PassDefinition[Any]]:
+    """Signal -> its definition, for those that are taken from a pass, in the order of their names."""
+    found = ((signal, definition(signal)) for signal in sorted(signals, key=repr))
+    return {signal: each for signal, each in found if isinstance(each, PassDefinition)}
+
+
+def read_from_model(signals: Iterable[Signal]) -> frozenset[Signal]:
+    """Those of some signals that need a forward pass of the frozen model."""
+    return frozenset(signal for signal, each in pass_definitions(signals).items() if not each.own_adapter)
+
+
+def reads_own_adapter(signals: Iterable[Signal]) -> bool:
+    """Whether any of them is read through an adapter that the method trained."""
+    return any(each.own_adapter for each in pass_definitions(signals).values())
+
+
+def stored(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) -> frozenset[Signal]:
+    """The signals from which these are made, and which lie in the store."""
+    needed = pass_definitions(signals).values()
+    return frozenset(each.stored_as(fmt, max_new_tokens).signal for each in needed)
+
+
+def growth_of(signals: Iterable[Signal]) -> Growth:
+    """What has to be read after the prompts for these signals together."""
+    return Growth.union(each.growth for each in pass_definitions(signals).values())

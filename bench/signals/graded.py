@@ -1,0 +1,111 @@
+"""A reading -> the same with answers that are right or wrong, and with samples that agree or don't."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.api import BoolArray, Format
+from bench.api.errors import fenced
+from bench.api.question import Answer
+from bench.grading.grade import Judge, JudgeCase, agrees, grade_choice, grade_open, grade_released
+from bench.prompts.templates import context
+from bench.signals.definition import definition, growth_of
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
+
+if TYPE_CHECKING:
+    from bench.api.protocol import Protocol
+
+
+@dataclass(frozen=True)
+class Grader:
+    """Grades what a reader has read."""
+
+    reader: Reader
+    judge: Judge
+    """Says whether open answers are right, and whether samples say the same."""
+
+    def grade(self, reading: Reading) -> Reading:
+        """The reading with its answers graded; those that the judge can't decide are left out and counted.
+
+        Raises:
+            UserError: the judge can't be asked; verdicts that it gave are kept.
+        """
+        texts = self._texts(reading)
+        if reading.task.format is Format.OPEN and not reading.released:
+            graded = self._judged(reading, texts)
+        else:
+            graded = replace(reading, answers=_graded(reading, texts, self.reader.protocol))
+        split = self.reader.stored(graded)
+        found = {signal: definition(signal).agreement(split, self._agreeing) for signal in graded.wanted}
+        return replace(
+            graded,
+            agreements={signal: agreement for signal, agreement in found.items() if agreement is not None},
+            compared_by=self.judge.name if growth_of(graded.signals).samples else "",
+        )
+
+    def _texts(self, reading: Reading) -> list[str]:
+        """The answers as text, in the order of the questions."""
+        said = [ids.tolist() for answers in reading.answer_ids for ids in answers]
+        return [self.reader.backbone.chat.decode(said[place]) for place in reading.order]
+
+    def _judged(self, reading: Reading, texts: Sequence[str]) -> Reading:
+        questions = reading.questions
+        contexts = _contexts(reading, self.reader.protocol)
+        asked = [JudgeCase(c, q.answer, text) for c, q, text in zip(contexts, questions, texts, strict=True)]
+        verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.reader.progress)
+        undecided = frozenset(q.id for q, verdict in zip(questions, verdicts, strict=True) if verdict is None)
+        return replace(
+            reading,
+            answers=[grade_open(text, correct=bool(verdict)) for text, verdict in zip(texts, verdicts, strict=True)],
+            left_out=reading.left_out | undecided,
+            n_undecided=len(undecided),
+        )
+
+    def _agreeing(self, reading: Reading, texts: Sequence[Sequence[str]]) -> BoolArray:
+        """`(n, N)` bool in the order of the shards: does each sample say what the answer says."""
+        rows, fmt, protocol = reading.rows, reading.task.format, self.reader.protocol
+        agree = np.asarray(
+            [
+                [agrees(text, reading.answers[row], reading.questions[row], fmt, protocol) for text in said]
+                for row, said in zip(rows, texts, strict=True)
+            ],
+            dtype=np.bool_,
+        )
+        judge = self.judge.comparing() if fmt is Format.OPEN else None
+        return agree if judge is None else self._compared(reading, texts, agree, judge)
+
+    def _compared(self, reading: Reading, texts: Sequence[Sequence[str]], agree: BoolArray, judge: Judge) -> BoolArray:
+        """Also by the judge, for samples whose text differs from the answer's; one without a verdict disagrees."""
+        contexts, places = _contexts(reading, self.reader.protocol), reading.rows
+        rows, columns = (index.tolist() for index in np.nonzero(~agree & reading.usable[places][:, None]))
+        asked = [
+            JudgeCase(contexts[places[i]], reading.answers[places[i]].text, texts[i][j])
+            for i, j in zip(rows, columns, strict=True)
+        ]
+        if not asked:
+            return agree
+        verdicts = judge.verdicts(asked, f"compare samples {reading.where}", self.reader.progress)
+        whole = agree.copy()
+        whole[rows, columns] = [bool(verdict) for verdict in verdicts]
+        return whole
+
+
+def _graded(reading: Reading, texts: Sequence[str], protocol: Protocol) -> list[Answer]:
+    """Answers that need no judge: letters, and those whose label their release gives."""
+    pairs = list(zip(reading.questions, texts, strict=True))
+    if reading.released:
+        fmt = reading.task.format
+        return [grade_released(q, text, reading.released[q.id], fmt, protocol) for q, text in pairs]
+    return [grade_choice(question, text, protocol) for question, text in pairs]
+
+
+def _contexts(reading: Reading, protocol: Protocol) -> list[str]:
+    """Each question as its prompt shows it, without exemplars: what a judge is shown."""
+    task = reading.task
+    with fenced(f"task {task.name!r}, style_of"):
+        return [context(question, task.style_of(question), protocol.letters) for question in reading.questions]

@@ -1,0 +1,97 @@
+"""Hidden states along prompt and answer, and along other answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.api import At, Format, Hidden, Of, Ragged, TokenIds
+from bench.api.batch import Column
+from bench.backbone.measure import Arrays, Growth, Upto
+from bench.signals.definition import PassDefinition
+
+if TYPE_CHECKING:
+    from bench.backbone.items import Pass
+    from bench.signals.stored import StoredSplit
+    from bench.testing.synthetic import World
+
+GROWTH = {
+    At.PROMPT_END: Growth(Upto.PROMPT_END),
+    At.ANSWER_PREDICTING: Growth(Upto.ANSWER_PREDICTING),
+    At.ANSWER_END: Growth(Upto.ANSWER_END),
+    At.GOLD_PREDICTING: Growth(gold=True),
+    At.WRONG_PREDICTING: Growth(wrong=True),
+}
+PREDICTED = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
+"""Whose tokens the states predict, one for each."""
+OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
+
+
+class HiddenDefinition(PassDefinition[Hidden]):
+    """Stored in the model's dtype: `values` `(n, d)`, or `(sum of t_i, d)` with `offsets` where it predicts tokens."""
+
+    declares = Hidden
+
+    @property
+    def growth(self) -> Growth:
+        """Along the answer, or other answers of an open question."""
+        return GROWTH[self.signal.at]
+
+    @property
+    def depths(self) -> frozenset[float]:
+        """One."""
+        return frozenset({self.signal.depth})
+
+    @property
+    def ragged(self) -> bool:
+        """Where it predicts tokens."""
+        return self.signal.at in PREDICTED
+
+    def stored_as(self, fmt: Format, max_new_tokens: int) -> PassDefinition[Hidden]:
+        """A letter, right or wrong, is predicted at the prompt's end."""
+        del max_new_tokens
+        lettered = self.signal.at in OPTIONS and fmt is Format.CHOICE
+        return HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self
+
+    def take(self, done: Pass) -> list[list[Arrays]]:
+        """`values`: `(d,)`, or `(t_i, d)`, on the CPU."""
+        values = (done.states(self.signal.depth, self._nodes(done, i)).cpu() for i in range(len(done.items)))
+        return done.each({"values": states if self.ragged else states[0]} for states in values)
+
+    def _nodes(self, done: Pass, i: int) -> list[int]:
+        if self.signal.at is At.PROMPT_END:
+            return [i]
+        if self.signal.at is At.ANSWER_END:
+            return done.path(i)[-1:]
+        if self.signal.at is At.ANSWER_PREDICTING:
+            return done.predicting(i)
+        item = done.items[i][0]
+        return done.continuation(i, [item.gold] if self.signal.at is At.GOLD_PREDICTING else item.wrong)
+
+    def column(self, split: StoredSplit) -> Column:
+        """`(n, d)` float32, or a `Ragged` with a row for each token that is predicted."""
+        if self.signal.at not in OPTIONS:
+            return super().column(split)
+        ids = split.column(TokenIds(PREDICTED[self.signal.at]))
+        source = self.stored_as(split.reading.task.format, split.asking.max_new_tokens)
+        arrays = split.arrays(source)
+        if source is self:
+            return Ragged(arrays["values"], arrays["offsets"], ids.owner)
+        return Ragged(np.repeat(arrays["values"], ids.lengths, axis=0), ids.offsets, ids.owner)
+
+    def planted(self, world: World) -> Column:
+        """States that lie further along one direction where the answer is right, and that the output head can read."""
+        last = self.signal.depth == 1.0
+        if self.ragged:
+            text = world.texts[PREDICTED[self.signal.at]]
+            sure = np.repeat(world.sure, text.ids.lengths)
+            states = text.states if last else world.elsewhere(repr(self.signal), sure)
+            return Ragged(states, text.ids.offsets, text.ids.owner)
+        if self.signal.at is At.PROMPT_END and last:
+            return world.first
+        return world.elsewhere(repr(self.signal), world.sure)
+
+
+DEFINITION = HiddenDefinition

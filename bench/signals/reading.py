@@ -1,0 +1,116 @@
+"""What is known of a split while it is read, graded, learned from and predicted: a value, new after each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import AdapterRef, BoolArray, Question, Signal, Task
+from bench.api.question import Answer, Released
+from bench.data.splits import TaskSplit
+from bench.prompts.shards import Shard
+from bench.prompts.tails import Ids
+from bench.store.folders import Entry, digest_arrays, key_of
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Whether samples agree with the answers."""
+
+    agree: BoolArray
+    """`(n, N)` in the order of the shards: does sample j say what the greedy answer says (docs/methods.md §2.14)."""
+    modal_share: float
+    """Share of a question's samples that say what most of them say, mean over the questions (docs/methods.md §2.14)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A split: its questions and prompts; once read, its answers and signals; once graded, its labels."""
+
+    where: TaskSplit
+    task: Task
+    questions: list[Question]
+    shards: list[Shard]
+    released: Mapping[str, Released] = field(default_factory=dict)
+    """Question id -> the answer that was taken from a release instead of being generated."""
+    left_out: frozenset[str] = frozenset()
+    """Ids of questions that are neither learned from nor scored: contaminated ones, and those without a verdict."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What else a result should say of this split, in words, e.g. how many questions are left out and why."""
+
+    wanted: frozenset[Signal] = frozenset()
+    """What methods read of it."""
+    signals: frozenset[Signal] = frozenset()
+    """What was measured and stored for that."""
+    bundles: list[list[Entry]] = field(default_factory=list)
+    """For each shard the store's entries that hold its answers and signals."""
+    answer_ids: list[list[Ids]] = field(default_factory=list)
+    """For each shard the ids of its answers."""
+    adapter: AdapterRef | None = None
+    """Through which adapter the query was read, if any."""
+
+    answers: list[Answer] = field(default_factory=list)
+    n_undecided: int = 0
+    """Open answers on which the judge came to no verdict."""
+    compared_by: str = ""
+    """The judge by which samples agree with the answer, where samples were drawn."""
+    agreements: Mapping[Signal, Agreement] = field(default_factory=dict)
+    """For each signal of samples, whether they agree."""
+
+    @property
+    def key(self) -> tuple[TaskSplit, str | None]:
+        """What tells it from the other readings of a run: the split, and the fingerprint of its adapter."""
+        return self.where, None if self.adapter is None else self.adapter.fingerprint
+
+    @property
+    def order(self) -> npt.NDArray[np.int64]:
+        """`(n,)` for each question its place in the joined shards."""
+        return np.argsort(self.rows, kind="stable")
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """`(n,)` for each place in the joined shards its question."""
+        return np.concatenate([shard.rows for shard in self.shards])
+
+    def in_shards(self) -> Iterator[Question]:
+        """The questions in the order of the shards."""
+        return (self.questions[row] for row in self.rows)
+
+    def pairs(self) -> Iterator[tuple[Ids, Ids]]:
+        """Prompt and answer ids of every question, shard by shard."""
+        for shard, answers in zip(self.shards, self.answer_ids, strict=True):
+            yield from zip(shard.prompts, answers, strict=True)
+
+    @property
+    def answered(self) -> npt.NDArray[np.bool_]:
+        """`(n,)` bool: the answer is more than white space; the others never enter `fit` or `predict`."""
+        return np.asarray([bool(answer.text) for answer in self.answers], dtype=np.bool_)
+
+    @property
+    def kept(self) -> npt.NDArray[np.bool_]:
+        """`(n,)` bool: the question counts."""
+        return np.asarray([question.id not in self.left_out for question in self.questions], dtype=np.bool_)
+
+    @property
+    def usable(self) -> npt.NDArray[np.bool_]:
+        """`(n,)` bool: the question counts and was answered; what `fit` and `predict` get."""
+        return self.answered & self.kept
+
+    @property
+    def correct(self) -> npt.NDArray[np.bool_]:
+        """`(n,)` bool labels."""
+        return np.asarray([answer.correct for answer in self.answers], dtype=np.bool_)
+
+    def digest(self) -> str:
+        """What its answers, labels and signals are, for the key of what is learned from them."""
+        files = [sorted(entry.manifest["files"].items()) for shard in self.bundles for entry in shard]
+        judge = {"samples compared by": self.compared_by} if self.compared_by else {}
+        return key_of({"files": files, "labels": digest_arrays([self.correct]), **judge})
+
+
+Comparer = Callable[[Reading, Sequence[Sequence[str]]], BoolArray]
+"""Says which samples agree: from a graded split and, in the order of its shards, the texts of each question's samples,
+to `(n, N)` bool."""

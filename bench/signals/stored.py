@@ -1,0 +1,63 @@
+"""A split whose answers and signals lie in the store, as the definitions of signals see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import AdapterRef, Question, Signal
+from bench.prompts.shards import PromptTokeniser
+from bench.prompts.tails import Ids
+from bench.signals.definition import PassDefinition, definition
+from bench.signals.files import load_signal
+from bench.signals.reading import Reading
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone
+    from bench.prompts.asking import Asking
+
+
+@dataclass(frozen=True, eq=False)
+class StoredSplit:
+    """What was read of a split, with all that makes columns of it."""
+
+    reading: Reading
+    backbone: Backbone
+    prompts: PromptTokeniser
+    asking: Asking
+    seed: int
+    """Of samples."""
+
+    def column(self, signal: Signal) -> Any:
+        """A signal of all questions, in the order of the shards; its type as `Batch` gives it."""
+        return definition(signal).column(self)
+
+    def arrays(self, signal: PassDefinition[Any]) -> dict[str, npt.NDArray[Any]]:
+        """A signal's arrays as the store has them, the shards joined."""
+        name = name_of(signal, self.asking, self.seed, self.reading.adapter)
+        parts = [load_signal(entries, name) for entries in self.reading.bundles]
+        joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0] if key != "offsets"}
+        if "offsets" in parts[0]:
+            sizes = np.concatenate([np.diff(part["offsets"]) for part in parts])
+            joined["offsets"] = np.concatenate([[0], np.cumsum(sizes)])
+        return joined
+
+    @cached_property
+    def questions(self) -> list[Question]:
+        """The questions in the order of the shards."""
+        return list(self.reading.in_shards())
+
+    @cached_property
+    def options(self) -> list[list[Ids]]:
+        """Ids of each question's options as the model would have to say them: letters, or texts."""
+        return self.prompts.options(self.reading.task, self.questions)
+
+
+def name_of(signal: PassDefinition[Any], asking: Asking, seed: int, adapter: AdapterRef | None = None) -> str:
+    """A signal's name in keys, with the adapter through which it is read."""
+    name = signal.name(asking, seed)
+    return name if adapter is None else f"{name} adapter {adapter.fingerprint}"

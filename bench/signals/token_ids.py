@@ -1,0 +1,66 @@
+"""Token ids of prompts, answers, conversations, and of right and wrong answers: known without a pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.api import Of, Ragged, Task, TokenIds, UserError
+from bench.signals.definition import Definition
+
+if TYPE_CHECKING:
+    from bench.prompts.shards import PromptTokeniser
+    from bench.signals.stored import StoredSplit
+    from bench.testing.synthetic import World
+
+OPTIONS = frozenset({Of.GOLD, Of.WRONG})
+
+
+class TokenIdsDefinition(Definition[TokenIds]):
+    """Made of the prompts and the stored answers."""
+
+    declares = TokenIds
+
+    def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
+        """A model that can't be asked the self-check query has no ids of it."""
+        return prompts.query_hindrance(task) if self.signal.of is Of.QUERY else None
+
+    def column(self, split: StoredSplit) -> Ragged:
+        """A `Ragged` of int64, `(t_i,)` for each question.
+
+        Raises:
+            UserError: wrong answers are asked for, and a question has none.
+        """
+        if self.signal.of in OPTIONS:
+            return self._options(split)
+        rows = []
+        for prompt, answer in split.reading.pairs():
+            parts = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, split.asking.suffix]}
+            rows.append(np.concatenate(parts[self.signal.of]).astype(np.int64))
+        return Ragged.of(rows)
+
+    def _options(self, split: StoredSplit) -> Ragged:
+        rows, owners = [], []
+        for question, options in zip(split.questions, split.options, strict=True):
+            kept = [(k, ids) for k, ids in enumerate(options) if (k == question.gold) == (self.signal.of is Of.GOLD)]
+            if not kept:
+                raise UserError(
+                    f"it reads wrong answers, and question {question.id!r} of {split.reading.where} has none"
+                )
+            rows.append(np.concatenate([ids for _, ids in kept]).astype(np.int64))
+            owners.append(np.repeat([k for k, _ in kept], [len(ids) for _, ids in kept]))
+        return replace(Ragged.of(rows), owner=np.concatenate(owners))
+
+    def planted(self, world: World) -> Ragged:
+        """Random prompts; the answers are what the planted output head makes of the planted states."""
+        if self.signal.of in world.texts:
+            return world.texts[self.signal.of].ids
+        if self.signal.of is Of.PROMPT:
+            return world.prompts
+        query, answers = np.arange(5), world.texts[Of.ANSWER].ids
+        return Ragged.of([np.concatenate([world.prompts[i], answers[i], query]) for i in range(len(answers))])
+
+
+DEFINITION = TokenIdsDefinition

@@ -1,0 +1,67 @@
+"""Every signal that methods can declare is defined once, and says of itself what the harness asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from bench.api import (
+    Adapter,
+    At,
+    ChoiceLogits,
+    Format,
+    Hidden,
+    QueryLogits,
+    SampleAgreement,
+    Signal,
+    TokenIds,
+    Unembedding,
+)
+from bench.backbone.measure import Growth, Sampling, Upto
+from bench.signals.definition import definition, definitions, growth_of, read_from_model, reads_own_adapter, stored
+
+
+def test_every_declared_signal_is_defined() -> None:
+    import bench.api
+
+    declared = {value for value in vars(bench.api).values() if isinstance(value, type) and issubclass(value, Signal)}
+    assert set(definitions()) == declared - {Signal}
+
+
+@dataclass(frozen=True, repr=False)
+class Undefined(Signal):
+    """A signal that this room knows nothing of."""
+
+
+def test_an_undefined_signal_is_named() -> None:
+    with pytest.raises(NotImplementedError, match=r"defines Undefined\(\), found none; add one"):
+        definition(Undefined())
+
+
+def test_what_is_one_letter_long_is_made_from_the_state_at_the_prompts_end() -> None:
+    wanted = {Hidden(0.5, At.GOLD_PREDICTING), Hidden(0.5, At.WRONG_PREDICTING), SampleAgreement(), TokenIds()}
+    assert stored(wanted, Format.CHOICE, 1) == {Hidden(0.5, At.PROMPT_END), Hidden(1.0, At.PROMPT_END)}
+    assert stored(wanted, Format.OPEN, 30) == wanted - {TokenIds()}
+
+
+def test_growth_is_what_signals_need_together() -> None:
+    assert growth_of({TokenIds(), Unembedding(), ChoiceLogits()}) == Growth()
+    ends = {Hidden(1.0, At.PROMPT_END), Hidden(0.5, At.ANSWER_PREDICTING)}
+    assert growth_of(ends) == Growth(Upto.ANSWER_PREDICTING)
+    assert growth_of({*ends, QueryLogits()}) == Growth(Upto.ANSWER_END, query=True)
+    more = {Hidden(1.0, At.GOLD_PREDICTING), Hidden(1.0, At.WRONG_PREDICTING), SampleAgreement(3, 0.5)}
+    assert growth_of(more) == Growth(gold=True, wrong=True, samples=frozenset({Sampling(3, 0.5, 1.0)}))
+
+
+def test_only_what_goes_through_an_own_adapter_waits_for_a_fit() -> None:
+    signals = {Hidden(), QueryLogits(), QueryLogits(Adapter.OWN), TokenIds(), Unembedding()}
+    assert read_from_model(signals) == {Hidden(), QueryLogits()}
+    assert reads_own_adapter(signals)
+    assert not reads_own_adapter(signals - {QueryLogits(Adapter.OWN)})
+
+
+def test_only_letters_are_lacking_and_only_where_questions_are_open() -> None:
+    signals = (ChoiceLogits(), Hidden(), QueryLogits(), SampleAgreement(), TokenIds(), Unembedding())
+    lacking = [(s, fmt) for s in signals for fmt in Format if definition(s).lacking(fmt) is not None]
+    assert lacking == [(ChoiceLogits(), Format.OPEN)]
