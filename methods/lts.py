@@ -49,6 +49,7 @@ class LTS(ConfidenceMethod):
     fit_on: ClassVar[Split] = "validation"
     draws: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Preset]] = {"paper": {}, "refcode": {"solver": "descent"}, "fixed": {}, "demo": {}}
+    small: ClassVar[Mapping[str, object]] = {"steps": 200, "batch_size": 32, "learning_rate": 1e-2}
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (
             "Ranks unlike P(True)'s, as in its tables: one temperature can't change them (docs/methods.md §6 #46).",

@@ -44,6 +44,7 @@ class PIK(ConfidenceMethod):
         "fixed": {},
         "demo": {},
     }
+    small: ClassVar[Mapping[str, object]] = {"steps": 200, "learning_rate": 1e-2}
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (
             "Its own publication's training: the paper's one budget for all methods is taken (docs/methods.md §6 #52).",

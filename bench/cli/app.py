@@ -86,13 +86,12 @@ def run(config: RunConfig, *, as_json: AsJson = False) -> None:
         rows = [json.loads(to_json(row)) for row in report.rows]
         print_json({"plan": report.plan, "rows": rows, "paths": list(map(str, report.paths)), "notes": report.notes})
     elif report.rows:
-        from bench.report.standings.cache import Reader
         from bench.report.tables import build
+        from bench.report.tables.request import View, tables_of
         from bench.store.folders import cache_folder
 
-        standings_of = Reader(config.out, cache_folder(), announcer())
-        found = build.build(report.rows, deviations=True, partial=True, judge=standings_of)
-        build.print_terminal(found, console())
+        view = View(config.out, partial=True, deviations=True)
+        build.print_terminal(tables_of(view, cache_folder(), announcer(), report.rows), console())
         print_written(report.paths)
         for note in report.notes:
             console(stderr=True).print(Text(f"note: {note}"))

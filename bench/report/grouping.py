@@ -1,7 +1,7 @@
 """Which result rows belong in one table, and which of them are one line of it.
 
 A table has one model, task, preset, limit and protocol. A line is a method with one set of settings; its rows are its
-seeds. Example: `lines_of(rows)[Key("ccps", "")]` are the seeds of `ccps` as it is.
+seeds. Example: `lines_of(rows, styles)[Key("ccps", "")]` are the seeds of `ccps` as it is.
 """
 
 from __future__ import annotations
@@ -12,26 +12,29 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from bench.api import UserError
-from bench.report.style import place_of
+from bench.api.protocol import Protocol
+from bench.report.style import Styles
 from bench.report.text import listed, plain, setting
+from bench.results.files import recalibration_of
 from bench.results.row import ResultRow
 
 
 class Key(NamedTuple):
-    """What tells a line of a table from others."""
+    """What distinguishes a line of a table from others."""
 
     method: str
     variant: str
     """Settings in which this line differs from others of the table, e.g. `ccps.steps=10`; usually empty."""
 
+    @property
+    def recalibration(self) -> str:
+        """How the confidences were recalibrated; lines of one recalibration are a block of the table."""
+        return recalibration_of(self.method)
 
-def recalibration_of(method: str) -> str:
-    """How a method's confidences were recalibrated; methods with the same answer are one block of a table.
-
-    >>> recalibration_of("ccps+isotonic"), recalibration_of("ccps")
-    ('isotonic', '')
-    """
-    return method.partition("+")[2]
+    @property
+    def label(self) -> str:
+        """The method, with its variant where it has one."""
+        return plain(f"{self.method} ({self.variant})" if self.variant else self.method)
 
 
 class Group(NamedTuple):
@@ -94,11 +97,12 @@ def _refuse_mixtures(rows: Sequence[ResultRow]) -> None:
             )
 
 
-def lines_of(rows: Sequence[ResultRow]) -> dict[Key, list[ResultRow]]:
+def lines_of(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:
     """The lines of one table in the order of figures, recalibrated ones last; each with its seeds ascending.
 
     Args:
         rows: of a group.
+        styles: say the order of methods.
 
     Raises:
         UserError: two rows of a line have one seed.
@@ -111,7 +115,12 @@ def lines_of(rows: Sequence[ResultRow]) -> dict[Key, list[ResultRow]]:
     for key, seeds in lines.items():
         if len({row.seed for row in seeds}) < len(seeds):
             raise UserError(f"two results of {plain(key.method)} have one seed; delete one of the files")
-    return dict(sorted(lines.items(), key=lambda item: (place_of(item[0].method), item[0].variant)))
+    return dict(sorted(lines.items(), key=lambda item: (styles.place(item[0].method), item[0].variant)))
+
+
+def ece_bins_of(row: ResultRow) -> int:
+    """Bins of the expected calibration error by which a row was scored."""
+    return int(row.deviations.get("protocol.ece_bins", Protocol().ece_bins))
 
 
 def common_settings(rows: Sequence[ResultRow]) -> Mapping[str, str]:

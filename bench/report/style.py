@@ -1,16 +1,26 @@
 """How figures and the page look: sizes, type, and one colour, marker and dash per method, as data without matplotlib.
 
-A method looks the same everywhere. Colours alone tell the built-in methods apart, also for red-green blind readers, and
-have a contrast of 3:1 at least on white and on a near-black page; markers and dashes do it again, for print in grey.
-Example: `colour_of("ccps")` is `#b53a08`, and `ccps+isotonic` has it too, with a hollow marker.
+A method looks the same everywhere. `methods/style.toml` says how the built-in ones do, and `style.toml` in a folder of
+results how others do, or these instead; a method that neither names is drawn by a hash of its name. Example:
+`read(Path("results")).of("ccps+isotonic")` has the colour of `ccps`, and a hollow marker.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import re
+import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from bench.api import UserError
+from bench.report.text import listed
+from bench.results.files import base_of, recalibration_of
 
 COLUMN_WIDTH = 3.33
 """Inches: one column of a two-column paper."""
@@ -73,61 +83,93 @@ class Style(NamedTuple):
     """matplotlib's fill style: `none` or a half for recalibrated methods."""
 
 
-STYLES: Mapping[str, Style] = MappingProxyType(
-    {
-        "ptrue": Style("#847b73", "X", DOTTED),
-        "lts": Style("#7b5a6b", "P", DOTTED),
-        "pik": Style("#ce7300", "D", DASH_DOT),
-        "saplma-f": Style("#08734a", "^", DASHED),
-        "saplma-m": Style("#849c63", "v", DASHED),
-        "saplma-um": Style("#00a5ad", "<", DASHED),
-        "self-consistency": Style("#9282ff", "*", DOTTED),
-        "it": Style("#ff4aa5", ">", DASH_DOT),
-        "ct": Style("#ad2994", "p", DASH_DOT),
-        "litcab": Style("#1963de", "s", SOLID),
-        "ccps": Style("#b53a08", "o", SOLID),
-    }
+DASHES: Mapping[str, Dash] = MappingProxyType(
+    {"solid": SOLID, "dashed": DASHED, "dotted": DOTTED, "dash-dot": DASH_DOT}
 )
-"""Of the built-in methods, in the order in which figures and legends list them."""
-
+MARKERS = frozenset("oXPD^v<>*ps")
+"""Filled ones, which can be hollow for a recalibrated method."""
 OTHER_COLOURS = ("#4d7f9c", "#a07c00", "#a8576b", "#5f8a3c", "#7a6fb0", "#b0673f", "#3f8f7f", "#a35fa0")
 OTHER_MARKERS = ("d", "h", "x", "+", "1", "2")
-OTHER_DASHES = (SOLID, DASHED, DOTTED, DASH_DOT)
+"""None of MARKERS, so that no other method has the marker of a named one."""
 RECALIBRATED_FILLS = MappingProxyType({"isotonic": "none", "platt": "left", "beta": "top", "temperature": "bottom"})
 
+FILE = "style.toml"
+BUILT_IN = "methods"
+"""Package of the built-in methods, which says how they are drawn."""
 
-def style_of(method: str) -> Style:
-    """How a method is drawn; a plugin's by the hash of its name, `<method>+<recalibration>` like the method but hollow.
 
-    >>> style_of("litcab+isotonic")
-    Style(colour='#1963de', marker='s', dash=(), fill='none')
+@dataclass(frozen=True)
+class Styles:
+    """How methods are drawn, and in which order."""
+
+    named: Mapping[str, Style] = field(default_factory=dict)
+    """By method, in the order in which figures and legends list them."""
+
+    def of(self, method: str) -> Style:
+        """The style of a method; `<method>+<recalibration>` is drawn like the method, but hollow.
+
+        >>> Styles({"a": Style("#1963de", "s", ())}).of("a+isotonic")
+        Style(colour='#1963de', marker='s', dash=(), fill='none')
+        """
+        base, recalibration = base_of(method), recalibration_of(method)
+        style = self.named.get(base) or _style_by_hash(base)
+        return style._replace(fill=RECALIBRATED_FILLS.get(recalibration, "none")) if recalibration else style
+
+    def place(self, method: str) -> tuple[str, int, str]:
+        """A key that sorts methods: as they are before recalibrated ones, named before others, these by name.
+
+        >>> styles = Styles(dict.fromkeys(["ptrue", "ccps"]))
+        >>> sorted(["zeta", "ccps+platt", "ccps", "alpha", "ptrue"], key=styles.place)
+        ['ptrue', 'ccps', 'alpha', 'zeta', 'ccps+platt']
+        """
+        base, order = base_of(method), list(self.named)
+        return recalibration_of(method), order.index(base) if base in self.named else len(order), base
+
+
+@functools.cache
+def built_in() -> Styles:
+    """The built-in methods' styles."""
+    return Styles(_parsed((resources.files(BUILT_IN) / FILE).read_text(encoding="utf-8"), f"{BUILT_IN}/{FILE}"))
+
+
+def read(results: Path) -> Styles:
+    """The styles of a folder of results: the built-in methods', after those that the folder's own `style.toml` names.
+
+    Raises:
+        UserError: that file is not as it must be.
     """
-    base, _, recalibration = method.partition("+")
-    style = STYLES.get(base) or _style_by_hash(base)
-    return style._replace(fill=RECALIBRATED_FILLS.get(recalibration, "none")) if recalibration else style
+    path = results / FILE
+    try:
+        own = _parsed(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        return built_in()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: expected a TOML file in UTF-8, but {error}") from error
+    others = {method: style for method, style in built_in().named.items() if method not in own}
+    return Styles({**own, **others})
 
 
-def colour_of(method: str) -> str:
-    """Hex value of a method's colour.
+def _parsed(text: str, where: str) -> dict[str, Style]:
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{where}: expected TOML, but {error}") from error
+    return {method: _style(values, f"{where}, [{method}]") for method, values in tables.items()}
 
-    >>> colour_of("ccps"), colour_of("somebody-elses") == colour_of("somebody-elses")
-    ('#b53a08', True)
-    """
-    return style_of(method).colour
 
-
-def place_of(method: str) -> tuple[str, int, str]:
-    """Sorts methods: as they are before recalibrated ones, built-in before others, these by name.
-
-    >>> sorted(["zeta", "ccps+platt", "ccps", "alpha", "ptrue"], key=place_of)
-    ['ptrue', 'ccps', 'alpha', 'zeta', 'ccps+platt']
-    """
-    base, _, recalibration = method.partition("+")
-    order = list(STYLES)
-    return recalibration, order.index(base) if base in STYLES else len(order), base
+def _style(values: Any, where: str) -> Style:
+    if not isinstance(values, dict) or set(values) != {"colour", "marker", "dash"}:
+        got = listed(values) if isinstance(values, dict) else repr(values)
+        raise UserError(f"{where}: expected colour, marker and dash, got {got or 'nothing'}")
+    if not re.fullmatch(r"#[0-9a-f]{6}", str(values["colour"])):
+        raise UserError(f"{where}: expected a colour such as '#1963de', got {values['colour']!r}")
+    for name, known in (("marker", MARKERS), ("dash", DASHES)):
+        if str(values[name]) not in known:
+            raise UserError(f"{where}: expected a {name} of {listed(known)}, got {values[name]!r}")
+    return Style(values["colour"], values["marker"], DASHES[values["dash"]])
 
 
 def _style_by_hash(name: str) -> Style:
     digest = hashlib.sha256(name.encode()).digest()
-    colours, markers, dashes = OTHER_COLOURS, OTHER_MARKERS, OTHER_DASHES
+    colours, markers, dashes = OTHER_COLOURS, OTHER_MARKERS, tuple(DASHES.values())
     return Style(colours[digest[0] % len(colours)], markers[digest[1] % len(markers)], dashes[digest[2] % len(dashes)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bench.metrics import Metric
@@ -67,6 +67,22 @@ def span(values: Iterable[float | None], text: Callable[[float], str]) -> str:
         return "unknown"
     ends = dict.fromkeys((text(min(known)), text(max(known))))
     return EN_DASH.join(ends)
+
+
+def leaves_out(label: str, left_out: Sequence[int], total: int | None = None) -> str:
+    """The words for subjects that a metric's mean leaves out.
+
+    Args:
+        label: of the metric.
+        left_out: how many subjects, for each of the means meant.
+        total: of how many; None where that differs.
+
+    >>> leaves_out("AUROC", [2], 8), leaves_out("AUROC", [1])
+    ('AUROC leaves out 2 of 8 subjects, where it is undefined', 'AUROC leaves out 1 subject, where it is undefined')
+    """
+    of = "" if total is None else f" of {total}"
+    subjects = "subject" if total is None and max(left_out) == 1 else "subjects"
+    return f"{label} leaves out {span(left_out, count)}{of} {subjects}, where it is undefined"
 
 
 def listed(values: Iterable[Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from bench.report import averages
 from bench.report.text import EN_DASH, count, span
 from bench.results.row import Training
 
@@ -50,14 +51,12 @@ def losses(trainings: Sequence[Training]) -> list[str]:
 
 def mean_of(trainings: Sequence[Training], name: str) -> float | None:
     """Mean over seeds of a field; None where no seed has it."""
-    known = [value for training in trainings if (value := getattr(training, name)) is not None]
-    return sum(known) / len(known) if known else None
+    return averages.mean_of(getattr(training, name) for training in trainings)
 
 
 def total(trainings: Sequence[Training], name: str) -> float | None:
     """Sum over stages of a field, mean over seeds; None without stages."""
-    sums = [float(sum(getattr(stage, name) for stage in t.stages)) for t in trainings if t.stages]
-    return sum(sums) / len(sums) if sums else None
+    return averages.mean_of(float(sum(getattr(stage, name) for stage in t.stages)) for t in trainings if t.stages)
 
 
 def cut_short(trainings: Sequence[Training]) -> str:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.api import UserError
-from bench.report import recomputed
-from bench.report.grouping import grouped
-from bench.report.standings.cache import Reader
+from bench.report.tables.request import View, tables_of
 from bench.results import files, questions
 from bench.results.row import ResultRow
 
@@ -48,20 +46,16 @@ def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambd
 
     if wanted.out.is_dir():
         raise UserError(f"--out {wanted.out}: expected the name of a file, got a folder")
-    found = recomputed.rows_of(wanted.results, cache, partial=wanted.partial, say=say)
-    groups = grouped(found, preset=wanted.preset, deviations=wanted.deviations, partial=wanted.partial)
-    rows = [row for group in groups for row in group.rows]
+    view = View(wanted.results, wanted.preset, wanted.partial, wanted.deviations)
+    tables = tables_of(view, cache, say)
 
     def records_of(row: ResultRow) -> files.Records:
         return files.read_records(files.path_of(row, wanted.results))
 
-    standings = Reader(wanted.results, cache, say)
-    payload = page.payload(
-        rows, records_of, lambda task, version: questions.read(wanted.results, task, version), standings
-    )
+    payload = page.payload(tables, records_of, lambda task, version: questions.read(wanted.results, task, version))
     paths = [page.write(wanted.out, payload)]
     if wanted.figures is not None:
         from bench.report.figures import write_figures
 
-        paths += write_figures(rows, records_of, wanted.figures, standings_of=standings, say=say)
+        paths += write_figures(tables, records_of, wanted.figures, say=say)
     return paths

@@ -55,6 +55,24 @@ class Records:
 # --- names and paths --------------------------------------------------------------------------------------------------
 
 
+def base_of(method: str) -> str:
+    """The method without its recalibration.
+
+    >>> base_of("ccps+isotonic"), base_of("ccps")
+    ('ccps', 'ccps')
+    """
+    return method.partition(RECALIBRATED)[0]
+
+
+def recalibration_of(method: str) -> str:
+    """How the confidences of a method were recalibrated; empty where they are as they were.
+
+    >>> recalibration_of("ccps+isotonic"), recalibration_of("ccps")
+    ('isotonic', '')
+    """
+    return method.partition(RECALIBRATED)[2]
+
+
 def model_folder(model: str) -> str:
     """Folder name of a model: its label with `/` as `--`; `_` is appended where that is RESERVED.
 

@@ -6,8 +6,8 @@ With pytest::
     def test_contract(make, check):
         check(make)
 
-or, without it, `bench check margin.py`. Methods see synthetic signals with a planted truth and are trained with the
-settings of `SMALL`. A method that may break a rule says so in `expected_failures`, by the check's name.
+or, without it, `bench check margin.py`. Methods see synthetic signals with a planted truth and are trained with what
+they give as `small`. A method that may break a rule says so in `expected_failures`, by the check's name.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from bench.api import (
 )
 from bench.api.errors import did_you_mean
 from bench.signals.definition import definition
-from bench.testing.check import SMALL, Check, MakeMethod, MakeTask
+from bench.testing.check import Check, MakeMethod, MakeTask
 from bench.testing.method_checks import METHOD_CHECKS, METHOD_DATA_CHECKS
 from bench.testing.observing import TRAIN
 from bench.testing.synthetic import MODEL, planted
 from bench.testing.task_checks import TASK_CHECKS, TASK_ROW_CHECKS
 
-__all__ = ["SMALL", "Check", "CheckResult", "MakeMethod", "MakeTask", "check_plugin", "checks_for", "planted"]
+__all__ = ["Check", "CheckResult", "MakeMethod", "MakeTask", "check_plugin", "checks_for", "planted"]
 
 
 class CheckResult(NamedTuple):

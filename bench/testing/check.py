@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from bench.api import ConfidenceMethod, Format, Source, Task
 
-SMALL: Mapping[str, int | float] = MappingProxyType(
-    {
-        "steps": 200,
-        "contrastive_steps": 60,
-        "classifier_steps": 120,
-        "epochs": 5,
-        "batch": 32,
-        "batch_size": 32,
-        "learning_rate": 1e-2,
-        "contrastive_learning_rate": 1e-2,
-        "contrastive_learning_rate_open": 1e-2,
-    }
-)
-"""Arguments of `__init__` that are changed for the checks, never towards more work or a smaller rate."""
-
 
 @dataclass(frozen=True)
 class MakeMethod:
-    """Makes fresh, unfitted instances of a method with small settings."""
+    """Makes fresh, unfitted instances of a method with its own small settings."""
 
     plugin: type[ConfidenceMethod]
     format: Format = Format.CHOICE
@@ -38,12 +22,10 @@ class MakeMethod:
         return f"{self.plugin.name}-{self.format.value}"
 
     def arguments(self) -> dict[str, Any]:
-        """Every argument of `__init__`: its default, or the first preset's value, made small."""
-        presets = iter(self.plugin.presets.values())
-        given: dict[str, Any] = dict(next(presets, {}))
+        """Every argument of `__init__`: what `small` gives, else the first preset's value, else its default."""
+        given = {**next(iter(self.plugin.presets.values()), {}), **self.plugin.small}
         parameters = inspect.signature(self.plugin).parameters
-        values = {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
-        return {name: _small(name, value) for name, value in values.items()}
+        return {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
 
     def __call__(self) -> ConfidenceMethod:
         """A new instance."""
@@ -98,12 +80,6 @@ class Check:
                 f"{who}expected_failures lists {self.__name__!r} ({self.expected_failure}), but the rule holds:"
                 " the entry is no longer needed, remove it"
             )
-
-
-def _small(name: str, value: Any) -> Any:
-    if name not in SMALL or isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    return min(value, int(SMALL[name])) if isinstance(value, int) else max(value, SMALL[name])
 
 
 def check_docstring(make: MakeMethod | MakeTask) -> None:

@@ -100,13 +100,15 @@ def check_init_only_stores(make: MakeMethod) -> None:
 
 
 def check_presets(make: MakeMethod) -> None:
-    """Every preset gives arguments that `__init__` has; `not_reproduced` names presets."""
+    """Every preset, and `small`, gives arguments that `__init__` has; `not_reproduced` names presets."""
     strange = sorted(set(make.plugin.not_reproduced) - set(make.plugin.presets))
     assert not strange, f"not_reproduced names {strange}; the presets are {sorted(make.plugin.presets)}"
     for preset, arguments in make.plugin.presets.items():
         unknown = sorted(set(arguments) - set(inspect.signature(make.plugin).parameters))
         assert not unknown, f"preset {preset!r} gives {unknown}, which __init__ does not take"
         make.plugin(**arguments)
+    unknown = sorted(set(make.plugin.small) - set(inspect.signature(make.plugin).parameters))
+    assert not unknown, f"small gives {unknown}, which __init__ does not take"
 
 
 def check_constants_have_sources(make: MakeMethod) -> None:

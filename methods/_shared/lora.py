@@ -152,6 +152,7 @@ class LoraMethod(ConfidenceMethod):
         "fixed": {},
         "demo": {"steps": 40, "learning_rate": 3e-3, "points": 3},  # CHOSEN on validation (bench/DESIGN.md, 25)
     }
+    small: ClassVar[Mapping[str, object]] = {"steps": 200, "learning_rate": 1e-2}
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (
             "Its own publication's training: the paper's one budget for all methods is taken (docs/methods.md §6 #52).",

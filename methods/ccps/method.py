@@ -84,6 +84,13 @@ class Ccps(ConfidenceMethod):
         "fixed": {},
         "demo": {},
     }
+    small: ClassVar[Mapping[str, object]] = {
+        "contrastive_steps": 60,
+        "classifier_steps": 120,
+        "learning_rate": 1e-2,
+        "contrastive_learning_rate": 1e-2,
+        "contrastive_learning_rate_open": 1e-2,
+    }
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (
             (

@@ -18,6 +18,8 @@ import pytest
 from bench.api.protocol import Protocol
 from bench.metrics import summarise
 from bench.report import page as report
+from bench.report.tables.build import build
+from bench.report.tables.model import Table
 from bench.results.files import Records
 from bench.results.questions import QuestionText
 from bench.results.row import LabelsSeen, ResultRow
@@ -105,10 +107,15 @@ def results() -> list[ResultRow]:
     return rows()
 
 
+def tables(rows: list[ResultRow], **options: Any) -> list[Table]:
+    """The tables of all rows."""
+    return build(rows, deviations=True, partial=True, **options)
+
+
 @pytest.fixture(scope="module")
 def payload(results) -> dict[str, Any]:
     """What the page is written from."""
-    return report.payload(results, records_of, asked)
+    return report.payload(tables(results), records_of, asked)
 
 
 @pytest.fixture(scope="module")
@@ -119,10 +126,10 @@ def file(payload, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def other(results, tmp_path) -> Callable[..., str]:
-    """`other(standings=...)`: the address of the same comparison without texts, with these standings."""
+    """`other(standings_of=...)`: the address of the same comparison without texts, with these standings."""
 
     def write(**options: Any) -> str:
-        built = report.payload(results, records_of, lambda task, version: {}, **options)
+        built = report.payload(tables(results, **options), records_of, lambda task, version: {})
         return report.write(tmp_path / "other.html", built).as_uri()
 
     return write

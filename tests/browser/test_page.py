@@ -187,7 +187,7 @@ def test_signs_intervals_and_ranks_are_drawn_where_they_are_given(visit, other):
     told = Standings(
         0.95, dict(zip(keys, (line, replace(line, ranks={"brier": 2, "auroc": 1})), strict=True)), tuple(pairs), {}
     )
-    page = visit(other(standings=lambda _: told))
+    page = visit(other(standings_of=lambda _: told))
     rows = {key.method: page.locator(FIRST).filter(has_text=key.method).first for key in keys}
     seen = {
         method: [row.locator(f"td:nth-child({column}) .signs").inner_text() for column in (2, 3, 6)]

@@ -1,8 +1,8 @@
-"""The figures of a comparison, as files and one by one; pure functions of result rows and of their questions.
+"""The figures of a comparison, as files and one by one; pure functions of tables and of the questions of their results.
 
-Every function takes rows of one table for each model and task and gives a matplotlib figure at the size at which it is
+Every function takes one table for each model and task and gives a matplotlib figure at the size at which it is
 printed; `save` writes it, the same bytes each time. What is left out stands in the note below. Example:
-`write_figures(rows, lambda row: read_records(path_of(row, results)), Path("figures"))`.
+`write_figures(tables, lambda row: read_records(path_of(row, results)), Path("figures"))`.
 """
 
 from bench.report.figures.bars import metric_bars

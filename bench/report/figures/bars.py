@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.board import Board, Series, board_of, mean_of, only
+from bench.report.figures.board import Board, board_of, only
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import LABELS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, sheet, short, styled, text_width
-from bench.report.figures.whiskers import StandingsOf, Whiskers, whiskers_of
+from bench.report.figures.whiskers import Whiskers
 from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH
-from bench.report.tables.model import COLUMNS
+from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import plain
-from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,33 +29,25 @@ STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
 FLOOR = "ece_floor"
 
 
-def metric_bars(
-    rows: Sequence[ResultRow],
-    *,
-    metrics: Sequence[str] = COLUMNS,
-    standings_of: StandingsOf | None = None,
-    remark: str = "",
-) -> Figure:
+def metric_bars(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMNS, remark: str = "") -> Figure:
     """One panel for each metric and task of a model, one bar for each method.
 
     Args:
-        rows: of one model, one or more tasks.
+        tables: of one model, one or more tasks.
         metrics: names in `bench.metrics.METRICS`.
-        standings_of: gives intervals; without it, those stored with the results, or standard deviations over subjects.
         remark: a sentence for the note.
 
     Raises:
         UserError: as `board_of`.
     """
     with styled():
-        board = board_of(rows)
+        board = board_of(tables)
         model = only(board.models, "model")
-        whiskers = whiskers_of(board, metrics, standings_of)
+        whiskers = Whiskers(board, metrics)
         floor = "ece" in metrics and any(FLOOR in row.metrics for row in board.rows)
         note = note_of(
             board,
-            f"Means over subjects{' and seeds; dots: each seed' if board.n_seeds > 1 else ''}."
-            f" {whiskers.said(board, metrics)}",
+            f"Means over subjects{' and seeds; dots: each seed' if board.n_seeds > 1 else ''}. {whiskers.sentence}",
             "Line across an ECE bar: what perfectly calibrated confidences like these would have." if floor else "",
             metrics=metrics,
             remark=remark,
@@ -74,13 +65,13 @@ def metric_bars(
             name = f"{METRICS[metric].label}{arrow(metric)}{unit}"
             x = left + j * (width + GAP)
             page.text(x, 0, fitted(name, width + GAP, NORMAL), fontsize=NORMAL)
-            ends = _ends(board, model, metric, whiskers)
+            ends = _ends(board, metric, whiskers)
             for k, task in enumerate(board.tasks):
                 y = heading + k * step + task_heading
                 if j == 0:
                     _names(page, (left, y), names, plain(task) if task_heading else "")
                 panel = Panel(page, f"{task}/{metric}", (x, y, width, height), ends, (float(len(names)), 0.0))
-                _panel(panel, board.column(model, task), metric, (model, task, whiskers))
+                _panel(panel, board.column(model, task), metric, whiskers)
         return page.figure
 
 
@@ -114,13 +105,11 @@ def tick_names(ticks: Sequence[float], metric: str) -> list[str]:
     return [short(round(100 * tick, 6) if METRICS[metric].is_fraction else tick) for tick in ticks]
 
 
-def _ends(board: Board, model: str, metric: str, whiskers: Whiskers) -> tuple[float, float]:
+def _ends(board: Board, metric: str, whiskers: Whiskers) -> tuple[float, float]:
     """The axis of a metric, the same for all tasks: from 0, or from the smallest end where there are values below."""
     values = [0.0]
-    for task in board.tasks:
-        for series in board.column(model, task):
-            ends = whiskers.around(model, task, series, metric) or ()
-            values += [*series.value(metric).by_seed, *ends]
+    for _, _, line in board.everything():
+        values += [*line.estimate(metric).by_seed, *(whiskers.around(line, metric) or ())]
     low, high = METRICS[metric].bounds
     lowest, highest = max(low, min(values)), min(high, 1.03 * max(values))
     return lowest, max(highest, lowest + 0.01)
@@ -134,31 +123,30 @@ def _names(page: Sheet, corner: tuple[float, float], names: Sequence[str], task:
         page.text(left - 0.06, y + (i + 0.5) * BAR, fitted(name, left - 0.06), ha="right", va="center_baseline")
 
 
-def _panel(panel: Panel, column: Sequence[Series], metric: str, where: tuple[str, str, Whiskers]) -> None:
+def _panel(panel: Panel, column: Sequence[Line], metric: str, whiskers: Whiskers) -> None:
     ticks = ticks_up_to(panel.x[1])
     panel.x_axis(ticks, tick_names(ticks, metric))
     panel.y_axis(())
-    for i, series in enumerate(column):
-        value = series.value(metric)
-        if value.mean is None:
-            words = "undefined" if series.runs else series.state
+    for i, line in enumerate(column):
+        estimate, label = line.estimate(metric), line.key.label
+        if estimate.mean is None:
+            words = "undefined" if line.done else line.status
             panel.words(0.03, 1 - (i + 0.5) / len(column), words, va="center_baseline", color=MUTED)
             continue
-        box = (0.0, i + 0.5 - THICK / 2, value.mean, i + 0.5 + THICK / 2)
-        hollow = series.style.fill != "full"
-        panel.bars([box], f"{series.label}/mean", facecolors=series.style.colour, alpha=0.55 if hollow else 1.0)
-        model, task, whiskers = where
-        ends = whiskers.around(model, task, series, metric)
+        box = (0.0, i + 0.5 - THICK / 2, estimate.mean, i + 0.5 + THICK / 2)
+        hollow = line.style.fill != "full"
+        panel.bars([box], f"{label}/mean", facecolors=line.style.colour, alpha=0.55 if hollow else 1.0)
+        ends = whiskers.around(line, metric)
         if ends is not None:
             low, high = max(panel.x[0], ends[0]), min(panel.x[1], ends[1])
-            _cased(panel, [(low, i + 0.5), (high, i + 0.5)], f"{series.label}/whisker")
-        if len(value.by_seed) > 1:
+            _cased(panel, [(low, i + 0.5), (high, i + 0.5)], f"{label}/whisker")
+        if len(estimate.by_seed) > 1:
             dots = {"marker": "o", "markersize": 1.8, "color": INK, "markeredgewidth": 0.3, "markeredgecolor": "white"}
-            places = [i + 0.5] * len(value.by_seed)
-            panel.line(value.by_seed, places, f"{series.label}/seeds", linestyle="none", zorder=3, **dots)
-        floor = mean_of([series.value(FLOOR).mean]) if metric == "ece" else None
+            places = [i + 0.5] * len(estimate.by_seed)
+            panel.line(estimate.by_seed, places, f"{label}/seeds", linestyle="none", zorder=3, **dots)
+        floor = line.estimate(FLOOR).mean if metric == "ece" else None
         if floor is not None:
-            _cased(panel, [(floor, box[1]), (floor, box[3])], f"{series.label}/floor")
+            _cased(panel, [(floor, box[1]), (floor, box[3])], f"{label}/floor")
 
 
 def _cased(panel: Panel, ends: Sequence[tuple[float, float]], label: str) -> None:

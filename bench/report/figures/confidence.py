@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report.figures.board import RecordsOf, Series, board_of
+from bench.report.figures.board import RecordsOf, board_of
 from bench.report.figures.grid import Look, method_grid
 from bench.report.figures.notes import note_of
 from bench.report.figures.numbers import HISTOGRAM_BINS, Histogram, histogram_of
@@ -16,8 +16,8 @@ from bench.report.figures.panel import Panel
 from bench.report.figures.reliability import bin_boxes, upright
 from bench.report.figures.sheet import styled
 from bench.report.style import FAINT, INK, WRONG
+from bench.report.tables.model import Line, Table
 from bench.results.files import Records
-from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,19 +26,19 @@ HEADROOM = 1.08
 SEEDS = ", means over seeds; lines: smallest to largest seed"
 
 
-def confidence_histograms(rows: Sequence[ResultRow], records_of: RecordsOf, *, remark: str = "") -> Figure:
+def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """One panel for each method and task of a model: confidences of right answers above the line, of wrong ones below.
 
     Args:
-        rows: of one model, one or more tasks.
-        records_of: gives the questions of a row.
+        tables: of one model, one or more tasks.
+        records_of: gives the questions of a result.
         remark: a sentence for the note.
 
     Raises:
         UserError: as `board_of`.
     """
     with styled():
-        board = board_of(rows)
+        board = board_of(tables)
         seeds = board.n_seeds > 1
         note = note_of(
             board,
@@ -51,18 +51,18 @@ def confidence_histograms(rows: Sequence[ResultRow], records_of: RecordsOf, *, r
             "confidence",
             "confidence (%)",
             "answers",
-            draw=lambda panel, series: _histogram(panel, series, [records_of(row) for row in series.runs]),
+            draw=lambda panel, line: _histogram(panel, line, [records_of(row) for row in line.done]),
         )
         return method_grid(board, look, note)
 
 
-def _histogram(panel: Panel, series: Series, records: Sequence[Records]) -> None:
+def _histogram(panel: Panel, line: Line, records: Sequence[Records]) -> None:
     shares = histogram_of(records)
     right, wrong = shares.right.mean(axis=0), shares.wrong.mean(axis=0)
     up, down = HEADROOM * float(shares.right.max()), HEADROOM * float(shares.wrong.max())
     fitting = replace(panel, y=(-max(down, 0.12 * up), max(up, 0.12 * down)))
     fitting.line([0.5, 0.5], fitting.y, "half", color=FAINT, linewidth=0.5, dashes=(3, 2), zorder=0.5)
-    fitting.bars(bin_boxes(right), "right", facecolors=series.style.colour)
+    fitting.bars(bin_boxes(right), "right", facecolors=line.style.colour)
     fitting.bars(bin_boxes(-wrong), "wrong", facecolors=WRONG)
     fitting.line(panel.x, [0, 0], "zero", color=INK, linewidth=0.4)
     fitting.y_axis(())

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bench.metrics import METRICS
+from bench.report.averages import mean_of
 from bench.report.figures.bars import tick_names, ticks_between
-from bench.report.figures.board import Board, Series, board_of, mean_of, only
+from bench.report.figures.board import board_of, only
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel
 from bench.report.figures.sheet import EDGE, LINE, arrow, marker_settings, sheet, short, styled
-from bench.report.figures.whiskers import StandingsOf, Whiskers, whiskers_of
+from bench.report.figures.whiskers import Whiskers
 from bench.report.style import FAINT, TEXT_WIDTH
-from bench.results.row import ResultRow
+from bench.report.tables.model import Line, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,17 +41,14 @@ class Cost(NamedTuple):
     """Something that a method takes."""
 
     name: str
+    """The attribute of `Line`, by seed."""
     label: str
-    of: Callable[[ResultRow], float | None]
-    """None where it is not known."""
 
 
 COSTS = (
-    Cost("parameters", "trained parameters", lambda row: row.n_parameters),
-    Cost("tokens", "forward tokens", lambda row: row.forward_tokens_alone),
-    Cost(
-        "seconds", "seconds of fitting and predicting", lambda row: sum(row.timings.values()) if row.timings else None
-    ),
+    Cost("parameters", "trained parameters"),
+    Cost("tokens", "forward tokens"),
+    Cost("seconds", "seconds of fitting and predicting"),
 )
 
 
@@ -97,25 +95,24 @@ def scale_of(values: Sequence[float]) -> Scale:
     return Scale(lowest, highest, has_zero=any(value <= 0 for value in values))
 
 
-def cost_quality(rows: Sequence[ResultRow], *, standings_of: StandingsOf | None = None, remark: str = "") -> Figure:
+def cost_quality(tables: Sequence[Table], *, remark: str = "") -> Figure:
     """AUROC and Brier (down) against trained parameters, forward tokens and seconds (across), a marker for each method.
 
     Args:
-        rows: of one model and one task.
-        standings_of: gives intervals; without it, those stored with the results, or standard deviations over subjects.
+        tables: of one model and one task.
         remark: a sentence for the note.
 
     Raises:
         UserError: as `board_of`.
     """
     with styled():
-        board = board_of(rows)
+        board = board_of(tables)
         model, task = only(board.models, "model"), only(board.tasks, "task")
-        column = [series for series in board.column(model, task) if series.runs]
-        whiskers = whiskers_of(board, QUALITY, standings_of)
+        column = [line for line in board.column(model, task) if line.done]
+        whiskers = Whiskers(board, QUALITY)
         note = note_of(
             board,
-            f"Means over subjects{SEEDS if board.n_seeds > 1 else ''}. {whiskers.said(board, QUALITY)}",
+            f"Means over subjects{SEEDS if board.n_seeds > 1 else ''}. {whiskers.sentence}",
             "Grey lines: several methods of this cost, side by side. Forward tokens: the least that the model must read"
             " for this method alone, training and test, its own passes of training included; a run shares them between"
             " methods. Seconds: the method's own, without the model's passes, on this run's machine.",
@@ -125,27 +122,22 @@ def cost_quality(rows: Sequence[ResultRow], *, standings_of: StandingsOf | None 
         )
         side = (TEXT_WIDTH - AXIS_Y - EDGE - MARGIN - GAP * (len(COSTS) - 1)) / len(COSTS)
         body = len(QUALITY) * HEIGHT + (len(QUALITY) - 1) * GAP + AXIS_X
-        key = [(series.label, series.style) for series in column]
+        key = [(line.key.label, line.style) for line in column]
         title = f"{model} on {task}: cost and quality"
         page = sheet(TEXT_WIDTH, body, title=title, note=note, key=key, lines=False)
         for j, cost in enumerate(COSTS):
             x = AXIS_Y + EDGE + j * (side + GAP)
             page.text(x + side / 2, body - LINE, cost.label, ha="center")
-            costs = [_costs(series, cost) for series in column]
+            costs = [getattr(line, cost.name) for line in column]
             across = _across(costs, side)
             for i, metric in enumerate(QUALITY):
                 place = (x, i * (HEIGHT + GAP), side, HEIGHT)
-                panel = Panel(page, f"{cost.name}/{metric}", place, across.ends, _ends(board, column, metric, whiskers))
+                panel = Panel(page, f"{cost.name}/{metric}", place, across.ends, _ends(column, metric, whiskers))
                 _axes(panel, across, metric, left=j == 0, bottom=i == len(QUALITY) - 1)
-                for k, series in enumerate(column):
-                    whisker = _within(metric, whiskers.around(model, task, series, metric))
-                    _point(panel, across, series, (costs[k], across.shifts[k]), whisker)
+                for k, line in enumerate(column):
+                    whisker = _within(metric, whiskers.around(line, metric))
+                    _point(panel, across, line, (costs[k], across.shifts[k]), whisker)
         return page.figure
-
-
-def _costs(series: Series, cost: Cost) -> list[float]:
-    """Of each seed, where it is known."""
-    return [value for row in series.runs if (value := cost.of(row)) is not None]
 
 
 class Across(NamedTuple):
@@ -178,21 +170,20 @@ def _across(costs: Sequence[Sequence[float]], inches: float) -> Across:
     return Across(scale, ends, tuple(shifts), tuple(shared))
 
 
-def _unknown(column: Sequence[Series]) -> str:
+def _unknown(column: Sequence[Line]) -> str:
     """Methods without a marker in some panel."""
     said = [
         f"{cost.label}: {', '.join(lacking)}"
         for cost in COSTS
-        if (lacking := [series.label for series in column if not _costs(series, cost)])
+        if (lacking := [line.key.label for line in column if not getattr(line, cost.name)])
     ]
     return f"Not known, and so not drawn: {'; '.join(said)}." if said else ""
 
 
-def _ends(board: Board, column: Sequence[Series], metric: str, whiskers: Whiskers) -> tuple[float, float]:
+def _ends(column: Sequence[Line], metric: str, whiskers: Whiskers) -> tuple[float, float]:
     """The axis of a metric, around all values and whiskers."""
-    (model,), (task,) = board.models, board.tasks
-    values = [value for series in column for value in series.value(metric).by_seed]
-    values += [end for series in column for end in _within(metric, whiskers.around(model, task, series, metric)) or ()]
+    values = [value for line in column for value in line.estimate(metric).by_seed]
+    values += [end for line in column for end in _within(metric, whiskers.around(line, metric)) or ()]
     if not values:
         return METRICS[metric].bounds
     room = 0.07 * (max(values) - min(values)) or 0.05
@@ -225,24 +216,24 @@ def _axes(panel: Panel, across: Across, metric: str, *, left: bool, bottom: bool
 def _point(
     panel: Panel,
     across: Across,
-    series: Series,
+    line: Line,
     at: tuple[Sequence[float], float],
     whisker: tuple[float, float] | None,
 ) -> None:
     """The marker of a method; `at` is its cost with each seed, and how far it is moved, in decades."""
     costs, shift = at
-    value = series.value(panel.name.rsplit("/", 1)[-1])
+    value = line.estimate(panel.name.rsplit("/", 1)[-1])
     if value.mean is None or not costs:
         return
     place = across.scale.place
     x = place(sum(costs) / len(costs)) + shift
-    colour = series.style.colour
+    colour = line.style.colour
     if whisker is not None:
-        panel.segments([[(x, whisker[0]), (x, whisker[1])]], f"{series.label}/whisker", colors=colour, linewidths=0.6)
+        panel.segments([[(x, whisker[0]), (x, whisker[1])]], f"{line.key.label}/whisker", colors=colour, linewidths=0.6)
     if len(set(costs)) > 1:
         ends = [[(place(min(costs)), value.mean), (place(max(costs)), value.mean)]]
-        panel.segments(ends, f"{series.label}/costs", colors=colour, linewidths=0.6)
+        panel.segments(ends, f"{line.key.label}/costs", colors=colour, linewidths=0.6)
     if len(value.by_seed) > 1:
         dashes = {"marker": "_", "markersize": 3.0, "markeredgewidth": 0.5, "linestyle": "none", "color": colour}
-        panel.line([x] * len(value.by_seed), value.by_seed, f"{series.label}/seeds", **dashes)
-    panel.line([x], [value.mean], f"{series.label}/mean", linestyle="none", **marker_settings(series.style, MARKER))
+        panel.line([x] * len(value.by_seed), value.by_seed, f"{line.key.label}/seeds", **dashes)
+    panel.line([x], [value.mean], f"{line.key.label}/mean", linestyle="none", **marker_settings(line.style, MARKER))

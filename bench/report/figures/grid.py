@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.report.figures.board import Board, Series, only
+from bench.report.figures.board import Board, only
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel, percent
 from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, sheet, text_width
 from bench.report.style import COLUMN_WIDTH, MAX_HEIGHT, NORMAL, TEXT_WIDTH
+from bench.report.tables.model import Line
 from bench.report.text import plain
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ HIGHEST = 2.2
 SPAN = (-0.03, 1.03)
 """Ends of an axis of fractions, so that markers at 0 and 1 are whole."""
 
-Draw = Callable[[Panel, Series], None]
+Draw = Callable[[Panel, Line], None]
 
 
 class Look(NamedTuple):
@@ -105,11 +106,11 @@ def method_grid(board: Board, look: Look, note: str) -> Figure:
         if tasks_height:
             page.text(x + inner / 2, 0, fitted(plain(task), inner + GAP, NORMAL), ha="center", fontsize=NORMAL)
         page.text(x + inner / 2, body - LINE, fitted(look.x_label, inner + GAP), ha="center")
-        for i, series in enumerate(board.column(model, task)):
+        for i, line in enumerate(board.column(model, task)):
             row, column = divmod(i, plan.per_task)
             place = (x + column * (plan.side + GAP), tasks_height + row * step + plan.heading)
-            last = i + plan.per_task >= len(board.keys)
-            _panel(page, plan, look, place, (task, series), (k == 0 and column == 0, last))
+            last = i + plan.per_task >= len(board.methods)
+            _panel(page, plan, look, place, (task, line), (k == 0 and column == 0, last))
     middle = tasks_height + (plan.rows * step - GAP) / 2
     page.text(plan.left - AXIS_Y + EDGE, middle, look.y_label, rotation=90, va="center")
     return page.figure
@@ -120,24 +121,24 @@ def _panel(
     plan: Plan,
     look: Look,
     place: tuple[float, float],
-    what: tuple[str, Series],
+    what: tuple[str, Line],
     ends: tuple[bool, bool],
 ) -> None:
     """One panel with its name and its lower part; `ends` says if it is at the left and if at the foot of its column."""
-    (x, y), (task, series), (first, last) = place, what, ends
-    name = f"{task}/{series.label}"
+    (x, y), (task, line), (first, last) = place, what, ends
+    name = f"{task}/{line.key.label}"
     if plan.names_left and first:
         right = plan.left - AXIS_Y - 0.05
-        page.text(right, y + plan.height / 2, fitted(series.label, right), ha="right", va="center_baseline")
+        page.text(right, y + plan.height / 2, fitted(line.key.label, right), ha="right", va="center_baseline")
     elif not plan.names_left:
-        page.text(x + plan.side / 2, y - plan.heading, fitted(series.label, plan.side + GAP), ha="center")
+        page.text(x + plan.side / 2, y - plan.heading, fitted(line.key.label, plan.side + GAP), ha="center")
     panel = Panel(page, name, (x, y, plan.side, plan.height), SPAN, SPAN, labelled=first)
     strip = Panel(page, f"{name}/strip", (x, y + plan.height, plan.side, look.strip), SPAN)
-    if series.runs:
-        look.draw(panel, series)
+    if line.done:
+        look.draw(panel, line)
         if look.draw_strip is not None:
-            look.draw_strip(strip, series)
+            look.draw_strip(strip, line)
     else:
-        panel.absent(series.state)
-    if series.runs or last:
+        panel.absent(line.status)
+    if line.done or last:
         (strip if look.strip else panel).x_axis(TICKS, percent(TICKS) if last else ())

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from bench.metrics import METRICS
 from bench.report.figures.board import Board
-from bench.report.text import count, setting, span
-from bench.results.row import ResultRow
+from bench.report.tables.model import Line
+from bench.report.text import count, leaves_out, setting, span
 
 PLACES_NAMED = 2
 """Cells that a note names one by one; of more it gives the number."""
@@ -39,7 +39,7 @@ def _basis(board: Board) -> str:
     limits = sorted({row.limit for row in rows if row.limit is not None})
     if limits:
         pieces.append(f"partial: --limit {', '.join(map(str, limits))}")
-    seeds = {len(series.runs) for _, _, series in board.everything() if series.runs}
+    seeds = {len(line.done) for _, _, line in board.everything() if line.done}
     if max(seeds) > 1:
         pieces.append(f"{span(seeds, count)} seeds")
     deviations = sorted({f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items()})
@@ -51,35 +51,34 @@ def _basis(board: Board) -> str:
 def _undefined(board: Board, metrics: Sequence[str]) -> Iterable[str]:
     """Subjects that are in no mean."""
     for metric in metrics:
-        counts = [series.value(metric).n_undefined for _, _, series in board.everything() if series.runs]
+        counts = [line.estimate(metric).n_undefined for _, _, line in board.everything() if line.done]
         if any(counts):
-            subjects = "subject" if max(counts) == 1 else "subjects"
-            yield f"{METRICS[metric].label} leaves out {span(counts, count)} {subjects}, where it is undefined."
+            yield f"{leaves_out(METRICS[metric].label, counts)}."
 
 
 def _left_out(board: Board) -> str:
     """Cells and seeds that are not shown, and how they ended: methods with the same gaps are named together."""
     gaps: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for model, task, series in board.everything():
+    for model, task, line in board.everything():
         place = " and ".join([model] * (len(board.models) > 1) + [task] * (len(board.tasks) > 1))
-        for state in _missing(series.runs, series.others):
-            gaps[series.label, state].append(place)
+        for state in _missing(line):
+            gaps[line.key.label, state].append(place)
     alike: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for (label, state), places in gaps.items():
         alike[state, tuple(places)].append(label)
     total = len(board.models) * len(board.tasks)
     said = [
-        f"{'all methods' if len(labels) == len(board.keys) else ', '.join(labels)}: {state}{_where(places, total)}"
+        f"{'all methods' if len(labels) == len(board.methods) else ', '.join(labels)}: {state}{_where(places, total)}"
         for (state, places), labels in alike.items()
     ]
     return f"Left out: {'; '.join(said)} (reasons: tables)." if said else ""
 
 
-def _missing(runs: Sequence[ResultRow], others: Sequence[ResultRow]) -> Iterable[str]:
-    if not runs and not others:
-        yield "not run"
-    for row in others:
-        yield f"{row.status} with seed {row.seed}" if runs or len(others) > 1 else row.status
+def _missing(line: Line) -> Iterable[str]:
+    if not line.rows:
+        yield line.status
+    for row in line.others:
+        yield f"{row.status} with seed {row.seed}" if line.runs > 1 else row.status
 
 
 def _where(places: Sequence[str], total: int) -> str:

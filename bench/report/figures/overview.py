@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.api import FloatArray
-from bench.report.figures.board import Board, RecordsOf, Series, board_of
+from bench.report.bins import BINS, Bins, bins_of
+from bench.report.figures.board import Board, RecordsOf, board_of
 from bench.report.figures.grid import GAP, MARGIN, SPAN, TICKS
 from bench.report.figures.notes import note_of
-from bench.report.figures.numbers import BINS, Bins, bins_of
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel, percent
 from bench.report.figures.reliability import X_LABEL, Y_LABEL, bin_boxes, upright
 from bench.report.figures.sheet import EDGE, LINE, REFERENCE, Sheet, fitted, marker_settings, sheet, styled
 from bench.report.style import COLUMN_WIDTH, FAINT, MAX_HEIGHT, NORMAL, TEXT_WIDTH
+from bench.report.tables.model import Line, Table
 from bench.report.text import plain
-from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,19 +51,19 @@ class Plan(NamedTuple):
         return self.height + self.raster + 0.04 + 2 * GAP
 
 
-def reliability_overview(rows: Sequence[ResultRow], records_of: RecordsOf, *, remark: str = "") -> Figure:
+def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """One panel for each model (down) and task (across) with the curves of all methods, and counts as a raster.
 
     Args:
-        rows: of any models and tasks.
-        records_of: gives the questions of a row.
+        tables: of any models and tasks.
+        records_of: gives the questions of a result.
         remark: a sentence for the note.
 
     Raises:
         UserError: as `board_of`.
     """
     with styled():
-        board = board_of(rows)
+        board = board_of(tables)
         several = len(board.models) > 1
         plan = _plan(board)
         body = plan.heading + len(board.models) * plan.step - 2 * GAP + AXIS_X
@@ -96,12 +96,12 @@ def _plan(board: Board) -> Plan:
     left = AXIS_Y + (0.15 if len(board.models) > 1 else 0.0)
     width = COLUMN_WIDTH if len(board.tasks) == 1 else TEXT_WIDTH
     side = (width - left - MARGIN + GAP) / len(board.tasks) - GAP
-    raster, heading = RASTER_LINE * len(board.keys), LINE * 1.3
+    raster, heading = RASTER_LINE * len(board.methods), LINE * 1.3
     room = (MAX_HEIGHT - RESERVE - heading - AXIS_X) / len(board.models) - raster - 0.04 - 2 * GAP
     return Plan(width, left, side, min(side, room, HIGHEST), raster, heading)
 
 
-def _cell(page: Sheet, plan: Plan, at: tuple[int, int], column: Sequence[Series], records_of: RecordsOf) -> None:
+def _cell(page: Sheet, plan: Plan, at: tuple[int, int], column: Sequence[Line], records_of: RecordsOf) -> None:
     """One model and task: the curves, and the raster below."""
     m, k = at
     x, y = plan.left + k * (plan.side + GAP), plan.heading + m * plan.step
@@ -111,43 +111,43 @@ def _cell(page: Sheet, plan: Plan, at: tuple[int, int], column: Sequence[Series]
         page, f"{name}/counts", (x, y + plan.height + 0.04, plan.side, plan.raster), SPAN, (float(len(column)), 0.0)
     )
     counts.x_axis(TICKS, percent(TICKS))
-    if not any(series.runs for series in column):
-        panel.absent(" / ".join(dict.fromkeys(series.state for series in column)))
+    if not any(line.done for line in column):
+        panel.absent(" / ".join(dict.fromkeys(line.status for line in column)))
     panel.y_axis(TICKS, percent(TICKS) if k == 0 else ())
     panel.x_axis(())
-    if not any(series.runs for series in column):
+    if not any(line.done for line in column):
         return
     panel.line([0, 1], [0, 1], "diagonal", **REFERENCE)
-    all_bins = [bins_of([records_of(row) for row in series.runs]) if series.runs else None for series in column]
-    for series, bins in zip(column, all_bins, strict=True):
+    all_bins = [bins_of([records_of(row) for row in line.done]) if line.done else None for line in column]
+    for line, bins in zip(column, all_bins, strict=True):
         if bins is not None:
-            _curve(panel, bins, series)
+            _curve(panel, bins, line)
     _raster(counts, all_bins, column)
 
 
-def _curve(panel: Panel, bins: Bins, series: Series) -> None:
-    colour, label = series.style.colour, series.label
+def _curve(panel: Panel, bins: Bins, line: Line) -> None:
+    colour, label = line.style.colour, line.key.label
     filled = bins.answers > 0
     x, rate, share = bins.confidence[filled], bins.rate[filled], bins.answers[filled] / bins.answers.sum()
     settings = {"colors": colour, "linewidths": 0.4, "alpha": 0.45, "zorder": 1.0}
     panel.segments(upright(bins.confidence, bins.low, bins.high), f"{label}/interval", **settings)
-    dashes = {"dashes": series.style.dash} if series.style.dash else {}
+    dashes = {"dashes": line.style.dash} if line.style.dash else {}
     panel.line(x, rate, f"{label}/rate", color=colour, linewidth=0.6, **dashes)
     for place, height, size in zip(x, rate, SMALLEST + (LARGEST - SMALLEST) * np.sqrt(share), strict=True):
-        panel.line([place], [height], f"{label}/marker", **marker_settings(series.style, float(size)))
+        panel.line([place], [height], f"{label}/marker", **marker_settings(line.style, float(size)))
 
 
-def _raster(panel: Panel, all_bins: Sequence[Bins | None], column: Sequence[Series]) -> None:
+def _raster(panel: Panel, all_bins: Sequence[Bins | None], column: Sequence[Line]) -> None:
     """A line for each method; a cell's tint is its share of the answers, full at the fullest cell of all."""
     from matplotlib.colors import to_rgb
 
     most = max(float((bins.answers / bins.answers.sum()).max()) for bins in all_bins if bins is not None)
-    for i, (bins, series) in enumerate(zip(all_bins, column, strict=True)):
+    for i, (bins, line) in enumerate(zip(all_bins, column, strict=True)):
         if bins is None:
-            panel.segments([[(0, i + 0.5), (1, i + 0.5)]], f"{series.label}/missing", colors=FAINT, linewidths=0.3)
+            panel.segments([[(0, i + 0.5), (1, i + 0.5)]], f"{line.key.label}/missing", colors=FAINT, linewidths=0.3)
             continue
         weight = np.sqrt(bins.answers / bins.answers.sum() / most)
-        tints: FloatArray = 1 - weight[weight > 0, None] * (1 - np.array(to_rgb(series.style.colour)))
+        tints: FloatArray = 1 - weight[weight > 0, None] * (1 - np.array(to_rgb(line.style.colour)))
         boxes = bin_boxes(weight)
         boxes[:, [1, 3]] = i + 0.07, i + 0.93
-        panel.bars(boxes, f"{series.label}/share", facecolors=tints)
+        panel.bars(boxes, f"{line.key.label}/share", facecolors=tints)

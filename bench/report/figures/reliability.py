@@ -10,15 +10,15 @@ import numpy as np
 
 from bench.api import FloatArray
 from bench.metrics import ece
-from bench.report.figures.board import RecordsOf, Series, board_of
+from bench.report.bins import BINS, Bins, bins_of
+from bench.report.figures.board import RecordsOf, board_of
 from bench.report.figures.grid import TICKS, Look, method_grid
 from bench.report.figures.notes import note_of
-from bench.report.figures.numbers import BINS, Bins, bins_of
 from bench.report.figures.panel import Panel, percent
 from bench.report.figures.sheet import REFERENCE, line_settings, styled
 from bench.report.style import SMALL
+from bench.report.tables.model import Line, Table
 from bench.results.files import Records
-from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,19 +32,19 @@ CORNER_SIZE = (0.52, 0.13)
 """Inches that it takes, with some room around."""
 
 
-def reliability(rows: Sequence[ResultRow], records_of: RecordsOf, *, remark: str = "") -> Figure:
+def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """One panel for each method and task of a model: ten bins, their intervals, and the counts below.
 
     Args:
-        rows: of one model, one or more tasks.
-        records_of: gives the questions of a row.
+        tables: of one model, one or more tasks.
+        records_of: gives the questions of a result.
         remark: a sentence for the note.
 
     Raises:
         UserError: as `board_of`.
     """
     with styled():
-        board = board_of(rows)
+        board = board_of(tables)
         seeds = board.n_seeds > 1
         note = note_of(
             board,
@@ -58,9 +58,9 @@ def reliability(rows: Sequence[ResultRow], records_of: RecordsOf, *, remark: str
             "reliability",
             X_LABEL,
             Y_LABEL,
-            draw=lambda panel, series: _diagram(panel, series, [records_of(row) for row in series.runs]),
+            draw=lambda panel, line: _diagram(panel, line, [records_of(row) for row in line.done]),
             strip=STRIP,
-            draw_strip=lambda panel, series: _counts(panel, series, [records_of(row) for row in series.runs]),
+            draw_strip=lambda panel, line: _counts(panel, line, [records_of(row) for row in line.done]),
         )
         return method_grid(board, look, note)
 
@@ -77,8 +77,8 @@ def upright(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
     return drawn
 
 
-def _diagram(panel: Panel, series: Series, records: Sequence[Records]) -> None:
-    bins, style = bins_of(records), series.style
+def _diagram(panel: Panel, line: Line, records: Sequence[Records]) -> None:
+    bins, style = bins_of(records), line.style
     panel.y_axis(TICKS, percent(TICKS) if panel.labelled else ())
     panel.line([0, 1], [0, 1], "diagonal", **REFERENCE)
     panel.segments(upright(bins.confidence, bins.low, bins.high), "interval", colors=style.colour, linewidths=0.8)
@@ -114,11 +114,11 @@ def _free_corner(bins: Bins, width: float, height: float) -> tuple[float, float,
     return min(CORNERS, key=hidden)
 
 
-def _counts(panel: Panel, series: Series, records: Sequence[Records]) -> None:
+def _counts(panel: Panel, line: Line, records: Sequence[Records]) -> None:
     count = bins_of(records).answers
     most = int(np.argmax(count))
     fitting = replace(panel, y=(0.0, 1.15 * count[most]))
-    fitting.bars(bin_boxes(count), "counts", facecolors=series.style.colour, alpha=0.55)
+    fitting.bars(bin_boxes(count), "counts", facecolors=line.style.colour, alpha=0.55)
     at_left = most >= BINS / 2
     panel.words(
         0.03 if at_left else 0.97, 0.9, f"{count[most]:,.0f}", ha="left" if at_left else "right", fontsize=SMALL

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report.figures.board import RecordsOf, Series, board_of, only
+from bench.report.figures.board import RecordsOf, board_of, only
 from bench.report.figures.grid import GAP, MARGIN, TICKS
 from bench.report.figures.notes import note_of
 from bench.report.figures.numbers import Curve, curve_of
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel, percent
 from bench.report.figures.sheet import EDGE, LINE, fitted, line_settings, sheet, styled
 from bench.report.style import COLUMN_WIDTH, INK, MUTED, NORMAL, TEXT_WIDTH
+from bench.report.tables.model import Line, Table
 from bench.report.text import plain
-from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,19 +30,19 @@ STEPS = (0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
 """Between ticks of the risk."""
 
 
-def risk_coverage(rows: Sequence[ResultRow], records_of: RecordsOf, *, remark: str = "") -> Figure:
+def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """One panel for each task of a model: the share of mistakes among the most confident answers, for all methods.
 
     Args:
-        rows: of one model, one or more tasks.
-        records_of: gives the questions of a row.
+        tables: of one model, one or more tasks.
+        records_of: gives the questions of a result.
         remark: a sentence for the note.
 
     Raises:
         UserError: as `board_of`.
     """
     with styled():
-        board = board_of(rows)
+        board = board_of(tables)
         model = only(board.models, "model")
         n_tasks = len(board.tasks)
         width = COLUMN_WIDTH if n_tasks == 1 else TEXT_WIDTH
@@ -71,14 +71,16 @@ def risk_coverage(rows: Sequence[ResultRow], records_of: RecordsOf, *, remark: s
             if column == 0:
                 page.text(EDGE, y + height / 2, "mistakes (%)", rotation=90, va="center")
             page.text(x + side / 2, y + height + AXIS_X - LINE, "coverage: answers kept (%)", ha="center")
-            series = board.column(model, task)
-            curves = [curve_of([records_of(row) for row in one.runs]) if one.runs else None for one in series]
-            drawn = [(one, curve) for one, curve in zip(series, curves, strict=True) if curve is not None]
+            drawn = [
+                (line, curve_of([records_of(row) for row in line.done]))
+                for line in board.column(model, task)
+                if line.done
+            ]
             _panel(Panel(page, task, (x, y, side, height)), drawn)
         return page.figure
 
 
-def _panel(panel: Panel, drawn: Sequence[tuple[Series, Curve]]) -> None:
+def _panel(panel: Panel, drawn: Sequence[tuple[Line, Curve]]) -> None:
     if not drawn:
         panel.absent("no result")
         return
@@ -91,17 +93,17 @@ def _panel(panel: Panel, drawn: Sequence[tuple[Series, Curve]]) -> None:
     total = float(some.risk[0, -1])
     fitting.line([0, 1], [total, total], "all kept", color=INK, linewidth=0.5, dashes=(1, 2), zorder=0.5)
     fitting.line(some.coverage, some.best, "best order", color=MUTED, linewidth=0.6, zorder=0.5)
-    for i, (series, curve) in enumerate(drawn):
+    for i, (line, curve) in enumerate(drawn):
         low, high = curve.risk.min(axis=0), curve.risk.max(axis=0)
         if len(curve.risk) > 1:
-            label = f"{series.label}/seeds"
-            fitting.area(curve.coverage, low, high, label, facecolors=series.style.colour, alpha=0.12, zorder=1)
+            label = f"{line.key.label}/seeds"
+            fitting.area(curve.coverage, low, high, label, facecolors=line.style.colour, alpha=0.12, zorder=1)
         points = curve.coverage.size
         first = round(points * (0.15 + 0.1 * i / len(drawn)))  # not all at the same place
         at = [k for k in np.linspace(first, points - 1, MARKS, endpoint=False).round().astype(int) if k < points]
         fitting.line(
-            curve.coverage, curve.risk.mean(axis=0), f"{series.label}/risk", markevery=sorted(set(map(int, at))),
-            **line_settings(series.style, 3.0),
+            curve.coverage, curve.risk.mean(axis=0), f"{line.key.label}/risk", markevery=sorted(set(map(int, at))),
+            **line_settings(line.style, 3.0),
         )  # fmt: skip
 
 

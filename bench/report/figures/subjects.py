@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
+from bench.report.averages import mean_of
 from bench.report.figures.bars import tick_names, ticks_between
-from bench.report.figures.board import Series, board_of, mean_of, only
+from bench.report.figures.board import board_of, only
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, Panel
 from bench.report.figures.sheet import (
@@ -23,8 +24,8 @@ from bench.report.figures.sheet import (
     text_width,
 )
 from bench.report.style import COLUMN_WIDTH, INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
+from bench.report.tables.model import Line, Table
 from bench.report.text import plain
-from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,14 +48,14 @@ BAND = "#f1f1f1"
 """Behind every other subject."""
 
 ByLabel = Mapping[str, Mapping[str, float | None]]
-"""Label of a series -> subject -> value."""
+"""Label of a line -> subject -> value."""
 
 
-def subject_dots(rows: Sequence[ResultRow], *, metric: str = "auroc", remark: str = "") -> Figure:
+def subject_dots(tables: Sequence[Table], *, metric: str = "auroc", remark: str = "") -> Figure:
     """One column of dots for each method, one line for each subject of a task.
 
     Args:
-        rows: of one model and one task.
+        tables: of one model and one task.
         metric: name in `bench.metrics.METRICS`.
         remark: a sentence for the note.
 
@@ -62,10 +63,10 @@ def subject_dots(rows: Sequence[ResultRow], *, metric: str = "auroc", remark: st
         UserError: as `board_of`.
     """
     with styled():
-        board = board_of(rows)
+        board = board_of(tables)
         model, task = only(board.models, "model"), only(board.tasks, "task")
-        column = [series for series in board.column(model, task) if series.runs]
-        values = {series.label: _by_subject(series, metric) for series in column}
+        column = [line for line in board.column(model, task) if line.done]
+        values = {line.key.label: _by_subject(line, metric) for line in column}
         subjects = _ordered(values, column)
         plan = _plan(column, subjects)
         label = METRICS[metric].label
@@ -84,11 +85,11 @@ def subject_dots(rows: Sequence[ResultRow], *, metric: str = "auroc", remark: st
         page = sheet(plan.width, plan.heading + plan.height + AXIS_X, title=title, note=note)
         _lines(page, plan, subjects)
         ends = _ends([each.get(metric) for row in board.rows for each in row.per_subject.values()], metric)
-        for j, series in enumerate(column):
+        for j, line in enumerate(column):
             place = (plan.left + j * (plan.side + GAP), plan.heading, plan.side, plan.height)
             _heading(page, plan, place[0], plan.labels[j])
-            panel = Panel(page, series.label, place, ends, (float(len(subjects)), 0.0))
-            _dots(panel, series, metric, list(subjects))
+            panel = Panel(page, line.key.label, place, ends, (float(len(subjects)), 0.0))
+            _dots(panel, line, metric, list(subjects))
         unit = " (%)" if METRICS[metric].is_fraction else ""
         middle = (plan.left + plan.right) / 2
         page.text(middle, plan.heading + plan.height + AXIS_X - LINE, f"{label}{unit}", ha="center")
@@ -118,10 +119,10 @@ class Plan(NamedTuple):
     """One of so many subjects has its name written, because lines are closer than type is high."""
 
 
-def _plan(column: Sequence[Series], subjects: Mapping[str, str]) -> Plan:
+def _plan(column: Sequence[Line], subjects: Mapping[str, str]) -> Plan:
     width = COLUMN_WIDTH if len(column) <= FEW else TEXT_WIDTH
     left = EDGE + 0.08 + min(max(map(text_width, subjects.values())), NAME_SHARE * width)
-    labels = tuple(fitted(series.label, 1.1) for series in column)
+    labels = tuple(fitted(line.key.label, 1.1) for line in column)
     longest = max(map(text_width, labels))
     room = width - left - GAP * (len(column) - 1)
     side = (room - MARGIN) / len(column)
@@ -134,18 +135,18 @@ def _plan(column: Sequence[Series], subjects: Mapping[str, str]) -> Plan:
     return Plan(width, left, side, width - margin, heading, row, row * len(subjects), labels, tilted, every)
 
 
-def _by_subject(series: Series, metric: str) -> Mapping[str, float | None]:
+def _by_subject(line: Line, metric: str) -> Mapping[str, float | None]:
     """Means over seeds; None where it is undefined."""
-    subjects = dict.fromkeys(subject for row in series.runs for subject in row.per_subject)
-    return {s: mean_of(row.per_subject.get(s, {}).get(metric) for row in series.runs) for s in subjects}
+    subjects = dict.fromkeys(subject for row in line.done for subject in row.per_subject)
+    return {s: mean_of(line.in_subject(s, metric)) for s in subjects}
 
 
-def _ordered(values: ByLabel, column: Sequence[Series]) -> Mapping[str, str]:
+def _ordered(values: ByLabel, column: Sequence[Line]) -> Mapping[str, str]:
     """Subjects and what is written at their lines; largest mean over methods first, those without any value last."""
     subjects = dict.fromkeys(subject for by_subject in values.values() for subject in by_subject)
     means = {s: mean_of(by_subject.get(s) for by_subject in values.values()) for s in subjects}
     ordered = sorted(subjects, key=lambda s: (means[s] is None, -(means[s] or 0.0), s))
-    counts = {s: values.get("n") for series in column for row in series.runs for s, values in row.per_subject.items()}
+    counts = {s: values.get("n") for line in column for row in line.done for s, values in row.per_subject.items()}
     return {s: f"{plain(s).replace('_', ' ')} ({counts[s] or 0:,.0f})" for s in ordered}
 
 
@@ -177,20 +178,19 @@ def _heading(page: Sheet, plan: Plan, x: float, label: str) -> None:
         page.text(x + plan.side / 2, 0, label, ha="center")
 
 
-def _dots(panel: Panel, series: Series, metric: str, subjects: Sequence[str]) -> None:
+def _dots(panel: Panel, line: Line, metric: str, subjects: Sequence[str]) -> None:
     ticks = ticks_between(*panel.x, most=4 if panel.place[2] > WIDE else 2)
     panel.x_axis(ticks, tick_names(ticks, metric))
-    mean = series.value(metric).mean
+    mean = line.estimate(metric).mean
     if mean is None:
         upright = 90 if panel.place[3] > text_width("undefined") else 0
         panel.words(0.5, 0.5, "undefined", rotation=upright, ha="center", va="center", color=MUTED)
         return
-    panel.segments([[(mean, 0), (mean, len(subjects))]], "mean", colors=series.style.colour, linewidths=0.5, zorder=1)
-    by_seed = [[row.per_subject.get(s, {}).get(metric) for row in series.runs] for s in subjects]
-    drawn = [(i + 0.5, known) for i, seeds in enumerate(by_seed) if (known := [v for v in seeds if v is not None])]
+    panel.segments([[(mean, 0), (mean, len(subjects))]], "mean", colors=line.style.colour, linewidths=0.5, zorder=1)
+    drawn = [(i + 0.5, known) for i, s in enumerate(subjects) if (known := line.in_subject(s, metric))]
     means = [sum(known) / len(known) for _, known in drawn]
-    if len(series.runs) > 1:
+    if len(line.done) > 1:
         spread = [[(min(known), y), (max(known), y)] for y, known in drawn]
         panel.segments(spread, "seeds", colors=INK, linewidths=0.5)
-    settings = marker_settings(series.style, 2.6 if panel.place[2] > WIDE else 2.2)
+    settings = marker_settings(line.style, 2.6 if panel.place[2] > WIDE else 2.2)
     panel.line(means, [y for y, _ in drawn], "dots", linestyle="none", **settings)

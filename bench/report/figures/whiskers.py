@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.report.figures.board import Board, Series
-from bench.report.grouping import Key
-from bench.report.standings.compute import Standings
-from bench.results.row import ResultRow
+from bench.report.figures.board import Board
+from bench.report.tables.model import Line
 
-StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
-"""Gives the intervals of the lines of one table, e.g. `bench.report.standings.cache.Reader`."""
 Ends = tuple[float, float]
 
 RESAMPLED = "{level:g} % intervals of the mean over these subjects, questions resampled within each"
@@ -21,66 +17,34 @@ SPREAD = "standard deviation over subjects, as there are no intervals"
 
 @dataclass(frozen=True)
 class Whiskers:
-    """Of all means of a figure."""
+    """Whiskers of all means of a figure: of one kind, so that a mean without it has none."""
 
-    ends: Mapping[tuple[str, str, Key, str], Ends]
-    """By model, task, series and metric."""
-    kind: str
-    """In words."""
+    board: Board
+    metrics: Sequence[str]
 
-    def around(self, model: str, task: str, series: Series, metric: str) -> Ends | None:
-        """Ends, or None where there are none."""
-        return self.ends.get((model, task, series.key, metric))
+    def around(self, line: Line, metric: str) -> Ends | None:
+        """Ends for these subjects and other questions, or of the standard deviation; None where there are none."""
+        return line.estimate(metric).ends if self.board.level is not None else _spread(line, metric)
 
-    def said(self, board: Board, metrics: Sequence[str]) -> str:
-        """A sentence for the note, with the number of means that have none."""
-        if not self.ends:
-            return f"Whiskers: {self.kind}."
-        lacking = sum(
-            series.value(metric).mean is not None and self.around(model, task, series, metric) is None
-            for model, task, series in board.everything()
-            for metric in metrics
-        )
-        return f"Whiskers: {self.kind}{f'; none for {lacking} of the means' if lacking else ''}."
-
-
-def whiskers_of(board: Board, metrics: Sequence[str], standings_of: StandingsOf | None) -> Whiskers:
-    """Intervals for these subjects and other questions if given, else the standard deviation.
-
-    One figure has one kind; a mean without it has none.
-    """
-    if standings_of is not None:
-        return _resampled(board, standings_of)
-    ends = {
-        (model, task, series.key, metric): found
-        for model, task, series in board.everything()
-        for metric in metrics
-        if (found := _spread(series, metric)) is not None
-    }
-    return Whiskers(ends, SPREAD if ends else NONE)
+    @property
+    def sentence(self) -> str:
+        """The sentence for the note, with the number of means that have none."""
+        shown = [(line, metric) for _, _, line in self.board.everything() for metric in self.metrics]
+        lacking = [
+            self.around(line, metric) is None for line, metric in shown if line.estimate(metric).mean is not None
+        ]
+        if self.board.level is not None:
+            kind = RESAMPLED.format(level=100 * self.board.level)
+        else:
+            kind = NONE if all(lacking) else SPREAD
+        none_for = f"; none for {sum(lacking)} of the means" if any(lacking) and not all(lacking) else ""
+        return f"Whiskers: {kind}{none_for}."
 
 
-def _resampled(board: Board, standings_of: StandingsOf) -> Whiskers:
-    ends: dict[tuple[str, str, Key, str], Ends] = {}
-    level = 0.95
-    for (model, task), cell in board.cells.items():
-        done = {key: series.runs for key, series in cell.items() if series.runs}
-        if not done:
-            continue
-        standings = standings_of(done)
-        level = standings.level
-        for key, line in standings.lines.items():
-            for metric, standing in line.metrics.items():
-                low, high = standing.fixed.low, standing.fixed.high
-                if low is not None and high is not None:
-                    ends[model, task, key, metric] = (low, high)
-    return Whiskers(ends, RESAMPLED.format(level=100 * level))
-
-
-def _spread(series: Series, metric: str) -> Ends | None:
+def _spread(line: Line, metric: str) -> Ends | None:
     """Around the mean by the standard deviation, which says nothing of a single subject."""
-    value = series.value(metric)
-    subjects = min((len(row.per_subject) for row in series.runs), default=0) - value.n_undefined
-    if value.mean is None or value.std is None or subjects < 2:  # noqa: PLR2004 - one has no spread
+    estimate = line.estimate(metric)
+    subjects = min((len(row.per_subject) for row in line.done), default=0) - estimate.n_undefined
+    if estimate.mean is None or estimate.std is None or subjects < 2:  # noqa: PLR2004 - one has no spread
         return None
-    return value.mean - value.std, value.mean + value.std
+    return estimate.mean - estimate.std, estimate.mean + estimate.std

@@ -7,7 +7,8 @@ of all tasks of a model, and `reliability-overview.<format>`. Example: `tiny--at
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -16,18 +17,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from bench.api import UserError
 from bench.backbone.models import NAME
 from bench.report.figures.bars import metric_bars
-from bench.report.figures.board import RecordsOf, board_of
+from bench.report.figures.board import RecordsOf, board_of, place_of
 from bench.report.figures.confidence import confidence_histograms
 from bench.report.figures.cost import cost_quality
 from bench.report.figures.overview import reliability_overview
 from bench.report.figures.reliability import reliability
 from bench.report.figures.risk import risk_coverage
 from bench.report.figures.sheet import save
-from bench.report.figures.source import Source
 from bench.report.figures.subjects import subject_dots
-from bench.report.figures.whiskers import StandingsOf
+from bench.report.grouping import Key
+from bench.report.tables.model import Table
 from bench.report.text import plain
-from bench.results.files import SEPARATOR, ensure_writable, model_folder
+from bench.results.files import SEPARATOR, Records, ensure_writable, model_folder
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
@@ -39,45 +40,43 @@ MOST_METHODS, MOST_TASKS, MOST_MODELS = 12, 5, 4
 
 T = TypeVar("T")
 Draw = Callable[..., "Figure"]
-"""(rows, remark=) -> figure."""
+"""(tables, remark=) -> figure."""
 
 
 def write_figures(
-    rows: Sequence[ResultRow],
+    tables: Sequence[Table],
     records_of: RecordsOf,
     out: Path,
     formats: Sequence[str] = FORMATS,
     *,
-    standings_of: StandingsOf | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
-    """Draw all figures that the rows have numbers for; each file is written whole or not at all.
+    """Draw all figures that the tables have numbers for; each file is written whole or not at all.
 
     Recalibrated methods (`ccps+isotonic`) get figures of their own, and what doesn't fit on one figure goes to more.
 
     Args:
-        rows: of any models and tasks, as for one table each.
-        records_of: gives the questions of a row; asked once for each.
+        tables: of any models and tasks, one for each.
+        records_of: gives the questions of a result; asked once for each.
         out: folder, made if it is not there.
         formats: of `FORMATS`.
-        standings_of: gives intervals, e.g. `bench.report.standings.cache.Reader`; asked once for each table.
         say: told the name of each figure before it is drawn.
 
     Returns:
         The files, in the order in which they were written.
 
     Raises:
-        UserError: nothing to draw, rows that don't belong together, an unknown format, or an unwritable folder.
+        UserError: nothing to draw, tables that don't belong together, an unknown format, or an unwritable folder.
     """
     unknown = [kind for kind in formats if kind not in FORMATS]
     if unknown or not formats:
         got = ", ".join(map(plain, unknown)) or "none"
         raise UserError(f"unknown figure format {got!r}; expected some of {', '.join(FORMATS)}")
-    source = Source(board_of(rows), records_of, standings_of)
+    board_of(tables)
     ensure_writable(out)
     paths: list[Path] = []
     stems: set[str] = set()
-    for stem, draw in _figures(rows, source):
+    for stem, draw in _figures(tables, _once(records_of)):
         name = _unused(stem, stems)
         say(name)
         figure = draw()
@@ -90,77 +89,93 @@ def write_figures(
     return paths
 
 
-def _figures(rows: Sequence[ResultRow], source: Source) -> Iterator[tuple[str, Callable[[], Figure]]]:
+def _once(records_of: RecordsOf) -> RecordsOf:
+    """Gives what was given before; without texts, which figures don't show."""
+    kept: dict[int, Records] = {}  # by identity: rows have no hash, and live as long as the tables do
+
+    def remembered(row: ResultRow) -> Records:
+        if id(row) not in kept:
+            kept[id(row)] = replace(records_of(row), id=(), subject=(), answer=())
+        return kept[id(row)]
+
+    return remembered
+
+
+def _figures(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Name and drawing of every figure that has something in it."""
-    recalibrations = sorted({_recalibration(row) for row in rows})
-    for recalibration in recalibrations:
-        block = [row for row in rows if _recalibration(row) == recalibration]
+    keys = {line.key for table in tables for line in table.lines}
+    for recalibration in sorted({key.recalibration for key in keys}):
+        block = _with_lines(tables, {key for key in keys if key.recalibration == recalibration})
         ending = f"{SEPARATOR}{_safe(recalibration)}" if recalibration else ""
-        for stem, draw, shown in _kinds(block, source):
+        for stem, draw, shown in _kinds(block, records_of):
             for page in _pages(shown):
-                drawn = partial(draw, page.rows, remark=page.remark)
+                drawn = partial(draw, page.tables, remark=page.remark)
                 yield f"{stem}{ending}{page.ending}", drawn
 
 
-def _kinds(rows: Sequence[ResultRow], source: Source) -> Iterator[tuple[str, Draw, Sequence[ResultRow]]]:
-    """Name, drawing and rows of each kind of figure, for everything, each model, and each task of a model."""
-    records = source.records
-    yield "reliability-overview", partial(reliability_overview, records_of=records), rows
-    for model in sorted({row.model for row in rows}):
-        of_model = [row for row in rows if row.model == model]
-        tasks = sorted({row.task for row in of_model})
-        folder = model_folder(model)
-        yield f"{folder}--metrics", partial(metric_bars, standings_of=source.standings), of_model
-        yield f"{folder}--confidence", partial(confidence_histograms, records_of=records), of_model
-        if len(tasks) > 1:
-            yield f"{folder}--reliability", partial(reliability, records_of=records), of_model
-            yield f"{folder}--risk-coverage", partial(risk_coverage, records_of=records), of_model
-        for task in tasks:
-            of_task, stem = [row for row in of_model if row.task == task], f"{folder}--{_safe(task)}"
-            yield f"{stem}--reliability", partial(reliability, records_of=records), of_task
-            yield f"{stem}--risk-coverage", partial(risk_coverage, records_of=records), of_task
-            yield f"{stem}--subjects-auroc", partial(subject_dots, metric="auroc"), of_task
-            yield f"{stem}--subjects-brier", partial(subject_dots, metric="brier"), of_task
-            yield f"{stem}--cost", partial(cost_quality, standings_of=source.standings), of_task
+def _kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[tuple[str, Draw, Sequence[Table]]]:
+    """Name, drawing and tables of each kind of figure, for everything, each model, and each task of a model."""
+    yield "reliability-overview", partial(reliability_overview, records_of=records_of), tables
+    by_place = {place_of(table): table for table in tables}
+    for model in sorted({model for model, _ in by_place}):
+        of_model = {task: table for (of, task), table in by_place.items() if of == model}
+        folder, every = model_folder(model), list(of_model.values())
+        yield f"{folder}--metrics", metric_bars, every
+        yield f"{folder}--confidence", partial(confidence_histograms, records_of=records_of), every
+        if len(every) > 1:
+            yield f"{folder}--reliability", partial(reliability, records_of=records_of), every
+            yield f"{folder}--risk-coverage", partial(risk_coverage, records_of=records_of), every
+        for task, table in sorted(of_model.items()):
+            stem = f"{folder}--{_safe(task)}"
+            yield f"{stem}--reliability", partial(reliability, records_of=records_of), [table]
+            yield f"{stem}--risk-coverage", partial(risk_coverage, records_of=records_of), [table]
+            yield f"{stem}--subjects-auroc", partial(subject_dots, metric="auroc"), [table]
+            yield f"{stem}--subjects-brier", partial(subject_dots, metric="brier"), [table]
+            yield f"{stem}--cost", cost_quality, [table]
 
 
-def _recalibration(row: ResultRow) -> str:
-    return row.method.partition("+")[2]
+def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
+    """The tables with some of their lines; without those that have none of them."""
+    shown = (table.only(keys) for table in tables)
+    return [table for table in shown if table.lines]
 
 
 # --- how much fits on one figure --------------------------------------------------------------------------------------
 
 
 class Page(NamedTuple):
-    """Rows for one figure."""
+    """Tables for one figure."""
 
-    rows: Sequence[ResultRow]
+    tables: Sequence[Table]
     ending: str
     """Of the file's name; empty for the only page."""
     remark: str
 
 
-def _pages(rows: Sequence[ResultRow]) -> list[Page]:
-    """Rows in portions that fit; portions without any number are left out."""
-    if not any(row.status == "ok" for row in rows):
+def _pages(tables: Sequence[Table]) -> list[Page]:
+    """Tables in portions that fit; portions without any number are left out."""
+    if not _has_numbers(tables):
         return []
-    board = board_of(rows)
+    board = board_of(tables)
     portions = [
-        [
-            row
-            for (model, task), cell in board.cells.items()
-            for key, series in cell.items()
-            for row in (*series.runs, *series.others)
-            if model in models and task in tasks and key in keys
-        ]
+        _with_lines((table for table in tables if _is_on(table, models, tasks)), keys)
         for models in _portions(board.models, MOST_MODELS)
         for tasks in _portions(board.tasks, MOST_TASKS)
-        for keys in _portions(board.keys, MOST_METHODS)
+        for keys in _portions([method.key for method in board.methods], MOST_METHODS)
     ]
-    shown = [portion for portion in portions if any(row.status == "ok" for row in portion)]
+    shown = list(filter(_has_numbers, portions))
     if len(portions) == 1:
         return [Page(shown[0], "", "")]
     return [Page(page, f"{SEPARATOR}{k}", f"Figure {k} of {len(shown)}.") for k, page in enumerate(shown, start=1)]
+
+
+def _has_numbers(tables: Sequence[Table]) -> bool:
+    return any(line.done for table in tables for line in table.lines)
+
+
+def _is_on(table: Table, models: Sequence[str], tasks: Sequence[str]) -> bool:
+    model, task = place_of(table)
+    return model in models and task in tasks
 
 
 def _portions(values: Sequence[T], most: int) -> list[Sequence[T]]:

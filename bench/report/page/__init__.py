@@ -1,6 +1,6 @@
-"""The comparison as one HTML file that opens from disk: `write(path, payload(rows, records_of, asked))`.
+"""The comparison as one HTML file that opens from disk: `write(path, payload(tables, records_of, asked))`.
 
-`payload` is a pure function of results; `write` puts it into one self-contained file; `serve` shows that file on
+`payload` is a pure function of tables; `write` puts it into one self-contained file; `serve` shows that file on
 loopback. What the file holds is described in `bench.report.page.build`.
 """
 

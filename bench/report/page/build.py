@@ -1,4 +1,4 @@
-"""Result rows -> what the page shows, as one JSON-ready dict; pure.
+"""Tables -> what the page shows, as one JSON-ready dict; pure.
 
     {
       "preset": "demo",
@@ -33,14 +33,11 @@ from typing import Any
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.grouping import Group, grouped, lines_of, recalibration_of
 from bench.report.page import questions
-from bench.report.page.lines import Footnotes, Line, line_of, missing_line
-from bench.report.style import colour_of, place_of
+from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
-from bench.report.tables.build import Judge, table_of
 from bench.report.tables.caption import limit_of, preset_of
-from bench.report.tables.model import Table
+from bench.report.tables.model import Line, Table, methods_of
 from bench.report.text import plain
 from bench.results.files import Records
 from bench.results.questions import QuestionText
@@ -55,33 +52,29 @@ SETS: Mapping[str, Sequence[str]] = {
 
 
 def payload(
-    rows: Sequence[ResultRow],
+    tables: Sequence[Table],
     records_of: Callable[[ResultRow], Records],
     asked: Callable[[str, int], Mapping[str, QuestionText]],
-    standings: Judge | None = None,
 ) -> dict[str, Any]:
     """Everything the page shows.
 
     Args:
-        rows: of one preset; those to show, partial and deviating ones only where these are wanted.
-        records_of: the questions of a row that is ok, in the task's order.
+        tables: of one preset.
+        records_of: the questions of a result that is ok, in the task's order.
         asked: task and version -> its questions by id; empty where their texts aren't at hand.
-        standings: the lines of a model and task -> intervals, tests and ranks, e.g. `standings.cache.Reader`.
 
     Raises:
-        UserError: no rows, several presets, two results of one method and seed, or rows of a model and task that were
-            made by different rules.
+        UserError: several presets.
     """
-    presets = sorted({row.preset for row in rows})
+    presets = sorted({table.preset for table in tables})
     if len(presets) > 1:
         raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
-    groups = grouped(rows, preset=None, deviations=True, partial=True)
-    methods = sorted({row.method for row in rows}, key=place_of)
-    page = _Page(methods, records_of, functools.cache(asked), standings)
-    blocks = [page.block(group) for group in groups]
-    _tell_apart(blocks, groups)
+    methods, rows = methods_of(tables), [row for table in tables for row in table.rows]
+    page = _Page(methods, records_of, functools.cache(asked))
+    blocks = [page.block(table) for table in tables]
+    _name_apart(blocks, tables)
     return {
-        "preset": plain(presets[0]),
+        "preset": presets[0],
         "count": {
             "results": len(rows),
             "ok": sum(row.status == "ok" for row in rows),
@@ -89,7 +82,7 @@ def payload(
         },
         "metrics": list(map(_metric, METRICS)),
         "sets": _sets(),
-        "methods": [{"name": plain(name), "colour": colour_of(name)} for name in methods],
+        "methods": [{"name": line.method, "colour": line.style.colour} for line in methods],
         "blocks": blocks,
         "words": legend.for_page(),
         "asked": page.texts.shortened(blocks),
@@ -106,47 +99,46 @@ def payload(
 class _Page:
     """What the blocks of one page share."""
 
-    methods: Sequence[str]
+    methods: Sequence[Line]
     records_of: Callable[[ResultRow], Records]
     asked: Callable[[str, int], Mapping[str, QuestionText]]
-    judge: Judge | None
     footnotes: Footnotes = field(default_factory=Footnotes)
     texts: questions.Texts = field(default_factory=questions.Texts)
 
-    def block(self, group: Group) -> dict[str, Any]:
+    def block(self, table: Table) -> dict[str, Any]:
         """One model and task, with a line for each method of the page."""
-        first = group.rows[0]
-        table = table_of(group, self.judge)
-        runs = lines_of(group.rows)
-        lines = [
-            Line(key, rows, [self.records_of(row) for row in rows if row.status == "ok"]) for key, rows in runs.items()
-        ]
-        subjects = sorted({s for row in group.rows for s in row.per_subject} | _subjects_of(lines))
-        chosen = questions.chosen(lines, subjects, self.asked(first.task, first.task_version), self.texts)
+        first, lines = table.rows[0], table.placed
+        records = [[self.records_of(row) for row in line.done] for line in lines]
+        found = {subject for runs in records for run in runs for subject in run.subject}
+        subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
+        chosen = questions.chosen(first, records, subjects, self.asked(first.task, first.task_version), self.texts)
         return {
-            "model": plain(first.model),
-            "task": plain(first.task),
+            "model": table.model,
+            "task": table.task,
             "label": "",
             "facts": [fact for fact in table.facts if fact not in _titles(first)],
             "subjects": list(map(plain, subjects)),
-            "sizes": [_size_of(group.rows, subject) for subject in subjects],
-            "lines": list(self._lines(lines, table, subjects)),
+            "sizes": [_size_of(table.rows, subject) for subject in subjects],
+            "lines": list(self._lines(table, records, subjects)),
             "questions": chosen,
             "textless": chosen is not None and -1 in chosen["asked"],
         }
 
-    def _lines(self, lines: Sequence[Line], table: Table, subjects: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def _lines(
+        self, table: Table, records: Sequence[Sequence[Records]], subjects: Sequence[str]
+    ) -> Iterator[dict[str, Any]]:
         """Lines in the order of the table, and after each block the methods of the page that were not run here."""
-        column = {line.key: k for k, line in enumerate(lines)}
-        run = {line.key.method for line in lines}
-        for block in dict.fromkeys(recalibration_of(told.key.method) for told in table.lines):
-            for told in table.lines:
-                if recalibration_of(told.key.method) == block:
-                    k = column[told.key]
-                    place = {"method": self.methods.index(told.key.method), "column": k}
-                    yield {**place, **line_of(lines[k], told, subjects, self.footnotes)}
+        column = {line.key: k for k, line in enumerate(table.placed)}
+        index = {line.key.method: i for i, line in enumerate(self.methods)}
+        run = {line.key.method for line in table.lines}
+        for block in dict.fromkeys(line.key.recalibration for line in table.lines):
+            for line in table.lines:
+                if line.key.recalibration == block:
+                    k = column[line.key]
+                    place = {"method": index[line.key.method], "column": k}
+                    yield {**place, **line_of(line, records[k], subjects, self.footnotes)}
             for i, method in enumerate(self.methods):
-                if method not in run and recalibration_of(method) == block:
+                if method.key.method not in run and method.key.recalibration == block:
                     yield {"method": i, "column": None, **missing_line(self.footnotes)}
 
 
@@ -155,18 +147,15 @@ def _titles(row: ResultRow) -> tuple[str, ...]:
     return tuple(map(plain, (f"{row.model} on {row.task}", preset_of(row), limit_of(row))))
 
 
-def _tell_apart(blocks: Sequence[dict[str, Any]], groups: Sequence[Group]) -> None:
+def _name_apart(blocks: Sequence[dict[str, Any]], tables: Sequence[Table]) -> None:
     """Give blocks of one model and task a label that says how they differ."""
-    keys = [(g.rows[0].model, g.rows[0].task, g.rows[0].limit) for g in groups]
-    for block, group, key in zip(blocks, groups, keys, strict=True):
-        said = [] if key[-1] is None else [f"partial, --limit {key[-1]}"]
+    first = [table.rows[0] for table in tables]
+    keys = [(row.model, row.task, row.limit) for row in first]
+    for block, row, key in zip(blocks, first, keys, strict=True):
+        label = [] if row.limit is None else [f"partial, --limit {row.limit}"]
         if keys.count(key) > 1:
-            said.append(f"protocol {group.rows[0].protocol[:8]}")
-        block["label"] = plain(", ".join(said))
-
-
-def _subjects_of(lines: Sequence[Line]) -> set[str]:
-    return {subject for line in lines for records in line.records for subject in records.subject}
+            label.append(f"protocol {row.protocol[:8]}")
+        block["label"] = plain(", ".join(label))
 
 
 def _size_of(rows: Sequence[ResultRow], subject: str) -> int | None:

@@ -17,10 +17,13 @@ from bench.api import BoolArray, FloatArray, IntArray, PromptStyle, Question
 from bench.api.protocol import Protocol
 from bench.grading.grade import parse_letter
 from bench.prompts import templates
-from bench.report.page.lines import PARTS, Line
+from bench.report.page.lines import PARTS
 from bench.results.files import Records
 from bench.results.questions import QuestionText
+from bench.results.row import ResultRow
 
+Runs = Sequence[Records]
+"""Of the seeds of one line that are ok; empty where none is."""
 EACH = 50
 """Questions in each of the three groups."""
 BUDGET = 2_500_000
@@ -93,7 +96,7 @@ def _apart(asked: QuestionText) -> tuple[str, list[str]]:
 
 
 def chosen(
-    lines: Sequence[Line], subjects: Sequence[str], asked: Mapping[str, QuestionText], texts: Texts
+    row: ResultRow, records: Sequence[Runs], subjects: Sequence[str], asked: Mapping[str, QuestionText], texts: Texts
 ) -> dict[str, Any] | None:
     """The questions to show of a block; None where no line is ok.
 
@@ -105,17 +108,17 @@ def chosen(
         "differing": questions on which lines have other answers than those shown}
 
     Args:
-        lines: of the block.
+        row: any result of the block.
+        records: of the block's lines.
         subjects: its subjects, which the column `subject` points to.
         asked: its questions by id.
         texts: gets the texts of those that are chosen.
     """
-    base = next((line.records[0] for line in lines if line.records), None)
+    base = next((runs[0] for runs in records if runs), None)
     if base is None:
         return None
-    row = lines[0].rows[0]
     correct = np.asarray(base.correct, dtype=np.bool_)
-    confidence = np.stack([_aligned(line, base) for line in lines])  # (lines, n)
+    confidence = np.stack([_aligned(runs, base) for runs in records])  # (lines, n)
     seed = hashlib.sha256(f"{row.task}\0{row.task_version}".encode()).digest()
     groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"))
     kept = np.unique(np.concatenate([*groups.values()]))  # (k,)
@@ -132,7 +135,7 @@ def chosen(
         "confidence": [_in_parts(values[kept]) for values in confidence],
         "groups": {name: np.searchsorted(kept, group).tolist() for name, group in groups.items()},
         "of": {"all": correct.size, "mistakes": int((~correct).sum()), "hits": int(correct.sum())},
-        "differing": _differing(lines, base),
+        "differing": _differing(records, base),
     }
 
 
@@ -166,11 +169,11 @@ def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = EACH
     }
 
 
-def _aligned(line: Line, base: Records) -> FloatArray:
+def _aligned(runs: Runs, base: Records) -> FloatArray:
     """Mean over seeds of each base question's confidence, (n,); NaN where the line doesn't have the question."""
-    if not line.records:
+    if not runs:
         return np.full(len(base.id), np.nan)
-    mean: FloatArray = np.mean([_by_id(records, base) for records in line.records], axis=0)
+    mean: FloatArray = np.mean([_by_id(records, base) for records in runs], axis=0)
     return mean
 
 
@@ -193,10 +196,10 @@ def _in_parts(values: FloatArray) -> list[int | None]:
     return [None if np.isnan(value) else round(value * PARTS) for value in values.tolist()]
 
 
-def _differing(lines: Sequence[Line], base: Records) -> int:
+def _differing(records: Sequence[Runs], base: Records) -> int:
     """Questions of the base to which some run has another answer."""
     answers = dict(zip(base.id, base.answer, strict=True))
     same = list(base.id), list(base.answer)
-    others = (r for line in lines for r in line.records if (list(r.id), list(r.answer)) != same)
-    pairs = (pair for records in others for pair in zip(records.id, records.answer, strict=True))
+    others = (r for runs in records for r in runs if (list(r.id), list(r.answer)) != same)
+    pairs = (pair for other in others for pair in zip(other.id, other.answer, strict=True))
     return len({key for key, answer in pairs if answers.get(key, answer) != answer})

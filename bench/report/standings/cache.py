@@ -2,7 +2,7 @@
 
 A summary of eleven methods on MMLU takes some ten seconds, so it is kept under the SHA-256 of all that it depends on:
 the bytes of the result files, the settings, and the source of the statistics. Example:
-`Reader(Path("results"), cache)(lines_of(rows)).lines[Key("ccps", "")].ranks["brier"]`.
+`Reader(Path("results"), cache)(lines_of(rows, styles)).lines[Key("ccps", "")].ranks["brier"]`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
-from bench.api.protocol import Protocol
 from bench.report import grouping
-from bench.report.grouping import Key
+from bench.report.grouping import Key, ece_bins_of
 from bench.report.standings import compute
 from bench.report.standings.compute import Standings, computed, decoded, encoded
 from bench.report.text import plain
@@ -55,8 +54,8 @@ class Reader:
 
         done = {key: [row for row in rows if row.status == "ok"] for key, rows in lines.items()}
         files = {key: [(row, self._path(row)) for row in rows] for key, rows in done.items() if rows}
-        bins = {row.deviations.get("protocol.ece_bins", Protocol().ece_bins) for rows in done.values() for row in rows}
-        settings = Settings(bins=int(bins.pop())) if bins else Settings()
+        bins = {ece_bins_of(row) for rows in done.values() for row in rows}
+        settings = Settings(bins=bins.pop()) if bins else Settings()
         path = self.cache / FOLDER / f"{_key(files, settings)}.json" if self.cache else None
         found = _kept(path) if path else None
         if found is None:

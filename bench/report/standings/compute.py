@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.grouping import Key, recalibration_of
+from bench.report.grouping import Key
 from bench.results.files import Records, read_records
 from bench.results.row import ResultRow
 
@@ -210,7 +210,7 @@ def _blocks(keys: Sequence[Key], short: Collection[Key]) -> list[list[str]]:
     blocks: dict[str, list[str]] = {}
     for i, key in enumerate(keys):
         if key not in short:
-            blocks.setdefault(recalibration_of(key.method), []).append(str(i))
+            blocks.setdefault(key.recalibration, []).append(str(i))
     return list(blocks.values())
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from bench.metrics import METRICS
-from bench.report.grouping import Key, recalibration_of
+from bench.report.grouping import Key
 from bench.report.standings.compute import Standings
 from bench.report.text import shown
 
@@ -61,7 +61,7 @@ def _blocks(means: Mapping[Key, Mapping[str, float]], standings: Standings | Non
     for key in means:
         if standings is None or key in standings.lines:
             labels = standings.lines[key].labels if standings else 0
-            blocks[recalibration_of(key.method), labels].append(key)
+            blocks[key.recalibration, labels].append(key)
     return list(blocks.values())
 
 

@@ -1,4 +1,4 @@
-"""Result rows -> one comparison table per model and task, and from there to terminal, Markdown, CSV, LaTeX and JSON.
+"""Result rows -> one comparison table per model and task, the same for every view of it.
 
 A line is a method; its cells are macro means with half the width of their intervals, or "skipped" / "failed" with a
 footnote that says why. Lines are in the order of their mean Brier score. Example:
@@ -8,38 +8,45 @@ footnote that says why. Lines are in the order of their mean Brier score. Exampl
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
-from bench.report import training
-from bench.report.grouping import Group, Key, grouped, lines_of, recalibration_of
-from bench.report.standings.compute import LineStanding, Standings
+from bench.report import style, training
+from bench.report.averages import mean_of
+from bench.report.grouping import Group, Key, grouped, lines_of
+from bench.report.standings.compute import Standings
+from bench.report.style import Styles
 from bench.report.tables import export, formats
 from bench.report.tables import layout as grids
 from bench.report.tables.best import best_of
 from bench.report.tables.caption import facts_of
+from bench.report.tables.grid import TableViews
 from bench.report.tables.legend import RANK_BY
-from bench.report.tables.model import COLUMNS, Estimate, Line, Sheet, Table
+from bench.report.tables.model import COLUMNS, Estimate, Line, Table, distinct
+from bench.report.tables.origins import Origins
 from bench.report.tables.published import Published
-from bench.report.text import REASON_LENGTH, plain
-from bench.results.row import LabelsSeen, ResultRow
+from bench.report.text import REASON_LENGTH, leaves_out, plain
+from bench.results.files import base_of
+from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "COLUMNS", "REASON_LENGTH", "Judge", "against", "build", "plain", "print_terminal", "render", "sheet", "table_of",
+    "COLUMNS", "REASON_LENGTH", "StandingsOf", "against", "build", "marked", "plain", "print_terminal", "render",
+    "views",
 ]  # fmt: skip
 
-Judge = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
+StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
 """Lines of a table -> how sure its numbers are, e.g. `bench.report.standings.cache.Reader`."""
 
 NO_ORDER = "does not order answers: its AUROC is not above 50 % beyond chance, so it has no mark for calibration"
 OTHER_LABELS = "rests on other answers or labels than most lines: ranked and compared only with lines marked like it"
+NOT_BUILT_IN = "not built in: a plugin's method, which this package neither contains nor checks"
 
 
 def build(
@@ -48,25 +55,27 @@ def build(
     preset: str | None = None,
     deviations: bool = False,
     partial: bool = False,
-    judge: Judge | None = None,
+    standings_of: StandingsOf | None = None,
+    styles: Styles | None = None,
 ) -> list[Table]:
     """Tables in the order of model and task; partial runs, and runs of another protocol, get tables of their own.
 
-    Runs of a method with different settings are lines of one table, told apart by a footnote.
+    Runs of a method with different settings are lines of one table, distinguished by a footnote.
 
     Args:
         rows: what `bench.results.files.read_all` gives.
         preset: shows this preset only.
         deviations: also shows rows with overridden constants.
         partial: also shows rows of runs with `--limit`.
-        judge: computes intervals, tests and ranks; without it the best numbers are marked as not tested.
+        standings_of: computes intervals, tests and ranks; without it the best numbers are marked as not tested.
+        styles: say how methods are drawn and in which order; by default those of the built-in ones.
 
     Raises:
         UserError: nothing to show, the rows of a model and task differ in schema, preset, task version or protocol, or
-            a file that `judge` reads is not as it must be.
+            a file that the standings are computed from is not as it must be.
     """
     groups = grouped(rows, preset=preset, deviations=deviations, partial=partial)
-    return [table_of(group, judge) for group in groups]
+    return [_table(group, standings_of, styles or style.built_in()) for group in groups]
 
 
 def against(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
@@ -82,7 +91,21 @@ def against(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], P
     return [replace(table, published=by_table.get((table.model, table.task), {})) for table in tables]
 
 
-def sheet(tables: Sequence[Table], *, stats: bool = False, layout: str = "methods") -> Sheet:
+def marked(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
+    """The tables with a footnote at each method that is not one of these.
+
+    Args:
+        tables: from `build`.
+        built_in: names of the methods of this package.
+    """
+
+    def with_note(line: Line) -> Line:
+        return line if base_of(line.key.method) in built_in else replace(line, notes=(NOT_BUILT_IN, *line.notes))
+
+    return [replace(table, lines=tuple(map(with_note, table.lines))) for table in tables]
+
+
+def views(tables: Sequence[Table], *, stats: bool = False, layout: str = "methods") -> TableViews:
     """The tables for every format.
 
     Args:
@@ -94,7 +117,7 @@ def sheet(tables: Sequence[Table], *, stats: bool = False, layout: str = "method
         UserError: models can't stand side by side.
     """
     laid_out = grids.models(tables) if layout == "models" else grids.methods(tables, stats=stats)
-    return Sheet(laid_out, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
+    return TableViews(laid_out, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
 
 
 def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> str:
@@ -108,38 +131,38 @@ def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> s
     Raises:
         UserError: unknown kind.
     """
-    return formats.render(sheet(tables), kind, width=width)
+    return formats.render(views(tables), kind, width=width)
 
 
 def print_terminal(tables: Sequence[Table], console: Console) -> None:
     """Print the tables on a rich console."""
-    formats.print_terminal(sheet(tables).grids, console)
+    formats.print_terminal(views(tables).grids, console)
 
 
 # --- one table --------------------------------------------------------------------------------------------------------
 
 
-def table_of(group: Group, judge: Judge | None) -> Table:
-    """One table; see `build`."""
-    runs = lines_of(group.rows)
-    standings = judge(runs) if judge else None
+def _table(group: Group, standings_of: StandingsOf | None, styles: Styles) -> Table:
+    runs = lines_of(group.rows, styles)
+    standings = standings_of(runs) if standings_of else None
+    origins = Origins(runs)
     first = group.rows[0]
-    lines = sorted((_line(key, rows, standings) for key, rows in runs.items()), key=_place)
+    lines = sorted((_line(key, rows, standings, origins, styles) for key, rows in runs.items()), key=_order)
     return Table(
         model=plain(first.model),
         task=plain(first.task),
         preset=plain(first.preset),
         task_version=first.task_version,
-        facts=facts_of(group),
+        facts=facts_of(group, origins),
         lines=tuple(_with_best(lines, standings)),
         standings=standings,
     )
 
 
-def _place(line: Line) -> tuple[str, bool, float]:
+def _order(line: Line) -> tuple[str, bool, float]:
     """Sorts lines, which come as in figures: by block, and in it by mean Brier; what isn't ok comes last."""
-    brier = line.estimates[RANK_BY].mean if line.estimates else None
-    return recalibration_of(line.key.method), brier is None, 0.0 if brier is None else brier
+    brier = line.estimate(RANK_BY).mean
+    return line.key.recalibration, brier is None, 0.0 if brier is None else brier
 
 
 def _with_best(lines: Sequence[Line], standings: Standings | None) -> Iterator[Line]:
@@ -155,82 +178,60 @@ def _with_best(lines: Sequence[Line], standings: Standings | None) -> Iterator[L
         yield replace(line, estimates=estimates)
 
 
-def _line(key: Key, rows: Sequence[ResultRow], standings: Standings | None) -> Line:
+def _line(key: Key, rows: Sequence[ResultRow], standings: Standings | None, origins: Origins, styles: Styles) -> Line:
     """The line of one method from its seeds."""
-    done = [row for row in rows if row.status == "ok"]
-    standing = standings.lines.get(key) if standings else None
-    notes = [f"with {key.variant}"] if key.variant else []
-    if standing and standing.labels:
-        notes.append(OTHER_LABELS)
-    if standings and key in standings.left_out:
-        notes.append(standings.left_out[key])
-    trainings = tuple(row.training for row in done if row.training)
-    rates = [row.base_rate for row in done]
-    notes += [training.cut_short(trainings)] if training.cut_short(trainings) else []
-    notes += [note for row in rows for note in row.notes]
     line = Line(
         key=key,
-        method=plain(key.method),
-        variant=plain(key.variant),
-        status="ok" if done else rows[0].status,
-        seeds=tuple(row.seed for row in done),
-        runs=len(rows),
-        n=next((row.n for row in [*done, *rows] if row.n is not None), None),
-        labels=tuple(_distinct(row.labels_seen for row in done)),
-        estimates={name: _estimate(done, name) for name in METRICS if _is_known(done, name)},
-        reasons=_texts(_reason(row, several=len(rows) > 1) for row in rows if row.status != "ok"),
-        notes=_texts(notes),
-        standing=standing,
-        training=trainings,
-        base_rate=_mean(rates),
+        style=styles.of(key.method),
+        place=(*styles.place(key.method), key.variant),
+        rows=tuple(rows),
+        standing=standings.lines.get(key) if standings else None,
     )
-    return _judged(line, standing) if standing else line
+    estimates = {name: _estimate(line, name) for name in METRICS if _is_known(line, name)}
+    return replace(line, estimates=estimates, notes=distinct(_notes(line, standings, origins)))
 
 
-def _judged(line: Line, standing: LineStanding) -> Line:
-    """With what is known of each metric."""
-    found = {name: replace(e, standing=standing.metrics.get(name)) for name, e in line.estimates.items()}
-    if "ece" in found and not line.orders_answers:
-        said = f"calibrated, but {NO_ORDER}" if line.is_calibrated else NO_ORDER
-        found["ece"] = replace(found["ece"], notes=(*found["ece"].notes, said))
-    return replace(line, estimates=found)
+def _notes(line: Line, standings: Standings | None, origins: Origins) -> Iterator[str]:
+    if line.key.variant:
+        yield f"with {line.key.variant}"
+    if line.standing and line.standing.labels:
+        yield OTHER_LABELS
+    if standings and line.key in standings.left_out:
+        yield standings.left_out[line.key]
+    if cut_short := training.cut_short(line.training):
+        yield cut_short
+    yield from origins.notes(line.key)
+    yield from (note for row in line.rows for note in row.notes)
 
 
-def _is_known(rows: Sequence[ResultRow], name: str) -> bool:
+def _is_known(line: Line, name: str) -> bool:
     """The paper's metrics are always told, others where a run computed them."""
-    return bool(rows) and (name in COLUMNS or any(name in row.metrics for row in rows))
+    return bool(line.done) and (name in COLUMNS or any(name in row.metrics for row in line.done))
 
 
-def _reason(row: ResultRow, *, several: bool) -> str:
-    seed = f" (seed {row.seed})" if several else ""
-    return f"{row.status}{seed}: {row.reason or 'no reason given'}"
+def _estimate(line: Line, name: str) -> Estimate:
+    """The mean over seeds of one metric, of a line without estimates."""
+    summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.done]
+    by_seed = tuple(summary.mean for summary in summaries if summary.mean is not None)
+    estimate = Estimate(
+        mean=mean_of(by_seed),
+        std=mean_of(summary.std for summary in summaries),
+        by_seed=by_seed,
+        n_undefined=max(summary.n_undefined for summary in summaries),
+        standing=line.standing.metrics.get(name) if line.standing else None,
+    )
+    return replace(estimate, notes=distinct(_remarks(line, name, estimate)))
 
 
-def _estimate(rows: Sequence[ResultRow], name: str) -> Estimate:
-    """The mean over seeds of one metric."""
-    summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in rows]
-    left_out = max(summary.n_undefined for summary in summaries)
-    mean = _mean(summary.mean for summary in summaries)
-    notes = []
-    if mean is None:
-        notes.append(f"{METRICS[name].label} is undefined in every subject")
-    elif left_out:
-        total = len(rows[0].per_subject)
-        notes.append(f"{METRICS[name].label} leaves out {left_out} of {total} subjects, where it is undefined")
-    clipped = max((row.n_clipped or 0 for row in rows), default=0) if name == "nll" else 0
+def _remarks(line: Line, name: str, estimate: Estimate) -> Iterator[str]:
+    """Footnotes of one metric."""
+    label = METRICS[name].label
+    if estimate.mean is None:
+        yield f"{label} is undefined in every subject"
+    elif estimate.n_undefined:
+        yield leaves_out(label, [estimate.n_undefined], len(line.done[0].per_subject))
+    clipped = max((row.n_clipped or 0 for row in line.done), default=0) if name == "nll" else 0
     if clipped:
-        notes.append(f"{METRICS[name].label} takes p as 2^-24 where a mistake was surer than that: {clipped} times")
-    return Estimate(mean, _mean(summary.std for summary in summaries), notes=_texts(notes))
-
-
-def _texts(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(map(plain, texts)))
-
-
-def _distinct(labels: Iterable[LabelsSeen]) -> list[LabelsSeen]:
-    return list(dict.fromkeys(labels))
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+        yield f"{label} takes p as 2^-24 where a mistake was surer than that: {clipped} times"
+    if name == "ece" and not line.orders_answers:
+        yield f"calibrated, but {NO_ORDER}" if line.is_calibrated else NO_ORDER

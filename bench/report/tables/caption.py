@@ -6,13 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from bench.report.grouping import Group, common_settings
+from bench.report.tables.origins import Origins
 from bench.report.text import count, listed, percent, plain, span
 from bench.results.row import ResultRow
 
 
-def facts_of(group: Group) -> tuple[str, ...]:
-    """Of a table's rows; the first names model and task, the others are sentences."""
-    return tuple(map(plain, _facts(group)))
+def facts_of(group: Group, origins: Origins) -> tuple[str, ...]:
+    """The facts of a table's rows; the first names model and task, the others are sentences.
+
+    Args:
+        group: the rows.
+        origins: of the lines that they are.
+    """
+    return tuple(plain(fact) for fact in _facts(group, origins) if fact)
 
 
 def preset_of(row: ResultRow) -> str:
@@ -25,16 +31,16 @@ def limit_of(row: ResultRow) -> str:
     return f"Results are partial: --limit {row.limit}."
 
 
-def _facts(group: Group) -> Iterable[str]:
+def _facts(group: Group, origins: Origins) -> Iterable[str]:
     rows, first, common = group.rows, group.rows[0], common_settings(group.rows)
     yield f"{first.model} on {first.task}"
     yield preset_of(first)
     if first.limit is not None:
         yield limit_of(first)
     yield from _facts_on_answers(rows)
-    judges = listed(row.judge for row in rows if row.judge is not None)
-    if judges:
-        yield f"Answers were graded by {judges}."
+    yield origins.source
+    yield from _counts(rows)
+    yield origins.judge
     yield f"Methods learned from {listed(row.train_on for row in rows if row.train_on is not None) or 'nothing'}."
     said = {"train_on", "judge", "judge_model", "judge_url", "answers", *first.deviations}
     settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in said]
@@ -64,9 +70,10 @@ def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
         yield f"Answers without a verdict, left out: {span([row.n_undecided for row in rows], count)}."
     if any(row.n_shots_dropped for row in rows):
         yield f"Exemplars dropped for lack of room: {span([row.n_shots_dropped for row in rows], count)}."
-    sources = {row.answers_source for row in rows} - {"generate"}
-    if sources:
-        yield f"Answers are {listed(sources)}."
+
+
+def _counts(rows: Sequence[ResultRow]) -> Iterable[str]:
+    """What was left out of the data or is odd in it."""
     counts: dict[str, set[int]] = defaultdict(set)
     for what, n in ((what, n) for row in rows for what, n in row.counts.items()):
         counts[what].add(n)

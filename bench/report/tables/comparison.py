@@ -11,10 +11,10 @@ from typing import Any
 from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
-from bench.report.grouping import Key
 from bench.report.standings.compute import Pair
 from bench.report.tables.export import pair_record
-from bench.report.tables.model import Cell, Column, Grid, Row, Sheet, Table
+from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
+from bench.report.tables.model import Table
 from bench.report.text import ARROWS, EN_DASH, listed, plain, probability, signed
 
 COLUMNS = (
@@ -34,7 +34,7 @@ UNDECIDED = "can't be told apart"
 TWO = 2
 
 
-def build(tables: Sequence[Table], names: Sequence[str]) -> Sheet:
+def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
     """Paired differences between all pairs of the named methods, for each table.
 
     Args:
@@ -52,7 +52,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> Sheet:
     if len(set(names)) < TWO or len(set(names)) < len(names):
         raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")
     chosen = [(table, list(_chosen(table, names))) for table in tables]
-    return Sheet(
+    return TableViews(
         [_grid(table, pairs, names) for table, pairs in chosen],
         lambda: [_record(table, pair) for table, pairs in chosen for pair in pairs],
         lambda: [_data(table, pairs, names) for table, pairs in chosen],
@@ -64,7 +64,7 @@ def verdict(pair: Pair, alpha: float = 0.05) -> str:
     if pair.p_corrected is None:
         return "no test"
     winner = pair.winner(alpha)
-    return UNDECIDED if winner is None else f"{_named(winner)} is better"
+    return UNDECIDED if winner is None else f"{winner.label} is better"
 
 
 def _chosen(table: Table, names: Sequence[str]) -> Iterator[Pair]:
@@ -83,10 +83,6 @@ def _turned(pair: Pair, names: Sequence[str]) -> Pair:
     return pair if names.index(pair.first.method) <= names.index(pair.second.method) else pair.reversed()
 
 
-def _named(key: Key) -> str:
-    return plain(f"{key.method} ({key.variant})" if key.variant else key.method)
-
-
 def _missing(table: Table, names: Sequence[str]) -> list[str]:
     """Why a pair isn't there."""
     told = {key for pair in (table.standings.pairs if table.standings else ()) for key in (pair.first, pair.second)}
@@ -95,7 +91,7 @@ def _missing(table: Table, names: Sequence[str]) -> list[str]:
         lines = [line for line in table.lines if line.key.method == name]
         done = [line for line in lines if line.status == "ok"]
         if not lines:
-            found.append(f"{plain(name)} was not run with {table.model} on {table.task}")
+            found.append(table.not_run(name))
         elif not done:
             found += [f"{plain(name)} {reason}" for reason in lines[0].reasons]
         elif not any(line.key in told for line in done):
@@ -104,11 +100,11 @@ def _missing(table: Table, names: Sequence[str]) -> list[str]:
 
 
 def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
-    rows: list[Row] = []
+    rows: list[GridRow] = []
     before = None
     for pair in pairs:
         ends = pair.first, pair.second
-        rows.append(Row(_cells(pair), is_apart=before not in {None, ends}))
+        rows.append(GridRow(_cells(pair), is_apart=before not in {None, ends}))
         before = ends
     title, *facts = table.facts
     return Grid(
@@ -125,7 +121,7 @@ def _cells(pair: Pair) -> list[Cell]:
         ends = Cell(f"{signed(metric, interval.low)} to {signed(metric, interval.high)}")
     p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]
     return [
-        Cell(_named(pair.first)), Cell(_named(pair.second)), Cell(metric.label + ARROWS[metric.higher_is_better]),
+        Cell(pair.first.label), Cell(pair.second.label), Cell(metric.label + ARROWS[metric.higher_is_better]),
         Cell(signed(metric, pair.difference)), ends, *p, Cell(verdict(pair)),
     ]  # fmt: skip
 
@@ -133,7 +129,7 @@ def _cells(pair: Pair) -> list[Cell]:
 def _record(table: Table, pair: Pair) -> dict[str, Any]:
     return {
         "model": table.model, "task": table.task, "preset": table.preset, "metric": pair.metric,
-        "first": _named(pair.first), "second": _named(pair.second), "difference": pair.difference,
+        "first": pair.first.label, "second": pair.second.label, "difference": pair.difference,
         "low": pair.fixed.low, "high": pair.fixed.high, "clustered_low": pair.clustered.low,
         "clustered_high": pair.clustered.high, "p": pair.p, "p_corrected": pair.p_corrected, "verdict": verdict(pair),
         "caption": ". ".join((table.facts[0], " ".join(table.facts[1:]))),

@@ -25,7 +25,6 @@ def records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, A
 
 
 def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
-    floor = line.estimates.get("ece_floor")
     standing = line.standing
     seen = line.labels[0] if line.labels else None
     record: dict[str, Any] = {
@@ -33,7 +32,7 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
         "variant": line.variant, "status": line.status, "n": line.n, "seeds": len(line.seeds), "runs": line.runs,
         "labels_train": seen and seen.train, "labels_validation": seen and seen.validation,
         "labels_gold": seen and seen.gold,
-        "ece_floor": floor and floor.mean, "ece_without_chance": standing and standing.calibration_error,
+        "ece_floor": line.estimate("ece_floor").mean, "ece_without_chance": standing and standing.calibration_error,
         "p_calibrated": standing and standing.calibrated_p,
         "orders_answers": standing and int(standing.orders_answers), "constant_brier": standing and standing.constant,
         "worse_than_constant": None if standing is None or standing.constant is None
@@ -52,7 +51,7 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _flat_estimate(table: Table, line: Line, name: str) -> dict[str, Any]:
-    found = line.estimates.get(name, Estimate(None, None))
+    found = line.estimate(name)
     standing = found.standing
     record: dict[str, Any] = {
         "mean": found.mean,
@@ -60,7 +59,7 @@ def _flat_estimate(table: Table, line: Line, name: str) -> dict[str, Any]:
         "low": standing and standing.fixed.low,
         "high": standing and standing.fixed.high,
         "std": found.std,
-        "seed_std": standing and standing.spread,
+        "seed_std": found.spread,
         "best": found.best,
     }
     if table.published is not None and name in COLUMNS:

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    from bench.report.tables.model import Cell, Grid, Row, Sheet
+    from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 
 __all__ = ["ARROWS", "comma_separated", "latex", "markdown", "percent", "print_terminal", "render", "terminal"]
 
@@ -46,11 +46,11 @@ MEASURED = 10_000
 """Columns within which a table's natural width is measured."""
 
 
-def render(sheet: Sheet, kind: str, *, width: int | None = None) -> str:
-    """A sheet as text.
+def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
+    """The views of some tables as text.
 
     Args:
-        sheet: from `bench.report.tables.build.sheet` or `bench.report.tables.comparison.build`.
+        views: from `bench.report.tables.build.views` or `bench.report.tables.comparison.build`.
         kind: `terminal`, `md`, `csv`, `tex` or `json`.
         width: of a terminal, in columns; that of the real one by default.
 
@@ -58,11 +58,11 @@ def render(sheet: Sheet, kind: str, *, width: int | None = None) -> str:
         UserError: unknown kind.
     """
     writers: Mapping[str, Callable[[], str]] = {
-        "terminal": lambda: terminal(sheet.grids, width),
-        "md": lambda: markdown(sheet.grids),
-        "csv": lambda: comma_separated(sheet.records()),
-        "tex": lambda: latex(sheet.grids),
-        "json": lambda: json.dumps(sheet.data(), allow_nan=False, ensure_ascii=False, indent=2) + "\n",
+        "terminal": lambda: terminal(views.grids, width),
+        "md": lambda: markdown(views.grids),
+        "csv": lambda: comma_separated(views.records()),
+        "tex": lambda: latex(views.grids),
+        "json": lambda: json.dumps(views.data(), allow_nan=False, ensure_ascii=False, indent=2) + "\n",
     }
     if kind not in writers:
         raise UserError(f"unknown table format {kind!r}; expected one of {', '.join(writers)}")
@@ -96,28 +96,36 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
     """
     from rich.text import Text
 
-    for grid in grids:
-        _print(grid, console)
-    console.print(Text(" ".join(_legend(grids)), style="dim"), highlight=False)
+    shown = {column for grid in grids for column in _print(grid, console)}
+    dropped = {column for grid in grids for column in grid.columns} - shown
+    console.print(Text(" ".join(_legend(grids, dropped)), style="dim"), highlight=False)
 
 
-def _legend(grids: Sequence[Grid]) -> list[str]:
-    """Of all grids, each sentence once; those of a later grid stand where they stand there."""
+def _legend(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
+    """Sentences of all grids, each once; those of a later grid stand where they stand there.
+
+    Args:
+        grids: that have legends.
+        dropped: columns that none of them shows, and which must not be explained.
+    """
+    instead = {column.sentence: column.instead for column in dropped}
     merged: list[str] = []
     for grid in grids:
         place = 0
-        for said in grid.legend:
+        for said in filter(None, (instead.get(sentence, sentence) for sentence in grid.legend)):
             if said not in merged:
                 merged.insert(place, said)
             place = merged.index(said) + 1
     return merged
 
 
-def _print(grid: Grid, console: Console) -> None:
+def _print(grid: Grid, console: Console) -> list[Column]:
+    """Print a grid; returns the columns for which there was room."""
     from rich.text import Text
 
     panels = _panels(grid, console)
-    dropped = [column.label for i, column in enumerate(grid.columns) if not any(i in panel for panel in panels)]
+    shown = [column for i, column in enumerate(grid.columns) if any(i in panel for panel in panels)]
+    dropped = [column.label for column in grid.columns if column not in shown]
     console.print(Text(grid.facts[0], style="bold"))
     if grid.facts[1:]:
         console.print(Text(" ".join(grid.facts[1:]), style="dim"), highlight=False)
@@ -130,6 +138,7 @@ def _print(grid: Grid, console: Console) -> None:
     if dropped:
         console.print(Text(f"no room for: {', '.join(dropped)}", style="dim"), highlight=False)
     console.print()
+    return shown
 
 
 def _panels(grid: Grid, console: Console) -> list[list[int]]:
@@ -225,7 +234,7 @@ def _markdown_lines(grid: Grid) -> list[str]:
     return lines
 
 
-def _markdown_row(grid: Grid, row: Row) -> list[str]:
+def _markdown_row(grid: Grid, row: GridRow) -> list[str]:
     first, *others = (_markdown_cell(grid, cell) for cell in row.cells)
     return [f"&emsp;{first}" if row.is_under else first, *others]
 
@@ -294,7 +303,7 @@ def _latex_spans(grid: Grid) -> list[str]:
     return [" & ".join(heads) + r" \\", "".join(rules)]
 
 
-def _latex_row(grid: Grid, row: Row, *, is_first: bool) -> list[str]:
+def _latex_row(grid: Grid, row: GridRow, *, is_first: bool) -> list[str]:
     cells = " & ".join(_latex_cell(grid, cell) for cell in row.cells) + r" \\"
     has_pieces = any(other.is_under for other in grid.rows) and not row.is_under
     rule = [r"\midrule" if row.is_apart else r"\addlinespace[2pt]"] if row.is_apart or has_pieces else []

@@ -12,12 +12,11 @@ from bench.api import UserError
 from bench.backbone import models as known_models
 from bench.metrics import METRICS
 from bench.report import training
-from bench.report.grouping import recalibration_of
 from bench.report.standings.compute import Range
-from bench.report.style import place_of
 from bench.report.tables import legend
 from bench.report.tables.best import SIGNS
-from bench.report.tables.model import COLUMNS, Cell, Column, Grid, Line, Row, Table
+from bench.report.tables.grid import Cell, Column, Grid, GridRow
+from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.tables.published import Published
 from bench.report.text import ARROWS, EN_DASH, count, listed, percent, probability, shown, signed, span
 
@@ -52,12 +51,12 @@ def _main(table: Table, *, stats: bool) -> Grid:
     columns += [_column(name, floor=name == "ece" and _has_floor(table)) for name in COLUMNS]
     extras = list(_extras(table))
     columns += [column for column, _ in extras]
-    rows: list[Row] = []
+    rows: list[GridRow] = []
     for line, is_apart in _blocks(table.lines):
         cells = [_name(line), *_numbers(line, COLUMNS), *(text(line) for _, text in extras)]
-        rows.append(Row(cells, is_apart=is_apart))
+        rows.append(GridRow(cells, is_apart=is_apart))
         rows += [
-            Row([*cells, *([Cell("")] * len(extras))], is_under=True) for cells in _under(table, line, stats=stats)
+            GridRow([*cells, *([Cell("")] * len(extras))], is_under=True) for cells in _under(table, line, stats=stats)
         ]
     remarks = (*(_no_intervals(table.lines, COLUMNS) if stats else ()), *_remarks(table))
     said = legend.legend([table], stats=stats)
@@ -80,7 +79,7 @@ def _blocks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
     """Lines, and whether each begins a block: recalibrated methods stand apart."""
     before = None
     for line in lines:
-        kind = recalibration_of(line.key.method)
+        kind = line.key.recalibration
         yield line, before not in {None, kind}
         before = kind
 
@@ -107,8 +106,8 @@ def _number(line: Line, name: str, *, is_bare: bool) -> Cell:
 
 
 def _floor(line: Line) -> str:
-    floor = line.estimates.get("ece_floor")
-    return "" if floor is None or floor.mean is None else f" / {percent(floor.mean)}"
+    floor = line.estimate("ece_floor").mean
+    return "" if floor is None else f" / {percent(floor)}"
 
 
 def _signs(line: Line, name: str) -> str:
@@ -122,12 +121,12 @@ def _signs(line: Line, name: str) -> str:
 def _extras(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
     """Columns beside the metrics that this table needs, with what stands in them."""
     if any(line.standing and line.standing.ranks for line in table.lines):
-        yield Column("rank", droppable=1), _rank
+        yield Column("rank", droppable=1, sentence=legend.order([table]), instead=legend.ORDER), _rank
     if _seeds_differ(table.lines):
-        yield Column("seeds", droppable=2), _seeds
+        yield Column("seeds", droppable=2, sentence=legend.SEEDS), _seeds
     if len({line.n for line in table.lines if line.n is not None}) > 1:
         yield Column("n", droppable=3), lambda line: DASH if line.n is None else Cell(count(line.n))
-    yield Column("labels", droppable=4), _labels
+    yield Column("labels", droppable=4, sentence=legend.LABELS), _labels
 
 
 def _rank(line: Line) -> Cell:
@@ -202,17 +201,16 @@ def _beside_intervals(line: Line, names: Sequence[str], first: Sequence[str] = (
         names: metrics.
         first: what stands before these in the first row.
     """
-    estimates = [line.estimates.get(name) for name in names]
-    standings = [estimate and estimate.standing for estimate in estimates]
+    estimates = [line.estimate(name) for name in names]
     before = list(map(Cell, first))
     for label, estimand in ESTIMANDS.items():
-        ranges = [getattr(standing, estimand) if standing else None for standing in standings]
+        ranges = [getattr(e.standing, estimand) if e.standing else None for e in estimates]
         if any(interval and interval.low is not None for interval in ranges):
             yield [Cell(label), *before, *map(_range, names, ranges)]
             before = [Cell("")] * len(before)
     for label, values in (
-        ("std over subjects", [estimate.std if estimate else None for estimate in estimates]),
-        ("between seeds", [standing.spread if standing else None for standing in standings]),
+        ("std over subjects", [estimate.std for estimate in estimates]),
+        ("between seeds", [estimate.spread for estimate in estimates]),
     ):
         if any(value is not None for value in values):
             yield [Cell(label), *before, *map(_spread, names, values)]
@@ -253,13 +251,13 @@ def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) ->
     names = [name for name in names if any(name in line.estimates for line in table.lines)]
     head = [Column("method", is_left=True)]
     head += [Column("p calibrated"), Column("ECE, no chance ↓")] if chance else []
-    rows: list[Row] = []
+    rows: list[GridRow] = []
     for line, is_apart in _blocks(table.lines):
         failed = Cell(line.status, notes=line.reasons)
         tested = (_tested(line) if line.status == "ok" else [failed, failed]) if chance else []
-        rows.append(Row([Cell(line.method, notes=line.notes), *tested, *_numbers(line, names)], is_apart=is_apart))
+        rows.append(GridRow([Cell(line.method, notes=line.notes), *tested, *_numbers(line, names)], is_apart=is_apart))
         blank = ("", _range("ece", line.standing.calibration).text) if chance and line.standing else ()
-        rows += [Row(cells, is_under=True) for cells in _beside_intervals(line, names, blank)]
+        rows += [GridRow(cells, is_under=True) for cells in _beside_intervals(line, names, blank)]
     said = [legend.mean(nats=True), legend.HALF, *legend.marks([table], names)]
     said += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.intervals([table])]
     reasons = tuple(_no_intervals(table.lines, names))
@@ -276,14 +274,14 @@ def _tested(line: Line) -> list[Cell]:
 def _trained(table: Table, title: str) -> Grid:
     """What training was like: a row for each method that trained, and one below for each further stage."""
     columns = ("kept step", "taken", "limit", "epochs", "train NLL", "validation NLL", "constant's NLL")
-    rows: list[Row] = []
+    rows: list[GridRow] = []
     for line in table.lines:
         if not line.training:
             continue
         first, *others = training.stages(line.training) or [training.Stage("", *[EN_DASH] * 4)]
         name = f"{line.method} ({first.name})" if first.name else line.method
-        rows.append(Row([*map(Cell, (name, *first[1:], *training.losses(line.training)))]))
-        rows += [Row([*map(Cell, (*stage, "", "", ""))], is_under=True) for stage in others]
+        rows.append(GridRow([*map(Cell, (name, *first[1:], *training.losses(line.training)))]))
+        rows += [GridRow([*map(Cell, (*stage, "", "", ""))], is_under=True) for stage in others]
     head = (Column("method", is_left=True), *map(Column, columns))
     return Grid((title,), head, tuple(rows), (legend.TRAINING,))
 
@@ -335,16 +333,15 @@ def _side_by_side(tables: Sequence[Table]) -> Grid:
     keys = dict.fromkeys(line.key for table in tables for line in table.lines)
     names = [Column("method", is_left=True)]
     names += [Column(column.label, span=table.model) for table in tables for column in map(_column, COLUMNS)]
-    rows: list[Row] = []
+    rows: list[GridRow] = []
     lines = {key: [next((li for li in table.lines if li.key == key), None) for table in tables] for key in keys}
     first = {key: next(line for line in found if line) for key, found in lines.items()}
-    ordered = sorted(keys, key=lambda key: (place_of(key.method), key.variant))
-    for line, is_apart in _blocks([first[key] for key in ordered]):
+    for line, is_apart in _blocks(sorted(first.values(), key=lambda line: line.place)):
         own = [note for found in lines[line.key] if found for note in _name(found).notes]
         cells = [Cell(line.method, notes=tuple(dict.fromkeys(own)))]
         for table, found in zip(tables, lines[line.key], strict=True):
             cells += _numbers(found, COLUMNS, is_bare=True) if found else _missing(line, table)
-        rows.append(Row(cells, is_apart=is_apart))
+        rows.append(GridRow(cells, is_apart=is_apart))
         if tables[0].published is not None:
             rows += _published_side_by_side(tables, line.method, lines[line.key])
     remarks = tuple(remark for table in tables for remark in _remarks(table))
@@ -352,14 +349,14 @@ def _side_by_side(tables: Sequence[Table]) -> Grid:
 
 
 def _missing(line: Line, table: Table) -> list[Cell]:
-    return [Cell(EN_DASH, notes=(f"{line.method} was not run with {table.model} on {table.task}",))] * len(COLUMNS)
+    return [Cell(EN_DASH, notes=(table.not_run(line.key.method),))] * len(COLUMNS)
 
 
-def _published_side_by_side(tables: Sequence[Table], method: str, found: Sequence[Line | None]) -> Iterator[Row]:
+def _published_side_by_side(tables: Sequence[Table], method: str, found: Sequence[Line | None]) -> Iterator[GridRow]:
     blocks = [list(_beside_published(t, method, line, is_bare=True)) for t, line in zip(tables, found, strict=True)]
     for i, label in enumerate(("published", "difference")[: max(map(len, blocks))]):
         cells = [block[i][1:] if i < len(block) else [DASH] * len(COLUMNS) for block in blocks]
-        yield Row([Cell(label), *(cell for block in cells for cell in block)], is_under=True)
+        yield GridRow([Cell(label), *(cell for block in cells for cell in block)], is_under=True)
 
 
 def _facts(tables: Sequence[Table]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.report.grouping import recalibration_of
 from bench.report.tables.best import SIGNS
 from bench.report.tables.model import COLUMNS, Line, Table
 
@@ -81,7 +80,7 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
         said += [HALF] * _is_any(lines, "half") + [FLOOR] * any("ece_floor" in line.estimates for line in lines)
     said += [BLOCKS] * (_group(lines) == "block") + marks(tables)
     if not is_bare:
-        said += [_order(lines), LABELS]
+        said += [order(tables), LABELS]
         said += [SEEDS] if len({(len(line.seeds), line.runs) for line in lines}) > 1 else []
     said += [PUBLISHED] * any(table.published is not None for table in tables)
     said += intervals(tables) if stats else []
@@ -114,6 +113,13 @@ def intervals(tables: Sequence[Table]) -> list[str]:
     return [*([FIXED, CLUSTERED] if any(table.standings for table in tables) else []), STD]
 
 
+def order(tables: Sequence[Table]) -> str:
+    """The sentence on the order of rows, and on the column of ranks where there is one."""
+    lines = [line for table in tables for line in table.lines]
+    is_ranked = any(line.standing and RANK_BY in line.standing.ranks for line in lines)
+    return RANKS.format(group=_group(lines)) if is_ranked else ORDER
+
+
 def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> list[str]:
     """Of the signs that occur.
 
@@ -138,14 +144,9 @@ def _marks(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
         yield CONSTANT
 
 
-def _order(lines: Sequence[Line]) -> str:
-    is_ranked = any(line.standing and RANK_BY in line.standing.ranks for line in lines)
-    return RANKS.format(group=_group(lines)) if is_ranked else ORDER
-
-
 def _group(lines: Sequence[Line]) -> str:
     """What the methods that compete are called."""
-    return "block" if len({recalibration_of(line.key.method) for line in lines}) > 1 else "table"
+    return "block" if len({line.key.recalibration for line in lines}) > 1 else "table"
 
 
 def _is_any(lines: Sequence[Line], name: str) -> bool:

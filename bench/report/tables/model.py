@@ -1,38 +1,49 @@
-"""What a comparison table holds, and the grid of cells that it becomes before it is written in any format."""
+"""The one comparison table: page, figures, terminal, Markdown, LaTeX, CSV and JSON are views of it.
+
+It is built once, by `bench.report.tables.build.build`. Example: `table.lines[0].estimate("brier").mean`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
 
+from bench.report.averages import mean_of
 from bench.report.grouping import Key
 from bench.report.standings.compute import LineStanding, Standing, Standings
+from bench.report.style import Style
 from bench.report.tables.best import Best
 from bench.report.tables.published import Published
-from bench.results.row import LabelsSeen, Status, Training
+from bench.report.text import plain
+from bench.results.row import LabelsSeen, ResultRow, Status, Training
 
 COLUMNS = ("ece", "brier", "acc", "aucpr", "auroc")
 """Metrics of the table, in the order of the paper's."""
 CALIBRATED = 0.05
-"""P value from which on an ECE can't be told from that of a calibrated method."""
-
-
-# --- what is known ----------------------------------------------------------------------------------------------------
+"""P value from which on an ECE can't be distinguished from that of a calibrated method."""
+SEVERAL = 2
+"""Values that a standard deviation needs."""
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A metric of one method, as fractions: mean over subjects, then over seeds."""
 
-    mean: float | None
-    """None where it is undefined in every subject."""
-    std: float | None
+    mean: float | None = None
+    """None where it is undefined in every subject, or was not computed."""
+    std: float | None = None
     """Over subjects; mean over seeds."""
+    by_seed: tuple[float, ...] = ()
+    """Means over subjects, in the order of seeds; without seeds in which it is undefined."""
+    n_undefined: int = 0
+    """Subjects left out, in the seed where most are."""
     best: Best | None = None
     """How sure it is that no other of its block is better; None where another one is."""
     standing: Standing | None = None
-    """Intervals and the spread between seeds, where standings were computed."""
+    """Intervals, where standings were computed."""
     notes: tuple[str, ...] = ()
     """Footnotes."""
 
@@ -41,41 +52,123 @@ class Estimate:
         """Half the width of its 95 % interval for these subjects, on the longer side; None where there is none."""
         return self.standing.fixed.half(self.mean) if self.standing else None
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Ends of its interval for these subjects and other questions; None where there is none."""
+        fixed = self.standing.fixed if self.standing else None
+        return None if fixed is None or fixed.low is None or fixed.high is None else (fixed.low, fixed.high)
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation (ddof 1) between seeds; None with one seed."""
+        if self.standing:
+            return self.standing.spread
+        return statistics.stdev(self.by_seed) if len(self.by_seed) >= SEVERAL else None
+
 
 @dataclass(frozen=True)
 class Line:
-    """One method of a table."""
+    """One method of a table, with one set of settings; its rows are its seeds."""
 
     key: Key
-    method: str
-    variant: str
-    """Settings in which this line differs from others of the table, e.g. `ccps.steps=10`; usually empty."""
-    status: Status
-    """ok where at least one seed is."""
-    seeds: tuple[int, ...]
-    """Seeds that are ok, whose mean is shown."""
-    runs: int
-    """All seeds, those not ok included."""
-    n: int | None
-    """Questions."""
-    labels: tuple[LabelsSeen, ...]
-    """What it learned from; several where seeds differ, empty where the status isn't ok."""
-    estimates: Mapping[str, Estimate]
+    style: Style
+    """How it is drawn."""
+    place: tuple[str, int, str, str]
+    """Sorts lines as figures and legends list them."""
+    rows: tuple[ResultRow, ...] = ()
+    """Its seeds, ascending; none where it was not run on this model and task."""
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
     """By metric; empty where the status isn't ok."""
-    reasons: tuple[str, ...] = ()
-    """Why it, or one of its seeds, isn't ok."""
     notes: tuple[str, ...] = ()
     """What else a reader should know."""
     standing: LineStanding | None = None
     """Ranks and the test of calibration, where they were computed."""
-    training: tuple[Training, ...] = ()
-    """Of the seeds that trained."""
-    base_rate: float | None = None
-    """Share of right answers in training, mean over seeds; None where it learned from none."""
+
+    @property
+    def method(self) -> str:
+        """Its name, as one line of printable text."""
+        return plain(self.key.method)
+
+    @property
+    def variant(self) -> str:
+        """Settings in which it differs from others of the table, as one line of printable text; usually empty."""
+        return plain(self.key.variant)
+
+    @cached_property
+    def done(self) -> tuple[ResultRow, ...]:
+        """Seeds that are ok, whose mean is shown."""
+        return tuple(row for row in self.rows if row.status == "ok")
+
+    @property
+    def others(self) -> tuple[ResultRow, ...]:
+        """Seeds that are not ok."""
+        return tuple(row for row in self.rows if row.status != "ok")
+
+    @property
+    def status(self) -> Status | Literal["not run"]:
+        """`ok` where at least one seed is, else how the first one ended."""
+        if self.done:
+            return "ok"
+        return self.rows[0].status if self.rows else "not run"
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds that are ok."""
+        return tuple(row.seed for row in self.done)
+
+    @property
+    def runs(self) -> int:
+        """Number of all seeds, those not ok included."""
+        return len(self.rows)
+
+    @property
+    def n(self) -> int | None:
+        """Questions."""
+        return next((row.n for row in (*self.done, *self.rows) if row.n is not None), None)
+
+    @property
+    def labels(self) -> tuple[LabelsSeen, ...]:
+        """Labels it learned from; several where seeds differ, empty where the status isn't ok."""
+        return tuple(dict.fromkeys(row.labels_seen for row in self.done))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it, or one of its seeds, isn't ok."""
+        several = self.runs > 1
+        reasons = (
+            f"{row.status}{f' (seed {row.seed})' if several else ''}: {row.reason or 'no reason given'}"
+            for row in self.others
+        )
+        return distinct(reasons)
+
+    @property
+    def training(self) -> tuple[Training, ...]:
+        """Trainings of the seeds that trained."""
+        return tuple(row.training for row in self.done if row.training)
+
+    @property
+    def base_rate(self) -> float | None:
+        """Share of right answers in training, mean over seeds; None where it learned from none."""
+        return mean_of(row.base_rate for row in self.done)
+
+    @property
+    def parameters(self) -> tuple[float, ...]:
+        """Trained parameters, by seed, where they are known; so are the next two."""
+        return _known(row.n_parameters for row in self.done)
+
+    @property
+    def tokens(self) -> tuple[float, ...]:
+        """Tokens that the model must read for this method alone."""
+        return _known(row.forward_tokens_alone for row in self.done)
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Seconds of its own stages."""
+        return _known(sum(row.timings.values()) if row.timings else None for row in self.done)
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether its ECE can't be told from that of a calibrated method."""
+        """Whether its ECE can't be distinguished from that of a calibrated method."""
         return self.standing is not None and self.standing.calibrated_p >= CALIBRATED
 
     @property
@@ -87,6 +180,18 @@ class Line:
     def is_worse_than_constant(self) -> bool:
         """Whether its Brier is no better than that of a constant confidence; False where that isn't known."""
         return self.standing is not None and self.standing.worse_than_constant
+
+    def estimate(self, metric: str) -> Estimate:
+        """A metric of this line; an estimate without a mean where it was not computed."""
+        return self.estimates.get(metric, UNKNOWN)
+
+    def in_subject(self, subject: str, metric: str) -> tuple[float, ...]:
+        """A metric in one subject, by seed, where it is defined."""
+        return _known(row.per_subject.get(subject, {}).get(metric) for row in self.done)
+
+    def not_run(self) -> Line:
+        """The same method where it has no row."""
+        return replace(self, rows=(), estimates={}, notes=(), standing=None)
 
 
 @dataclass(frozen=True)
@@ -100,15 +205,21 @@ class Table:
     facts: tuple[str, ...]
     """Caption: a title, then sentences."""
     lines: tuple[Line, ...]
+    """By block, and in it by mean Brier; what isn't ok comes last."""
     standings: Standings | None = None
     """None where none were asked for."""
     published: Mapping[tuple[str, str], Published] | None = None
     """The paper's cells of this model and task by method and metric; None where they weren't asked for."""
 
     @property
-    def several_seeds(self) -> bool:
-        """Whether any method ran with more than one seed."""
-        return any(line.runs > 1 for line in self.lines)
+    def placed(self) -> tuple[Line, ...]:
+        """Lines in the order in which figures and legends list them."""
+        return tuple(sorted(self.lines, key=lambda line: line.place))
+
+    @property
+    def rows(self) -> list[ResultRow]:
+        """All results that it shows."""
+        return [row for line in self.placed for row in line.rows]
 
     def cell(self, method: str, metric: str) -> Published | None:
         """The paper's cell, if it was asked for and there is one."""
@@ -116,76 +227,31 @@ class Table:
 
     def difference(self, line: Line, metric: str) -> float | None:
         """Ours minus the published mean; None where one of them is missing."""
-        estimate, cell = line.estimates.get(metric), self.cell(line.method, metric)
-        return None if estimate is None or estimate.mean is None or cell is None else estimate.mean - cell.mean
+        mean, cell = line.estimate(metric).mean, self.cell(line.method, metric)
+        return None if mean is None or cell is None else mean - cell.mean
+
+    def only(self, keys: Collection[Key]) -> Table:
+        """The table with some of its lines; ranks and intervals stay those among all."""
+        return replace(self, lines=tuple(line for line in self.lines if line.key in keys))
+
+    def not_run(self, method: str) -> str:
+        """The words for a method that has no line here."""
+        return f"{plain(method)} was not run with {self.model} on {self.task}"
 
 
-# --- how it is laid out -----------------------------------------------------------------------------------------------
+UNKNOWN = Estimate()
 
 
-@dataclass(frozen=True)
-class Column:
-    """A heading and what it stands over."""
-
-    label: str
-    span: str = ""
-    """Heading over several neighbouring columns, e.g. a model; empty for none."""
-    is_left: bool = False
-    """Set flush left, as words are."""
-    droppable: int = 0
-    """0 never; of the others, the largest is left out first where a terminal is too narrow."""
+def distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    """Texts as lines of printable text, each once."""
+    return tuple(dict.fromkeys(map(plain, texts)))
 
 
-@dataclass(frozen=True)
-class Cell:
-    """What stands in one field, before it is escaped."""
-
-    text: str
-    bold: bool = False
-    mark: str = ""
-    """Signs after the text that the legend explains."""
-    notes: tuple[str, ...] = ()
-    """Footnotes, which are numbered in the order in which they appear."""
+def methods_of(tables: Sequence[Table]) -> list[Line]:
+    """A line for each method of some tables, in the order in which figures and legends list them."""
+    found = {line.key.method: line for table in tables for line in table.lines}
+    return sorted(found.values(), key=lambda line: line.place)
 
 
-class Row(NamedTuple):
-    """One row of cells."""
-
-    cells: Sequence[Cell]
-    is_under: bool = False
-    """Belongs to the row above, e.g. the published numbers of a method."""
-    is_apart: bool = False
-    """Begins a new block."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table that is ready to be written."""
-
-    facts: tuple[str, ...]
-    """Caption: a title, then sentences."""
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    legend: tuple[str, ...] = ()
-    """What the marks and columns mean, in sentences."""
-    remarks: tuple[str, ...] = ()
-    """Footnotes without a mark."""
-    is_folded: bool = False
-    """Where a terminal is too narrow, text is folded; else columns go below one another."""
-
-    @property
-    def footnotes(self) -> tuple[str, ...]:
-        """Number k is at k - 1."""
-        return tuple(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.notes))
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """What one command shows, for every format."""
-
-    grids: Sequence[Grid]
-    """For people."""
-    records: Callable[[], Sequence[Mapping[str, Any]]] = tuple
-    """As CSV: fractions with all digits, None where there is no number. Made when it is asked for, as is the next."""
-    data: Callable[[], Any] = tuple
-    """As JSON."""
+def _known(values: Iterable[float | None]) -> tuple[float, ...]:
+    return tuple(value for value in values if value is not None)

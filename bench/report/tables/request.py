@@ -5,15 +5,18 @@ Example: `shown(View(Path("results"), against=True), cache)` is the comparison b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import registry
 from bench.api import UserError
-from bench.report import recomputed
+from bench.report import recomputed, style
 from bench.report.standings.cache import Reader
 from bench.report.tables import build, comparison, published
-from bench.report.tables.model import Sheet
+from bench.report.tables.grid import TableViews
+from bench.report.tables.model import Table
+from bench.results.row import ResultRow
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class View:
     """`methods` or `models`."""
 
 
-def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> Sheet:
+def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> TableViews:
     """What the view asks for.
 
     Args:
@@ -50,16 +53,38 @@ def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _:
         UserError: options that exclude each other, nothing to show, or a result that is not as it must be.
     """
     _refuse_both(view)
-    rows = recomputed.rows_of(view.results, cache, partial=view.partial, say=say)
-    found = build.build(
-        rows, preset=view.preset, deviations=view.deviations, partial=view.partial,
-        judge=Reader(view.results, cache, say),
-    )  # fmt: skip
+    found = tables_of(view, cache, say)
     if view.compare is not None:
         return comparison.build(found, view.compare)
     if view.against:
         found = build.against(found, published.read(view.results))
-    return build.sheet(found, stats=view.stats, layout=view.layout)
+    return build.views(found, stats=view.stats, layout=view.layout)
+
+
+def tables_of(
+    view: View,
+    cache: Path | None,
+    say: Callable[[str], None] = lambda _: None,
+    rows: Sequence[ResultRow] | None = None,
+) -> list[Table]:
+    """The tables of the results that the view chooses, with intervals, tests and ranks.
+
+    Args:
+        view: the request.
+        cache: folder where intervals and tests are kept; None keeps none.
+        say: told before long computations.
+        rows: of the view's folder, of a run that has just written them; None reads them all.
+
+    Raises:
+        UserError: nothing to show, or a result that is not as it must be.
+    """
+    if rows is None:
+        rows = recomputed.rows_of(view.results, cache, partial=view.partial, say=say)
+    found = build.build(
+        rows, preset=view.preset, deviations=view.deviations, partial=view.partial,
+        standings_of=Reader(view.results, cache, say), styles=style.read(view.results),
+    )  # fmt: skip
+    return build.marked(found, registry.built_in()[0].names())
 
 
 def _refuse_both(view: View) -> None:

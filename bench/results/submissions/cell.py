@@ -15,7 +15,7 @@ import numpy as np
 from bench.api import ConfidenceMethod, Task, UserError
 from bench.api.protocol import Protocol, changed
 from bench.registry import Registry
-from bench.results.files import RECALIBRATED, Records
+from bench.results.files import Records, base_of, recalibration_of
 from bench.results.row import ResultRow
 
 T = TypeVar("T")
@@ -46,12 +46,12 @@ class Cell:
     @property
     def base(self) -> str:
         """Its method, without the recalibration."""
-        return self.row.method.partition(RECALIBRATED)[0]
+        return base_of(self.row.method)
 
     @property
     def recalibration(self) -> str:
         """The kind of recalibration; empty where there is none."""
-        return self.row.method.partition(RECALIBRATED)[2]
+        return recalibration_of(self.row.method)
 
     @cached_property
     def answered(self) -> dict[str, tuple[str, bool, str, bool]]:
@@ -90,7 +90,7 @@ class Known:
 
     def method(self, name: str) -> type[ConfidenceMethod] | None:
         """The method of this name, without its recalibration; None where it is not built in."""
-        return _found(self.methods, name.partition(RECALIBRATED)[0])
+        return _found(self.methods, base_of(name))
 
     def task(self, name: str) -> type[Task] | None:
         """The task of this name; None where it is not built in."""

@@ -13,7 +13,7 @@ from bench.api import ConfidenceMethod, Format, Task, UserError
 from bench.api.protocol import PRESETS
 from bench.metrics.recalibration import recalibrator
 from bench.results import provenance
-from bench.results.files import RECALIBRATED
+from bench.results.files import RECALIBRATED, base_of
 from bench.results.row import ResultRow
 from bench.results.submissions import trained
 from bench.results.submissions.cell import Finding, Known, Unchecked, protocol_of
@@ -40,7 +40,7 @@ def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
     else:
         yield from _of_task(row, task)
     if method is None:
-        yield Unchecked(f"method {row.method.partition(RECALIBRATED)[0]} is not built in: what it declares")
+        yield Unchecked(f"method {base_of(row.method)} is not built in: what it declares")
         return
     if method.presets and row.preset not in method.presets:
         yield f"its method has no preset {row.preset!r}: expected one of {', '.join(method.presets)}"
@@ -81,7 +81,7 @@ def _settings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator
     fields = None if method is None else inspect.signature(method).parameters
     for key in row.deviations:
         owner, _, field = key.rpartition(".")
-        if owner not in {"", "protocol", row.method.partition(RECALIBRATED)[0]}:
+        if owner not in {"", "protocol", base_of(row.method)}:
             yield f"it deviates in {key}, which is of another method"
         elif owner not in {"", "protocol"} and fields is not None and field not in fields:
             yield f"it deviates in {key}, which {owner} does not have"

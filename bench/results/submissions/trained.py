@@ -10,7 +10,7 @@ from bench.api import ConfidenceMethod
 from bench.api.early_stopping import TrainingStage, best_point
 from bench.api.protocol import PRESETS, KeptStep
 from bench.api.signals import tells_gold
-from bench.results.files import RECALIBRATED
+from bench.results.files import RECALIBRATED, base_of
 from bench.results.row import ResultRow, Training
 
 TOLERANCE = 1e-6
@@ -67,7 +67,7 @@ def _of_labels(row: ResultRow, method: type[ConfidenceMethod], training: Trainin
 
 def _published(row: ResultRow, method: type[ConfidenceMethod]) -> int:
     """Steps of the published training, for methods that may be cut short."""
-    base = row.method.partition(RECALIBRATED)[0]
+    base = base_of(row.method)
     constants = method(**method.presets.get(row.preset, {})).params()
     value: Any = row.deviations.get(f"{base}.published_steps", constants.get("published_steps", 0))
     return value if isinstance(value, int) else 0

@@ -37,11 +37,12 @@ from bench.report.figures import (
 from bench.report.figures.cost import scale_of
 from bench.report.figures.sheet import styled
 from bench.report.standings.compute import LineStanding, Range, Standing, Standings
-from bench.report.style import MAX_HEIGHT, SMALL, STYLES, TEXT_WIDTH
+from bench.report.style import MAX_HEIGHT, SMALL, TEXT_WIDTH, built_in
+from bench.report.tables.build import build
 from bench.results.files import Records
 from bench.results.row import ResultRow
 
-METHODS = tuple(STYLES)
+METHODS = tuple(built_in().named)
 MODELS = ("Qwen/Qwen2.5-14B-Instruct", "llama8b", "mistral24b", "qwen32b")
 TASKS = ("medmcqa-choice", "mmlu-choice", "mmlu-oe", "mmlu-pro-choice", "mmlu-pro-oe")
 NAMES = ("ece", "brier", "acc", "aucpr", "auroc")
@@ -49,6 +50,11 @@ SIZES = {"ptrue": 0, "lts": 1, "pik": 8194, "it": 4_194_304, "ct": 4_194_304, "l
 
 
 # --- simulated results ------------------------------------------------------------------------------------------------
+
+
+def tables(rows, standings_of=None):
+    """The tables of all rows."""
+    return build(rows, deviations=True, partial=True, standings_of=standings_of)
 
 
 class Simulated:
@@ -192,13 +198,13 @@ def check_readable(figure):
 
 
 ONE_TASK = {
-    "reliability": lambda made, rows: reliability(rows, made.records_of),
-    "confidence": lambda made, rows: confidence_histograms(rows, made.records_of),
-    "risk": lambda made, rows: risk_coverage(rows, made.records_of),
-    "overview": lambda made, rows: reliability_overview(rows, made.records_of),
-    "metrics": lambda made, rows: metric_bars(rows),
-    "subjects": lambda made, rows: subject_dots(rows),
-    "cost": lambda made, rows: cost_quality(rows),
+    "reliability": lambda made, rows: reliability(tables(rows), made.records_of),
+    "confidence": lambda made, rows: confidence_histograms(tables(rows), made.records_of),
+    "risk": lambda made, rows: risk_coverage(tables(rows), made.records_of),
+    "overview": lambda made, rows: reliability_overview(tables(rows), made.records_of),
+    "metrics": lambda made, rows: metric_bars(tables(rows)),
+    "subjects": lambda made, rows: subject_dots(tables(rows)),
+    "cost": lambda made, rows: cost_quality(tables(rows)),
 }
 """Every figure there is, by what a user calls it."""
 SEVERAL_TASKS = {name: draw for name, draw in ONE_TASK.items() if name not in {"subjects", "cost"}}
@@ -209,7 +215,7 @@ SEVERAL_TASKS = {name: draw for name, draw in ONE_TASK.items() if name not in {"
 
 @pytest.mark.parametrize("method", ["ccps", "self-consistency"])
 def test_reliability_shows_each_bin_with_its_interval_and_count(made, one, method):
-    figure = reliability(one, made.records_of)
+    figure = reliability(tables(one), made.records_of)
     (row,) = (row for row in one if row.method == method)
     records = made.records_of(row)
     bins = np.minimum((records.confidence * 10 + 1e-9).astype(int), 9)
@@ -227,11 +233,11 @@ def test_reliability_shows_each_bin_with_its_interval_and_count(made, one, metho
 
 
 def test_overview_shows_the_same_curves_for_every_model_and_task(made):
-    figure = reliability_overview(made.rows, made.records_of)
+    figure = reliability_overview(tables(made.rows), made.records_of)
     for m, model in enumerate(sorted(MODELS[:2])):
         for k, task in enumerate(sorted(TASKS[1:3])):
             rows = [row for row in made.rows if (row.model, row.task) == (model, task)]
-            alone = reliability(rows, made.records_of)
+            alone = reliability(tables(rows), made.records_of)
             for method in METHODS:
                 np.testing.assert_allclose(
                     drawn(figure, f"{m}/{k}/{method}/rate"), drawn(alone, f"{task}/{method}/rate")
@@ -242,7 +248,7 @@ def test_overview_shows_the_same_curves_for_every_model_and_task(made):
 
 
 def test_confidences_of_right_and_wrong_answers(made, one):
-    figure = confidence_histograms(one, made.records_of)
+    figure = confidence_histograms(tables(one), made.records_of)
     records = made.records_of(next(row for row in one if row.method == "litcab"))
     right, wrong = (drawn(figure, f"mmlu-oe/litcab/{side}") for side in ("right", "wrong"))
     assert right[:, 3].sum() == pytest.approx(records.correct.mean())
@@ -253,7 +259,7 @@ def test_confidences_of_right_and_wrong_answers(made, one):
 
 
 def test_risk_and_coverage(made, one):
-    figure = risk_coverage(one, made.records_of)
+    figure = risk_coverage(tables(one), made.records_of)
     for row in one:
         records = made.records_of(row)
         curve = drawn(figure, f"mmlu-oe/{row.method}/risk")
@@ -263,7 +269,7 @@ def test_risk_and_coverage(made, one):
 
 def test_bars_are_the_means_of_the_tables(made):
     rows = [row for row in made.rows if row.model == "llama8b"]
-    figure = metric_bars(rows)
+    figure = metric_bars(tables(rows))
     for row in rows:
         for metric in NAMES:
             summary = row.metrics[metric]
@@ -290,8 +296,8 @@ def standings(lines):
 
 def test_computed_intervals_are_drawn_where_they_are_given(one):
     for figure, label, axis in (
-        (metric_bars(one, standings_of=standings), "mmlu-oe/auroc/{}/whisker", 0),
-        (cost_quality(one, standings_of=standings), "tokens/auroc/{}/whisker", 1),
+        (metric_bars(tables(one, standings)), "mmlu-oe/auroc/{}/whisker", 0),
+        (cost_quality(tables(one, standings)), "tokens/auroc/{}/whisker", 1),
     ):
         for k, method in enumerate(METHODS):
             ((start, end),) = drawn(figure, label.format(method))
@@ -301,7 +307,7 @@ def test_computed_intervals_are_drawn_where_they_are_given(one):
 
 @pytest.mark.parametrize("metric", ["auroc", "brier"])
 def test_every_subject_has_its_dot(one, metric):
-    figure = subject_dots(one, metric=metric)
+    figure = subject_dots(tables(one), metric=metric)
     names = [text.split(" (")[0] for text in words(figure) if text.startswith("subject ")]
     assert sorted(names) == [f"subject {k}" for k in range(4)]
     for row in one:
@@ -312,7 +318,7 @@ def test_every_subject_has_its_dot(one, metric):
 
 
 def test_costs_stand_on_logarithmic_axes(one):
-    figure = cost_quality(one)
+    figure = cost_quality(tables(one))
     of = {
         "parameters": lambda row: row.n_parameters,
         "tokens": lambda row: row.forward_tokens_alone,
@@ -329,7 +335,7 @@ def test_costs_stand_on_logarithmic_axes(one):
 
 
 def test_methods_of_equal_cost_stand_beside_each_other_around_it(one):
-    figure = cost_quality(one)
+    figure = cost_quality(tables(one))
     places = [drawn(figure, f"tokens/brier/{method}/mean")[0, 0] for method in METHODS]
     assert places == sorted(places)
     assert np.diff(places).min() > 0
@@ -344,21 +350,21 @@ def test_several_seeds_are_averaged_and_each_is_shown():
     ccps = [row for row in made.rows if row.method == "ccps"]
     means = [row.metrics["auroc"].mean for row in ccps]
 
-    bars = metric_bars(made.rows)
+    bars = metric_bars(tables(made.rows))
     assert drawn(bars, "atlas-oe/auroc/ccps/mean")[0, 2] == pytest.approx(np.mean(means))
     assert drawn(bars, "atlas-oe/auroc/ccps/seeds")[:, 0] == pytest.approx(means)
 
-    curves = risk_coverage(made.rows, made.records_of)
+    curves = risk_coverage(tables(made.rows), made.records_of)
     aurcs = [metrics.aurc(made.records_of(row).confidence, made.records_of(row).correct) for row in ccps]
     assert drawn(curves, "atlas-oe/ccps/risk")[:, 1].mean() == pytest.approx(np.mean(aurcs), rel=0.02)
     assert "atlas-oe/ccps/seeds" in labels(curves)
 
-    assert {f"atlas-oe/ccps/seed {k}" for k in range(3)} <= set(labels(reliability(made.rows, made.records_of)))
-    dots = drawn(subject_dots(made.rows), "ccps/seeds")
+    assert {f"atlas-oe/ccps/seed {k}" for k in range(3)} <= set(labels(reliability(tables(made.rows), made.records_of)))
+    dots = drawn(subject_dots(tables(made.rows)), "ccps/seeds")
     assert dots.shape == (8, 2, 2)
     assert (dots[:, 0, 0] <= dots[:, 1, 0]).all()
     assert dots[:, :, 0].min() == min(row.per_subject[s]["auroc"] for row in ccps for s in row.per_subject)
-    assert drawn(cost_quality(made.rows), "seconds/auroc/ccps/seeds")[:, 1] == pytest.approx(means)
+    assert drawn(cost_quality(tables(made.rows)), "seconds/auroc/ccps/seeds")[:, 1] == pytest.approx(means)
     for draw in ONE_TASK.values():
         assert "3 seeds" in note(draw(made, made.rows))
 
@@ -368,7 +374,7 @@ def test_spreads_of_seeds_stay_in_their_column():
     made = Simulated()
     for seed in range(3):
         made.add("ptrue", seed=seed, subjects=1, size=40).add("ccps", seed=seed, subjects=1, size=40)
-    figure = subject_dots(made.rows)
+    figure = subject_dots(tables(made.rows))
     ends = {}
     for method in ("ptrue", "ccps"):
         (spread,) = (artist for artist in figure.get_children() if artist.get_label() == f"{method}/seeds")
@@ -401,7 +407,7 @@ def test_what_was_not_run_is_named_with_its_place(name):
 
 def test_a_model_without_a_task_is_one_sentence(made):
     rows = [row for row in made.rows if (row.model, row.task) != ("llama8b", "mmlu-oe")]
-    figure = reliability_overview(rows, made.records_of)
+    figure = reliability_overview(tables(rows), made.records_of)
     assert "Left out: all methods: not run on llama8b and mmlu-oe (reasons: tables)." in note(figure)
     assert "not run" in words(figure)
 
@@ -416,9 +422,9 @@ def one_class():
 
 def test_subjects_without_a_value_are_counted():
     made = one_class()
-    for figure in (metric_bars(made.rows), subject_dots(made.rows), cost_quality(made.rows)):
+    for figure in (metric_bars(tables(made.rows)), subject_dots(tables(made.rows)), cost_quality(tables(made.rows))):
         assert "AUROC leaves out 1 subject, where it is undefined." in note(figure)
-    figure = subject_dots(made.rows)
+    figure = subject_dots(tables(made.rows))
     assert drawn(figure, "ccps/dots").shape == (1, 2)
     assert "AUROC is undefined for all methods in 1 of 2 subjects." in note(figure)
 
@@ -426,28 +432,28 @@ def test_subjects_without_a_value_are_counted():
 def test_a_metric_without_any_value_says_so():
     records = simulated("x", "ccps", 2, 50)
     made = Simulated().add("ccps", records=replace(records, correct=np.ones(100, dtype=bool))).add("ptrue")
-    figure = metric_bars(made.rows)
+    figure = metric_bars(tables(made.rows))
     assert words(figure).count("undefined") == 2  # AUCPR and AUROC
-    assert "undefined" in words(subject_dots(made.rows))
-    assert "tokens/auroc/ccps/mean" not in labels(cost_quality(made.rows))
+    assert "undefined" in words(subject_dots(tables(made.rows)))
+    assert "tokens/auroc/ccps/mean" not in labels(cost_quality(tables(made.rows)))
     check_readable(figure)
 
 
 def test_costs_that_nobody_recorded_are_named():
     made = Simulated().add("ccps", forward_tokens_alone=None, timings={}).add("ptrue")
-    text = note(cost_quality(made.rows))
+    text = note(cost_quality(tables(made.rows)))
     assert "Not known, and so not drawn: forward tokens: ccps; seconds of fitting and predicting: ccps." in text
 
 
 def test_partial_and_deviating_results_say_so():
     made = Simulated().add("ccps", limit=400, deviations={"ccps.steps": 10}, preset="fixed")
-    text = note(metric_bars(made.rows))
+    text = note(metric_bars(tables(made.rows)))
     assert "preset fixed; partial: --limit 400; deviations ccps.steps=10." in text
 
 
 def test_settings_tell_series_of_one_method_apart():
     made = Simulated().add("ccps", deviations={"ccps.steps": 10}).add("ccps", seed=0)
-    figure = metric_bars(made.rows)
+    figure = metric_bars(tables(made.rows))
     assert {"ccps", "ccps (ccps.steps=10)"} <= set(words(figure))
 
 
@@ -564,11 +570,11 @@ def test_every_figure_is_written_in_every_format(tmp_path, monkeypatch):
     made, said = small(), []
     without_drawing(monkeypatch)
     out = tmp_path / "new" / "folder"
-    paths = write_figures(made.rows, made.records_of, out, say=said.append)
+    paths = write_figures(tables(made.rows), made.records_of, out, say=said.append)
     assert {path.name for path in paths} == {f"{stem}.{kind}" for stem in EXPECTED for kind in ("svg", "png", "pdf")}
     assert sorted(out.iterdir()) == sorted(paths)
     assert set(said) == EXPECTED
-    paths = write_figures(made.rows, made.records_of, tmp_path / "other", ("pdf",))
+    paths = write_figures(tables(made.rows), made.records_of, tmp_path / "other", ("pdf",))
     assert {path.name for path in paths} == {f"{stem}.pdf" for stem in EXPECTED}
 
 
@@ -578,7 +584,7 @@ def files_of(figure, folder):
 
 
 def test_formats_are_what_a_publisher_asks_for(made, one, tmp_path):
-    files = files_of(reliability(one, made.records_of), tmp_path / "a")
+    files = files_of(reliability(tables(one), made.records_of), tmp_path / "a")
     assert files["png"].startswith(b"\x89PNG")
     assert np.frombuffer(files["png"][16:20], dtype=">u4")[0] == 999  # a column at 300 dots per inch
     assert files["pdf"].startswith(b"%PDF")
@@ -590,7 +596,7 @@ def test_formats_are_what_a_publisher_asks_for(made, one, tmp_path):
 
 def test_svg_text_is_text(tmp_path):
     made = Simulated().add("mine<b>&amp;", task="task_$x^2$", size=10)
-    path = save(metric_bars(made.rows), tmp_path / "figure.svg")
+    path = save(metric_bars(tables(made.rows)), tmp_path / "figure.svg")
     names = "{http://www.w3.org/2000/svg}text"
     texts = [element.text for element in ElementTree.parse(path).iter(names)]  # noqa: S314 - written here
     assert "tiny on task_$x^2$: means of all methods" in texts
@@ -602,16 +608,17 @@ def test_the_same_results_give_the_same_bytes(tmp_path, monkeypatch):
     """Whatever the order of the rows, the folder, the user's own settings of matplotlib, and the day."""
     made = Simulated().add(size=10, subjects=2).add("ptrue", size=10, subjects=2)
     before = {
-        path.name: path.read_bytes() for path in write_figures(made.rows, made.records_of, tmp_path / "a", ["svg"])
+        path.name: path.read_bytes()
+        for path in write_figures(tables(made.rows), made.records_of, tmp_path / "a", ["svg"])
     }
-    files = files_of(cost_quality(made.rows), tmp_path / "b")
+    files = files_of(cost_quality(tables(made.rows)), tmp_path / "b")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     mine = {"font.size": 30, "svg.fonttype": "path", "svg.hashsalt": None, "savefig.dpi": 50, "lines.linewidth": 9}
     mine |= {"lines.scale_dashes": False, "path.sketch": (1, 100, 2), "savefig.bbox": "tight"}
     with matplotlib.rc_context(mine):
         kept = dict(matplotlib.rcParams)
-        after = write_figures(made.rows[::-1], made.records_of, tmp_path / "c", ["svg"])
-        again = files_of(cost_quality(made.rows[::-1]), tmp_path / "d")
+        after = write_figures(tables(made.rows[::-1]), made.records_of, tmp_path / "c", ["svg"])
+        again = files_of(cost_quality(tables(made.rows[::-1])), tmp_path / "d")
         assert dict(matplotlib.rcParams) == kept
     assert {path.name: path.read_bytes() for path in after} == before
     assert again == files
@@ -635,7 +642,7 @@ def test_a_file_that_can_t_be_finished_is_not_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(UserError, match=r"reliability-overview' can't be written \(No space left on device\)"):
-        write_figures(made.rows, made.records_of, tmp_path, ["svg"])
+        write_figures(tables(made.rows), made.records_of, tmp_path, ["svg"])
     assert [path.name for path in tmp_path.iterdir()] == ["reliability-overview.svg"]
     assert (tmp_path / "reliability-overview.svg").read_text() == "older"
 
@@ -644,14 +651,14 @@ def test_a_folder_that_is_a_file_is_one_sentence(tmp_path):
     made = Simulated().add(size=10)
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="can't be written"):
-        write_figures(made.rows, made.records_of, tmp_path / "file", ["svg"])
+        write_figures(tables(made.rows), made.records_of, tmp_path / "file", ["svg"])
 
 
 @pytest.mark.parametrize("formats", [["jpg"], ["svg", "gif"], []])
 def test_unknown_formats_are_named_before_anything_is_read(tmp_path, formats):
     made = Simulated().add(size=10)
     with pytest.raises(UserError, match=r"unknown figure format .*; expected some of svg, png, pdf"):
-        write_figures(made.rows, None, tmp_path / "out", formats)
+        write_figures(tables(made.rows), None, tmp_path / "out", formats)
     assert not (tmp_path / "out").exists()
 
 
@@ -669,21 +676,21 @@ def test_unknown_formats_are_named_before_anything_is_read(tmp_path, formats):
 )
 def test_what_can_t_be_drawn_is_refused_in_one_sentence(tmp_path, rows, message):
     with pytest.raises(UserError, match=message):
-        write_figures(rows, None, tmp_path / "out", ["svg"])
+        write_figures(tables(rows), None, tmp_path / "out", ["svg"])
     assert not (tmp_path / "out").exists()
 
 
 def test_a_figure_of_one_model_refuses_several(made):
-    with pytest.raises(ValueError, match="expected the rows of one model, got those of Qwen"):
-        reliability(made.rows, made.records_of)
-    with pytest.raises(ValueError, match="expected the rows of one task"):
-        subject_dots([row for row in made.rows if row.model == "llama8b"])
+    with pytest.raises(ValueError, match="expected the tables of one model, got those of Qwen"):
+        reliability(tables(made.rows), made.records_of)
+    with pytest.raises(ValueError, match="expected the tables of one task"):
+        subject_dots(tables([row for row in made.rows if row.model == "llama8b"]))
 
 
 def test_a_model_or_task_without_any_number_gets_no_figure(tmp_path, monkeypatch):
     without_drawing(monkeypatch)
     made = small().missing("ccps", "other", "atlas-oe").missing("ccps", "tiny", "third")
-    stems = {path.stem for path in write_figures(made.rows, made.records_of, tmp_path, ["svg"])}
+    stems = {path.stem for path in write_figures(tables(made.rows), made.records_of, tmp_path, ["svg"])}
     assert stems == EXPECTED
 
 
@@ -699,7 +706,7 @@ def test_records_and_intervals_are_asked_for_once(tmp_path, monkeypatch):
         asked.append(tuple(sorted({row.task for rows in lines.values() for row in rows})))
         return standings(lines)
 
-    write_figures(made.rows, records_of, tmp_path, ["svg"], standings_of=standings_of)
+    write_figures(tables(made.rows, standings_of), records_of, tmp_path, ["svg"])
     tasks = ("atlas-choice", "atlas-oe")
     assert sorted(asked) == sorted(
         [*((task, method) for task in tasks for method in ("ptrue", "ccps")), *((t,) for t in tasks)]
@@ -713,7 +720,7 @@ def test_what_does_not_fit_goes_to_more_figures(tmp_path, monkeypatch):
         made.add(f"plugin-{k:02}", size=10, subjects=2)
     made.add("ccps+isotonic", size=10, subjects=2)
     shown = without_drawing(monkeypatch)
-    write_figures(made.rows, made.records_of, tmp_path, ["svg"], standings_of=standings)
+    write_figures(tables(made.rows, standings), made.records_of, tmp_path, ["svg"])
     assert {stem for stem in shown if "metrics" in stem} == {
         "tiny--metrics--1", "tiny--metrics--2", "tiny--metrics--isotonic",
     }  # fmt: skip
@@ -733,7 +740,7 @@ def test_names_of_files_are_safe_and_each_is_written_once(tmp_path, monkeypatch)
     made = Simulated()
     for model, task in (("a", "b"), ("a", "../up"), ("a/b", "c"), ("a/b", "d")):
         made.add(model=model, task=task, size=10, subjects=2)
-    paths = write_figures(made.rows, made.records_of, tmp_path, ["svg"])
+    paths = write_figures(tables(made.rows), made.records_of, tmp_path, ["svg"])
     assert len({path.name.casefold() for path in paths}) == len(paths) == 1 + 2 * 4 + 4 * 5
     assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*\.svg", path.name) for path in paths)
     assert all(path.parent == tmp_path for path in paths)

@@ -10,9 +10,10 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import binomtest
 
 from bench import metrics
+from bench.report.bins import BINS, bins_of, wilson
 from bench.report.figures.bars import ticks_between, ticks_up_to
 from bench.report.figures.cost import scale_of
-from bench.report.figures.numbers import BINS, HISTOGRAM_BINS, bins_of, curve_of, histogram_of, wilson
+from bench.report.figures.numbers import HISTOGRAM_BINS, curve_of, histogram_of
 from bench.results.files import Records
 
 

@@ -13,23 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.markers import MarkerStyle
 
-from bench.report.style import (
-    OTHER_COLOURS,
-    OTHER_MARKERS,
-    RC,
-    RECALIBRATED_FILLS,
-    STYLES,
-    Style,
-    colour_of,
-    place_of,
-    style_of,
-)
+from bench import registry
+from bench.api import UserError
+from bench.report.style import MARKERS, OTHER_COLOURS, OTHER_MARKERS, RC, RECALIBRATED_FILLS, Style, built_in, read
 
 TELLABLE = 10.0
 """CIE76 difference in L*a*b* from which on two patches side by side are plainly different colours; 2.3 is just seen."""
 CONTRAST = 3.0
 """Of graphics against what is behind them (WCAG 2.1, 1.4.11)."""
 DARK_PAGE = "#15171a"
+BUILT_IN = built_in()
 SOMEBODY = Style("#7a6fb0", "d", ())
 """What the hash of `somebody-elses` gives."""
 
@@ -78,16 +71,18 @@ def test_the_reference_computes_what_is_known():
 
 @pytest.mark.parametrize("seen", SEEN)
 def test_colours_of_built_in_methods_are_told_apart(seen):
-    for one, other in combinations(STYLES, 2):
-        assert difference(colour_of(one), colour_of(other), seen) >= TELLABLE, (one, other)
+    for one, other in combinations(BUILT_IN.named, 2):
+        assert difference(BUILT_IN.of(one).colour, BUILT_IN.of(other).colour, seen) >= TELLABLE, (one, other)
 
 
 def test_markers_of_built_in_methods_are_told_apart_without_any_colour():
-    assert len({style_of(method).marker for method in STYLES}) == len(STYLES) == 11
-    assert not {style.marker for style in STYLES.values()} & set(OTHER_MARKERS)
+    markers = {style.marker for style in BUILT_IN.named.values()}
+    assert len(markers) == len(BUILT_IN.named)
+    assert not MARKERS & set(OTHER_MARKERS)
+    assert set(BUILT_IN.named) == set(registry.built_in()[0].names())
 
 
-@pytest.mark.parametrize("colour", [*(style.colour for style in STYLES.values()), *OTHER_COLOURS])
+@pytest.mark.parametrize("colour", [*(style.colour for style in BUILT_IN.named.values()), *OTHER_COLOURS])
 @pytest.mark.parametrize("page", ["#ffffff", DARK_PAGE])
 def test_colours_stand_out_on_paper_and_on_a_dark_page(colour, page):
     assert contrast(colour, page) >= CONTRAST
@@ -95,8 +90,8 @@ def test_colours_stand_out_on_paper_and_on_a_dark_page(colour, page):
 
 def test_a_plugin_looks_the_same_in_every_process():
     """Python's own hash differs between processes; results of two runs must look alike."""
-    assert style_of("somebody-elses") == SOMEBODY
-    code = "from bench.report.style import style_of; print(tuple(style_of('somebody-elses')))"
+    assert BUILT_IN.of("somebody-elses") == SOMEBODY
+    code = "from bench.report.style import Styles; print(tuple(Styles().of('somebody-elses')))"
     for seed in ("1", "2"):
         told = subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
@@ -107,29 +102,65 @@ def test_a_plugin_looks_the_same_in_every_process():
 
 @given(st.text(min_size=1))
 def test_any_name_has_a_look_that_matplotlib_knows(name):
-    style = style_of(name)
+    style = BUILT_IN.of(name)
     assert matplotlib.colors.is_color_like(style.colour)
     assert MarkerStyle(style.marker, fillstyle=style.fill).get_path() is not None
 
 
 def test_different_plugins_rarely_look_alike():
-    looks = [style_of(f"plugin-{k}") for k in range(60)]
+    looks = [BUILT_IN.of(f"plugin-{k}") for k in range(60)]
     assert len(set(looks)) > 45
     assert len({style.colour for style in looks}) == len(OTHER_COLOURS)
 
 
 @pytest.mark.parametrize("method", ["ccps", "somebody-elses"])
 def test_recalibrated_methods_keep_their_colour_and_are_told_apart_by_their_filling(method):
-    looks = [style_of(f"{method}+{recalibration}") for recalibration in RECALIBRATED_FILLS]
-    assert {(style.colour, style.marker) for style in looks} == {(colour_of(method), style_of(method).marker)}
-    assert len({style.fill for style in [*looks, style_of(method)]}) == 5
+    looks = [BUILT_IN.of(f"{method}+{recalibration}") for recalibration in RECALIBRATED_FILLS]
+    assert {(style.colour, style.marker) for style in looks} == {
+        (BUILT_IN.of(method).colour, BUILT_IN.of(method).marker)
+    }
+    assert len({style.fill for style in [*looks, BUILT_IN.of(method)]}) == 5
 
 
 def test_order():
     names = ["zeta", "ccps+platt", "ccps", "alpha", "litcab+platt", "ptrue", "litcab+beta"]
-    assert sorted(names, key=place_of) == [
+    assert sorted(names, key=BUILT_IN.place) == [
         "ptrue", "ccps", "alpha", "zeta", "litcab+beta", "litcab+platt", "ccps+platt",
     ]  # fmt: skip
+
+
+def test_a_folder_of_results_says_how_its_methods_are_drawn(tmp_path):
+    assert read(tmp_path) == BUILT_IN
+    (tmp_path / "style.toml").write_text(
+        '[mine]\ncolour = "#123456"\nmarker = "o"\ndash = "solid"\n'
+        '[ptrue]\ncolour = "#654321"\nmarker = "s"\ndash = "dotted"\n'
+    )
+    styles = read(tmp_path)
+    assert styles.of("mine+isotonic") == Style("#123456", "o", (), "none")
+    assert styles.of("ptrue").colour == "#654321"
+    assert styles.of("ccps") == BUILT_IN.of("ccps")
+    assert sorted(["ccps", "zeta", "ptrue", "mine"], key=styles.place) == ["mine", "ptrue", "ccps", "zeta"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[mine", "expected TOML, but"),
+        ("mine = 3", r"\[mine\]: expected colour, marker and dash, got 3"),
+        ('[mine]\ncolour = "#123456"', r"\[mine\]: expected colour, marker and dash, got colour"),
+        ('[mine]\ncolour = "red"\nmarker = "o"\ndash = "solid"', "expected a colour such as '#1963de', got 'red'"),
+        ('[mine]\ncolour = "#123456"\nmarker = "?"\ndash = "solid"', r"expected a marker of .*, got '\?'"),
+        ('[mine]\ncolour = "#123456"\nmarker = ["o"]\ndash = "solid"', r"expected a marker of .*, got \['o'\]"),
+        (
+            '[mine]\ncolour = "#123456"\nmarker = "o"\ndash = 1',
+            "expected a dash of dash-dot, dashed, dotted, solid, got 1",
+        ),
+    ],
+)
+def test_a_style_that_can_not_be_drawn_is_named(tmp_path, text, message):
+    (tmp_path / "style.toml").write_text(text)
+    with pytest.raises(UserError, match=message):
+        read(tmp_path)
 
 
 def test_every_setting_is_one_of_matplotlib():

@@ -21,7 +21,7 @@ from bench.metrics.summary import MetricSummary
 from bench.report.grouping import Key
 from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
 from bench.report.tables import build, comparison, formats
-from bench.report.tables.model import Cell, Column, Grid, Row
+from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.published import Published
 from bench.results.row import ResultRow, Training
 
@@ -65,13 +65,13 @@ def all_forms() -> list[Grid]:
     rows = [cell(name, notes=(f"note {name}",), seed=seed) for name in HOSTILE[:6] for seed in (0, 1)]
     rows += [cell(name, status="failed", reason=f"because {name}", metrics={}) for name in HOSTILE[6:]]
     rows += [cell("ccps", model) for model in MODELS] + [cell("ccps+isotonic"), cell("ccps", config={"x_y": "&%"})]
-    built = build.build(rows, judge=judged)
+    built = build.build(rows, standings_of=judged)
     published = Published(0.3, 0.1, "t", "larger than √Brier & 100 % of_it")
     beside = build.against(built, {(MODELS[0], "mmlu_oe%", "ccps", name): published for name in ("ece", "acc")})
     return [
-        *build.sheet(built).grids,
-        *build.sheet(beside, stats=True).grids,
-        *build.sheet(beside, layout="models").grids,
+        *build.views(built).grids,
+        *build.views(beside, stats=True).grids,
+        *build.views(beside, layout="models").grids,
         *comparison.build(built, ["ccps", *HOSTILE[:3]]).grids,
     ]
 
@@ -117,7 +117,7 @@ TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_from("
 @settings(max_examples=300)
 @given(TEXTS)
 def test_no_text_is_a_command_or_a_column_in_latex(text: str) -> None:
-    (grid,) = [Grid(("t",), (Column("a"), Column("b")), (Row([Cell(text), Cell("x", notes=(text,))]),))]
+    (grid,) = [Grid(("t",), (Column("a"), Column("b")), (GridRow([Cell(text), Cell("x", notes=(text,))]),))]
     lines = formats.latex([grid]).splitlines()
     row = lines[lines.index(r"\midrule") + 1]
     bare = re.sub(r"\\(textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|dots|textsuperscript)", "", row)  # fmt: skip  # noqa: E501

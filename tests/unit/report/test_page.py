@@ -23,8 +23,8 @@ from bench.report.page import questions
 from bench.report.page.lines import NOT_RUN
 from bench.report.page.render import html
 from bench.report.standings.compute import LineStanding, Range, Standing, Standings
-from bench.report.style import colour_of
-from bench.report.tables.build import OTHER_LABELS
+from bench.report.style import built_in
+from bench.report.tables.build import OTHER_LABELS, build
 from bench.results.files import Records
 from bench.results.questions import QuestionText
 from bench.results.row import LabelsSeen, ResultRow
@@ -84,7 +84,8 @@ class World:
         ]
 
     def page(self, **options):
-        return page.payload(self.rows, self.records_of, lambda task, version: self.texts, **options)
+        tables = build(self.rows, deviations=True, partial=True, **options)
+        return page.payload(tables, self.records_of, lambda task, version: self.texts)
 
 
 def comparison():
@@ -261,7 +262,7 @@ def test_standings_are_put_beside_the_means():
     ccps, ptrue = Key("ccps", ""), Key("ptrue", "")
     told = Standings(0.95, {ccps: standing_of(-0.0212, 0.799, "ece_debiased")}, (), {ptrue: "why"})
     asked_for = []
-    built = world.page(standings=lambda lines: asked_for.append(list(lines)) or told)
+    built = world.page(standings_of=lambda lines: asked_for.append(list(lines)) or told)
     assert asked_for == [[ptrue, ccps]]
     line, i = line_named(built, "ccps"), NAMES.index("ece_debiased")
     assert line["ci"][i] == ["\u22122.1", "79.9"]
@@ -280,7 +281,7 @@ def test_lines_on_other_labels_say_so():
     world = comparison()
     keys = [Key("ccps", ""), Key("ptrue", "")]
     found = [replace(standing_of(0.1, 0.2), labels=k) for k in (0, 1)]
-    built = world.page(standings=lambda _: Standings(0.95, dict(zip(keys, found, strict=True)), (), {}))
+    built = world.page(standings_of=lambda _: Standings(0.95, dict(zip(keys, found, strict=True)), (), {}))
     notes = {name: [built["footnotes"][k - 1] for k in line_named(built, name)["notes"]] for name in ("ccps", "ptrue")}
     assert notes == {"ccps": [], "ptrue": [OTHER_LABELS]}
 
@@ -335,7 +336,7 @@ def test_the_order_of_files_changes_nothing():
 
 def test_methods_have_their_colour_and_metrics_their_direction():
     built = comparison().page()
-    assert built["methods"] == [{"name": name, "colour": colour_of(name)} for name in ("ptrue", "ccps")]
+    assert built["methods"] == [{"name": name, "colour": built_in().of(name).colour} for name in ("ptrue", "ccps")]
     better = {metric["name"]: metric["better"] for metric in built["metrics"]}
     assert (better["ece"], better["auroc"], better["ece_floor"]) == (-1, 1, 0)
     paper = built["sets"][0]
@@ -591,7 +592,7 @@ def test_eleven_methods_on_four_models_and_five_benchmarks_stay_below_five_megab
             for i, key in enumerate(records["llama8b", task, "ccps"].id)
         }
 
-    built = page.payload(rows, lambda row: records[row.model, row.task, row.method], texts)
+    built = page.payload(build(rows), lambda row: records[row.model, row.task, row.method], texts)
     assert len(built["blocks"]) == 20
     assert all(
         len(block["questions"]["groups"][name]) == 50

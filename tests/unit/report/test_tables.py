@@ -27,7 +27,17 @@ from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
 from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
-from bench.report.tables.build import COLUMNS, REASON_LENGTH, build, plain, print_terminal, render, sheet
+from bench.report.tables.build import (
+    COLUMNS,
+    NOT_BUILT_IN,
+    REASON_LENGTH,
+    build,
+    marked,
+    plain,
+    print_terminal,
+    render,
+    views,
+)
 from bench.report.tables.export import RANKED
 from bench.results.row import LabelsSeen, ResultRow, Training
 
@@ -129,7 +139,7 @@ def check_golden(name, text):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_comparison_looks_as_in_the_golden_file(kind):
-    tables = build([*comparison(), *several_seeds()], judge=judged)
+    tables = build([*comparison(), *several_seeds()], standings_of=judged)
     check_golden(f"table_comparison.{kind}.txt", render(tables, kind, width=80))
 
 
@@ -165,12 +175,12 @@ def judged(lines, *, better=("brier", "ece_debiased"), p=0.5, unordered=(), cons
 
 
 def footnotes(table):
-    return sheet([table]).grids[0].footnotes
+    return views([table]).grids[0].footnotes
 
 
 def main(table):
     """The text of each cell of the main grid with its signs, by method and heading."""
-    grid = sheet([table]).grids[0]
+    grid = views([table]).grids[0]
     labels = [column.label for column in grid.columns]
     return {
         row.cells[0].text: {label: cell.text + cell.mark for label, cell in zip(labels, row.cells, strict=True)}
@@ -194,7 +204,7 @@ def test_without_standings_the_best_means_are_marked_as_not_tested():
 @pytest.mark.parametrize("kind", ["terminal", "md", "tex"])
 def test_a_best_value_has_a_sign_that_survives_print_and_its_sentence(kind):
     rows = [cell(metrics=with_excess(0.02)), cell("ptrue", PTRUE_VALUES, metrics=with_excess(0.08, PTRUE_VALUES))]
-    text = render(build(rows, judge=judged), kind, width=100)
+    text = render(build(rows, standings_of=judged), kind, width=100)
     flat = " ".join(text.replace("\\", "").replace("{", "").replace("}", "").split())
     assert "* (bold) is the best of its table, significantly better than every other." in flat
     assert re.search(
@@ -213,33 +223,33 @@ def test_calibration_is_marked_by_ece_less_its_floor_and_only_where_answers_are_
         cell(metrics=with_excess(0.02)),
         cell("lts", metrics=with_excess(-0.03)),
     ]
-    (table,) = build(rows, judge=partial(judged, unordered=("lts",)))
+    (table,) = build(rows, standings_of=partial(judged, unordered=("lts",)))
     ece = {method: cells["ECE/floor ↓"] for method, cells in main(table).items()}
     assert ece == {"ptrue": "21.0 ±11.0 / 5.1†*", "ccps": "8.0 ±12.0 / 5.1†", "lts": "8.0 ±12.0 / 5.1"}
     (note,) = footnotes(table)
     assert note.startswith("calibrated, but does not order answers")
-    (table,) = build(rows, judge=partial(judged, better=()))
+    (table,) = build(rows, standings_of=partial(judged, better=()))
     ece = {method: cells["ECE/floor ↓"][-1] for method, cells in main(table).items()}
     assert ece == {"ptrue": "~", "lts": "~", "ccps": "†"}  # below 0 both count as 0
-    (table,) = build(rows, judge=partial(judged, p=0.0499))
+    (table,) = build(rows, standings_of=partial(judged, p=0.0499))
     assert "†" not in render([table], "md")
 
 
 def test_beside_a_mean_stands_half_of_its_interval_and_the_spread_only_with_statistics():
-    (table,) = build(comparison(), judge=judged)
+    (table,) = build(comparison(), standings_of=judged)
     assert main(table)["ccps"]["Brier ↓"] == "15.0 ±5.0"
     assert "std over subjects" not in render([table], "md")
-    (grid, *_) = sheet([table], stats=True).grids
+    (grid, *_) = views([table], stats=True).grids
     assert [(row.cells[0].text, row.cells[2].text) for row in grid.rows[1:4]] == [
         ("these subjects", "10.0\u201320.0"), ("std over subjects", "1.0"), ("between seeds", "1.2"),
     ]  # fmt: skip
 
 
 def test_a_brier_score_no_better_than_a_constants_is_marked():
-    (table,) = build(comparison(), judge=partial(judged, constant=0.15))
+    (table,) = build(comparison(), standings_of=partial(judged, constant=0.15))
     assert main(table)["ccps"]["Brier ↓"].endswith("!")
-    assert "! is a Brier score no better than that of a constant confidence" in " ".join(sheet([table]).grids[0].legend)
-    (table,) = build(comparison(), judge=partial(judged, constant=0.1501))
+    assert "! is a Brier score no better than that of a constant confidence" in " ".join(views([table]).grids[0].legend)
+    (table,) = build(comparison(), standings_of=partial(judged, constant=0.1501))
     assert "!" not in main(table)["ccps"]["Brier ↓"]
 
 
@@ -259,7 +269,7 @@ def test_what_training_was_like_is_told_with_statistics_and_as_data():
     stage = replace(STAGE, cut_short=False)
     two = Training((replace(stage, name="contrastive"), replace(stage, name="head", kept=7)), 0.31, 0.52, 0.64)
     (table,) = build([*comparison(), cell("pik", training=two, base_rate=0.67)])
-    grid = sheet([table], stats=True).grids[-1]
+    grid = views([table], stats=True).grids[-1]
     assert [[cell.text for cell in row.cells] for row in grid.rows] == [
         ["pik (contrastive)", "120", "128", "128", "2.0", "0.310", "0.520", "0.640"],
         ["head", "7", "128", "128", "2.0", "", "", ""],
@@ -280,7 +290,7 @@ def test_labels_learned_from_are_a_column():
         cell("lts", status="failed", reason="x", metrics={}),
     ]
     rows += [cell("pik", seed=seed, labels_seen=LabelsSeen(n, 0)) for seed, n in enumerate((90, 100))]
-    (grid,) = sheet(build(rows)).grids
+    (grid,) = views(build(rows)).grids
     place = [column.label for column in grid.columns].index("labels")
     shown = {row.cells[0].text: row.cells[place].text for row in grid.rows}
     assert shown == {
@@ -300,11 +310,11 @@ def test_rows_are_in_the_order_of_mean_brier_within_their_block_and_what_is_not_
     ]  # fmt: skip
     order = ["zeta", "ccps", "alpha", "ptrue", "lts", "ptrue+isotonic", "ccps+isotonic"]
     assert [line.method for line in build(rows)[0].lines] == order
-    assert [row.cells[0].text for row in sheet(build(rows)).grids[0].rows] == order
+    assert [row.cells[0].text for row in views(build(rows)).grids[0].rows] == order
 
 
 def test_recalibrated_methods_are_a_block_of_their_own():
-    (grid,) = sheet(build([cell(), cell("ccps+isotonic"), cell("ptrue+isotonic"), cell("ptrue")])).grids
+    (grid,) = views(build([cell(), cell("ccps+isotonic"), cell("ptrue+isotonic"), cell("ptrue")])).grids
     assert [(row.cells[0].text, row.is_apart) for row in grid.rows] == [
         ("ptrue", False), ("ccps", False), ("ptrue+isotonic", True), ("ccps+isotonic", False),
     ]  # fmt: skip
@@ -357,7 +367,6 @@ def test_seeds_are_averaged_and_counted():
     (line,) = table.lines
     assert (line.seeds, line.runs) == ((0, 7), 2)
     assert (line.estimates["ece"].mean, line.estimates["ece"].std) == pytest.approx((0.09, 0.02))
-    assert not build([cell()])[0].several_seeds
 
 
 def test_a_seed_that_failed_is_counted_and_explained():
@@ -368,7 +377,7 @@ def test_a_seed_that_failed_is_counted_and_explained():
 
 
 def test_seeds_are_said_once_where_they_are_the_same_for_all():
-    (table,) = build([cell(), cell(seed=1)], judge=judged)
+    (table,) = build([cell(), cell(seed=1)], standings_of=judged)
     text = render([table], "md")
     assert "Every method ran with 2 seeds." in text
     assert "seeds |" not in text
@@ -394,7 +403,7 @@ def test_caption_says_what_the_numbers_rest_on():
                 n_undecided=4,
                 counts={"a/train: odd rows": 7},
             ),
-            cell("ptrue", train_on=None),
+            cell("ptrue", train_on=None, judge="openai", answers_source="released"),
         ]
     )
     assert table.facts == (
@@ -409,6 +418,58 @@ def test_caption_says_what_the_numbers_rest_on():
         "Answers were graded by openai.",
         "Methods learned from atlas-choice:train.",
     )
+
+
+def test_lines_of_different_judges_are_told_in_the_caption_and_marked():
+    rows = [cell("ccps", judge="match"), cell("lts", judge="match"), cell("ptrue", judge="openai:gpt-4o-mini")]
+    (table,) = build([*rows, cell("it", judge="hf:x", status="failed", reason="x", metrics={})])
+    fact = (
+        "Answers were graded by different judges: by match unless a footnote says otherwise; numbers of different"
+        " judges can't be compared."
+    )
+    assert fact in table.facts
+    assert {line.method: line.notes for line in table.lines} == {
+        "ccps": (), "lts": (), "it": (), "ptrue": ("graded by openai:gpt-4o-mini",),
+    }  # fmt: skip
+    (table,) = build(rows[:2])
+    assert "Answers were graded by match." in table.facts
+
+
+def test_seeds_of_different_judges_are_marked_too():
+    (table,) = build([cell(judge="match"), cell(seed=1, judge="hf:x"), cell("lts", judge="match")])
+    assert footnotes(table) == ("graded by hf:x, match",)
+
+
+def test_lines_of_different_sources_of_answers_are_told_in_the_caption_and_marked():
+    (table,) = build([cell("ccps"), cell("lts"), cell("ptrue", answers_source="released@abc")])
+    fact = (
+        "Answers and labels come from different sources: generate unless a footnote says otherwise; numbers of"
+        " different sources can't be compared."
+    )
+    assert fact in table.facts
+    assert footnotes(table) == ("answers and labels: released@abc",)
+
+
+def revised(method, revision, **changes):
+    return cell(method, provenance={"revisions": {"tiny": revision, "some data": method}}, **changes)
+
+
+def test_lines_with_another_revision_of_the_model_are_marked():
+    rows = [revised("ccps", "a" * 40), revised("lts", "a" * 40), revised("ptrue", "b" * 40), revised("it", None)]
+    (table,) = build(rows)
+    assert footnotes(table) == ("with revision bbbbbbbbbbbb of the model, lines without such a note with aaaaaaaaaaaa",)
+    assert [line.method for line in table.lines if line.notes] == ["ptrue"]
+    assert footnotes(*build(rows[:2])) == ()
+    (table,) = build([*rows[:2], revised("ccps", "c" * 40, seed=1)])
+    assert "with revision aaaaaaaaaaaa, cccccccccccc of the model" in footnotes(table)[0]
+
+
+def test_methods_that_are_not_built_in_are_marked():
+    (table,) = marked(build([cell("ccps+isotonic"), cell("mine"), cell("mine+platt")]), ["ccps"])
+    assert {line.method: line.notes for line in table.lines} == {
+        "ccps+isotonic": (), "mine": (NOT_BUILT_IN,), "mine+platt": (NOT_BUILT_IN,),
+    }  # fmt: skip
+    assert footnotes(table) == (NOT_BUILT_IN,)
 
 
 def test_caption_of_a_table_without_numbers_claims_nothing():
@@ -541,7 +602,7 @@ def test_terminal_shows_names_as_they_are():
 def test_a_real_terminal_gets_bold_and_no_sequence_from_outside():
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=100)
     hostile_row = cell("x\x1b[31m", status="failed", reason="\x1b]0;title\x07", metrics={})
-    print_terminal(build([*comparison(), hostile_row], judge=judged), console)
+    print_terminal(build([*comparison(), hostile_row], standings_of=judged), console)
     text = console.file.getvalue()
     assert "\x1b[1m15.0±5.0\x1b[0m*" in text
     assert "\x1b[31m" not in text
@@ -592,7 +653,7 @@ def test_any_reason_is_rendered_in_every_format(reason):
 
 @pytest.mark.parametrize("width", [30, 60, 80, 120])
 def test_a_narrow_terminal_loses_no_number(width):
-    text = render(build(comparison(), judge=judged), "terminal", width=width)
+    text = render(build(comparison(), standings_of=judged), "terminal", width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
     for number in ("21.0±11.0/5.1", "15.0±5.0", "70.5±60.5", "93.1±83.1", "81.0±", "88.0±78.0"):
@@ -601,11 +662,29 @@ def test_a_narrow_terminal_loses_no_number(width):
 
 def test_the_longest_name_is_in_one_piece_at_80_columns_and_what_is_left_out_is_named():
     rows = [cell("self-consistency", seed=seed, labels_seen=LabelsSeen(10_000, 1_000)) for seed in range(3)]
-    text = render(build([*rows, cell("ptrue", n=1199)], judge=narrow), "terminal", width=80)
+    text = render(build([*rows, cell("ptrue", n=1199)], standings_of=narrow), "terminal", width=80)
     wanted = r"^ self-consistency +8.0±2.0/5.1†? +15.0±2.0~ +77.0±2.0~ +88.0±2.0~ +85.0±2.0~ +1$"
     assert re.search(wanted, text, re.MULTILINE)
     assert "no room for: seeds, n, labels" in text
     assert "10,000/1,000" in render(build(rows), "terminal", width=100)
+
+
+def test_a_terminal_explains_no_column_for_which_it_had_no_room():
+    rows = [cell("self-consistency"), cell("self-consistency", seed=1), cell("ptrue", n=1199)]
+    tables = build(rows, standings_of=narrow)
+    explained = {"Rank is 1 plus": "rank", "Seeds are": "seeds", "Labels are": "labels"}
+
+    def shown_at(tables, width):
+        text = " ".join(render(tables, "terminal", width=width).split())
+        return {column for start, column in explained.items() if start in text}
+
+    assert shown_at(tables, 200) == {"rank", "seeds", "labels"}
+    assert "no room for: seeds, n, labels" in render(tables, "terminal", width=80)
+    assert shown_at(tables, 80) == {"rank"}
+    assert shown_at(tables, 74) == set()
+    assert "Rows are in the order of the mean Brier score." in " ".join(render(tables, "terminal", width=74).split())
+    wide = build([cell(model="other"), cell("ptrue", model="other")])  # has room for its labels
+    assert shown_at([*tables, *wide], 80) == {"rank", "labels"}
 
 
 def narrow(lines):

@@ -23,9 +23,10 @@ from bench.metrics import METRICS, summarise
 from bench.report import recomputed
 from bench.report.recomputed import rows_of as rows_to_show
 from bench.report.tables import formats
-from bench.report.tables.model import Sheet
+from bench.report.tables.build import NOT_BUILT_IN
+from bench.report.tables.grid import TableViews
 from bench.report.tables.published import read as published_cells
-from bench.report.tables.request import View, shown
+from bench.report.tables.request import View, shown, tables_of
 from bench.results.files import Records, read, read_records, to_json, write
 from bench.results.row import LabelsSeen, ResultRow
 from bench.results.submissions.numbers import with_numbers_of
@@ -80,11 +81,11 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def table(out: Path, cache: Path, **view: object) -> Sheet:
+def table(out: Path, cache: Path, **view: object) -> TableViews:
     return shown(View(out, **view), cache)  # type: ignore[arg-type]
 
 
-def rows_of(sheet: Sheet) -> list[dict[str, str]]:
+def rows_of(sheet: TableViews) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(formats.render(sheet, "csv"))))
 
 
@@ -103,6 +104,15 @@ def test_a_mean_edited_in_the_json_file_is_not_shown(tmp_path: Path, cache: Path
         assert shown["ptrue"] == honest["ptrue"]
     (row,) = (row for row in rows_to_show(tmp_path, cache) if row.method == "ccps")
     assert row.per_subject["subject 1"]["brier"] != 0.054
+
+
+def test_a_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: Path) -> None:
+    put(tmp_path, "ccps")
+    put(tmp_path, "mine", skill=0.5)
+    (tmp_path / "style.toml").write_text('[mine]\ncolour = "#123456"\nmarker = "o"\ndash = "solid"\n')
+    (found,) = tables_of(View(tmp_path), cache)
+    assert {line.method: NOT_BUILT_IN in line.notes for line in found.lines} == {"ccps": False, "mine": True}
+    assert [(line.method, line.style.colour) for line in found.placed] == [("mine", "#123456"), ("ccps", "#b53a08")]
 
 
 def test_numbers_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ from bench.api import (
     UserError,
 )
 from bench.testing import check_plugin, checks_for
-from bench.testing.check import SMALL, MakeMethod
+from bench.testing.check import MakeMethod
 from bench.testing.synthetic import LETTERS, planted
 
 MARGIN = '''"""Margin between the two most likely options (Scheffer et al., 2001)."""
@@ -385,6 +385,12 @@ class BadPreset(Refusing):
     presets: ClassVar[Any] = {"fixed": {"stepps": 3}}
 
 
+class BadSmall(Refusing):
+    """Names an argument that there is not."""
+
+    small: ClassVar[Any] = {"stepps": 3}
+
+
 class UnknownException(Refusing):
     """Excuses itself from a rule that does not exist."""
 
@@ -456,6 +462,7 @@ class Undocumented(Refusing):
         (Honest, "one_class", "all labels True, yet the confidences lie between"),
         (BadReference, "reference", "expected arXiv:1234.56789 or doi:10.1234/name"),
         (BadPreset, "presets", "preset 'fixed' gives ['stepps']"),
+        (BadSmall, "presets", "small gives ['stepps'], which __init__ does not take"),
         (UnknownException, "declarations", "expected_failures names ['subset_invarance']"),
         (GoldInNeeds, "no_gold_in_predict", "predict would read TokenIds(of=Of.WRONG), which tells the right answer"),
         (GoldByArguments, "no_gold_in_predict", "Hidden(at=At.GOLD_PREDICTING), which tells the right answer"),
@@ -509,7 +516,8 @@ def test_expected_failure_passes_and_a_stale_one_fails() -> None:
 class Settings(Honest):
     """Has all kinds of arguments."""
 
-    presets: ClassVar[Any] = {"fixed": {"layers": (8, 4)}}
+    presets: ClassVar[Any] = {"fixed": {"layers": (8, 4), "epochs": 3}}
+    small: ClassVar[Any] = {"steps": 20, "epochs": 2}
 
     def __init__(
         self, layers: tuple[int, ...], steps: int = 10_000, epochs: int = 1, learning_rate: float = 1e-4
@@ -517,11 +525,9 @@ class Settings(Honest):
         self.layers, self.steps, self.epochs, self.learning_rate = layers, steps, epochs, learning_rate
 
 
-def test_settings_are_made_small_but_never_larger() -> None:
+def test_a_method_is_made_with_its_small_settings_then_its_first_preset_then_its_defaults() -> None:
     made = MakeMethod(Settings)()
-    assert made.params() == {
-        "layers": (8, 4), "steps": SMALL["steps"], "epochs": 1, "learning_rate": SMALL["learning_rate"],
-    }  # fmt: skip
+    assert made.params() == {"layers": (8, 4), "steps": 20, "epochs": 2, "learning_rate": 1e-4}
 
 
 class ChoiceOnly(Refusing):

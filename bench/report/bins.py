@@ -1,0 +1,89 @@
+"""Reliability bins: answers by confidence, with the share of right ones and its interval, over one or several seeds.
+
+Example: `bins_of([records]).rate` is the share of right answers in each of ten bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import FloatArray
+from bench.api.protocol import Protocol
+from bench.metrics.answers import bin_of
+from bench.results.files import Records
+
+BINS = Protocol().ece_bins
+"""Of reliability diagrams: those of the ECE."""
+Z = 1.959963984540054
+"""Quantile of the normal distribution that leaves 2.5 % above it."""
+
+
+class Bins(NamedTuple):
+    """Answers by confidence, in equal-width bins; NaN where a bin is empty."""
+
+    confidence: FloatArray
+    """(b,): mean confidence, over all seeds."""
+    rate: FloatArray
+    """(b,): share of right answers, over all seeds."""
+    low: FloatArray
+    """(b,): lower end of the 95 % Wilson interval of the rate, for as many answers as one seed has in the bin."""
+    high: FloatArray
+    """(b,): upper end."""
+    answers: FloatArray
+    """(b,): how many; mean over seeds."""
+    right: FloatArray
+    """(b,): how many of them are right; mean over seeds."""
+    by_seed: FloatArray
+    """(s, b): share of right answers of each seed."""
+
+
+def bins_of(records: Sequence[Records], bins: int = BINS) -> Bins:
+    """Answers of one or several seeds by confidence, in the bins of `bench.metrics.ece`.
+
+    The questions of several seeds are the same ones, so intervals are as wide as one seed's: seeds add no questions.
+    """
+    count = np.zeros((len(records), bins))
+    right, total = np.zeros_like(count), np.zeros_like(count)
+    for s, run in enumerate(records):
+        group = bin_of(run.confidence, bins)
+        count[s] = np.bincount(group, minlength=bins)
+        right[s] = np.bincount(group, weights=run.correct, minlength=bins)
+        total[s] = np.bincount(group, weights=run.confidence, minlength=bins)
+    rate = _ratio(right.sum(axis=0), count.sum(axis=0))
+    low, high = wilson(rate, count.mean(axis=0))
+    return Bins(
+        confidence=_ratio(total.sum(axis=0), count.sum(axis=0)), rate=rate, low=low, high=high,
+        answers=count.mean(axis=0), right=right.mean(axis=0), by_seed=_ratio(right, count),
+    )  # fmt: skip
+
+
+def wilson(rate: npt.ArrayLike, n: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """95 % score interval of a binomial proportion (Wilson, 1927).
+
+    Args:
+        rate: shape (b,), share of successes.
+        n: shape (b,), trials; NaN comes out where there are none.
+
+    Returns:
+        Lower and upper ends, (b,) each, within [0, 1].
+
+    Five of ten:
+
+    >>> [round(float(end[0]), 4) for end in wilson([0.5], [10])]
+    [0.2366, 0.7634]
+    """
+    p, n = np.asarray(rate, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shrink = 1 + Z**2 / n
+        centre = (p + Z**2 / (2 * n)) / shrink
+        half = Z * np.sqrt(p * (1 - p) / n + (Z / (2 * n)) ** 2) / shrink
+    return np.clip(centre - half, 0.0, 1.0), np.clip(centre + half, 0.0, 1.0)
+
+
+def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(denominator > 0, numerator / denominator, np.nan)

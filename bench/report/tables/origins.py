@@ -1,0 +1,99 @@
+"""What must be said where the lines of one table differ in judge, source of answers, or revision of the model.
+
+A sentence of the caption says that they differ, and a footnote of a line in what: lines without one have what most
+lines have. Example: `list(Origins(runs).notes(Key("ccps", "")))`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from bench.report.grouping import Key
+from bench.report.text import listed
+from bench.results.row import ResultRow
+
+REVISION_LENGTH = 12
+"""Characters of a revision that are shown."""
+SEVERAL = 2
+"""Judges or sources from which on they differ."""
+
+Values = Mapping[Key, frozenset[str]]
+"""What the seeds of a line have, in one respect; empty where that is not known."""
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Where the lines of one table come from."""
+
+    runs: Mapping[Key, Sequence[ResultRow]]
+    """Seeds of each line; only those that are ok count."""
+
+    @property
+    def judge(self) -> str:
+        """The sentence that says who graded; empty where nobody had to."""
+        judges = _all(self._judges)
+        if len(judges) < SEVERAL:
+            return f"Answers were graded by {listed(judges)}." if judges else ""
+        return (
+            f"Answers were graded by different judges: by {_usual(self._judges)} unless a footnote says otherwise;"
+            " numbers of different judges can't be compared."
+        )
+
+    @property
+    def source(self) -> str:
+        """The sentence that says where answers and labels come from; empty where the model gave them here and now."""
+        sources = _all(self._sources)
+        if len(sources) < SEVERAL:
+            return f"Answers are {listed(sources)}." if sources - {"generate"} else ""
+        return (
+            f"Answers and labels come from different sources: {_usual(self._sources)} unless a footnote says"
+            " otherwise; numbers of different sources can't be compared."
+        )
+
+    def notes(self, key: Key) -> Iterator[str]:
+        """Footnotes of a line."""
+        if _differs(key, self._judges):
+            yield f"graded by {listed(self._judges[key])}"
+        if _differs(key, self._sources):
+            yield f"answers and labels: {listed(self._sources[key])}"
+        if _differs(key, self._revisions):
+            found = listed(revision[:REVISION_LENGTH] for revision in self._revisions[key])
+            usual = _usual(self._revisions)[:REVISION_LENGTH]
+            yield f"with revision {found} of the model, lines without such a note with {usual}"
+
+    @cached_property
+    def _judges(self) -> Values:
+        return {key: frozenset(row.judge for row in rows if row.judge) for key, rows in self._done}
+
+    @cached_property
+    def _sources(self) -> Values:
+        return {key: frozenset(row.answers_source for row in rows) for key, rows in self._done}
+
+    @cached_property
+    def _revisions(self) -> Values:
+        return {
+            key: frozenset(str(known) for row in rows if (known := row.provenance.get("revisions", {}).get(row.model)))
+            for key, rows in self._done
+        }
+
+    @property
+    def _done(self) -> Iterator[tuple[Key, list[ResultRow]]]:
+        return ((key, [row for row in rows if row.status == "ok"]) for key, rows in self.runs.items())
+
+
+def _all(values: Values) -> set[str]:
+    return {value for found in values.values() for value in found}
+
+
+def _usual(values: Values) -> str:
+    """The value that most lines have; of several such, the first in the alphabet."""
+    lines = Counter(value for found in values.values() for value in found)
+    return min(lines, key=lambda value: (-lines[value], value))
+
+
+def _differs(key: Key, values: Values) -> bool:
+    """Whether a line has something else than most lines, or several things."""
+    return bool(values[key]) and values[key] != {_usual(values)}
