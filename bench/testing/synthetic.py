@@ -59,7 +59,7 @@ class _Texts:
 
 @dataclass(frozen=True)
 class _Questions:
-    """What all signals of a batch are made from."""
+    """Questions from which all signals of a batch are made."""
 
     rng: np.random.Generator
     sure: npt.NDArray[np.float64]
