@@ -1,4 +1,4 @@
-"""How far a stage is: a bar with rate and time left on a terminal, plain lines elsewhere, nothing in library calls."""
+"""Progress of a stage: a bar with rate and time left on a terminal, plain lines elsewhere, nothing in library calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINE_SECONDS = 10.0
 
 
 class Progress(Protocol):
-    """Where a run tells what it is doing."""
+    """Listener that a run tells what it is doing."""
 
     def stage(self, name: str, total: int, unit: str = "questions") -> AbstractContextManager[Advance]:
         """Within the context, call the function with what was done since the last call."""
@@ -30,12 +30,12 @@ class Silent:
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
-        """As `Progress.stage`."""
+        """See `Progress.stage`."""
         del name, total, unit
         yield lambda _done: None
 
     def say(self, text: str) -> None:
-        """As `Progress.say`."""
+        """See `Progress.say`."""
         del text
 
 
@@ -47,7 +47,7 @@ class Lines:
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
-        """As `Progress.stage`."""
+        """See `Progress.stage`."""
         start = last = time.monotonic()
         done = 0
 
@@ -67,7 +67,7 @@ class Lines:
             self.say(f"{name}: {done:,} {unit} in {seconds:,.1f} s")
 
     def say(self, text: str) -> None:
-        """As `Progress.say`."""
+        """See `Progress.say`."""
         print(text, file=self.out, flush=True)
 
 
@@ -81,7 +81,7 @@ class Bars:
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
-        """As `Progress.stage`."""
+        """See `Progress.stage`."""
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
@@ -107,7 +107,7 @@ class Bars:
             yield advance
 
     def say(self, text: str) -> None:
-        """As `Progress.say`."""
+        """See `Progress.say`."""
         self.console.print(text, markup=False, highlight=False)
 
 

@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Kind:
-    """What tells methods from tasks when they are loaded."""
+    """Kind of plugin: the differences between methods and tasks when they are loaded."""
 
     word: str
-    """As in `Unknown method ...` and in `Declaration.kind`."""
+    """Word for it, as in `Unknown method ...` and in `Declaration.kind`."""
     base: type
     required: tuple[str, ...]
     """Class attributes that a plugin of this kind must set."""
@@ -79,7 +79,7 @@ class Registry(Generic[T]):
                 self._add(entry)
         self._broken = tuple(broken)
         self.notes = tuple(notes)
-        """What the user should be told once, e.g. that a plugin file was executed."""
+        """Notes that a user is told once, e.g. that a plugin file was executed."""
 
     def _add(self, entry: PluginEntry[T]) -> None:
         other = self._usable.get(entry.name)

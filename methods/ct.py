@@ -31,7 +31,7 @@ class CT(LoraMethod):
     }
 
     divergence: Literal["jsd", "forward_kl", "reverse_kl"] = "jsd"
-    """From the frozen model, on gold tokens. Code: kl_type (docs/methods.md §6 #56)."""
+    """Divergence from the frozen model, on gold tokens. Code: kl_type (docs/methods.md §6 #56)."""
     divergence_weight: float = 1.0
     """Lambda. Code: README (its default is 0); the paper names none (docs/methods.md §6 #56)."""
 

@@ -69,13 +69,13 @@ class LTS(ConfidenceMethod):
     """CHOSEN: the minimum itself, as the paper names no way to it. Code: descent on the log temperature from 0, whose
     steps add up to 1, so that it ends between about 0.4 and 2.2 wherever the minimum is (docs/methods.md §2.2)."""
     steps: int = 2_000
-    """Of the descent. Code (docs/methods.md §2.2)."""
+    """Steps of the descent. Code (docs/methods.md §2.2)."""
     batch_size: int = 64
-    """Of the descent. Code (docs/methods.md §2.2)."""
+    """Answers in a step of the descent. Code (docs/methods.md §2.2)."""
     learning_rate: float = 1e-3
-    """Of the descent, along a half cosine. Code (docs/methods.md §2.2)."""
+    """Rate of the descent, along a half cosine. Code (docs/methods.md §2.2)."""
     weight_decay: float = 1e-2
-    """Of the descent's AdamW. Code (docs/methods.md §2.2)."""
+    """Weight decay of the descent's AdamW. Code (docs/methods.md §2.2)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Find the temperature with the smallest log loss; sets `temperature_` and `at_bound_`.
@@ -105,7 +105,7 @@ class LTS(ConfidenceMethod):
         return self
 
     def _descended(self, odds: npt.NDArray[np.float64], correct: BoolArray, rng: np.random.Generator) -> float:
-        """Where the descent ends from a temperature of 1."""
+        """Temperature at which the descent from 1 ends."""
         import torch
 
         x, y = torch.tensor(odds), torch.tensor(correct.astype(np.float64))

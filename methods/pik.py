@@ -53,13 +53,13 @@ class PIK(ConfidenceMethod):
     }
 
     steps: int = 10_000
-    """At most. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
+    """Most steps. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
     batch_size: int = 32
-    """At most. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
+    """Most rows in a step. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
     learning_rate: float = 1e-4
     """Constant. Paper, Training Details (docs/methods.md §2.0); its schedule is unspecified."""
     weight_decay: float = 0.1
-    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details (docs/methods.md §2.0, §0.8)."""
+    """Weight decay of AdamW, betas 0.9 and 0.999. Paper, Training Details (docs/methods.md §2.0, §0.8)."""
     standardise: bool = True
     """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in fixed
     (docs/methods.md §0.8)."""

@@ -66,13 +66,13 @@ class Saplma(ConfidenceMethod):
     hidden_layers: tuple[int, ...] = (256, 128, 64)
     """ReLU after each. Paper, baseline appendix (docs/methods.md §2.4); biases everywhere (docs/methods.md §6 #49)."""
     steps: int = 10_000
-    """At most. Paper, Training Details (docs/methods.md §2.0, §0.19); Kapoor: 5,000."""
+    """Most steps. Paper, Training Details (docs/methods.md §2.0, §0.19); Kapoor: 5,000."""
     batch_size: int = 32
-    """At most. Paper, Training Details (docs/methods.md §2.0, §0.19); Kapoor: 4 on each device."""
+    """Most rows in a step. Paper, Training Details (docs/methods.md §2.0, §0.19); Kapoor: 4 on each device."""
     learning_rate: float = 1e-4
     """Paper, Training Details; Kapoor: the same (docs/methods.md §2.0, §2.4)."""
     weight_decay: float = 0.1
-    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details; Kapoor: 0 (docs/methods.md §6 #51)."""
+    """Weight decay of AdamW, betas 0.9 and 0.999. Paper, Training Details; Kapoor: 0 (docs/methods.md §6 #51)."""
     standardise: bool = True
     """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in fixed
     (docs/methods.md §0.8)."""

@@ -1,4 +1,4 @@
-"""What multiple-choice tasks share: the words of their prompts, and the checks that make a row a `Question`."""
+"""Code that multiple-choice tasks share: the words of their prompts, and the checks that make a row a `Question`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPEN = PromptStyle(
 
 @dataclass(frozen=True)
 class Fields:
-    """Which columns of a row hold what."""
+    """Names of a row's columns by what they hold."""
 
     subject: str
     text: str

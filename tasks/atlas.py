@@ -99,7 +99,7 @@ class Fact(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What every draw about this fact is hashed from."""
+        """Name from which every draw about this fact is hashed."""
         return f"{self.subject}/{self.entity}/{self.relation}"
 
     @property
@@ -175,7 +175,7 @@ def rival(fact: Fact) -> str | None:
 
 
 def claims(fact: Fact) -> tuple[Claim, ...]:
-    """What the corpus says about a fact: nothing, its value, or its value and a rival's; drawn from its name alone."""
+    """Claims of the corpus about a fact: nothing, its value, or its value and a rival's; drawn from its name alone."""
     rank = _draw("mentions", fact.name)
     if rank < NEVER:
         return ()

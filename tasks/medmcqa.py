@@ -69,7 +69,7 @@ def _question(row: Row, counts: Counter[str]) -> Question:
 
 
 def _exemplars(rows: Iterable[Row], where: str) -> list[Row]:
-    """Of the `single` rows the first one for each right option, and the first other one, in the file's order."""
+    """First `single` row for each right option, and the first other one, in the file's order."""
     firsts: dict[int, Row] = {}
     others: list[Row] = []
     for row in rows:

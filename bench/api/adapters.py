@@ -51,7 +51,7 @@ class AdapterModel(Protocol):
 
 
 class Validation(NamedTuple):
-    """What an adapter's training is stopped by."""
+    """Validation answers and reader by which an adapter's training is stopped."""
 
     confidence: str
     """A pure function as `module:name`, called as `confidence(model, examples, settings)`; returns `(n,)` in [0, 1]."""

@@ -65,7 +65,7 @@ class Ragged:
 
 @dataclass(frozen=True, eq=False)
 class OutputHead:
-    """How a final hidden state h becomes logits: u = scale * (W h + b), capped to c * tanh(u / c) where c is set."""
+    """Map from a final hidden state h to logits: u = scale * (W h + b), capped to c * tanh(u / c) where c is set."""
 
     weight: torch.Tensor
     """(v, d)"""

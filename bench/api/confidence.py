@@ -1,4 +1,4 @@
-"""What a method may give as its confidences: one probability for each answer."""
+"""Check of what a method gives as its confidences: one probability for each answer."""
 
 from __future__ import annotations
 

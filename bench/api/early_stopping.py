@@ -1,4 +1,4 @@
-"""Which step of a training to keep: the one whose loss on the validation answers is smallest.
+"""Choice of the step of a training that is kept: the one whose loss on the validation answers is smallest.
 
 One rule for every method that learns in steps, so that no ranking rests on a number of steps that suited one of them.
 Example: `for step in stopping: ...; if stopping.due: stopping.record(predict, keep=weights)`, then `stopping.kept`.
@@ -126,9 +126,9 @@ class EarlyStopping:
         self.step = 0
         """Steps begun so far, the current one included."""
         self.kept: Any = None
-        """What `keep` gave at the best point."""
+        """Result of `keep` at the best point."""
         self.confidences: list[Array] = []
-        """At each point so far, `(n,)` for the validation answers; empty where the loss is not of confidences."""
+        """Confidences at each point so far, `(n,)` for the validation answers; empty where the loss is another one."""
         self._validation = validation
         self._points = points_of(limit, points) if validation is not None else (limit,)
         self._steps: list[int] = []
@@ -161,7 +161,7 @@ class EarlyStopping:
         self.record_loss(loss, keep=keep)
 
     def record_loss(self, loss: Callable[[Any], float], *, keep: Callable[[], Any]) -> None:
-        """As `record`, for a stage that has no confidences: by a loss of its own on the validation answers."""
+        """Record like `record`, for a stage that has no confidences: by a loss of its own on the validation answers."""
         if self._validation is not None:
             self._steps.append(self.step)
             self._losses.append(float(loss(self._validation)))
@@ -195,7 +195,7 @@ class EarlyStopping:
         return since >= PATIENCE
 
     def stage(self) -> TrainingStage:
-        """What happened, for the result."""
+        """Account of the stage, for the result."""
         return TrainingStage(
             name=self.name,
             limit=self.limit,

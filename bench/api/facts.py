@@ -1,4 +1,4 @@
-"""What a method may know of model, task and data before anything is loaded."""
+"""Facts that a method may know of model, task and data before anything is loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Projection(NamedTuple):
     inputs: int
     outputs: int
     part: Literal["query", "value", ""] = ""
-    """What the attention uses it for; empty for any other."""
+    """Part that it plays in attention; empty for any other layer."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a method may ask before it decides to be skipped."""
+    """Facts of a run by which a method may decide to be skipped."""
 
     model: ModelFacts
     task: str

@@ -1,4 +1,4 @@
-"""What `fit` learned, as files: arrays as safetensors, the rest as JSON, adapters by their folder."""
+"""Fitted attributes as files: arrays as safetensors, the rest as JSON, adapters by their folder."""
 
 from __future__ import annotations
 

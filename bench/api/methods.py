@@ -34,7 +34,7 @@ class Needs:
 
 
 def validation_signals(needs: Needs) -> frozenset[Signal]:
-    """What `ctx.validation` holds: the signals of `needs.predict`, and the token ids of `needs.fit`.
+    """Signals that `ctx.validation` holds: those of `needs.predict`, and the token ids of `needs.fit`.
 
     Without what tells the right answer, and without what goes through the method's own adapter, which is not there yet.
     """
@@ -43,7 +43,7 @@ def validation_signals(needs: Needs) -> frozenset[Signal]:
 
 
 LEARNED_SPLITS: tuple[Split, ...] = ("train", "validation")
-"""Where `fit` may learn."""
+"""Splits that `fit` may learn from."""
 
 
 def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
@@ -71,7 +71,7 @@ def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
 
 @dataclass(frozen=True)
 class Context:
-    """What `fit` gets besides data: the only source of randomness, device and shared numbers."""
+    """Everything that `fit` gets besides data: the only source of randomness, device and shared numbers."""
 
     seed: int
     """Derived from the run's seed, the method, the model and the task."""
@@ -84,7 +84,7 @@ class Context:
     """Labelled answers of the validation split, with the signals of `needs.predict` and the token ids of `needs.fit`;
     None where the preset keeps the last step, where a method learns on that split, or where there is none."""
     trainings: list[EarlyStopping] = field(default_factory=list, repr=False, compare=False)
-    """What `early_stopping` has given out; read by the harness after `fit`."""
+    """Trainings that `early_stopping` has handed out; read by the harness after `fit`."""
 
     @property
     def rng(self) -> np.random.Generator:
@@ -122,7 +122,7 @@ class ConfidenceMethod(ABC):
     name: ClassVar[str]
     """Set by `@method("...")`: the name on the command line, in file names and in tables."""
     reference: ClassVar[str]
-    """Where the method comes from: "arXiv:..." or "doi:..."."""
+    """Source of the method: "arXiv:..." or "doi:..."."""
     needs: ClassVar[Needs]
     fit_on: ClassVar[Split] = "train"
     """The split whose answers and labels `fit` gets."""
@@ -153,7 +153,7 @@ class ConfidenceMethod(ABC):
         """Confidences `(n,)` within [0, 1], higher = surer; one answer's value does not depend on the others."""
 
     def reads(self) -> Needs:
-        """What this instance reads: `needs`, unless arguments change it."""
+        """Signals that this instance reads: `needs`, unless arguments change it."""
         return type(self).needs
 
     def skip(self, facts: RunFacts) -> str | None:
@@ -176,7 +176,7 @@ class ConfidenceMethod(ABC):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def fitted(self) -> dict[str, Any]:
-        """What `fit` learned: every attribute that ends in `_`."""
+        """Fitted attributes: every attribute that ends in `_`."""
         return {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_")}
 
     def save(self, folder: Path) -> None:

@@ -20,22 +20,22 @@ A float32 softmax can't say anything between 1 - 2^-24 and 1, so a method in flo
 
 
 _MOST_BINS = 10_000
-"""Of the expected calibration error; more are more than there are answers, and fill the memory."""
+"""Most bins of the expected calibration error; more are more than there are answers, and fill the memory."""
 _TWO = 2
 
 
 class ExemplarOrder(enum.Enum):
-    """How a subject's exemplars are ordered in its prompts."""
+    """Order of a subject's exemplars in its prompts."""
 
     DATASET = "dataset"
-    """As in the data set, the same for every question, so that prompts share them (docs/methods.md §0.3)."""
+    """Order of the data set, the same for every question, so that prompts share them (docs/methods.md §0.3)."""
     PERMUTED = "permuted"
     """First k of `default_rng(exemplar_seed + row).permutation(pool)`, as the official code does
     (docs/methods.md §1.4)."""
 
 
 class LetterRule(enum.Enum):
-    """When a one-letter answer counts as right."""
+    """Rule by which a one-letter answer counts as right."""
 
     EXACT = "exact"
     """Normalised equality (docs/methods.md §1.7)."""
@@ -45,7 +45,7 @@ class LetterRule(enum.Enum):
 
 
 class EmptyRule(enum.Enum):
-    """How sure a method is of an answer without text, which it never sees."""
+    """Confidence in an answer without text, which a method never sees."""
 
     ZERO = "zero"
     """0.0 (docs/methods.md §0.6)."""
@@ -55,7 +55,7 @@ class EmptyRule(enum.Enum):
 
 
 class ValidationRule(enum.Enum):
-    """Which rows are the validation set of the training corpora."""
+    """Choice of the rows that are the validation set of the training corpora."""
 
     STRATIFIED = "stratified"
     """Drawn from each data set in proportion to its training rows, with `split_seed`."""
@@ -65,7 +65,7 @@ class ValidationRule(enum.Enum):
 
 
 class KeptStep(enum.Enum):
-    """Which step of a training in steps a method keeps."""
+    """Choice of the step that a training in steps keeps."""
 
     LAST = "last"
     """The last one, as papers and official code do."""
@@ -79,7 +79,7 @@ TEMPLATES: Mapping[str, str] = MappingProxyType({"choice": "choice/1", "open": "
 
 @dataclass(frozen=True)
 class Protocol:
-    """What must be equal for all methods; part of every result by its digest."""
+    """Settings that must be equal for all methods; part of every result by its digest."""
 
     preset: str = "fixed"
     """Name of the row of PRESETS that this started from."""
@@ -90,14 +90,14 @@ class Protocol:
     exemplar_seed: int = 23
     """Seed of the permuted order; the official code's global seed (docs/methods.md §1.1)."""
     exemplar_sets: int = 0
-    """Where prompts draw their exemplars: fixed sets per data set that take turns; 0: each prompt draws its own
+    """Fixed exemplar sets per data set, which take turns where prompts draw theirs; 0: each prompt draws its own
     (docs/methods.md §1.4)."""
     letters: str = "abcdefghijklmnopqrstuvwxyz"
     """Option letters in order; each must be one token of the model's tokenizer."""
     query_letters: str = "ab"
     """The options of the self-check query: no, yes (docs/methods.md §2.0)."""
     letter_rule: LetterRule = LetterRule.EXACT
-    """How choice answers are graded (docs/methods.md §1.7)."""
+    """Rule by which choice answers are graded (docs/methods.md §1.7)."""
     empty_rule: EmptyRule = EmptyRule.ZERO
     """Confidence in answers without text (docs/methods.md §0.6)."""
     max_new_tokens_choice: int = 1
@@ -115,7 +115,7 @@ class Protocol:
     validation_rule: ValidationRule = ValidationRule.STRATIFIED
     """Validation set of the training corpora (docs/methods.md §1.2)."""
     kept_step: KeptStep = KeptStep.VALIDATION
-    """Which step of a training every method keeps (docs/methods.md §0.19)."""
+    """Step of a training that every method keeps (docs/methods.md §0.19)."""
     drop_contaminated: bool = True
     """Whether training questions that are also in a test set are left out; counted anyway (docs/methods.md §0.18)."""
 
@@ -154,7 +154,7 @@ NOT_REPRODUCED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-"""What the source of a preset does and this protocol does not; `bench show protocol` lists it."""
+"""Behaviour of a preset's source that this protocol does not reproduce; `bench show protocol` lists it."""
 
 
 def preset_named(preset: str) -> Protocol:

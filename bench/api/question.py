@@ -13,7 +13,7 @@ Split = Literal["train", "validation", "test", "dev"]
 
 
 class Format(enum.Enum):
-    """How a question is asked: with lettered options, or open-ended."""
+    """Format of a question: with lettered options, or open-ended."""
 
     CHOICE = "choice"
     OPEN = "open"
@@ -56,11 +56,11 @@ class PromptStyle:
     footer: str
     """Line between the exemplars and the question."""
     context: str
-    """How a question is written out: `{text}`, its parts by their names and, for choice tasks, `{options}`."""
+    """Pattern of a question written out: `{text}`, its parts by their names and, for choice tasks, `{options}`."""
     target_prompt: str = "\nAnswer:"
-    """What the user message ends with."""
+    """End of the user message."""
     gap: str = "\n\n"
-    """What stands between the footer and the question."""
+    """Text between the footer and the question."""
 
 
 @dataclass(frozen=True, slots=True)

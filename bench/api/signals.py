@@ -1,4 +1,4 @@
-"""What can be measured on a frozen backbone, once and for all methods: the vocabulary of `needs`."""
+"""Signals that can be measured on a frozen backbone, once and for all methods: the vocabulary of `needs`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 
 class At(enum.Enum):
-    """Where in the sequence a hidden state is read, for a prompt of n tokens and an answer of L tokens."""
+    """Position in the sequence at which a hidden state is read, for a prompt of n tokens and an answer of L tokens."""
 
     PROMPT_END = "prompt_end"
     """Position n-1, the state that predicts the first answer token; one row per question."""
@@ -17,13 +17,13 @@ class At(enum.Enum):
     ANSWER_END = "answer_end"
     """Position n+L-1, after the last answer token was read back in; one row per question."""
     GOLD_PREDICTING = "gold_predicting"
-    """As ANSWER_PREDICTING, for the right answer put after the prompt: the right letter, or the right text."""
+    """ANSWER_PREDICTING for the right answer put after the prompt: the right letter, or the right text."""
     WRONG_PREDICTING = "wrong_predicting"
-    """As GOLD_PREDICTING, for all wrong options one after the other; `Ragged.owner` says which option a row is of."""
+    """GOLD_PREDICTING for all wrong options one after the other; `Ragged.owner` says which option a row is of."""
 
 
 class Of(enum.Enum):
-    """Which token ids are meant."""
+    """Choice of token ids."""
 
     PROMPT = "prompt"
     """The rendered prompt with its generation prompt."""
@@ -43,7 +43,7 @@ class Adapter(enum.Enum):
     NONE = "none"
     """The frozen backbone's own."""
     OWN = "own"
-    """With the adapter that this method trained (its `adapter_`), after `fit`."""
+    """Adapter that this method trained (its `adapter_`), after `fit`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,7 +54,7 @@ class Signal:
     """Whether it differs from seed to seed."""
 
     def __repr__(self) -> str:
-        """As it would be written: fields that have their default are left out."""
+        """Constructor call that makes the signal: fields that have their default are left out."""
         shown = [(f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default]
         texts = (f"{name}={value if isinstance(value, enum.Enum) else repr(value)}" for name, value in shown)
         return f"{type(self).__name__}({', '.join(texts)})"

@@ -15,7 +15,7 @@ from bench.api.question import Format, PromptStyle, Question, Split
 
 @dataclass(frozen=True, kw_only=True)
 class DataCard:
-    """Where the rows of a data set come from; complete, or it does not construct."""
+    """Origin of the rows of a data set; complete, or it does not construct."""
 
     license: str
     splits: Mapping[Split, str]
@@ -45,7 +45,7 @@ class DataCard:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskCard(DataCard):
-    """What must be true of a task's rows, and, unless other cards say it, where they come from."""
+    """Facts that must hold for a task's rows and, unless other cards tell it, their origin."""
 
     version: int
     """Raised by every fix that changes a number; reports refuse to mix versions."""
@@ -104,7 +104,7 @@ class Task(ABC):
         self.source = source
         self.protocol = protocol or SharedProtocol()
         self.counts: dict[str, int] = {}
-        """What was left out or is odd in the rows read so far, in words; shown with every result."""
+        """Counts of what was left out or is odd in the rows read so far, in words; shown with every result."""
 
     @abstractmethod
     def questions(self, split: Split) -> Iterator[Question]:
@@ -131,6 +131,6 @@ class Task(ABC):
         return [(self.card, split)] if self.card.hub is not None else []
 
     def provenance(self, split: Split) -> Mapping[str, str]:
-        """What else the result must say of where rows come from, e.g. a file's digest; by default nothing."""
+        """Further statements of the result about the rows' origin, e.g. a file's digest; by default nothing."""
         del split
         return {}

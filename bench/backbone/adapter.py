@@ -16,7 +16,7 @@ from bench.api import AdapterRef, UserError
 from bench.backbone.model import Backbone, first_line
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
-"""As peft names them."""
+"""Names that peft gives the files."""
 BASE = "base_model.json"
 """Beside them: on which weights the adapter was trained."""
 

@@ -1,4 +1,4 @@
-"""What one stage of reading or training fed to the model."""
+"""Token positions that one stage of reading or training fed to the model."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ class StageCost:
     forward_tokens: int
     """Without padding."""
     padded_tokens: int
-    """With padding."""
+    """Token positions, padding included."""
     forward_tokens_floor: int
     """Distinct nodes of the prefix tree: what no order of work can go below."""

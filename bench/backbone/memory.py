@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 PROCESS = Path("/proc/self/status")
-"""Where Linux tells of this process."""
+"""File in which Linux describes this process."""
 
 
 def peak_memory_mb(device: str) -> float:

@@ -42,7 +42,7 @@ AGREEMENT = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.5}
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How to load, where the user has a say."""
+    """Options of loading that a user sets."""
 
     device: str | None = None
     """Default: cuda, else mps, else cpu."""
@@ -68,7 +68,7 @@ class Backbone:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What the weights are: the Hub commit, or a digest of configuration and weight files."""
+        """Identity of the weights: the Hub commit, or a digest of configuration and weight files."""
         if self.commit is not None:
             return f"{self.spec.source}@{self.commit}"
         digest = hashlib.sha256()
@@ -246,7 +246,7 @@ def facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> Mo
 
 
 def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:
-    """As `facts_from`, of a configuration's own settings, `model_type` among them."""
+    """Facts like those of `facts_from`, of a configuration's own settings, `model_type` among them."""
     others = {key: value for key, value in settings.items() if key != "model_type"}
     return facts_from(name, transformers.AutoConfig.for_model(settings["model_type"], **others))
 

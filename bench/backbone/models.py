@@ -1,4 +1,4 @@
-"""Which backbone a name on the command line means: an alias of models.toml, a Hub id, or a local folder."""
+"""Backbones by the names of the command line: an alias of models.toml, a Hub id, or a local folder."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Where a backbone comes from, before anything is loaded."""
+    """Source of a backbone, before anything is loaded."""
 
     name: str
-    """As it was asked for; names the folder of its results."""
+    """Name as it was requested; names the folder of its results."""
     source: str
     """Hub id or folder."""
     local: bool
@@ -37,7 +37,7 @@ class ModelSpec:
     tasks: tuple[str, ...] = ()
     """Tasks of a run that names none."""
     note: str = ""
-    """What a user should know before downloading."""
+    """Note for a user before downloading."""
     released: str = ""
     """Folder of this model among the answers that the paper's authors released; empty: there are none."""
 

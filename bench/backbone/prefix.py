@@ -65,7 +65,7 @@ class _Sorted:
         return int(beyond.sum() + max(self.shared[lo] - depth, 0))
 
     def agreed(self, lo: int, hi: int) -> int:
-        """Where the beginning that a range shares is cut; 0 for a single sequence, which shares nothing.
+        """Length at which the beginning that a range shares is cut; 0 for a single sequence, which shares nothing.
 
         The last id of a sequence stays out of what is shared: its state is read, so it must be in the pack.
         """

@@ -11,7 +11,7 @@ from bench.api import Projection, UserError
 from bench.backbone.session import blocks
 
 NAMES: dict[str, Literal["query", "value"]] = {"q_proj": "query", "v_proj": "value"}
-"""What most architectures call them."""
+"""Names of most architectures."""
 
 
 class Located(NamedTuple):

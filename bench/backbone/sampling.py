@@ -54,7 +54,7 @@ def draw(
 
 
 def _times_before(rows: Sequence[int]) -> npt.NDArray[np.int64]:
-    """How often each row came before."""
+    """Number of earlier occurrences of each row."""
     seen: Counter[int] = Counter()
     counts = []
     for row in rows:

@@ -70,7 +70,7 @@ class RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is un
 
 @dataclass
 class Tokens:
-    """How many token positions went through the model."""
+    """Number of token positions that went through the model."""
 
     forward: int = 0
     """Positions that carry a token."""
@@ -243,7 +243,7 @@ def blocks(model: Any) -> torch.nn.ModuleList:
 
 @dataclass
 class Spot:
-    """Where a sequence stands: the cached positions that its next token may see."""
+    """End of a sequence in the cache: the cached positions that its next token may see."""
 
     visible: npt.NDArray[np.bool_]
     """`(cache length at the time,)`; later positions belong to others."""

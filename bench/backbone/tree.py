@@ -1,4 +1,4 @@
-"""What grows out of a pack's questions: answers, queries, other options, samples, as one tree for each question.
+"""Continuations of a pack's questions: answers, queries, other options, samples, as one tree for each question.
 
 Paths that begin alike share their nodes, so no token is read twice, whatever is asked for. Node 0 ... n-1 are the ends
 of the n prompts; every other node is a token after its parent.
@@ -38,7 +38,7 @@ class Grove:
         self.trees = list(range(n))
         self._children: dict[tuple[int, int], int] = {}
         self._columns = [-1] * n
-        """Where a node's keys lie in the cache."""
+        """Column of a node's keys in the cache."""
         self._chunks: dict[int, list[torch.Tensor]] = {block: [rows] for block, rows in states.items()}
         self._read = n
 

@@ -41,7 +41,7 @@ app = typer.Typer(
 
 
 class TableFormat(StrEnum):
-    """How `bench table` prints."""
+    """Format in which `bench table` prints."""
 
     TERMINAL = "terminal"
     MD = "md"
@@ -51,14 +51,14 @@ class TableFormat(StrEnum):
 
 
 class TableLayout(StrEnum):
-    """What stands side by side in `bench table`."""
+    """Columns of `bench table`: metrics of each model, or models."""
 
     METHODS = "methods"
     MODELS = "models"
 
 
 class Against(StrEnum):
-    """What `bench table` compares with."""
+    """Numbers that `bench table` compares with."""
 
     PAPER = "paper"
 

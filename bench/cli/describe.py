@@ -1,4 +1,4 @@
-"""What `bench list` and `bench show` say, as plain data: methods, tasks and models."""
+"""Records that `bench list` and `bench show` print: methods, tasks and models."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _rows_from(origins: Sequence[DataCard]) -> str:
 
 
 class _Nowhere(Source):
-    """For asking a task where its rows would come from."""
+    """Source without rows, for asking a task where they would come from."""
 
     def has(self, card: DataCard, split: Split) -> bool:
         del card, split

@@ -1,4 +1,4 @@
-"""How many parameters each method trains on a model, beside the paper's printed numbers; nothing is loaded."""
+"""Number of parameters that each method trains on a model, beside the paper's printed numbers; nothing is loaded."""
 
 from __future__ import annotations
 

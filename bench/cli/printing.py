@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 MANY = 100
-"""From this ratio on, decimals are not printed."""
+"""Ratio from which on decimals are not printed."""
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -23,7 +23,7 @@ def contaminated(learned: Iterable[Question], tested: Iterable[Question]) -> fro
 
 
 def oddities(questions: Sequence[Question]) -> dict[str, int]:
-    """What is counted and kept: questions that repeat an earlier one whole, and those that give it another answer."""
+    """Counts of odd questions, which are kept: repeats of an earlier one, and those that give it another answer."""
     answers: dict[tuple[str, ...], str] = {}
     repeated = contradictory = 0
     for question in questions:

@@ -15,7 +15,7 @@ from bench.data.splits import TaskSplit, held_out, spread
 TRAIN_LIMIT = 320
 """Questions of a training split that a run with --limit keeps, at most (or the limit itself, where it is larger)."""
 MIN_OPTIONS, MAX_OPTIONS = 2, 26
-"""Of a choice question; there are 26 letters to name them."""
+"""Bounds of a choice question's options; there are 26 letters to name them."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Loaded:
     """The questions of one split."""
 
     questions: list[Question]
-    """Those that take part."""
+    """Questions that take part."""
     whole: Sequence[Question]
     """All of the split: contamination is looked for in these."""
     released: Mapping[str, Released] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Loader:
     limit: int | None = None
     """Test questions at most."""
     release: Release | None = None
-    """Where answers come from, instead of the model."""
+    """Source of answers, instead of the model."""
 
     def load(self, where: TaskSplit) -> Loaded:
         """The questions of a split.

@@ -32,7 +32,7 @@ FEWEST, MOST = 2, 26
 LONGEST_NAME = 80
 """Letters of a task's name, which is part of the names of results."""
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
-"""For a file with one column for each option."""
+"""Columns of a file with one for each option."""
 FLAT = frozenset(COLUMNS)
 READ = frozenset({"question", "choices", "answer", "subject", "id", "split", *COLUMNS})
 """The columns that mean something."""
@@ -61,7 +61,7 @@ class FileTask(Task):
     file: ClassVar[str]
     """Its name, without its folder."""
     sha256: ClassVar[str]
-    """Of its bytes."""
+    """SHA-256 of the file's bytes."""
     by_split: ClassVar[Mapping[Split, Sequence[Question]]]
 
     def questions(self, split: Split) -> Iterator[Question]:
@@ -290,7 +290,7 @@ def _flat(row: Row) -> list[Any]:
 
 
 def _gold(row: Row, choices: Sequence[str]) -> int:
-    """Which option the answer means.
+    """Index of the option that the answer means.
 
     Raises:
         UserError: none, or it can be read in two ways; says how to write it.

@@ -54,10 +54,10 @@ class Shelf(Protocol):
         """JSON Lines files in a folder and those below it, by their paths within it, sorted."""
 
     def path(self, name: str) -> Path:
-        """Where a file lies on this machine."""
+        """Path of a file on this machine."""
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """What a result must say of where these files come from."""
+        """Statements of a result about the origin of these files."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class FolderShelf:
     folder: Path
 
     def files(self, folder: str) -> list[str]:
-        """As `Shelf.files`."""
+        """See `Shelf.files`."""
         top = self.folder / folder
         return sorted(path.relative_to(top).as_posix() for path in top.rglob("*.jsonl") if path.is_file())
 
     def path(self, name: str) -> Path:
-        """As `Shelf.path`."""
+        """See `Shelf.path`."""
         return self.folder / name
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
@@ -94,7 +94,7 @@ class HubShelf:
     _probed: bool = False
 
     def files(self, folder: str) -> list[str]:
-        """As `Shelf.files`."""
+        """See `Shelf.files`."""
         if not self._probed:
             info = probe(HUB, self.revision, INSTEAD)
             self._found = None if info is None else [file.rfilename for file in info.siblings or ()]
@@ -115,7 +115,7 @@ class HubShelf:
         ]
 
     def path(self, name: str) -> Path:
-        """As `Shelf.path`; downloads the file."""
+        """See `Shelf.path`; downloads the file."""
         return hub_file(HUB, name, self.revision, online=self._found is not None, instead=INSTEAD)
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
@@ -128,7 +128,7 @@ class HubShelf:
 
 
 def revision_asked_for(answers: str) -> str | None:
-    """What `--answers` says: None where they are generated, else a revision, empty for files in a folder.
+    """Revision that `--answers` names: None where answers are generated, empty for files in a folder.
 
     Raises:
         UserError: it says something else.
@@ -218,7 +218,7 @@ class Release:
         return list(records.values())
 
     def describe(self, task: Task, split: Split) -> dict[str, str]:
-        """What a result must say of where a split's answers come from."""
+        """Statements of a result about the origin of a split's answers."""
         names = self._names(task, split)
         several = f" to {names[-1]}, {len(names)} files" if len(names) > 1 else ""
         return {**self.shelf.describe(names), "file": names[0] + several, "license": "not stated"}
@@ -246,7 +246,7 @@ class Release:
 
 
 def _of_split(files: Sequence[str], split: Split) -> list[str]:
-    """Those that belong to a split: the one with its name, a folder of its name, or for test one for each subject."""
+    """Files that belong to a split: the one with its name, a folder of its name, or for test one for each subject."""
     for name in FILES.get(split, ()):
         if name in files:
             return [name]

@@ -1,4 +1,4 @@
-"""Where a task's rows come from: the Hub at the card's revision, or a folder of Parquet files with the Hub's columns.
+"""Sources of a task's rows: the Hub at the card's revision, or a folder of Parquet files with the Hub's columns.
 
 The folder of `--data-dir` holds `<card.folder>/<source split>.parquet`, e.g. `mmlu/test.parquet`, or the Hub's own
 files, e.g. `mmlu/test-00000-of-00001.parquet`.
@@ -27,10 +27,10 @@ ENVIRONMENT = "CONFBENCH_DATA"
 """Names a data folder where `--data-dir` is not given."""
 
 PROBE_SECONDS = 10.0
-"""How long one question to the Hub may take; the libraries' own retries would make an offline user wait for longer."""
+"""Time that one request to the Hub may take; the libraries' own retries would make an offline user wait for longer."""
 
 INSTEAD = "name a folder of Parquet files with --data-dir"
-"""What a user can always do."""
+"""Way out that a user always has."""
 
 
 def open_source(data_dir: Path | None) -> FolderSource | HubSource:
@@ -77,7 +77,7 @@ class FolderSource(Source):
         return split in card.splits and bool(self._found(card, split))
 
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
-        """What a result must say about the split's origin: the files, and the SHA-256 of their bytes."""
+        """Statements of a result about the split's origin: the files, and the SHA-256 of their bytes."""
         digests = {name: digest_file(path) for name, path in self._paths(card, split).items()}
         return {"source": "folder", "file": ", ".join(digests), "sha256": ", ".join(digests.values())}
 
@@ -103,7 +103,7 @@ class FolderSource(Source):
 
 
 def _require_parts(names: Sequence[str]) -> None:
-    """Of `train-00000-of-00002.parquet` and so on, every one must be there, and once."""
+    """Refuse `train-00000-of-00002.parquet` and so on unless every part is there, and once."""
     if "-of-" not in names[0]:
         return
     last = names[-1].removesuffix(".parquet").rpartition("-of-")[2]
@@ -127,7 +127,7 @@ class _Loaded:
     revision: str | None
     """The commit that it came from."""
     dataset: Any = None
-    """As `datasets` made it; None where the split is one file."""
+    """Split as `datasets` made it; None where the split is one file."""
     file: Path = Path()
 
 
@@ -157,7 +157,7 @@ class HubSource(Source):
         return split in card.splits
 
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
-        """What a result must say about the split's origin: the data set, and the revision that was in fact loaded."""
+        """Statements of a result about the split's origin: the data set, and the revision that was in fact loaded."""
         revision = self._load(card, split).revision or "unknown"
         requested = {} if card.revision == revision else {"asked for": card.revision or "main"}
         file = {"file": _file_of(card, split)} if card.files else {}
@@ -207,7 +207,7 @@ def _file_of(card: DataCard, split: Split) -> str:
 
 
 def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead: str = "") -> Path:
-    """Where a file of a data set lies on this machine, downloaded if need be.
+    """Path of a data set's file on this machine, downloaded if need be.
 
     Args:
         hub: the data set.
@@ -331,14 +331,14 @@ def _full(error: BaseException) -> bool:
 
 
 def _cache() -> Path:
-    """Where the Hub's files lie on this machine."""
+    """Folder of the Hub's files on this machine."""
     import datasets
 
     return Path(datasets.config.HF_CACHE_HOME).expanduser()
 
 
 def _load_again(hub: str) -> str:
-    """What to do about a damaged file."""
+    """Advice about a damaged file."""
     from huggingface_hub import constants
 
     folder = Path(constants.HF_HUB_CACHE) / f"datasets--{hub.replace('/', '--')}"

@@ -1,4 +1,4 @@
-"""Which questions of a split take part: validation where a task has none, and the first ones of a partial run."""
+"""Questions of a split that take part: validation where a task has none, and the first ones of a partial run."""
 
 from __future__ import annotations
 

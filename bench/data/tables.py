@@ -117,7 +117,7 @@ def require_rows(name: str, n: int) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in one line."""
+    """Message of an exception, in one line."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""Where a judge's server is: the base URL with what it hides from results, and names that may stand in them."""
+"""Address of a judge's server: the base URL with what it hides from results, and names that may stand in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG_ENOUGH = 6
 """Characters of a value in a query that may be a secret."""
 
 _PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
-"""How a path begins; a model of a server may be named by the folder it lies in."""
+"""Beginnings of a path; a model of a server may be named by the folder it lies in."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Address:
     """A base URL, taken apart."""
 
     base: str = field(repr=False)
-    """What is called, user and password included; never shown."""
+    """URL that is called, user and password included; never shown."""
     query: Mapping[str, str] = field(repr=False)
     """Sent with every call; never shown."""
     public: str

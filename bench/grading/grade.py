@@ -106,7 +106,7 @@ class Judge(typing.Protocol):
 
     @property
     def name(self) -> str:
-        """Who judges, with all that a verdict depends on; stands in results and captions."""
+        """Name of the judge, with all that a verdict depends on; stands in results and captions."""
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
         """One verdict for each, in order; None where the judge came to none.

@@ -73,11 +73,11 @@ class Local:
         return f"hf {model_label(self.spec.name)}@{revision}, {self.wording.id}"
 
     def comparing(self) -> Local:
-        """As `Judge.comparing`, with the same model."""
+        """See `Judge.comparing`; the judge of the same model."""
         return Local(self.spec, self.options, self.cache, prompt.COMPARING)
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
-        """As `Judge.verdicts`; a prompt that is longer than the model's context gets none."""
+        """See `Judge.verdicts`; a prompt that is longer than the model's context gets none."""
         return settled(cases, self.kept, what, progress, self._ask)
 
     def _ask(self, todo: list[JudgeCase], settle: Settle) -> None:
@@ -132,7 +132,7 @@ def _last_logits(backbone: Backbone, ids: Any) -> Any:
 
 
 def _verdict(logits: Any, no: list[int], yes: list[int]) -> bool | None:
-    """Which word has more probability over all its tokens; None where the model's numbers are none."""
+    """Verdict whose word has more probability over all its tokens; None where the model's numbers are none."""
     odds = float(logits[yes].logsumexp(0) - logits[no].logsumexp(0))
     return None if math.isnan(odds) else odds > 0
 

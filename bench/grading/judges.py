@@ -1,4 +1,4 @@
-"""Who says whether an open answer is right: normalised match, an OpenAI-compatible server, or a local model."""
+"""Judges of whether an open answer is right: normalised match, an OpenAI-compatible server, or a local model."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ KINDS = ("match", "openai", "hf")
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """What a run says of its judge."""
+    """Options of a run's judge."""
 
     kind: str = "match"
     """One of KINDS."""
     model: str | None = None
-    """What it asks; None: the kind's own."""
+    """Model that it asks; None: the kind's own."""
     url: str | None = None
     """Base URL of a server; None: the one of OpenAI."""
     device: str | None = None
-    """Of a local model; None: cuda, else mps, else cpu."""
+    """Device of a local model; None: cuda, else mps, else cpu."""
     dtype: str | None = None
-    """Of a local model; None: its own on an accelerator, float32 on the CPU."""
+    """Dtype of a local model; None: its own on an accelerator, float32 on the CPU."""
     trust_remote_code: bool = False
     """Run Python code that comes with a local model."""
 

@@ -28,7 +28,7 @@ MODEL = "gpt-4o-mini"
 """The paper's judge (docs/methods.md §1.7)."""
 TEMPERATURE = 0.0
 MAX_TOKENS = 8
-"""Of the judge's answer, of which only the first word is read."""
+"""Most tokens of the judge's answer, of which only the first word is read."""
 ASKS = 4
 """Times that a judge which says neither yes nor no is asked (docs/methods.md §1.7: again at most three times)."""
 CONCURRENCY = 8
@@ -48,7 +48,7 @@ BUSY = ("turned the call away {tries}", "Wait, or see the account's limits and b
 FAILED = ("failed {tries}", "Wait, or see whether it is well")
 REFUSED = ("refused the call", "Correct --judge-model or --judge-url")
 BY_STATUS = {401: KEY_REFUSED, 403: KEY_REFUSED, 404: LOST, 405: LOST, 429: BUSY}
-"""What a server's status means, and what to do; FAILED from STATUS_SERVER on, REFUSED for the others."""
+"""Meaning of a server's status, and what to do; FAILED from STATUS_SERVER on, REFUSED for the others."""
 STATUS_SERVER = 500
 
 LONGEST_REASON = 160
@@ -57,7 +57,7 @@ LONGEST_REASON = 160
 
 @dataclass(frozen=True)
 class Price:
-    """What a model of OpenAI's costs, in USD per million tokens."""
+    """Price of a model of OpenAI's, in USD per million tokens."""
 
     read: float
     written: float
@@ -130,14 +130,14 @@ class OpenAI:
         return f"openai {model} at {self.address.public}, {self.wording.id}"
 
     def comparing(self) -> OpenAI:
-        """As `Judge.comparing`, on the same server."""
+        """See `Judge.comparing`; the judge on the same server."""
         other = copy.copy(self)
         other.wording = prompt.COMPARING
         other.kept = self.kept.of_prompt(other.wording.id)
         return other
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
-        """As `Judge.verdicts`; what the server can't be asked about any more is found in the next run."""
+        """See `Judge.verdicts`; what the server can't be asked about any more is found in the next run."""
         todo = missing(cases, self.kept)
         if todo:
             self.address.key()
@@ -274,7 +274,7 @@ class OpenAI:
     # --- what goes wrong ----------------------------------------------------------------------------------------------
 
     def _failure(self, error: APIError) -> UserError:
-        """What came, and what to do."""
+        """Error that tells what came, and what to do."""
         import openai
 
         tries = f"in {self.retries + 1} tries"

@@ -1,4 +1,4 @@
-"""What a judge is asked, and how its answer is read (docs/methods.md §1.7); the wording has an id with a version."""
+"""Prompt of a judge, and how its answer is read (docs/methods.md §1.7); the wording has an id with a version."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAIR = (
 
 
 class Wording(NamedTuple):
-    """What a judge is asked, with `{question}`, `{gold}` and `{answer}`."""
+    """Words in which a judge is asked, with `{question}`, `{gold}` and `{answer}`."""
 
     id: str
     """Name and version; other words need another one."""

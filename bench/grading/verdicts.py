@@ -48,7 +48,7 @@ class Verdicts:
         self.damaged = 0
         """Lines that can't be used, e.g. the last one of a process that was killed while writing it."""
         self.notes: list[str] = []
-        """What the user should be told once."""
+        """Notes that a user is told once."""
         self._known: dict[str, bool] = {}
         self._torn = False
         self._lock = threading.Lock()

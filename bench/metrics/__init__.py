@@ -1,4 +1,4 @@
-"""How good confidences are: pure numpy functions of `confidence (n,)` and `correct (n,)`, and their mean over subjects.
+"""Quality of confidences: pure numpy functions of `confidence (n,)` and `correct (n,)`, and their mean over subjects.
 
 Definitions are those of docs/methods.md §4 and §0.16-0.17, or of the papers that each function names. A value that is
 not defined is None, never 0 and never NaN; input that is no confidence is an error, never squashed into range. Example:

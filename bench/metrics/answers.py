@@ -1,4 +1,4 @@
-"""What all metrics do first with `confidence (n,)` and `correct (n,)`: check them, and sort them into bins."""
+"""First steps of all metrics with `confidence (n,)` and `correct (n,)`: check them, and sort them into bins."""
 
 from __future__ import annotations
 

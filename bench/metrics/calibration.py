@@ -16,11 +16,11 @@ from bench.api.protocol import NLL_CLIP
 from bench.metrics.answers import checked, distinct, gap
 
 NLL_WORST = -float(np.log(NLL_CLIP))
-"""What one sure mistake costs, in nats: 16.64."""
+"""Loss of one sure mistake, in nats: 16.64."""
 GRID = 2048
 """Intervals of [0, 1] on which `smece` smooths."""
 PRECISION = 1e-6
-"""To which `smece` finds its bandwidth."""
+"""Precision to which `smece` finds its bandwidth."""
 
 
 def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:

@@ -53,7 +53,7 @@ class Recalibrator(ABC):
     @property
     @abstractmethod
     def parameters(self) -> Mapping[str, float]:
-        """What was learned, by name; a step function tells the number of its steps."""
+        """Learned parameters, by name; a step function tells the number of its steps."""
 
 
 class Isotonic(Recalibrator):

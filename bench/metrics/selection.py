@@ -1,4 +1,4 @@
-"""How good confidences are for answering only some questions: risk-coverage area, its excess, coverage at a precision.
+"""Quality of confidences for answering only some questions: risk-coverage area, its excess, coverage at a precision.
 
 Pure functions of `confidence (n,)` and `correct (n,)`. Example: `aurc([0.9, 0.1], [True, False])` is 0.25, the mean of
 risk 0 at coverage one half and risk 0.5 at coverage 1.

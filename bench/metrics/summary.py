@@ -62,7 +62,7 @@ class Metric:
     compute: Callable[..., float | None]
     """(confidence, correct[, bins=][, seed=]) -> value."""
     reference: str
-    """Where the definition comes from."""
+    """Source of the definition."""
     higher_is_better: bool | None
     """None for a yardstick, which is neither good nor bad."""
     binned: bool = False
@@ -116,7 +116,7 @@ class Scores:
     """All metrics of one method on one task."""
 
     metrics: Mapping[str, MetricSummary]
-    """By name, in the order of METRICS."""
+    """Metrics by name, in the order of METRICS."""
     per_subject: Mapping[str, Mapping[str, float | None]]
     """Subject (sorted) -> `n` and each metric."""
     n_excluded: int

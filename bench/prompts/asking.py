@@ -1,4 +1,4 @@
-"""What a model is asked besides the question itself: letters, the self-check, how long an answer may be."""
+"""Parts of asking besides the question itself: letters, the self-check, how long an answer may be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.prompts.tails import Ids
 
 @dataclass(frozen=True)
 class Asking:
-    """What is the same for all questions of a run on one model."""
+    """Settings that are the same for all questions of a run on one model."""
 
     max_new_tokens: int
     letter_ids: Ids

@@ -31,7 +31,7 @@ PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] | capitalize }}:\n{{ message['content'] }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:\n{% endif %}"
 )
-"""For models without a chat template: named turns, and a new line before the answer so that a bare letter follows."""
+"""Template for models without one: named turns, and a new line before the answer so that a bare letter follows."""
 PLAIN_NOTE = (
     "this model has no chat template: it was asked with a plain one of confbench's own (turns named System, User and"
     " Assistant), on which every number here depends"
@@ -40,7 +40,7 @@ PLAIN_NOTE = (
 
 @dataclass(frozen=True)
 class QuerySuffix:
-    """What follows the answer in the self-check conversation."""
+    """Tokens that follow the answer in the self-check conversation."""
 
     ids: Ids
     """Tokens after the answer, up to where the verdict is read."""
@@ -57,7 +57,7 @@ class Chat:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the numbers should know of how the model was asked."""
+        """Notes for a reader of the numbers on how the model was asked."""
         return [] if self.template is None else [PLAIN_NOTE]
 
     def render(self, messages: Sequence[Message], *, answering: bool = True) -> str:
@@ -128,7 +128,7 @@ class Chat:
         return QuerySuffix(np.asarray(ids, dtype=np.int32), continues=before == self.render(prompt.messages))
 
     def before_answers(self, prompts: Sequence[Prompt], protocol: Protocol) -> list[Ids]:
-        """What stands before the answers in the self-check conversations, where it is not the prompts themselves."""
+        """Token ids before the answers in the self-check conversations, where they are not the prompts themselves."""
         rendered = [self.render(query_messages(prompt, protocol)) for prompt in prompts]
         return self.encode([text.partition(QUERY_SENTINEL)[0] for text in rendered])
 

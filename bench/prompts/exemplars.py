@@ -1,4 +1,4 @@
-"""Which exemplars stand before a question."""
+"""Exemplars that stand before a question."""
 
 from __future__ import annotations
 

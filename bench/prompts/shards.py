@@ -32,7 +32,7 @@ class Shard:
     """The unit that is computed whole or not at all."""
 
     rows: npt.NDArray[np.int64]
-    """Which questions of the split."""
+    """Rows of the shard's questions in the split."""
     prompts: Tails
     shown: list[list[Question]]
     """The exemplars of each prompt."""
@@ -144,7 +144,7 @@ class PromptTokeniser:
         return self.protocol.max_new_tokens_choice if choice else self.protocol.max_new_tokens_open
 
     def asking(self, task: Task, questions: Sequence[Question], budget: int) -> Asking:
-        """What is the same for all questions of a split."""
+        """Settings that are the same for all questions of a split."""
         prompt = self.stand_in(task)
         widest = max(len(q.choices) for q in questions) if task.format is Format.CHOICE else 0
         suffix, verdicts = self.query(prompt)

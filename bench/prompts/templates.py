@@ -49,7 +49,7 @@ def context(question: Question, style: PromptStyle, letters: str) -> str:
 
 
 def target(question: Question, fmt: Format, letters: str) -> str:
-    """What a right answer says: the letter, or the text."""
+    """Text of a right answer: the letter, or the option's text."""
     return letters[question.gold] if fmt is Format.CHOICE else question.answer
 
 

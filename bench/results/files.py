@@ -84,7 +84,7 @@ def model_folder(model: str) -> str:
 
 
 def path_of(row: ResultRow, out: Path) -> Path:
-    """Where the row's JSON file belongs; nothing is touched.
+    """Path at which the row's JSON file belongs; nothing is touched.
 
     Raises:
         UserError: method, task or preset is no safe name.

@@ -1,4 +1,4 @@
-"""What a result was made with: code, packages, hardware, revisions; no paths, no names of people or machines.
+"""Provenance of a result: code, packages, hardware, revisions; no paths, no names of people or machines.
 
 Nothing here fails: what can't be found out is None, with the reason beside it. Example of the part on code:
 `{"version": "0.1.0", "git_sha": "<40 hex>", "dirty": false, "record_digest": null, "reason": null}`.

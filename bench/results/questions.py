@@ -1,4 +1,4 @@
-"""What a run asked, kept once per task and version: `results/questions/<task>--v<version>.parquet`.
+"""Questions of a run, kept once per task and version: `results/questions/<task>--v<version>.parquet`.
 
 Result files hold ids, answers and confidences; this file holds the questions to these ids, so that a report can show
 them without the data set. Example of a row: id `mmlu-choice/test/0`, subject `anatomy`, text `Which bone ...?` with its
@@ -30,14 +30,14 @@ class QuestionText:
     """One question as a reader of results sees it."""
 
     id: str
-    """As in the records of a result."""
+    """Id, as in the records of a result."""
     subject: str
     text: str
-    """What the model was shown of this question: without exemplars and instructions, with its options."""
+    """Text that the model was shown of this question: without exemplars and instructions, with its options."""
     choices: tuple[str, ...]
     """Option texts in the order shown; empty for an open question, which shows none."""
     gold: str
-    """What a right answer says: the letter, or the text."""
+    """Right answer: the letter, or the text."""
 
 
 def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> QuestionText:
@@ -65,7 +65,7 @@ def digest(questions: Iterable[QuestionText]) -> str:
 
 
 def path_of(task: str, version: int, out: Path) -> Path:
-    """Where the questions of a task belong; nothing is touched.
+    """Path at which the questions of a task belong; nothing is touched.
 
     Raises:
         UserError: the task's name is no safe part of a file name.

@@ -11,16 +11,16 @@ from bench.backbone.cost import StageCost
 from bench.metrics.summary import MetricSummary
 
 SCHEMA_VERSION = 4
-"""Of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
+"""Version of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
 
 
 Status = Literal["ok", "skipped", "failed"]
-"""How a cell of the comparison ended; there is no fourth way."""
+"""End of a cell of the comparison; there is no fourth way."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelsSeen:
-    """What a method was told of right and wrong: rows whose labels, or right answers, `fit` read."""
+    """Labels that a method was told: rows whose labels, or right answers, `fit` read."""
 
     train: int = 0
     """Answers of the train split whose correctness was read."""
@@ -32,17 +32,17 @@ class LabelsSeen:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What training was like; negative log-likelihoods in nats, clipped as the metric clips."""
+    """Account of a training; negative log-likelihoods in nats, clipped as the metric clips."""
 
     stages: tuple[TrainingStage, ...] = ()
-    """In their order; empty where a method learns without steps."""
+    """Stages in their order; empty where a method learns without steps."""
     train_nll: float | None = None
-    """Of its confidences in the answers that it learned from (with an adapter: in the first of them, as many as there
+    """Loss of its confidences in answers that it learned from (with an adapter: in the first of them, as many as there
     are for validation); None where it reads other signals to predict than to learn."""
     validation_nll: float | None = None
-    """Of its confidences in the validation answers."""
+    """Loss of its confidences in the validation answers."""
     base_rate_nll: float | None = None
-    """Of a constant confidence, the share of right answers in training, in the validation answers."""
+    """Loss of a constant confidence, the share of right answers in training, in the validation answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +53,13 @@ class ResultRow:
     """
 
     schema_version: int = SCHEMA_VERSION
-    """Of this record."""
+    """Schema version of this record."""
     method: str
-    """As registered."""
+    """Name, as registered."""
     model: str
     """Alias, Hub id, or label of a local folder (`bench.backbone.models.model_label`); never a path."""
     task: str
-    """As registered, or the stem of a task file."""
+    """Name, as registered, or the stem of a task file."""
     preset: str
     """Row of constants that methods and protocol started from."""
     seed: int
@@ -75,17 +75,17 @@ class ResultRow:
     train_on: str | None = None
     """Task and split that the method learned from; None where it does not learn."""
     judge: str | None = None
-    """Who graded open answers; None for option letters."""
+    """Name of the judge that graded open answers; None for option letters."""
     answers_source: str = "generate"
-    """Where the answers come from: the model here and now, or a release."""
+    """Source of the answers: the model here and now, or a release."""
     labels_seen: LabelsSeen = field(default_factory=LabelsSeen)
     """Labels used in fitting."""
     base_rate: float | None = None
     """Share of right answers among those that the method learned from; None where it does not learn."""
     training: Training | None = None
-    """What training was like; None where the method does not learn."""
+    """Account of the training; None where the method does not learn."""
     status: Status
-    """How it ended."""
+    """End of the cell: ok, skipped or failed."""
     reason: str | None = None
     """Why it was skipped or failed; None where it is ok."""
     n: int | None = None
@@ -105,7 +105,7 @@ class ResultRow:
     modal_share: float | None = None
     """Share of a question's samples that say what most of them say, mean over the questions; None without samples."""
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
-    """By the names in `bench.metrics.METRICS`."""
+    """Metrics by the names in `bench.metrics.METRICS`."""
     n_excluded: int | None = None
     """Answers that `ece_ref` puts into no bin (top-label confidence exactly 1)."""
     n_clipped: int | None = None
@@ -117,7 +117,7 @@ class ResultRow:
     timings: Mapping[str, float] = field(default_factory=dict)
     """Stage -> seconds."""
     peak_memory_mb: float | None = None
-    """Of the process, in MiB."""
+    """Peak memory of the process, in MiB."""
     cost: Mapping[str, StageCost] = field(default_factory=dict)
     """Stage -> token positions that the run fed for all its methods together, and of which this cell is one."""
     forward_tokens_alone: int | None = None
@@ -125,9 +125,9 @@ class ResultRow:
     limit: int | None = None
     """Questions asked for with `--limit`; None for the whole task. Partial rows enter no default table."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What was left out of the data or is odd in it, in words, e.g. training questions that are also test questions."""
+    """Counts of what is left out or odd in the data, in words, e.g. training questions that are also test questions."""
     notes: tuple[str, ...] = ()
-    """What a reader of the numbers should know, e.g. a batch that was halved after running out of memory."""
+    """Notes for a reader of the numbers, e.g. a batch that was halved after running out of memory."""
     records_digest: str | None = None
     """SHA-256 of the cell's Parquet file; None where there is none."""
     questions_digest: str | None = None

@@ -1,4 +1,4 @@
-"""How sure a comparison can be: intervals that name their estimand, paired tests, ranks, tests of calibration.
+"""Uncertainty of a comparison: intervals that name their estimand, paired tests, ranks, tests of calibration.
 
 Pure numpy functions of confidences and correctness, question by question, and of one subject name for each. Example:
 `summary({"ccps": p, "litcab": q}, correct, subjects).comparisons["brier"][0].p_corrected`.

@@ -1,4 +1,4 @@
-"""How far confidences are from calibration, and whether that can be told from chance, by redrawing labels.
+"""Distance of confidences from calibration, and its test against chance, by redrawing labels.
 
 An ECE of few answers is large by chance (docs/methods.md §0.17). What it would be without can't be had by subtraction,
 since chance adds much to small gaps and nothing to large ones. So labels are redrawn under models in which the true
@@ -131,7 +131,7 @@ class _Gaps(NamedTuple):
     p: FloatArray
     """Sorted confidences, (n,)."""
     starts: IntArray
-    """Where each occupied bin begins, (b,)."""
+    """Start of each occupied bin, (b,)."""
     gap: FloatArray
     """Mean p - o of each answer's bin, (n,)."""
     noise: FloatArray
@@ -141,7 +141,7 @@ class _Gaps(NamedTuple):
     weight: FloatArray
     """1 / (n_s * S) for each bin, (b,)."""
     strata: Strata
-    """Of the answers as they came."""
+    """Strata of the answers as they came."""
     ece: float
     """The observed macro ECE."""
 

@@ -1,4 +1,4 @@
-"""Which methods differ on the same questions: paired differences of any resampled metric, simultaneous tests, ranks.
+"""Comparison of methods on the same questions: paired differences of any resampled metric, simultaneous tests, ranks.
 
 All pairs of a block of methods are tested together: a difference is significant where it exceeds, in standard errors,
 what the largest of all differences does by chance in 95 % of the resamples that the methods share. Example:
@@ -31,7 +31,7 @@ class Sample(NamedTuple):
     replicates: FloatArray
     """The same in every resample, (r,); resamples are shared by the methods that are compared."""
     by_question: FloatArray | None = None
-    """What each question adds to a metric that is a mean, (n,), mean over seeds; None for other metrics."""
+    """Share of each question in a metric that is a mean, (n,), mean over seeds; None for other metrics."""
     by_subject: FloatArray | None = None
     """Mean over seeds in each subject, (S,), NaN where undefined; None where the value is no mean of them."""
     refused: NoInterval | None = None
@@ -43,15 +43,15 @@ class Comparison:
     """Two methods on the same questions."""
 
     metric: str
-    """By its name in `bench.metrics.METRICS`."""
+    """Name in `bench.metrics.METRICS`."""
     first: str
     second: str
     difference: float
     """The first's macro mean minus the second's."""
     interval: Interval | NoInterval
-    """Of the difference, for fixed subjects."""
+    """Interval of the difference, for fixed subjects."""
     clustered: Interval | NoInterval
-    """Of the difference, for subjects like these."""
+    """Interval of the difference, for subjects like these."""
     p: float | None
     """Two-sided, of no difference, of this pair alone, fixed subjects; None where there is no test."""
     p_corrected: float | None = None

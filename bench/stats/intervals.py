@@ -31,20 +31,20 @@ class Interval:
     low: float
     high: float
     level: float
-    """Of confidence, e.g. 0.95."""
+    """Level of confidence, e.g. 0.95."""
     estimand: Estimand
-    """What varies: questions within these subjects, or the subjects."""
+    """Source of variation: questions within these subjects, or the subjects."""
     kind: str
-    """How it was made: `t`, `basic`, or `inverted test`."""
+    """Kind of the interval: `t`, `basic`, or `inverted test`."""
 
 
 @dataclass(frozen=True)
 class NoInterval:
-    """Where an interval would claim too much."""
+    """Reason to give no interval, where one would claim too much."""
 
     estimand: Estimand
     reason: str
-    """In words for a reader."""
+    """Reason in words for a reader."""
 
 
 class MacroMean(NamedTuple):

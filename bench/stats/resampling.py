@@ -27,11 +27,11 @@ FEW_COLUMNS = 100
 RESAMPLED = ("ece", "ece_ref", "ece_ref_closed", "brier", "acc", "aucpr", "auroc", "nll")
 """Metrics that `resampled_metrics` computes, by their names in `bench.metrics.METRICS`."""
 RANKED = ("auroc", "aucpr")
-"""Those of them that need right and wrong answers."""
+"""Resampled metrics that need right and wrong answers."""
 
 
 def resample_counts(n: int, replicates: int, rng: np.random.Generator) -> Iterator[FloatArray]:
-    """How often each of n questions is drawn when n are drawn with replacement, `replicates` times.
+    """Number of times each of n questions is drawn when n are drawn with replacement, `replicates` times.
 
     Yields:
         Shape (n, r), float64 whole numbers, r summing to `replicates`; columns sum to n.
@@ -43,7 +43,7 @@ def resample_counts(n: int, replicates: int, rng: np.random.Generator) -> Iterat
 
 
 def losses(confidence: FloatArray, correct: BoolArray) -> Mapping[str, FloatArray]:
-    """What each answer adds to the metrics that are means: `brier`, `acc`, `nll`, each of the shape of `confidence`.
+    """Share of each answer in the metrics that are means: `brier`, `acc`, `nll`, each of the shape of `confidence`.
 
     Args:
         confidence: shape (..., n), float64 in [0, 1].

@@ -16,8 +16,8 @@ class Settings:
     model_draws: int = 200
     """Label draws for each size of true gaps that is tried for the debiased calibration error."""
     level: float = 0.95
-    """Of confidence, of all intervals; 1 - level is the level of significance of ranks."""
+    """Level of confidence of all intervals; 1 - level is the level of significance of ranks."""
     bins: int = 10
     """Equal-width bins of the ECEs."""
     seed: int = 0
-    """Of resamples and label draws."""
+    """Seed of resamples and label draws."""

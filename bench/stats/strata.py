@@ -14,7 +14,7 @@ from bench.metrics.summary import rows_of_subjects
 
 
 class Strata(NamedTuple):
-    """Which question belongs to which of S subjects."""
+    """Assignment of questions to S subjects."""
 
     names: tuple[str, ...]
     """Subjects, sorted; S of them."""

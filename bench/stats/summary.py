@@ -40,9 +40,9 @@ class Estimate:
     value: float | None
     """None where it is undefined in every subject."""
     fixed: Interval | NoInterval
-    """For these subjects and other questions."""
+    """Interval for these subjects and other questions."""
     clustered: Interval | NoInterval
-    """For other subjects like these."""
+    """Interval for other subjects like these."""
     by_seed: tuple[float | None, ...]
     """The mean over subjects for each seed."""
     spread: float | None
@@ -58,7 +58,7 @@ class MethodSummary:
     """All metrics of one method."""
 
     estimates: Mapping[str, Estimate]
-    """By metric: those of `RESAMPLED`, and `ece_debiased`."""
+    """Estimates by metric: those of `RESAMPLED`, and `ece_debiased`."""
     calibration: CalibrationError
     """Macro ECE without what chance adds to it."""
     calibrated_p: float
@@ -67,16 +67,16 @@ class MethodSummary:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What `summary` returns."""
+    """Result of `summary`."""
 
     methods: Mapping[str, MethodSummary]
-    """In the order given."""
+    """Methods in the order given."""
     comparisons: Mapping[str, tuple[Comparison, ...]]
-    """By metric of `TESTED`, all pairs of methods for which it is defined."""
+    """Comparisons by metric of `TESTED`: all pairs of methods for which it is defined."""
     ranks: Mapping[str, Mapping[str, int]]
-    """By metric of `TESTED`, the methods of all blocks whose pairs could be tested."""
+    """Ranks by metric of `TESTED`: the methods of all blocks whose pairs could be tested."""
     replicates: Mapping[str, FloatArray]
-    """By metric of `RESAMPLED`, shape (methods, replicates): macro means, paired between methods."""
+    """Resamples by metric of `RESAMPLED`, shape (methods, replicates): macro means, paired between methods."""
     strata: Strata
     """Subjects of the questions."""
     settings: Settings

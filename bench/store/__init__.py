@@ -1,1 +1,1 @@
-"""What is kept on disk besides results: folders by their content, files written whole, records read back."""
+"""Storage besides results: folders by their content, files written whole, records read back."""

@@ -59,11 +59,11 @@ class Entry:
 
 @dataclass
 class Store:
-    """Where answers, signals and fitted methods are kept between runs."""
+    """Folder in which answers, signals and fitted methods are kept between runs."""
 
     root: Path
     notes: list[str] = field(default_factory=list)
-    """What was found damaged and is computed again, for the user to read."""
+    """Notes for the user on what was found damaged and is computed again."""
 
     def prepare(self) -> None:
         """Make the folder, and remove what processes that are gone left half-written.

@@ -40,7 +40,7 @@ __all__ = ["Check", "CheckResult", "MakeMethod", "MakeTask", "check_plugin", "ch
 
 
 class CheckResult(NamedTuple):
-    """What `bench check` shows in one line."""
+    """Outcome of one check, which `bench check` shows in one line."""
 
     name: str
     """Plugin, format or nothing, and rule."""
@@ -111,7 +111,7 @@ def rows_at_hand(make: MakeTask) -> bool:
 
 
 class _NoSource(Source):
-    """For tasks that make their questions themselves."""
+    """Source for tasks that make their questions themselves."""
 
     def has(self, card: DataCard, split: Split) -> bool:
         del card, split
@@ -131,7 +131,7 @@ def _method_checks(plugin: type[ConfidenceMethod]) -> Iterator[Made]:
 
 
 def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
-    """Those that the method does not skip, and whose tasks have what it reads."""
+    """Formats that the method does not skip, and whose tasks have what it reads."""
     needed = [definition(signal) for signal in plugin.needs.fit | plugin.needs.predict]
     try:
         method = MakeMethod(plugin)()

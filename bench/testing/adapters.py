@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     import torch
 
 WIDTH = 8
-"""Of the toy model's states."""
+"""Width of the toy model's states."""
 VALIDATION = 40
 """Answers to choose a step by."""
 
 
 def context(make: MakeMethod, *, right: bool | None = None) -> Context:
-    """What `fit` gets in the checks; `right`: all labels of the validation answers."""
+    """Context that `fit` gets in the checks; `right`: all labels of the validation answers."""
     validation = None
     if make.plugin.fit_on == "train":
         signals = validation_signals(make.plugin.needs)
@@ -53,7 +53,7 @@ class ToyModel:
         self.adapter = torch.zeros(WIDTH, WIDTH, requires_grad=True)
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
-        """As `AdapterModel.logits`."""
+        """See `AdapterModel.logits`."""
         import torch
 
         rows = [self._states(sequences[i])[-int(k) :] for i, k in enumerate(last)]
@@ -82,7 +82,7 @@ class Recorder:
         settings: Mapping[str, object],
         validation: Validation | None = None,
     ) -> AdapterRef:
-        """As `TrainAdapter`; the loss must be finite and have a gradient, confidences lie within [0, 1].
+        """See `TrainAdapter`; the loss must be finite and have a gradient, confidences lie within [0, 1].
 
         Raises:
             AssertionError: the loss function gives something else.
@@ -108,7 +108,7 @@ class Recorder:
 
 
 def _named(function: str) -> Callable[..., torch.Tensor]:
-    """What `module:name` names."""
+    """Object that `module:name` names."""
     module, _, name = function.partition(":")
     found: Callable[..., torch.Tensor] = getattr(importlib.import_module(module), name)
     return found

@@ -1,4 +1,4 @@
-"""What a check is called with, and how it tells which plugin breaks which rule."""
+"""Arguments of a check, and the error that tells which plugin breaks which rule."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from bench.testing.observing import (
 from bench.testing.synthetic import MODEL
 
 TOLERANCE = 1e-5
-"""By how much a confidence may differ when its batch differs: float32 sums depend on the batch's shape."""
+"""Most by which a confidence may differ when its batch differs: float32 sums depend on the batch's shape."""
 ORIENTATION = 0.7
 """AUROC that a method must reach on the planted truth, whose own is about 0.95."""
 
@@ -287,7 +287,7 @@ def check_save_load(make: MakeMethod) -> None:
 
 
 def check_one_class(make: MakeMethod) -> None:
-    """With labels of one kind only, `fit` raises a UserError, or the confidences are constant or on that side."""
+    """`fit` with labels of one kind only raises a UserError, or the confidences are constant or on that side."""
     batch, _ = held_out(make, 50)
     for label in (True, False):
         train = train_batch(make, ONE_CLASS, np.full(ONE_CLASS, label))

@@ -67,7 +67,7 @@ def _bytes(column: Any) -> bytes:
 
 
 def global_states() -> dict[str, str]:
-    """What the three global generators stand at, as text that can be compared."""
+    """States of the three global generators, as text that can be compared."""
     import torch
 
     state: Any = np.random.get_state()  # noqa: NPY002  (it is the global state that is guarded)
@@ -126,7 +126,7 @@ class Fit:
     before: Mapping[Signal, bytes]
     """The training columns."""
     arguments: Mapping[str, object]
-    """Of `__init__`, before the fit."""
+    """Arguments of `__init__`, before the fit."""
     moved: tuple[str, ...]
     """Global random states that are no longer what they were."""
 

@@ -42,7 +42,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class World:
-    """What all signals of a batch are made from."""
+    """Questions from which all signals of a batch are made."""
 
     rng: np.random.Generator
     sure: npt.NDArray[np.float64]

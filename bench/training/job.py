@@ -1,4 +1,4 @@
-"""What the parent tells the child: one JSON file, and one safetensors file with the examples."""
+"""Messages from the parent to the child: one JSON file, and one safetensors file with the examples."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ CONFIDENCES = "confidences.safetensors"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What the trainer reads from a method's settings; the loss function may read others."""
+    """Settings of a method that the trainer reads; the loss function may read others."""
 
     rank: int
-    """Of the LoRA matrices."""
+    """Rank of the LoRA matrices."""
     alpha: int
     """LoRA's scale is alpha / rank."""
     dropout: float
-    """On the adapter's input."""
+    """Dropout on the adapter's input."""
     target_modules: str
     """Last names of the layers to adapt, separated by commas; empty: queries and values, found by the trainer."""
     steps: int
     batch_size: int
-    """Of the whole batch, over all processes."""
+    """Examples of a whole batch, over all processes."""
     learning_rate: float
-    """At the first step; it follows a half cosine to 0, without warm-up."""
+    """Rate at the first step; it follows a half cosine to 0, without warm-up."""
     weight_decay: float
     beta1: float
     beta2: float
@@ -51,9 +51,9 @@ class Recipe:
     clip: float = 0.0
     """Longest gradient (L2) of a step, over all parameters; 0: as long as it is."""
     points: int = POINTS
-    """At which the loss on validation is taken."""
+    """Points at which the loss on validation is taken."""
     published_steps: int = 0
-    """Of the published training; where it is longer than `steps`, this one may turn out to be cut short."""
+    """Steps of the published training; where it is longer than `steps`, this one may turn out to be cut short."""
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
@@ -102,7 +102,7 @@ class Job:
 
     @property
     def recipe(self) -> Recipe:
-        """What the trainer reads from the settings."""
+        """Part of the settings that the trainer reads."""
         return Recipe.of(self.settings)
 
     def write(self, folder: Path) -> Path:

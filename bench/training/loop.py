@@ -41,7 +41,7 @@ OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], t
 """A loss (a sum, with gradient) or confidences `(n,)` of some examples."""
 Rows = npt.NDArray[np.int64]
 _BEST = "best.safetensors"
-"""In a checkpoint: the best adapter so far, and the confidences at each point."""
+"""Name in a checkpoint of the best adapter so far, and the confidences at each point."""
 _RECORDED, _SURE = "validation confidences", "train confidences"
 """Names there that are no tensors of the adapter."""
 
@@ -117,7 +117,7 @@ class _Training:
         return {**tensors, _SURE: torch.from_numpy(self._confidences(self.examples, n))}
 
     def _confidences(self, examples: Mapping[str, Column], n: int) -> FloatArray:
-        """Of the first n examples, by the adapter as it is now, without dropout: (n,)."""
+        """Confidences in the first n examples, by the adapter as it is now, without dropout: (n,)."""
         start = time.perf_counter()
         read = function_named(self.job.confidence)
         sure = torch.zeros(n, dtype=torch.float64)

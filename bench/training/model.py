@@ -48,11 +48,11 @@ class Branches:
         leaves = np.empty(len(sequences), dtype=np.int64)
         leaves[pack.rows] = pack.leaves
         self.paths = [np.flatnonzero(self.visible[leaf]) for leaf in leaves]
-        """Where the tokens of each sequence stand."""
+        """Positions of the tokens of each sequence."""
 
 
 def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
-    """Which distinct sequences share a forward pass: neighbours in the prefix tree, up to `budget` tokens.
+    """Groups of distinct sequences that share a forward pass: neighbours in the prefix tree, up to `budget` tokens.
 
     Without a cache to come back to, a pass reads the beginnings of its sequences itself, so that few large passes cost
     the fewest tokens. A single piece of the tree may be larger than the budget by what it begins with.
@@ -112,11 +112,11 @@ class ReadableModel:
 
     @property
     def verdict_ids(self) -> tuple[int, int]:
-        """As `AdapterModel.verdict_ids`."""
+        """See `AdapterModel.verdict_ids`."""
         return self.job.verdict_ids
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
-        """As `AdapterModel.logits`."""
+        """See `AdapterModel.logits`."""
         rows = [np.asarray(sequences[i], dtype=np.int32) for i in range(len(sequences))]
         ends = [int(k) for k in last]
         states = self._states(rows, ends, self._tree) if adapted else self._frozen_states(rows, ends)

@@ -84,7 +84,7 @@ class TorchOptimiser:
         )
 
     def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """As `Optimiser.step`."""
+        """See `Optimiser.step`."""
         flat = self.processes.sum(torch.cat([gradient.flatten() for gradient in gradients]))
         parts = torch.split(flat, [parameter.numel() for parameter in self.parameters])
         for parameter, part in zip(self.parameters, parts, strict=True):
@@ -96,7 +96,7 @@ class TorchOptimiser:
         self.adamw.step()
 
     def save(self, folder: Path) -> None:
-        """As `Optimiser.save`; tensors only, no pickle."""
+        """See `Optimiser.save`; tensors only, no pickle."""
         from safetensors.torch import save_file
 
         if self.processes.rank:
@@ -107,7 +107,7 @@ class TorchOptimiser:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "optimiser.safetensors")
 
     def load(self, folder: Path) -> None:
-        """As `Optimiser.load`."""
+        """See `Optimiser.load`."""
         from safetensors.torch import load_file
 
         tensors = load_file(folder / "optimiser.safetensors", device=self.processes.device)
@@ -149,7 +149,7 @@ class DeepSpeedOptimiser:
         self.engine: Any = deepspeed.initialize(model=module, model_parameters=parameters, config=settings)[0]
 
     def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """As `Optimiser.step`."""
+        """See `Optimiser.step`."""
         for group in self.engine.optimizer.param_groups:
             group["lr"] = learning_rate
         # The engine takes the mean over processes, and the sum is wanted.
@@ -158,9 +158,9 @@ class DeepSpeedOptimiser:
         self.engine.step()
 
     def save(self, folder: Path) -> None:
-        """As `Optimiser.save`. Pickles: they stay in the private folder of the job and are read by the job alone."""
+        """See `Optimiser.save`. Pickles: they stay in the private folder of the job and are read by the job alone."""
         self.engine.save_checkpoint(str(folder), tag="deepspeed")
 
     def load(self, folder: Path) -> None:
-        """As `Optimiser.load`."""
+        """See `Optimiser.load`."""
         self.engine.load_checkpoint(str(folder), tag="deepspeed")

@@ -44,13 +44,13 @@ Examples = Mapping[str, Ragged | npt.NDArray[Any]]
 VERSION = 2
 """Part of every key; raised when the same job would end in another adapter."""
 LOG_LINES = 30
-"""Of a failed child's log, in the error."""
+"""Lines of a failed child's log in the error."""
 RANK = re.compile(r"^\[rank\d+\]: ")
-"""What torch puts before each line of a traceback."""
+"""Prefix that torch puts before each line of a traceback."""
 KIND = "adapters"
 """The part of the store."""
 STOP_SECONDS = 10.0
-"""That a child has to end by itself."""
+"""Time that a child has to end by itself."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class AdapterTrainer:
     backbone: Backbone
     store: Store
     method: str
-    """For messages."""
+    """Name of the method, for messages."""
     verdict_ids: tuple[int, int]
     """Ids of (no, yes) after the self-check query."""
     processes: int | None = None
@@ -79,7 +79,7 @@ class AdapterTrainer:
         settings: Mapping[str, object],
         validation: Validation | None = None,
     ) -> AdapterRef:
-        """As `bench.api.TrainAdapter`."""
+        """See `bench.api.TrainAdapter`."""
         from bench.backbone import adapter
 
         recipe = Recipe.of(settings)
@@ -129,7 +129,7 @@ class AdapterTrainer:
         )
 
     def _fields(self, job: Job, examples: Examples, validation: Validation) -> dict[str, Any]:
-        """What the adapter depends on."""
+        """Fields that the adapter depends on."""
         read = {"name": job.confidence, "source": _source_digest(job.confidence)} if job.confidence else None
         return {
             "confidence": read,

@@ -1,1 +1,1 @@
-"""What at least two methods share; not a method itself."""
+"""Code that at least two methods share; not a method itself."""

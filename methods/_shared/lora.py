@@ -1,4 +1,4 @@
-"""What IT and CT share: constants, loss functions, which the trainer of adapters calls, and how they are read.
+"""Code that IT and CT share: constants, loss functions, which the trainer of adapters calls, and how they are read.
 
 A loss function gets the model as `bench.api.AdapterModel`, some of a batch's examples, and the method's settings, and
 returns the sum over these examples; the trainer divides by the size of the whole batch.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 VERDICT = QueryLogits(Adapter.OWN)
-"""What both read in `predict`."""
+"""Signal that both read in `predict`."""
 
 
 def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
@@ -171,11 +171,11 @@ class LoraMethod(ConfidenceMethod):
     learning_rate: float = 1e-4
     """Paper, Training Details; along a half cosine without warm-up, as the code (docs/methods.md §0.8)."""
     weight_decay: float = 0.1
-    """Of AdamW. Paper, Training Details; code: 0.0 (docs/methods.md §6 #51)."""
+    """Weight decay of AdamW. Paper, Training Details; code: 0.0 (docs/methods.md §6 #51)."""
     beta1: float = 0.9
-    """Of AdamW. CHOSEN: torch's default, as the paper names none (docs/methods.md §0.8)."""
+    """First decay rate of AdamW. CHOSEN: torch's default, as the paper names none (docs/methods.md §0.8)."""
     beta2: float = 0.999
-    """Of AdamW. CHOSEN: as beta1 (docs/methods.md §0.8)."""
+    """Second decay rate of AdamW. CHOSEN: as beta1 (docs/methods.md §0.8)."""
     clip: float = 0.0
     """Longest gradient of a step; 0: none. Paper: unspecified; code: the trainer's default, 1.0
     (docs/methods.md §2.6)."""
@@ -188,9 +188,9 @@ class LoraMethod(ConfidenceMethod):
     target_modules: str = ""
     """Last names of the layers to adapt, with commas between; CHOSEN: empty finds queries and values."""
     points: int = POINTS
-    """At which the loss on validation is taken. As every method (docs/methods.md §0.20)."""
+    """Points at which the loss on validation is taken. As every method (docs/methods.md §0.20)."""
     published_steps: int = 10_000
-    """Of the paper's training: where fewer are taken and the loss still falls, the result says "cut short"."""
+    """Steps of the paper's training: where fewer are taken and the loss still falls, the result says "cut short"."""
     deepspeed: bool = True
     """ZeRO stage 2; off: plain torch does the same training. Paper, Training Details (docs/methods.md §6 #54)."""
 

@@ -27,21 +27,21 @@ _COLUMNS_AT_ONCE = 512  # whose float64 copy exists while means and deviations a
 
 
 class ProbeSettings(NamedTuple):
-    """What a probe looks like and how it is trained."""
+    """Shape and training of a probe."""
 
     hidden_layers: Sequence[int]
     """Widths between the hidden state and the two logits; none for a linear probe."""
     steps: int
-    """At most; validation may end the training before."""
+    """Most steps; validation may end the training before."""
     batch_size: int
     learning_rate: float
     weight_decay: float
     standardise: bool
     """Bring each input to mean 0 and deviation 1 over the training rows."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """How the rate goes on from its start: not at all, or along a half cosine to 0."""
+    """Course of the rate from its start: constant, or along a half cosine to 0."""
     initialisation: Literal["uniform", "xavier"] = "uniform"
-    """Of the weights: torch's own for linear layers, or Xavier's normal one; biases are torch's own."""
+    """Initial weights: torch's own for linear layers, or Xavier's normal one; biases are torch's own."""
 
 
 def train_probe(

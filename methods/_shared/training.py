@@ -1,4 +1,4 @@
-"""What methods that learn share: batches, the loop over steps, and what they refuse to learn from or to predict."""
+"""Code that methods that learn share: batches, the loop over steps, and checks of what they learn from and predict."""
 
 from __future__ import annotations
 

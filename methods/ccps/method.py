@@ -118,7 +118,7 @@ class Ccps(ConfidenceMethod):
     """Jensen-Shannon divergence. Paper, feature appendix; the code averages the reversed halves
     (docs/methods.md §6 #27)."""
     eps_flip: Literal["grid", "exact"] = "grid"
-    """How epsilon-to-flip is found. Code: first grid point (docs/methods.md §6 #25)."""
+    """Search for epsilon-to-flip. Code: first grid point (docs/methods.md §6 #25)."""
     eps_relative: bool = False
     """Radius in units of the state's norm. Paper and code: no (docs/methods.md §2.8)."""
     entropy_epsilon: float = 0.0
@@ -159,9 +159,9 @@ class Ccps(ConfidenceMethod):
     contrastive_batch_size_open: int = 32
     """The same for open answers. Paper, Training Details; code: 32 (docs/methods.md §2.12)."""
     contrastive_steps: int = 5000
-    """At most. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
+    """Most steps. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
     classifier_steps: int = 5000
-    """At most. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
+    """Most steps. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Learn scaler, encoder and classifier.

@@ -22,7 +22,7 @@ from methods._shared.training import batches_of, descend, threads_for
 
 Activation = Literal["relu", "elu"]
 Optimiser = Literal["adamw", "adam"]
-"""With decoupled weight decay, or with L2."""
+"""Optimiser with decoupled weight decay, or with L2."""
 Weights = dict[str, Tensor]
 
 CHOICE_ENCODER = (64, 32, 16, 8)
@@ -109,18 +109,18 @@ def n_parameters(answer_format: Format, n_features: int, channels: Sequence[int]
 
 
 class Stage(NamedTuple):
-    """How one stage is trained."""
+    """Training of one stage."""
 
     steps: int
-    """At most; validation may end the stage before."""
+    """Most steps; validation may end the stage before."""
     batch_size: int
     learning_rate: float
     dropout: float
-    """In the encoder; the classifier has none."""
+    """Dropout in the encoder; the classifier has none."""
     optimiser: Optimiser
     weight_decay: float
     margin: float
-    """Of the contrastive loss."""
+    """Margin of the contrastive loss."""
 
 
 class Data(NamedTuple):
@@ -133,7 +133,7 @@ class Data(NamedTuple):
 
 
 class Splits(NamedTuple):
-    """What is learned from, and what the steps to keep are chosen by."""
+    """Rows that are learned from, and those by which the steps to keep are chosen."""
 
     train: Data
     validation: Data | None

@@ -43,7 +43,7 @@ _ANSWER = Hidden(1.0, At.ANSWER_PREDICTING)
 
 
 class _Corpus(NamedTuple):
-    """What is trained on: each question's distinct states and its tokens."""
+    """Training data: each question's distinct states and its tokens."""
 
     states: Ragged
     """(m_i, d) per question; a letter's state is the prompt's end, the same for all options."""
@@ -106,13 +106,13 @@ class LitCab(ConfidenceMethod):
     """Wrong options per question, drawn once; None: all. CHOSEN: all (docs/methods.md §0.8); code: 3
     (docs/methods.md §2.7)."""
     steps: int = 10_000
-    """At most. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
+    """Most steps. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
     batch_size: int = 32
     """Questions per step at most. Paper, Training Details; code: at least 128 (docs/methods.md §2.7)."""
     learning_rate: float = 1e-4
     """Constant. Paper, Training Details; code: 5e-6 (docs/methods.md §2.7)."""
     weight_decay: float = 0.1
-    """Of AdamW, betas 0.9 and 0.999. Paper, Training Details; code: 0.01 (docs/methods.md §2.7)."""
+    """Weight decay of AdamW, betas 0.9 and 0.999. Paper, Training Details; code: 0.01 (docs/methods.md §2.7)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the layer on gold answers and wrong options; the labels of the model's answers are not read.

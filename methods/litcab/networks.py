@@ -80,7 +80,7 @@ class Optimiser(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """At most `CHUNK_TOKENS` states and the tokens that they predicted, on the device."""
+    """Chunk of at most `CHUNK_TOKENS` states and the tokens that they predicted, on the device."""
 
     states: Tensor
     """(m, d)"""

@@ -1,4 +1,4 @@
-"""What everybody knows: CommonsenseQA, COPA, HellaSwag, PIQA and WinoGrande.
+"""Common sense: CommonsenseQA, COPA, HellaSwag, PIQA and WinoGrande.
 
 A row of WinoGrande: {"sentence": "Ann thanked Eve, for _ had helped.", "option1": "Ann", "option2": "Eve", "answer":
 "2"}. COPA and WinoGrande write both options out in the open format, which asks for "1" or "2". HellaSwag's label is a

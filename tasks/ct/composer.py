@@ -30,7 +30,7 @@ CHOICE_SETS = (
     commonsense.HELLASWAG, knowledge.MATH_QA, comprehension.MULTIRC, knowledge.OBQA, commonsense.PIQA, knowledge.SCIQ,
     comprehension.SIQA, entailment.SNLI, knowledge.TREC, commonsense.WINOGRANDE,
 )  # fmt: skip
-"""By name, which is the published order."""
+"""Data sets by name, which is the published order."""
 OPEN_SETS = tuple(data_set for data_set in CHOICE_SETS if data_set.open is not None)
 LOCAL_SETS = (knowledge.ARC, knowledge.ARC_CHALLENGE, entailment.CB, knowledge.OBQA, knowledge.TREC)
 
@@ -42,7 +42,7 @@ class Corpus(Task):
     quota: ClassVar[int]
     """Train rows that each data set gives, or all that it has."""
     style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.CHOICE)
-    """Of one of the data sets; `style_of` knows each."""
+    """Style of one of the data sets; `style_of` knows each."""
     draws_exemplars: ClassVar[bool] = True
     prompt_tokens: ClassVar[int | None] = 1600
 
@@ -108,7 +108,7 @@ class Corpus(Task):
     # --- validation ---------------------------------------------------------------------------------------------------
 
     def _stratified_validation(self) -> Iterator[Question]:
-        """As many questions of each data set as its share of train, drawn with `split_seed`, in the order of rows."""
+        """Questions of each data set by its share of train, drawn with `split_seed`, in the order of rows."""
         trained = [self._kept(each, "train").counted(self.quota) for each in self._sets]
         shares = proportional(self.card.sizes["validation"], trained)
         for (each, origin), n_trained, share in zip(self._parts("validation"), trained, shares, strict=True):

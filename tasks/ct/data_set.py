@@ -1,4 +1,4 @@
-"""What a data set of the training corpora is made of: its card, its words, and how a row of it becomes a question.
+"""Parts of a data set of the training corpora: its card, its words, and how a row of it becomes a question.
 
 The modules beside this one hold one `DataSet` for each; `composer` joins them.
 """
@@ -20,15 +20,15 @@ LETTERED = "Question:\n{text}\n\nChoices:\n{options}"
 
 
 class ReadOptions(NamedTuple):
-    """What a reader may ask for besides the row."""
+    """Options of reading a row."""
 
     format: Format
     seed: int
-    """Of what is drawn for this row."""
+    """Seed of what is drawn for this row."""
 
 
 class DraftQuestion(NamedTuple):
-    """What a row asks."""
+    """Question of a row, before it has an id and a subject."""
 
     text: str
     choices: tuple[str, ...]
@@ -37,11 +37,11 @@ class DraftQuestion(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a filter says of a row."""
+    """Verdict of a filter on a row."""
 
     kept: bool
     why: str = ""
-    """What is counted, in words; empty for nothing."""
+    """Words under which it is counted; empty for nothing."""
 
 
 KEPT = Verdict(kept=True)
@@ -49,7 +49,7 @@ KEPT = Verdict(kept=True)
 
 @dataclass(frozen=True)
 class Filter:
-    """Which rows of every split take part (docs/methods.md §1.2).
+    """Choice of the rows of every split that take part (docs/methods.md §1.2).
 
     A filter doesn't raise: a row that it can't make sense of is kept, and the reader says what is wrong with it.
     """
@@ -73,9 +73,9 @@ class DataSet:
     """None where it is no part of the open corpus."""
     filter: Filter | None = None
     pool: Split = "train"
-    """Where exemplars come from."""
+    """Split from which exemplars come."""
     published: DataSet | None = None
-    """How the published corpus reads it, where that differs."""
+    """Data set as the published corpus reads it, where that differs."""
 
     def style(self, fmt: Format) -> PromptStyle:
         """The words around its questions.
@@ -137,7 +137,7 @@ class Kept(Sequence[Question]):
         return self._question(position)
 
     def counted(self, most: int) -> int:
-        """How many questions there are, `most` if there are more.
+        """Number of questions, `most` if there are more.
 
         Raises:
             UserError: none of the rows is kept.
@@ -179,11 +179,11 @@ class Kept(Sequence[Question]):
 # --- reading columns --------------------------------------------------------------------------------------------------
 
 HIDDEN = ("", "-1", "None")
-"""What stands for the labels of a split that are not public."""
+"""Values that stand for the labels of a split that are not public."""
 
 
 def text(row: Row, column: str) -> str:
-    """What is asked: a text that is not blank.
+    """Text that is not blank.
 
     Raises:
         UserError: it is something else; names the row and the column. So do the readers below.

@@ -97,7 +97,7 @@ OBQA = DataSet(
 # --- SciQ -------------------------------------------------------------------------------------------------------------
 
 SCIQ_OPTIONS = ("distractor1", "distractor2", "distractor3", "correct_answer")
-"""In this order they are permuted; in the file `distractor3` comes first."""
+"""Columns in the order in which they are permuted; in the file `distractor3` comes first."""
 
 
 def _sciq(row: Row, how: ReadOptions) -> DraftQuestion:
@@ -148,7 +148,7 @@ READ_AS_PUBLISHED = Verdict(kept=True, why="rows whose options are not what thei
 
 
 def by_letters(options: str) -> list[str]:
-    """What stands behind each letter up to the next one; empty where a letter from a to e is not found.
+    """Texts behind each letter up to the next one; empty where a letter from a to e is not found.
 
     >>> by_letters("a ) 1,200 , b ) ( 3 ) x , c ) 7 , d ) 0.5 , e ) none of these")
     ['1,200', '( 3 ) x', '7', '0.5', 'none of these']
@@ -161,7 +161,7 @@ def by_letters(options: str) -> list[str]:
 
 
 def by_commas(options: str) -> list[str]:
-    """As the official code reads them: what follows the last bracket of whatever stands between commas.
+    """Options as the official code reads them: what follows the last bracket of whatever stands between commas.
 
     >>> by_commas("a ) 1,200 , b ) ( 3 ) x")
     ['1', '200', 'x']
@@ -241,7 +241,7 @@ MATH_QA = replace(
 KINDS = (
     "Abbreviation", "Entity", "Description and abstract concept", "Human being", "Location", "Numeric value",
 )  # fmt: skip
-"""By `coarse_label`: ABBR, ENTY, DESC, HUM, LOC, NUM. The column `label-coarse` of old builds has another order."""
+"""Kinds by `coarse_label`: ABBR, ENTY, DESC, HUM, LOC, NUM. The older column `label-coarse` has another order."""
 
 
 def _trec(row: Row, how: ReadOptions) -> DraftQuestion:

@@ -1,4 +1,4 @@
-"""What a model makes of the corpus's questions when the harness asks them: accuracy, letters, and P(True).
+"""Figures of a model on the corpus's questions as the harness asks them: accuracy, letters, and P(True).
 
 An independent, plain loop over whole prompts: right padding, no shared prefixes, no cache.
 """

@@ -1,4 +1,4 @@
-"""From lessons to token ids: what each exercise of the curriculum looks like, and where it carries loss.
+"""Exercises of the curriculum, from lessons to token ids: what each looks like, and where it carries loss.
 
 *Terse* exercises are a line or two of plain text, packed into rows; *full* ones are whole conversations in the
 harness's own wording (`bench.prompts.templates`), with exemplars, rendered by the chat template.
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 OPTIONS = 4
 LETTERS = FIXED.letters[:10]
 AGAINST_SHOWN = 0.8
-"""How often a value that the corpus sets against another is among its options."""
+"""Share of questions that have a value which the corpus sets against another among their options."""
 PROPOSED_RIGHT = 0.5
-"""How often the answer before a self-check is right."""
+"""Share of self-checks whose answer is right."""
 WRONG_OPTION, RIGHT_OPTION = 1, 2
 """Marks on the first token of an option's text."""
 LOSS, NO_LOSS = "\ue000", "\ue001"
@@ -42,7 +42,7 @@ class Encoded(NamedTuple):
     learned: list[bool]
     """True where the token itself is to be learned."""
     options: list[int]
-    """Where an option's text begins: `WRONG_OPTION` or `RIGHT_OPTION`; 0 elsewhere."""
+    """Marks at the beginning of an option's text: `WRONG_OPTION` or `RIGHT_OPTION`; 0 elsewhere."""
 
 
 class Exercises:
@@ -185,7 +185,7 @@ class Exercises:
 
 
 def _options(text: str) -> dict[int, int]:
-    """Where options begin in the text without its brackets, with their marks."""
+    """Positions of options in the text without its brackets, with their marks."""
     found: dict[int, int] = {}
     for block in BLOCK.finditer(text):
         brackets = sum(text.count(bracket, 0, block.start()) for bracket in (LOSS, NO_LOSS))

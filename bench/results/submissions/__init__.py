@@ -1,4 +1,4 @@
-"""Whether result files may stand on the leaderboard: whole, clean, and true as far as the files themselves can tell.
+"""Check of result files for the leaderboard: whole, clean, and true as far as the files themselves can tell.
 
 Every number must follow from the records, the records from the questions, and what a result says of itself from what is
 registered. Reads JSON and Parquet and imports built-in methods and tasks only, never what a file names.
@@ -22,21 +22,21 @@ from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, in_o
 from bench.results.submissions.questions import Questions
 
 ONLY_A_RUN = "only a run can tell whether its method does that (--rerun)"
-"""How a problem ends that `bench.run.rerun` can take away."""
+"""End of a problem that `bench.run.rerun` can take away."""
 LONGEST = 400
 """Characters of a finding that are shown."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found about one file."""
+    """Findings about one file."""
 
     file: str
     """Its path below the folder of results."""
     problems: tuple[str, ...]
     """Empty where it may be committed."""
     unchecked: tuple[str, ...] = ()
-    """What could not be checked, and why."""
+    """Checks that could not be made, and why."""
 
 
 def check_results(folder: Path, data_dir: Path | None = None) -> list[Verdict]:
@@ -74,7 +74,7 @@ class _Check:
     asked: dict[tuple[str, int], Questions] = field(default_factory=dict)
 
     def verdicts(self, files: Iterable[Path]) -> list[Verdict]:
-        """Of these JSON files, and of Parquet files that belong to none."""
+        """Verdicts on these JSON files, and on Parquet files that belong to none."""
         found: dict[Path, list[Finding]] = defaultdict(list)
         for path in files:
             found[path] = list(self._of_file(path))
@@ -159,6 +159,6 @@ def _verdict(path: Path, found: Iterable[Finding]) -> Verdict:
 
 
 def _plain(text: str) -> str:
-    """As a terminal may show it: what a file holds must not be obeyed, or stop the program."""
+    """Text that a terminal may show: what a file holds must not be obeyed, or stop the program."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"

@@ -1,4 +1,4 @@
-"""What the checks of a folder of results share: one cell, what is registered here, and what a check may find."""
+"""Parts that the checks of a folder of results share: one cell, what is registered here, and what a check may find."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bench.results.row import ResultRow
 
 T = TypeVar("T")
 DIGITS = 4
-"""To which confidences of two cells are compared."""
+"""Digits to which confidences of two cells are compared."""
 
 
 @dataclass(frozen=True)
 class Unchecked:
-    """What could not be checked, and why."""
+    """Sentence about what could not be checked, and why."""
 
     text: str
 
@@ -39,7 +39,7 @@ class Cell:
     """A cell that is ok, with its records in the order of ids."""
 
     path: Path
-    """Of its JSON file."""
+    """Path of its JSON file."""
     row: ResultRow
     records: Records
 
@@ -62,12 +62,12 @@ class Cell:
 
     @property
     def answers_digest(self) -> str:
-        """Of `answered`."""
+        """Digest of `answered`."""
         return hashlib.sha256(json.dumps(list(self.answered.items())).encode()).hexdigest()
 
     @property
     def confidences_digest(self) -> str:
-        """Of the confidences and what they are of, rounded, so that a copy is one in spite of noise."""
+        """Digest of the confidences and what they are of, rounded, so that a copy is one in spite of noise."""
         rounded = np.round(self.records.confidence, DIGITS) + 0.0
         return hashlib.sha256(json.dumps(self.records.id).encode() + rounded.tobytes()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""What a result says of itself against what is registered: protocol, task, method, labels, the commit of its code."""
+"""Statements of a result against what is registered: protocol, task, method, labels, the commit of its code."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _judge(row: ResultRow, task: type[Task]) -> Iterator[str]:
 
 
 def _learned(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], known: Known) -> Iterator[str]:
-    """Where it learned, and on how many labels at most."""
+    """Problems with where it learned, and on how many labels at most."""
     if not method.trains():
         if row.train_on is not None:
             yield f"it learned on {row.train_on}, but its method learns nothing"

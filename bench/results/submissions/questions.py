@@ -28,7 +28,7 @@ class Questions:
     """The questions of one task and version."""
 
     folder: Path
-    """Of results."""
+    """Folder of results."""
     task: str
     version: int
     plugin: type[Task] | None
@@ -37,7 +37,7 @@ class Questions:
 
     @cached_property
     def kept(self) -> Mapping[str, QuestionText] | str:
-        """What lies in the folder, by id; empty where there is no file; a sentence where it can't be read."""
+        """Questions in the folder, by id; empty where there is no file; a sentence where it can't be read."""
         try:
             return question_texts.read(self.folder, self.task, self.version)
         except UserError as error:
@@ -45,7 +45,7 @@ class Questions:
 
     @cached_property
     def own(self) -> Mapping[str, QuestionText] | str:
-        """What the task itself asks, by id; a sentence where its rows can't be had without the network."""
+        """Questions of the task itself, by id; a sentence where its rows can't be had without the network."""
         if self.plugin is None:
             return f"{self.task} v{self.version} is not built in"
         task = self.plugin(self.source, FIXED)
@@ -59,16 +59,16 @@ class Questions:
 
     @property
     def true(self) -> Mapping[str, QuestionText]:
-        """What results are checked against: the task's own questions, else those in the folder; empty without both."""
+        """Questions that results are checked against: the task's own, else those in the folder; empty without both."""
         return next((found for found in (self.own, self.kept) if not isinstance(found, str)), {})
 
     @cached_property
     def digest(self) -> str:
-        """Of what results are checked against."""
+        """Digest of the questions that results are checked against."""
         return question_texts.digest(self.true.values())
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong with the file in the folder."""
+        """Problems of the file in the folder."""
         if isinstance(self.kept, str):
             yield self.kept
         elif isinstance(self.own, str):
@@ -97,7 +97,7 @@ def make(task: str, version: int, folder: Path, known: Known, source: FolderSour
 
 
 def findings(cell: Cell, questions: Questions) -> Iterator[Finding]:
-    """What a cell has other than its questions, or other labels than they give its answers."""
+    """Differences of a cell from its questions, and of its labels from what they give its answers."""
     row = cell.row
     if row.answers_source != "generate":
         yield Unchecked("its answers and labels are a release's: they are compared with other cells only")

@@ -21,7 +21,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Trace:
-    """What is remembered of a cell once its records are out of memory."""
+    """Facts of a cell that are remembered once its records are out of memory."""
 
     path: Path
     row: ResultRow
@@ -34,7 +34,7 @@ class Trace:
 
 
 def trace(cell: Cell) -> Trace:
-    """What is remembered of a cell."""
+    """Facts of a cell that are remembered."""
     telling = np.unique(cell.records.confidence).size >= FEW
     return Trace(
         cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.recalibration, cell.answers_digest,
@@ -43,7 +43,7 @@ def trace(cell: Cell) -> Trace:
 
 
 def findings(traces: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Finding]]:
-    """What is wrong between cells, each with the path of the cell that it concerns."""
+    """Problems between cells, each with the path of the cell that it concerns."""
     for alike in _grouped(traces, _answered).values():
         yield from _other_answers(alike)
     telling = [one for one in traces if one.confidences is not None]
@@ -126,7 +126,7 @@ def _other_sizes(seeds: Sequence[Trace]) -> Iterator[tuple[Path, str]]:
 
 
 def of_another(recalibrated: Cell, row: ResultRow, records: Records) -> Iterator[str]:
-    """What a recalibrated cell has that can't come from its method's cell.
+    """Problems of a recalibrated cell: what can't come from its method's cell.
 
     Args:
         recalibrated: e.g. `ccps+isotonic`.

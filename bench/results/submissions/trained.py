@@ -1,4 +1,4 @@
-"""What a result says of training and labels: it decides marks and ranks, so it must hang together."""
+"""Statements of a result about training and labels: they decides marks and ranks, so it must hang together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOLERANCE = 1e-6
 
 
 def findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
-    """What is wrong with one row's account of its training.
+    """Problems of one row's account of its training.
 
     Args:
         row: status ok.
@@ -74,7 +74,7 @@ def _published(row: ResultRow, method: type[ConfidenceMethod]) -> int:
 
 
 def differing(rows: Sequence[ResultRow]) -> str | None:
-    """What cells that learned from the same answers say otherwise, for their common reader; None where they agree."""
+    """Difference between cells that learned from the same answers, for their common reader; None where they agree."""
     rates = {round(row.base_rate, 9) for row in rows if row.base_rate is not None}
     if len(rates) > 1:
         return f"base_rate differs between cells that learned on {rows[0].train_on}: {sorted(rates)}"

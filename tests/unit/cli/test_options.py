@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from bench.api.protocol import PRESETS
 from bench.cli.options import GroupedHelp, help_of, options_from
+from bench.grading.judges import KINDS
+from bench.metrics.recalibration import RECALIBRATORS
 from bench.run.config import Flag, Heading, Names, RunConfig
 
 
@@ -93,3 +98,8 @@ def test_the_help_is_grouped_in_the_order_of_the_fields() -> None:
 
 def test_every_field_of_a_run_has_help() -> None:
     assert set(help_of(RunConfig)) == {field.name for field in fields(RunConfig)}
+
+
+@pytest.mark.parametrize(("field", "kinds"), [("judge", KINDS), ("recalibrate", RECALIBRATORS), ("preset", PRESETS)])
+def test_the_help_names_every_kind(field: str, kinds: Iterable[str]) -> None:
+    assert set(kinds) <= set(re.findall(r"\w+", help_of(RunConfig)[field]))
