@@ -133,9 +133,9 @@ def references(cls: type[ConfidenceMethod], splits: Splits) -> dict[str, FloatAr
 
 
 def ours(cls: type[ConfidenceMethod], splits: Splits, read: ReadTask, seed: int) -> FloatArray:
-    run, task = read
-    ctx = Context(seed, run.tasks[task].format, validation=splits.validation)
-    fitted = run.chosen.fresh(cls.name).fit(splits.train, ctx)
+    task = read.readings[TaskSplit(read.name, "train")].task
+    ctx = Context(seed, task.format, validation=splits.validation)
+    fitted = cls(**read.methods[cls.name].params()).fit(splits.train, ctx)
     return fitted.predict(Batch(splits.test.ids, {s: splits.test[s] for s in splits.test.signals}))
 
 
