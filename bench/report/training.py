@@ -6,15 +6,17 @@ Example: `stages(trainings)[0].kept` is `1,250` where every seed kept step 1,250
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
+from bench import registry
 from bench.report import averages
 from bench.report.text import EN_DASH, count, span
 from bench.results.row import Training
 
 CUT_SHORT = (
     "training was cut short after {} epochs: the loss on validation was still falling, and the published training is"
-    " longer; no rank, and never marked as best"
+    " longer{}; no rank, and never marked as best"
 )
 LOSSES = ("train_nll", "validation_nll", "base_rate_nll")
 
@@ -59,10 +61,22 @@ def total(trainings: Sequence[Training], name: str) -> float | None:
     return averages.mean_of(float(sum(getattr(stage, name) for stage in t.stages)) for t in trainings if t.stages)
 
 
-def cut_short(trainings: Sequence[Training]) -> str:
-    """The footnote of a line whose training was cut short; empty where it was not."""
+def cut_short(trainings: Sequence[Training], published: str = "") -> str:
+    """The footnote of a line whose training was cut short; empty where it was not.
+
+    Args:
+        trainings: of the line, one for each seed.
+        published: how long the published training is.
+    """
     epochs = [stage.epochs for training in trainings for stage in training.stages if stage.cut_short]
-    return CUT_SHORT.format(span(epochs, tenths)) if epochs else ""
+    return CUT_SHORT.format(span(epochs, tenths), f" ({published})" if published else "") if epochs else ""
+
+
+@cache
+def published_training(method: str) -> str:
+    """How long the published training of a built-in method is; empty where it does not say so."""
+    methods, _ = registry.built_in()
+    return methods.get(method).published_training if method in methods.names() else ""
 
 
 def sentences(trainings: Sequence[Training]) -> list[tuple[str, str]]:

@@ -198,8 +198,8 @@ def _notes(line: Line, standings: Standings | None, origins: Origins) -> Iterato
         yield OTHER_LABELS
     if standings and line.key in standings.left_out:
         yield standings.left_out[line.key]
-    if cut_short := training.cut_short(line.training):
-        yield cut_short
+    if training.cut_short(line.training):
+        yield training.cut_short(line.training, training.published_training(base_of(line.key.method)))
     yield from origins.notes(line.key)
     yield from (note for row in line.rows for note in row.notes)
 

@@ -263,6 +263,13 @@ def test_a_method_that_was_cut_short_says_so_and_is_never_best():
     (line,) = (line for line in table.lines if line.method == "pik")
     assert not any(estimate.best for estimate in line.estimates.values())
     assert "training was cut short after 2.0 epochs" in line.notes[0]
+    assert "the published training is longer; no rank" in line.notes[0]
+
+
+def test_the_published_training_of_a_method_that_says_it_stands_beside_its_own():
+    rows = [cell("ct", training=Training((STAGE,), 0.31, 0.52, 0.64))]
+    (line,) = build(rows)[0].lines
+    assert "the published training is longer (10,000 steps, 17.2 epochs); no rank" in line.notes[0]
 
 
 def test_what_training_was_like_is_told_with_statistics_and_as_data():
