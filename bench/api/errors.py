@@ -59,7 +59,7 @@ def fenced(who: str) -> Iterator[None]:
 
 
 def attempted(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
-    """What the work returns, or what a plugin raised in it: that is a failure of its cells, not of the run.
+    """Result of the work, or the exception that a plugin raised in it: that is a failure of its cells, not of the run.
 
     The exception comes without its traceback, whose frames would keep a failed method's arrays in memory.
     """

@@ -26,7 +26,7 @@ VERSION = 1
 
 @dataclass
 class Cost:
-    """What reading took."""
+    """Cost of reading a stage."""
 
     forward_tokens: int = 0
     padded_tokens: int = 0
@@ -41,7 +41,7 @@ class Measured:
     columns: dict[Signal, Arrays]
     costs: dict[str, Cost] = field(default_factory=dict)
     halvings: int = 0
-    """How often a pack did not fit into memory and was halved."""
+    """Number of times that a pack did not fit into memory and was halved."""
 
 
 class Extractor:
@@ -159,7 +159,7 @@ class Extractor:
     # --- what grows ---------------------------------------------------------------------------------------------------
 
     def _follow(self, items: list[list[Item]], grove: Grove) -> Pass:
-        """From the prompts' ends on: answers, query, other options, samples."""
+        """Continue from the prompts' ends: answers, query, other options, samples."""
         answers = [group[0].answer for group in items]
         given = [NOTHING if answer is None else answer for answer in answers]
         verdicts = torch.full((len(items), 2), float("nan"))

@@ -32,7 +32,7 @@ class Item:
     wrong: tuple[Ids, ...] = ()
     """The wrong answers of an open question, where a signal reads them."""
     query_prompt: Ids | None = None
-    """What stands before the answer in the self-check conversation; None where that is the prompt itself."""
+    """Ids before the answer in the self-check conversation; None where that is the prompt itself."""
     uniforms: npt.NDArray[np.float64] | None = None
     """`(N, max_new_tokens)` random numbers in [0, 1) for samples."""
 
@@ -48,7 +48,7 @@ class Pass:
     backbone: Backbone
     asking: Asking
     items: list[list[Item]]
-    """For each distinct prompt (and answer) the questions that have it; they differ in their random numbers only."""
+    """Questions of each distinct prompt (and answer); they differ in their random numbers only."""
     grove: Grove
     answers: list[Ids]
     paths: list[list[int]]

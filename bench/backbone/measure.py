@@ -1,4 +1,4 @@
-"""What a signal is to the extractor: how far it needs a prompt to be continued, and what it takes from a pass."""
+"""Demands of a signal on the extractor: how far it needs a prompt to be continued, and what it takes from a pass."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Arrays = dict[str, "torch.Tensor"]
 
 
 class Upto(enum.IntEnum):
-    """How far along prompt and answer a signal reads states."""
+    """Reach of a signal's states along prompt and answer."""
 
     NOTHING = 0
     """No state of the answer's path is asked for; what the prompt's end shows is there anyway."""
     PROMPT_END = 1
     ANSWER_PREDICTING = 2
-    """To the state that predicts the last answer token."""
+    """Up to the state that predicts the last answer token."""
     ANSWER_END = 3
 
 
 @dataclass(frozen=True, order=True)
 class Sampling:
-    """How samples are drawn."""
+    """Settings of samples."""
 
     n: int
     temperature: float
@@ -38,7 +38,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Growth:
-    """What is read after a prompt for a signal, and so what it costs; `|` is what two signals need together."""
+    """Tokens that are read after a prompt for a signal, and so its cost; `|` is what two signals need together."""
 
     answer: Upto = Upto.NOTHING
     query: bool = False
@@ -61,7 +61,7 @@ class Growth:
 
     @classmethod
     def union(cls, growths: Iterable[Growth]) -> Growth:
-        """What all of them need together; nothing for none."""
+        """Growth that all of them need together; nothing for none."""
         whole = cls()
         for growth in growths:
             whole |= growth
@@ -69,11 +69,11 @@ class Growth:
 
 
 class Measure(Protocol):
-    """What the extractor is told of a signal; `bench.signals` has one for each."""
+    """Demands of one signal on the extractor; `bench.signals` has one for each."""
 
     @property
     def growth(self) -> Growth:
-        """What has to be read for it."""
+        """Growth that has to be read for it."""
 
     @property
     def depths(self) -> frozenset[float]:
@@ -88,4 +88,4 @@ class Measure(Protocol):
         """The value of a question without an answer, where that is known without reading anything; else None."""
 
     def take(self, done: Pass) -> Sequence[Sequence[Arrays]]:
-        """For each distinct prompt of a pass, the value of each of its questions."""
+        """Values of the questions of each distinct prompt of a pass."""

@@ -1,4 +1,4 @@
-"""Which result rows belong in one table, and which of them are one line of it.
+"""Groups of result rows that belong in one table, and those of them that are one line of it.
 
 A table has one model, task, preset, limit and protocol. A line is a method with one set of settings; its rows are its
 seeds. Example: `lines_of(rows, styles)[Key("ccps", "")]` are the seeds of `ccps` as it is.
@@ -20,7 +20,7 @@ from bench.results.row import ResultRow
 
 
 class Key(NamedTuple):
-    """What distinguishes a line of a table from others."""
+    """Key that distinguishes a line of a table from others."""
 
     method: str
     variant: str
@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
     @property
     def recalibration(self) -> str:
-        """How the confidences were recalibrated; lines of one recalibration are a block of the table."""
+        """Recalibration of the confidences; lines of one recalibration are a block of the table."""
         return recalibration_of(self.method)
 
     @property

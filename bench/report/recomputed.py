@@ -69,7 +69,7 @@ def _row(path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRo
 
 
 def _digest(path: Path, row: ResultRow) -> str:
-    """Of the JSON file, of its Parquet file, which it has itself, and of the program that computes."""
+    """Digest of the JSON file, of its Parquet file, which it has itself, and of the program that computes."""
     said = hashlib.sha256(path.read_bytes()).hexdigest()
     return hashlib.sha256(f"{said}{row.records_digest}{_source()}".encode()).hexdigest()
 

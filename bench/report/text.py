@@ -25,7 +25,7 @@ def plain(text: str) -> str:
 
 
 def percent(fraction: float) -> str:
-    """In percent with one decimal, without the sign."""
+    """Fraction in percent with one decimal, without the sign."""
     return f"{100 * fraction:.1f}"
 
 

@@ -1,4 +1,4 @@
-"""What training was like, as tables and the page tell it: steps, passes over the rows, and losses, over the seeds.
+"""Account of a training for tables and the page: steps, passes over the rows, and losses, over the seeds.
 
 Example: `stages(trainings)[0].kept` is `1,250` where every seed kept step 1,250.
 """

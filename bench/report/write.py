@@ -1,4 +1,4 @@
-"""What `bench report` writes: the page and, where asked for, the figures, from a folder of results."""
+"""Output of `bench report`: the page and, where asked for, the figures, from a folder of results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.results.row import ResultRow
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which results, and where to."""
+    """Results to show, and files to write."""
 
     results: Path
     """Folder of results."""

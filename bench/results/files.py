@@ -65,7 +65,7 @@ def base_of(method: str) -> str:
 
 
 def recalibration_of(method: str) -> str:
-    """How the confidences of a method were recalibrated; empty where they are as they were.
+    """Recalibration of a method's confidences; empty where they are as they were.
 
     >>> recalibration_of("ccps+isotonic"), recalibration_of("ccps")
     ('isotonic', '')

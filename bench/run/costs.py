@@ -1,4 +1,4 @@
-"""What the numbers cost: token positions per stage against the least possible (bench/DESIGN.md, 5)."""
+"""Costs of the numbers: token positions per stage against the least possible (bench/DESIGN.md, 5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.signals.reading import Reading
 
 STAGES = ("answers", "query", "continuations", "samples")
-"""In this order each stage adds to the tree of what was read."""
+"""Stages in the order in which they add to the tree of what was read."""
 
 
 ADAPTED = "adapter_predictions"
@@ -58,7 +58,7 @@ def tokens_alone(read: Sequence[tuple[Reading, frozenset[Signal]]], adapted: Seq
 
 
 def signals_alone(reading: Reading, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:
-    """What would be measured of a split for one method, given what it reads."""
+    """Signals that would be measured of a split for one method, given what it reads."""
     return stored(read_from_model(signals), reading.task.format, reader.asking(reading).max_new_tokens)
 
 
@@ -75,7 +75,7 @@ def floor_of(readings: Sequence[Reading], reader: Reader) -> dict[str, int]:
 
 
 def _generated(reading: Reading, reader: Reader) -> Iterator[Ids]:
-    """What generating reads: an answer's last token is chosen, not read, where the length limit ended it.
+    """Tokens that generating reads: an answer's last token is chosen, not read, where the length limit ended it.
 
     Answers from a release are not generated: prompts are read for the first signal that needs them, in its stage, and
     nothing is needed of a question that has no answer.

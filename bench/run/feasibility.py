@@ -1,4 +1,4 @@
-"""Where a method can't run, and why: decided from what it reads and where it learns, before anything is computed."""
+"""Tests that bar a method, and why: decided from what it reads and where it learns, before anything is computed."""
 
 from __future__ import annotations
 

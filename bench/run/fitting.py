@@ -52,7 +52,7 @@ class Fitted:
     seconds: float
 
     def complaint(self) -> str | None:
-        """What validation already shows: that a constant confidence would do better."""
+        """Complaint that validation already justifies: that a constant confidence would do better."""
         own, constant = self.training.validation_nll, self.training.base_rate_nll
         if own is None or constant is None or 0 < self.labels.validation < FEW:
             return None
@@ -102,7 +102,7 @@ class Fitter:
         return self._stored(name, key) or self._new(name, key, fields, learned, validation, seed)
 
     def context(self, name: str, learned: Reading, validation: Batch | None, seed: int) -> Context:
-        """What `fit` gets besides data.
+        """Context that `fit` gets besides data.
 
         Args:
             name: of the method.
@@ -165,7 +165,7 @@ def derived_seed(seed: int, *parts: str) -> int:
 
 
 def _labels(learned: Reading, reads: frozenset[Signal], train: Batch, held: Batch | None) -> LabelsSeen:
-    """What the method was told of right and wrong."""
+    """Labels that the method was told."""
     n = len(train) if train.labels_read else 0
     on_validation = learned.where.split == "validation"
     chosen_by = len(held) if held is not None and held.labels_read else 0

@@ -1,4 +1,4 @@
-"""What the numbers of a cell rest on, gathered from what the steps of a run have made."""
+"""Inputs that the numbers of a cell rest on, gathered from what the steps of a run have made."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AdaptedReading:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a method's confidences in the answers of a split rest on."""
+    """Inputs of a method's confidences in the answers of a split."""
 
     predicted: Reading
     """The split whose answers are predicted."""
@@ -39,7 +39,7 @@ class Inputs:
     adapted: Reading | None = None
     """The predicted split as it was read through the method's adapter, if it has one."""
     failure: BaseException | None = None
-    """What a step before raised, so that nothing can be predicted."""
+    """Exception of a step before, so that nothing can be predicted."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Stage -> seconds of the steps before; a fit that serves several cells is in each."""
 
@@ -55,7 +55,7 @@ class Inputs:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What validation already shows against the method."""
+        """Complaints that validation already justifies."""
         return tuple(filter(None, [self.fitted.complaint() if self.fitted else None]))
 
     @property
@@ -69,14 +69,14 @@ class Inputs:
         return float(self.learned.correct[self.learned.usable].mean()) if self.learned and self.n_learned else None
 
     def facts(self, model: ModelFacts) -> RunFacts:
-        """What a method may ask before it decides to be skipped."""
+        """Facts by which a method may decide to be skipped."""
         task = self.predicted.task
         return RunFacts(model, task.name, task.format, self.n_learned)
 
 
 @dataclass(frozen=True, eq=False)
 class StepResults:
-    """What the steps of a run have made so far; an exception stands where a plugin raised it instead."""
+    """Results of the steps of a run so far; an exception stands where a plugin raised it instead."""
 
     resolved: ResolvedRun
     selecting: frozenset[TaskSplit]
@@ -93,11 +93,11 @@ class StepResults:
         return reading if reading is not None and reading.usable.sum() >= MIN_VALIDATION else None
 
     def inputs(self, name: str, test: TaskSplit) -> Inputs:
-        """What a method's confidences in the answers of a test rest on."""
+        """Inputs of a method's confidences in the answers of a test."""
         return self._inputs(name, test, self.resolved.learn_on[test.task])
 
     def validation_inputs(self, name: str, test: TaskSplit) -> Inputs:
-        """What its confidences in the validation answers rest on, by which they are recalibrated for a test."""
+        """Inputs of its confidences in the validation answers, by which they are recalibrated for a test."""
         train_on = self.resolved.learn_on[test.task]
         return self._inputs(name, train_on.validation, train_on)
 

@@ -1,4 +1,4 @@
-"""How sure a method is of validation answers, as a recalibrator must see it: never of answers that it was fitted on."""
+"""Confidences in validation answers as a recalibrator must see them: never of answers that it was fitted on."""
 
 from __future__ import annotations
 

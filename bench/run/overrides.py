@@ -1,4 +1,4 @@
-"""What `--set` says: `METHOD.FIELD=VALUE` as the owner, the field, and a value of the field's type."""
+"""Overrides of `--set`: `METHOD.FIELD=VALUE` as the owner, the field, and a value of the field's type."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _parse(text: str, default: Any) -> Any:
 
 
 def _number_or_text(text: str) -> float | str | None:
-    """For a field without a value: its default doesn't tell the type."""
+    """Value of a field without one so far: its default doesn't tell the type."""
     if text.lower() == "none":
         return None
     try:

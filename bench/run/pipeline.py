@@ -33,7 +33,7 @@ from bench.signals.reading import Reading
 
 @dataclass
 class RunReport:
-    """What a run did."""
+    """Results and account of a run."""
 
     plan: list[str]
     """The plan in words."""
@@ -42,7 +42,7 @@ class RunReport:
     paths: list[Path] = field(default_factory=list)
     """The JSON files that were written."""
     notes: list[str] = field(default_factory=list)
-    """What a user should know."""
+    """Notes for the user."""
     forward_tokens: int = 0
     """Token positions that this run itself fed to the model; 0 where everything was stored."""
 
@@ -155,6 +155,6 @@ def _announce(lines: Sequence[str], resolved: ResolvedRun, model: str, progress:
 
 
 def _complaints(fits: Mapping[Fit, Fitted | BaseException]) -> list[str]:
-    """What validation shows against the methods that were fitted."""
+    """Complaints of validation about the methods that were fitted."""
     found = [(step, fitted.complaint()) for step, fitted in fits.items() if isinstance(fitted, Fitted)]
     return [f"{step.method}, learned on {step.where}: {text}" for step, text in found if text is not None]

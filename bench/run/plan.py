@@ -13,7 +13,7 @@ from bench.signals.definition import read_from_model, reads_own_adapter
 
 @dataclass(frozen=True)
 class TrainOn:
-    """Where methods learn."""
+    """Split that methods learn from."""
 
     task: str
     split: Split = "train"
@@ -24,7 +24,7 @@ class TrainOn:
 
     @property
     def validation(self) -> TaskSplit:
-        """Where recalibrators are fitted, and steps are chosen."""
+        """Split on which recalibrators are fitted and steps are chosen."""
         return TaskSplit(self.task, "validation")
 
     def where(self, method: ConfidenceMethod) -> TaskSplit:

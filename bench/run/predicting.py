@@ -1,4 +1,4 @@
-"""How sure a method is of the answers of a split, those without text included; and reading through its adapter."""
+"""Confidences in the answers of a split, those without text included; and reading through a method's adapter."""
 
 from __future__ import annotations
 
@@ -108,5 +108,5 @@ class Predictor:
 
 
 def confidence_in_no_answer(inputs: Inputs, rule: EmptyRule) -> float:
-    """How sure a method is where there is no answer: not at all, or the share of right answers that it learned from."""
+    """Confidence where there is no answer: none, or the share of right answers that it learned from."""
     return 0.0 if rule is EmptyRule.ZERO or inputs.base_rate is None else inputs.base_rate

@@ -27,10 +27,10 @@ from bench.store.folders import Store
 
 @dataclass(frozen=True, eq=False)
 class Resources:
-    """What a run works with."""
+    """Resources of a run."""
 
     source: FolderSource | HubSource
-    """Where rows come from."""
+    """Source of rows."""
     tasks: Mapping[str, Task]
     """Every task that is read, also those that are only learned on."""
     reader: Reader
@@ -51,7 +51,7 @@ class Prepared:
     origins: Mapping[TaskSplit, Mapping[str, str]]
     """Split -> where its rows, or released answers, come from."""
     notes: tuple[str, ...]
-    """Which splits were given up that steps were to be chosen by, and why."""
+    """Splits that steps were to be chosen by but were given up, and why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ def _without_contaminated(reading: Reading, resolved: ResolvedRun, loaded: Mappi
 
 
 def _origins(where: TaskSplit, task: Task, source: FolderSource | HubSource, resolved: ResolvedRun) -> dict[str, str]:
-    """Where a split's rows, or released answers, come from; asked before any work, so that it can't fail after it.
+    """Origin of a split's rows, or of released answers; asked before any work, so that it can't fail after it.
 
     Raises:
         UserError: the task can't say.

@@ -22,7 +22,7 @@ from bench.signals.reading import Reading
 
 @dataclass(frozen=True, eq=False)
 class _Validated:
-    """How sure a method is of the validation answers, as a recalibrator must see it."""
+    """Confidences in the validation answers as a recalibrator must see them."""
 
     confidence: FloatArray
     """`(m,)` for the usable answers."""

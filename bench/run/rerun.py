@@ -33,18 +33,18 @@ EXACT = 1e-4
 MACHINES = 0.02
 """Largest difference of a metric that another machine may make with a trained method."""
 LEAST = 0.01
-"""Of a metric, allowed also where other seeds happen to be closer together."""
+"""Difference of a metric that is allowed also where other seeds happen to be closer together."""
 COMPARED = ("ece", "brier", "acc", "aucpr", "auroc")
 """The paper's metrics."""
 MOST = 0.05
-"""Of a metric, however far apart other seeds are: they may be forged as well."""
+"""Largest allowed difference of a metric, however far apart other seeds are: they may be forged as well."""
 OTHERS = 2
 """Other seeds, at least, from which on their spread is the measure."""
 
 
 @dataclass(frozen=True)
 class Rerun:
-    """What running a cell again has shown."""
+    """Outcome of running a cell again."""
 
     file: str
     """The cell's path below the folder of results."""
@@ -52,7 +52,7 @@ class Rerun:
     reason: str
     """The verdict in a sentence."""
     notes: tuple[str, ...] = ()
-    """What was compared."""
+    """Notes on what was compared."""
 
 
 def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Progress | None = None) -> Rerun:
@@ -109,7 +109,7 @@ def _name(path: Path, folder: Path) -> str:
 
 
 def _cell(path: Path) -> Cell:
-    """With the numbers of its records."""
+    """Cell with the numbers of its records."""
     row = files.read(path)
     if row.status != "ok":
         raise UserError(f"result {path} is {row.status}; expected one with numbers")
@@ -138,7 +138,7 @@ def _text(row: ResultRow, name: str) -> str | None:
 
 
 def _allowed(before: Cell, after: Cell, folder: Path) -> tuple[Mapping[str, float] | None, str]:
-    """By how much each metric may differ, None where each confidence must agree; and why."""
+    """Most by which each metric may differ, None where each confidence must agree; and why."""
     method = Known(*registry.built_in()).method(before.row.method)
     plain = method is not None and not method.trains() and not draws(method) and not before.recalibration
     if plain and _machine(before.row) == _machine(after.row):
@@ -194,7 +194,7 @@ def _percent(value: float | None) -> str:
 
 
 def _notes(before: Cell, after: Cell) -> Iterator[str]:
-    """What a maintainer wants to see beside the verdict."""
+    """Notes that a maintainer wants to see beside the verdict."""
     if before.records.id == after.records.id:
         yield _confidences(before.records.confidence, after.records.confidence)
         pairs = zip(before.answered.values(), after.answered.values(), strict=True)

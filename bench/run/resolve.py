@@ -1,4 +1,4 @@
-"""What a `RunConfig` means: names looked up, presets and overrides applied, everything checked before any work."""
+"""Meaning of a `RunConfig`: names looked up, presets and overrides applied, everything checked before any work."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class ResolvedRun:
     recalibrate: tuple[str, ...]
     """Recalibrators of which every method gets a row."""
     judging: Mapping[str, object]
-    """Those that can change a number of an open task only."""
+    """Options of the judge, which can change a number of an open task only."""
     release: Release | None = None
-    """Where answers come from instead of the model."""
+    """Source of answers instead of the model."""
     notes: Sequence[str] = field(default_factory=tuple)
 
     @property
@@ -74,7 +74,7 @@ class ResolvedRun:
         }
 
     def config_of(self, name: str, task: str) -> dict[str, object]:
-        """What distinguishes this cell from one with default options; empty for a default run."""
+        """Options that distinguish this cell from a default one; empty for a default run."""
         judging = self.judging if self.tasks[task].format is Format.OPEN else {}
         config = {**self.unusual, **judging, **self.deviations_of(name)}
         usual = TrainOn(self.tasks[task].train_on or task)
@@ -130,7 +130,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
 
 
 def judge_options(config: RunConfig) -> JudgeOptions:
-    """What a run says of its judge."""
+    """Options of a run's judge."""
     return JudgeOptions(
         config.judge, config.judge_model, config.judge_url, config.device, config.dtype, config.trust_remote_code
     )
@@ -166,7 +166,7 @@ def judging(config: RunConfig) -> dict[str, object]:
 
 
 def _tests(config: RunConfig, model: ModelSpec, known: Registry[Task]) -> tuple[str, ...]:
-    """What is tested: tasks and files as given, else the model's own."""
+    """Tasks that are tested: tasks and files as given, else the model's own."""
     files = tuple(entry.name for entry in known.entries() if entry.origin in map(str, config.task_files))
     return tuple(dict.fromkeys((*config.tasks, *files))) or model.tasks or _no_tasks(model)
 
@@ -232,7 +232,7 @@ def _instances(
 
 
 def _check_declared(method: ConfidenceMethod) -> None:
-    """What a method says of itself can be asked for, and with these arguments it reads no right answer to predict."""
+    """Check that a method's own statements can be had, and that it reads no right answer to predict."""
     refuse_gold("reads()", method.reads(), method.fit_on)
     method.trains()
     type(method)(**method.params())

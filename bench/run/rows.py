@@ -55,7 +55,7 @@ class RowBuilder:
     """Name of the judge of open answers."""
     _costs: dict[object, dict[str, StageCost]] = field(default_factory=dict)
     _alone: dict[object, int] = field(default_factory=dict)
-    """By what is read after the prompts of each split; methods that differ in the block only need the same tokens."""
+    """Tokens by what is read after each split's prompts; methods that differ in the block only need the same tokens."""
 
     def scored(self, name: str, inputs: Inputs, outcome: Prediction | Skipped | BaseException) -> ScoredRow:
         """The cell of a method with its numbers, or with the reason why there are none.
@@ -140,7 +140,7 @@ class RowBuilder:
         return next((agreement.modal_share for s, agreement in test.agreements.items() if s in reads), None)
 
     def tokens_alone(self, name: str, inputs: Inputs, *predicted: Reading | None) -> int:
-        """What the method would have to read if it were the only one; `predicted`: splits beside the test split."""
+        """Tokens that the method would have to read alone; `predicted`: splits beside the test split."""
         reads = self.resolved.methods[name].reads()
         also = [reading for reading in (inputs.predicted, inputs.adapted, *predicted) if reading is not None]
         read = [(reading, reads.predict) for reading in also if reading.adapter is None]
@@ -175,13 +175,13 @@ class RowBuilder:
         return revisions
 
     def _judge(self, inputs: Inputs) -> str | None:
-        """Who graded; the release itself where answers were taken from one."""
+        """Name of the judge; the release itself where answers were taken from one."""
         if inputs.predicted.task.format is Format.CHOICE:
             return None
         return "release" if inputs.predicted.released else self.judge
 
     def _counts(self, inputs: Inputs) -> dict[str, int]:
-        """What was left out or is odd in what this cell rests on."""
+        """Counts of what was left out or is odd in what this cell rests on."""
         counts: dict[str, int] = {}
         for reading in inputs.splits:
             found = {**reading.task.counts, **contamination.oddities(reading.questions)}
@@ -192,14 +192,14 @@ class RowBuilder:
 
 
 def _ending(outcome: Skipped | BaseException) -> tuple[Status, str]:
-    """How a cell without numbers ended, and why."""
+    """Status of a cell without numbers, and the reason."""
     if isinstance(outcome, Skipped):
         return "skipped", outcome.reason
     return "skipped" if isinstance(outcome, UntrainableError) else "failed", reason_of(outcome)
 
 
 def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
-    """What a reader of the numbers should know of how they came about."""
+    """Notes for a reader of the numbers on how they came about."""
     manifests = [entry.manifest for reading in inputs.readings for shard in reading.bundles for entry in shard]
     halvings = sum(int(manifest["halvings"]) for manifest in manifests)
     notes = [f"{halvings} forward passes did not fit into memory and were halved"] if halvings else []

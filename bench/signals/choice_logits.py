@@ -32,7 +32,7 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         return Growth()
 
     def name(self, asking: Asking, seed: int) -> str:
-        """With the ids of the letters."""
+        """Name with the ids of the letters."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.letter_ids])}"
 
     def take(self, done: Pass) -> list[list[Arrays]]:
@@ -46,7 +46,7 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         return rows
 
     def planted(self, world: World) -> FloatArray:
-        """What the output head makes of the states at the prompt's end."""
+        """Letters' logits of the states at the prompt's end."""
         logits = np.asarray(world.first @ world.head[: world.letters].T, dtype=np.float32)  # (n, k)
         logits[np.arange(world.letters) >= world.options[:, None]] = -np.inf
         return logits

@@ -33,7 +33,7 @@ S = TypeVar("S", bound=Signal)
 
 @dataclass(frozen=True)
 class Definition(ABC, Generic[S]):
-    """What is known of a signal, whatever it is taken from."""
+    """Definition of a signal, whatever it is taken from."""
 
     declares: ClassVar[type[Signal]]
     """The class in `bench.api` whose instances it is about."""
@@ -66,12 +66,12 @@ class Definition(ABC, Generic[S]):
 
 @dataclass(frozen=True)
 class PassDefinition(Definition[S]):
-    """What is known of a signal that is taken from a pass; the `Measure` that the extractor is handed."""
+    """Definition of a signal that is taken from a pass; the `Measure` that the extractor is handed."""
 
     @property
     @abstractmethod
     def growth(self) -> Growth:
-        """What has to be read for it, and so what it costs."""
+        """Growth that has to be read for it, and so its cost."""
 
     @property
     def depths(self) -> frozenset[float]:
@@ -105,7 +105,7 @@ class PassDefinition(Definition[S]):
 
     @abstractmethod
     def take(self, done: Pass) -> Sequence[Sequence[Arrays]]:
-        """For each distinct prompt of a pass, the value of each of its questions."""
+        """Values of the questions of each distinct prompt of a pass."""
 
     def column(self, split: StoredSplit) -> Column:
         """Its values as they are stored, the shards joined."""
@@ -145,7 +145,7 @@ def pass_definitions(signals: Iterable[Signal]) -> dict[Signal, PassDefinition[A
 
 
 def read_from_model(signals: Iterable[Signal]) -> frozenset[Signal]:
-    """Those of some signals that need a forward pass of the frozen model."""
+    """Signals among these that need a forward pass of the frozen model."""
     return frozenset(signal for signal, each in pass_definitions(signals).items() if not each.own_adapter)
 
 
@@ -161,5 +161,5 @@ def stored(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) -> froze
 
 
 def growth_of(signals: Iterable[Signal]) -> Growth:
-    """What has to be read after the prompts for these signals together."""
+    """Growth that these signals need together after the prompts."""
     return Growth.union(each.growth for each in pass_definitions(signals).values())

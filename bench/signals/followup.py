@@ -34,7 +34,7 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
 
     @property
     def own_adapter(self) -> bool:
-        """As the signal says."""
+        """Own adapter or none, as the signal says."""
         return self.signal.adapter is Adapter.OWN
 
     @property
@@ -45,7 +45,7 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         return {"values": torch.full((2,), float("nan"))}
 
     def name(self, asking: Asking, seed: int) -> str:
-        """With the ids of the query and of its verdicts."""
+        """Name with the ids of the query and of its verdicts."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.suffix, asking.verdict_ids])}"
 
     def take(self, done: Pass) -> list[list[Arrays]]:

@@ -46,7 +46,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     @property
     def ragged(self) -> bool:
-        """Where it predicts tokens."""
+        """Whether the column is ragged, as where it predicts tokens."""
         return self.signal.at in PREDICTED
 
     def stored_as(self, fmt: Format, max_new_tokens: int) -> PassDefinition[Hidden]:

@@ -41,7 +41,7 @@ class Reader:
     budget: int
     progress: Progress
     seed: int = 0
-    """Of samples; answers and everything else read from the backbone don't depend on it."""
+    """Seed of samples; answers and everything else read from the backbone don't depend on it."""
     forward_tokens: int = 0
     """Token positions fed to the model by this reader itself; what the store had costs nothing."""
 
@@ -66,7 +66,7 @@ class Reader:
         return Reading(where, task, questions, shards, given)
 
     def asking(self, reading: Reading) -> Asking:
-        """What is the same for all questions of a split."""
+        """Settings that are the same for all questions of a split."""
         return self.prompts.asking(reading.task, reading.questions, self.budget)
 
     def stored(self, reading: Reading) -> StoredSplit:
@@ -243,7 +243,7 @@ class Reader:
 
 
 def _distinct_tails(prompts: Sequence[Ids]) -> Iterator[Ids]:
-    """What each prompt adds to the one before it: nearly the tokens that a shard reads."""
+    """Tokens that each prompt adds to the one before it: nearly the tokens that a shard reads."""
     before = np.zeros(0, dtype=np.int32)
     for ids in prompts:
         n = min(len(before), len(ids))

@@ -1,4 +1,4 @@
-"""What is known of a split while it is read, graded, learned from and predicted: a value, new after each step."""
+"""State of a split while it is read, graded, learned from and predicted: a value, new after each step."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class Reading:
     left_out: frozenset[str] = frozenset()
     """Ids of questions that are neither learned from nor scored: contaminated ones, and those without a verdict."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What else a result should say of this split, in words, e.g. how many questions are left out and why."""
+    """Further counts of this split for its results, in words, e.g. how many questions are left out and why."""
 
     wanted: frozenset[Signal] = frozenset()
-    """What methods read of it."""
+    """Signals that methods read of it."""
     signals: frozenset[Signal] = frozenset()
-    """What was measured and stored for that."""
+    """Signals that were measured and stored for that."""
     bundles: list[list[Entry]] = field(default_factory=list)
-    """For each shard the store's entries that hold its answers and signals."""
+    """Store entries of each shard that hold its answers and signals."""
     answer_ids: list[list[Ids]] = field(default_factory=list)
-    """For each shard the ids of its answers."""
+    """Token ids of each shard's answers."""
     adapter: AdapterRef | None = None
     """Through which adapter the query was read, if any."""
 
@@ -58,11 +58,11 @@ class Reading:
     compared_by: str = ""
     """The judge by which samples agree with the answer, where samples were drawn."""
     agreements: Mapping[Signal, Agreement] = field(default_factory=dict)
-    """For each signal of samples, whether they agree."""
+    """Agreement of samples by signal."""
 
     @property
     def key(self) -> tuple[TaskSplit, str | None]:
-        """What tells it from the other readings of a run: the split, and the fingerprint of its adapter."""
+        """Key among the readings of a run: the split, and the fingerprint of its adapter."""
         return self.where, None if self.adapter is None else self.adapter.fingerprint
 
     @property
@@ -105,7 +105,7 @@ class Reading:
         return np.asarray([answer.correct for answer in self.answers], dtype=np.bool_)
 
     def digest(self) -> str:
-        """What its answers, labels and signals are, for the key of what is learned from them."""
+        """Digest of its answers, labels and signals, for the key of what is learned from them."""
         files = [sorted(entry.manifest["files"].items()) for shard in self.bundles for entry in shard]
         judge = {"samples compared by": self.compared_by} if self.compared_by else {}
         return key_of({"files": files, "labels": digest_arrays([self.correct]), **judge})

@@ -49,7 +49,7 @@ class SampleAgreementDefinition(PassDefinition[SampleAgreement]):
         return HiddenDefinition(Hidden(1.0, At.PROMPT_END)) if max_new_tokens == 1 else self
 
     def name(self, asking: Asking, seed: int) -> str:
-        """With the seed."""
+        """Name with the seed."""
         return f"{super().name(asking, seed)} seed {seed}"
 
     def take(self, done: Pass) -> list[list[Arrays]]:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StoredSplit:
-    """What was read of a split, with all that makes columns of it."""
+    """Stored signals of a split, with all that makes columns of them."""
 
     reading: Reading
     backbone: Backbone
     prompts: PromptTokeniser
     asking: Asking
     seed: int
-    """Of samples."""
+    """Seed of samples."""
 
     def column(self, signal: Signal) -> Any:
         """A signal of all questions, in the order of the shards; its type as `Batch` gives it."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BAR = 0.112
 """Inches from one bar to the next."""
 THICK = 0.74
-"""Of a bar, as a share of that."""
+"""Thickness of a bar, as a share of that."""
 GAP = 0.13
 NAME_WIDTH = 1.2
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
@@ -101,7 +101,7 @@ def ticks_between(low: float, high: float, most: int = 2) -> list[float]:
 
 
 def tick_names(ticks: Sequence[float], metric: str) -> list[str]:
-    """In percent where the metric is a fraction."""
+    """Names of ticks, in percent where the metric is a fraction."""
     return [short(round(100 * tick, 6) if METRICS[metric].is_fraction else tick) for tick in ticks]
 
 

@@ -29,9 +29,9 @@ class Board:
     methods: tuple[Line, ...]
     """A line without rows for each method with its settings, in the order in which figures show them."""
     cells: Mapping[tuple[str, str], Mapping[Key, Line]]
-    """By model and task."""
+    """Cells by model and task."""
     level: float | None
-    """Of the lines' intervals; None where none were computed."""
+    """Level of the lines' intervals; None where none were computed."""
 
     def column(self, model: str, task: str) -> list[Line]:
         """All methods on one model and task, also those that were not run there."""

@@ -58,11 +58,11 @@ class Scale(NamedTuple):
     lowest: int
     """Exponent of 10 at the left end of the logarithmic part."""
     highest: int
-    """At its right end."""
+    """Highest value, at its right end."""
     has_zero: bool
 
     def place(self, value: float) -> float:
-        """Where a value lies, in decades."""
+        """Place of a value, in decades."""
         return math.log10(value) if value > 0 else self.lowest - self.zero_gap
 
     @property
@@ -72,7 +72,7 @@ class Scale(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of the axis, with room for markers."""
+        """Ends of the axis, with room for markers."""
         room = 0.05 * (self.highest - self.lowest)
         return (self.place(0) if self.has_zero else self.lowest) - room, self.highest + room
 
@@ -145,9 +145,9 @@ class Across(NamedTuple):
 
     scale: Scale
     ends: tuple[float, float]
-    """In decades, as places of `scale`."""
+    """Ends in decades, as places of `scale`."""
     shifts: tuple[float, ...]
-    """How far each method is moved, in decades, so that those of equal cost stand side by side."""
+    """Shift of each method, in decades, so that those of equal cost stand side by side."""
     shared: tuple[float, ...]
     """Places where several methods stand."""
 
@@ -191,7 +191,7 @@ def _ends(column: Sequence[Line], metric: str, whiskers: Whiskers) -> tuple[floa
 
 
 def _within(metric: str, whisker: tuple[float, float] | None) -> tuple[float, float] | None:
-    """As much of a whisker as is possible values."""
+    """Part of a whisker that lies within possible values."""
     low, high = METRICS[metric].bounds
     return None if whisker is None else (max(low, whisker[0]), min(high, whisker[1]))
 

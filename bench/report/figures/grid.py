@@ -35,10 +35,10 @@ Draw = Callable[[Panel, Line], None]
 
 
 class Look(NamedTuple):
-    """What a grid of panels shows."""
+    """Contents of a grid of panels."""
 
     kind: str
-    """For the title."""
+    """Kind of figure, for the title."""
     x_label: str
     y_label: str
     draw: Draw
@@ -50,10 +50,10 @@ class Look(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Where panels lie, in inches."""
+    """Positions of panels, in inches."""
 
     width: float
-    """Of the figure."""
+    """Width of the figure."""
     per_task: int
     """Panels beside each other for one task."""
     rows: int
@@ -63,13 +63,13 @@ class Plan(NamedTuple):
     side: float
     """Width of a panel."""
     height: float
-    """Of a panel, without its lower part."""
+    """Height of a panel, without its lower part."""
     heading: float
     """Above each panel, for its name."""
 
     @property
     def block(self) -> float:
-        """From one task to the next."""
+        """Distance from one task to the next."""
         return self.per_task * (self.side + GAP) + GAP
 
 

@@ -28,7 +28,7 @@ def note_of(board: Board, *what: str, metrics: Sequence[str] = (), remark: str =
 
 
 def _basis(board: Board) -> str:
-    """How many questions, subjects and seeds, and by which rules."""
+    """Numbers of questions, subjects and seeds, and the rules."""
     rows = board.rows
     pieces = [f"n {span((row.n for row in rows if row.n is not None), count)}"]
     subjects = [len(row.per_subject) for row in rows if row.per_subject]

@@ -16,9 +16,9 @@ from bench.metrics.answers import bin_of
 from bench.results.files import Records
 
 HISTOGRAM_BINS = 20
-"""Of confidence histograms."""
+"""Bins of confidence histograms."""
 CURVE_POINTS = 200
-"""Of a risk-coverage curve; more can't be seen in print."""
+"""Points of a risk-coverage curve; more can't be seen in print."""
 
 
 class Histogram(NamedTuple):

@@ -33,10 +33,10 @@ SMALLEST, LARGEST = 0.8, 3.4
 
 
 class Plan(NamedTuple):
-    """Where panels lie, in inches."""
+    """Positions of panels, in inches."""
 
     width: float
-    """Of the figure."""
+    """Width of the figure."""
     left: float
     side: float
     """Width of a panel."""
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
     @property
     def step(self) -> float:
-        """From one model to the next."""
+        """Distance from one model to the next."""
         return self.height + self.raster + 0.04 + 2 * GAP
 
 

@@ -86,7 +86,7 @@ class Panel:
         self._add(PolyCollection(list(corners), transform=self.transform, linewidths=0, **settings), label)
 
     def area(self, x: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike, label: str, **settings: Any) -> None:
-        """What lies between two lines."""
+        """Area between two lines."""
         from matplotlib.collections import PolyCollection
 
         x, low, high = np.asarray(x), np.asarray(low), np.asarray(high)

@@ -27,7 +27,7 @@ X_LABEL, Y_LABEL = "confidence (%)", "right answers (%)"
 STRIP = 0.2
 """Inches of the histogram of counts."""
 CORNERS = ((0.04, 0.96, "left", "top"), (0.97, 0.04, "right", "bottom"), (0.04, 0.04, "left", "bottom"))
-"""Where the ECE may stand, in order of preference."""
+"""Corners where the ECE may stand, in order of preference."""
 CORNER_SIZE = (0.52, 0.13)
 """Inches that it takes, with some room around."""
 

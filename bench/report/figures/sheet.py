@@ -140,13 +140,13 @@ def _draw_key(page: Sheet, place: tuple[float, float, float], style: Style, *, l
 
 
 def line_settings(style: Style, size: float = MARKER_SIZE) -> dict[str, Any]:
-    """What matplotlib's `Line2D` must know of a style, line included."""
+    """Arguments of matplotlib's `Line2D` for a style, line included."""
     dashes: dict[str, Any] = {"dashes": style.dash} if style.dash else {"linestyle": "solid"}
     return {"color": style.colour, **dashes, **marker_settings(style, size)}
 
 
 def marker_settings(style: Style, size: float = MARKER_SIZE) -> dict[str, Any]:
-    """What matplotlib's `Line2D` must know of a style's marker."""
+    """Arguments of matplotlib's `Line2D` for a style's marker."""
     of_strokes = style.marker in "x+12"
     return {
         "marker": style.marker, "markersize": size * (1.3 if style.marker in "*XPx+12" else 1.0), "color": style.colour,

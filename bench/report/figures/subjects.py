@@ -35,7 +35,7 @@ ROW = 0.125
 RESERVE = 0.85
 """Inches kept for title and note where a figure is as high as a page."""
 NAME_SHARE = 0.27
-"""Of the width, at most, for names of subjects."""
+"""Largest share of the width for names of subjects."""
 MARGIN = 0.1
 GAP = 0.1
 FEW = 4
@@ -97,10 +97,10 @@ def subject_dots(tables: Sequence[Table], *, metric: str = "auroc", remark: str 
 
 
 class Plan(NamedTuple):
-    """Where columns and lines lie, in inches."""
+    """Positions of columns and lines, in inches."""
 
     width: float
-    """Of the figure."""
+    """Width of the figure."""
     left: float
     side: float
     """Width of a column."""
@@ -110,7 +110,7 @@ class Plan(NamedTuple):
     row: float
     """Height of a subject."""
     height: float
-    """Of all subjects."""
+    """Height of all subjects."""
     labels: tuple[str, ...]
     """Names of methods as they fit."""
     tilted: bool

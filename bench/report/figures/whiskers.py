@@ -1,4 +1,4 @@
-"""What stands around a mean: an interval, where there is one, else the standard deviation over subjects."""
+"""Whiskers around a mean: an interval, where there is one, else the standard deviation over subjects."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png", "pdf")
 MOST_METHODS, MOST_TASKS, MOST_MODELS = 12, 5, 4
-"""On one figure; more go to further pages."""
+"""Most on one figure; more go to further pages."""
 
 T = TypeVar("T")
 Draw = Callable[..., "Figure"]
@@ -148,7 +148,7 @@ class Page(NamedTuple):
 
     tables: Sequence[Table]
     ending: str
-    """Of the file's name; empty for the only page."""
+    """Ending of the file's name; empty for the only page."""
     remark: str
 
 
@@ -179,7 +179,7 @@ def _is_on(table: Table, models: Sequence[str], tasks: Sequence[str]) -> bool:
 
 
 def _portions(values: Sequence[T], most: int) -> list[Sequence[T]]:
-    """As few portions as possible, of about equal size."""
+    """Portions of about equal size, as few as possible."""
     number = -(-len(values) // most)
     bounds = [round(k * len(values) / number) for k in range(number + 1)]
     return [values[start:end] for start, end in pairwise(bounds)]

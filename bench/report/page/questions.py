@@ -1,4 +1,4 @@
-"""Which questions the page shows of a model and task, and their texts within a budget.
+"""Questions that the page shows of a model and task, and their texts within a budget.
 
 The most confident mistakes, the least confident hits (both by the mean confidence over methods), and some at random,
 the same for all models; whole result files would make the page too large to open.
@@ -23,7 +23,7 @@ from bench.results.questions import QuestionText
 from bench.results.row import ResultRow
 
 Runs = Sequence[Records]
-"""Of the seeds of one line that are ok; empty where none is."""
+"""Records of the seeds of one line that are ok; empty where none is."""
 EACH = 50
 """Questions in each of the three groups."""
 BUDGET = 2_500_000

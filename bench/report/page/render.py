@@ -22,9 +22,9 @@ SCRIPTS = (
     "dom.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js", "questions.js",
     "details.js", "notes.js", "main.js",
 )  # fmt: skip
-"""In this order they are one module."""
+"""Scripts in the order in which they are one module."""
 UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-"""What could end the data's element or be no UTF-8; inside JSON strings all of it can be escaped."""
+"""Characters that could end the data's element or be no UTF-8; inside JSON strings all of it can be escaped."""
 SLOT = re.compile(r"\{\{(policy|style|data|script)\}\}")
 
 

@@ -1,1 +1,1 @@
-"""What the rows of a table are worth: means, intervals, tests, ranks, and their cache."""
+"""Worth of the rows of a table: means, intervals, tests, ranks, and their cache."""

@@ -38,7 +38,7 @@ class Reader:
     """Standings of tables whose results lie in a folder."""
 
     results: Path
-    """Where the rows were read."""
+    """Folder where the rows were read."""
     cache: Path | None = None
     """Folder for what is kept; None keeps nothing."""
     say: Callable[[str], None] = lambda _: None
@@ -130,7 +130,7 @@ def _digest_of_text(text: str) -> str:
 
 
 def _kept(path: Path) -> Standings | None:
-    """What was kept; None where nothing was, or where it is damaged."""
+    """Standings that were kept; None where none were, or where they are damaged."""
     try:
         digest, _, body = path.read_text(encoding="utf-8").partition("\n")
         return decoded(body) if _digest_of_text(body) == digest else None

@@ -1,4 +1,4 @@
-"""How sure the numbers of one table are: `bench.stats.summary` of the Parquet files beside its rows, as plain data.
+"""Uncertainty of the numbers of one table: `bench.stats.summary` of the Parquet files beside its rows, as plain data.
 
 Lines are compared only where they rest on the same answers and labels, question by question. Example:
 `standings.lines[Key("ccps", "")].metrics["brier"].fixed.low`.
@@ -42,9 +42,9 @@ class Range:
     low: float | None = None
     high: float | None = None
     level: float | None = None
-    """Of confidence, e.g. 0.95."""
+    """Level of confidence, e.g. 0.95."""
     kind: str = ""
-    """How it was made: `t`, `basic`, or `inverted test`."""
+    """Kind of the interval: `t`, `basic`, or `inverted test`."""
     reason: str = ""
     """Why there is none; empty where there is one."""
 
@@ -55,7 +55,7 @@ class Range:
         return max(self.high - value, value - self.low)
 
     def reversed(self) -> Range:
-        """Of the difference taken the other way round."""
+        """Interval of the difference taken the other way round."""
         if self.low is None or self.high is None:
             return self
         return replace(self, low=-self.high, high=-self.low)
@@ -68,9 +68,9 @@ class Standing:
     value: float | None
     """None where it is undefined in every subject."""
     fixed: Range
-    """For these subjects and other questions."""
+    """Interval for these subjects and other questions."""
     clustered: Range
-    """For other subjects like these."""
+    """Interval for other subjects like these."""
     by_seed: tuple[float | None, ...]
     spread: float | None
     """Standard deviation (ddof 1) of `by_seed`; None with one seed."""
@@ -94,7 +94,7 @@ class LineStanding:
     calibrated_p: float
     """P value of calibration."""
     ranks: Mapping[str, int]
-    """By metric; without those whose pairs could not be tested, and empty where training was cut short."""
+    """Ranks by metric; without those whose pairs could not be tested, and empty where training was cut short."""
     constant: float | None = None
     """Macro Brier of a constant confidence, the share of right answers in training; None where no line knows it."""
 
@@ -123,7 +123,7 @@ class Pair:
     fixed: Range
     clustered: Range
     p: float | None
-    """Of this pair alone."""
+    """P value of this pair alone."""
     p_corrected: float | None
     """Corrected for all pairs of its block; where the lines are of two blocks, for all pairs with the same labels."""
 
@@ -143,10 +143,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Standings:
-    """Of one table."""
+    """Standings of one table."""
 
     level: float
-    """Of all intervals; 1 - level is the level of significance."""
+    """Level of all intervals; 1 - level is the level of significance."""
     lines: Mapping[Key, LineStanding]
     pairs: tuple[Pair, ...]
     left_out: Mapping[Key, str]
@@ -230,7 +230,7 @@ def _at_least(value: float | None, bound: float | None) -> bool:
 
 
 def _sorted(records: Records, path: Path) -> Records:
-    """In the order of ids, in which all files are compared."""
+    """Records in the order of ids, in which all files are compared."""
     ids = np.asarray(records.id, dtype=object)
     order = np.argsort(ids, kind="stable")
     twice = np.flatnonzero(ids[order][1:] == ids[order][:-1])
@@ -299,7 +299,7 @@ def _pairs(told: Summary, keys: Sequence[Key]) -> list[Pair]:
 
 
 def encoded(standings: Standings) -> str:
-    """As JSON; mappings by line become lists, because JSON's keys are strings."""
+    """Standings as JSON; mappings by line become lists, because JSON's keys are strings."""
     body = {
         "level": standings.level,
         "lines": [[key, asdict(line)] for key, line in standings.lines.items()],
@@ -310,7 +310,7 @@ def encoded(standings: Standings) -> str:
 
 
 def decoded(text: str) -> Standings:
-    """What was encoded.
+    """Standings that were encoded.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: it is no JSON, or its values are no standings.

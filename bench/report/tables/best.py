@@ -1,4 +1,4 @@
-"""Which numbers of a table are the best of their column, and how sure that is: one rule for every format.
+"""Best numbers of each column of a table, and how sure that is: one rule for every format.
 
 A best mean is *beyond chance* where every other method that it competes with is significantly worse, *not beyond
 chance* where one of them isn't, *not tested* where there is no test. Example:
@@ -21,7 +21,7 @@ Best = Literal["beyond chance", "not beyond chance", "not tested"]
 SIGNS: Mapping[Best, str] = MappingProxyType({"beyond chance": "*", "not beyond chance": "~", "not tested": "?"})
 """After a number; plain characters, which survive print, pipes and terminals without colour."""
 CALIBRATION = "ece_debiased"
-"""What calibration is judged by: ECE less what a calibrated method would show, as 0 where it is less."""
+"""Metric that calibration is judged by: ECE less what a calibrated method would show, as 0 where it is less."""
 UNMARKED = ("ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
 """Raw calibration errors. Confidences that are less spread have less of them by chance alone."""
 SEVERAL = 2

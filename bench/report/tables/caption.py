@@ -1,4 +1,4 @@
-"""What a reader must know to read a table's numbers, in sentences: the facts of its caption."""
+"""Facts of a table's caption: what a reader must know to read its numbers, in sentences."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
 
 
 def _counts(rows: Sequence[ResultRow]) -> Iterable[str]:
-    """What was left out of the data or is odd in it."""
+    """Counts of what was left out of the data or is odd in it."""
     counts: dict[str, set[int]] = defaultdict(set)
     for what, n in ((what, n) for row in rows for what, n in row.counts.items()):
         counts[what].add(n)

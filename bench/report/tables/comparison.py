@@ -1,4 +1,4 @@
-"""Which of some methods is better, and how sure that is: paired differences on the same questions, in words.
+"""Comparison of some methods, and how sure it is: paired differences on the same questions, in words.
 
 Example: `build(tables, ["ccps", "litcab"])` has, for each model and task, the differences in every metric with a test.
 """
@@ -60,7 +60,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
 
 
 def verdict(pair: Pair, alpha: float = 0.05) -> str:
-    """What the corrected p value says, in words."""
+    """Verdict of the corrected p value, in words."""
     if pair.p_corrected is None:
         return "no test"
     winner = pair.winner(alpha)

@@ -1,4 +1,4 @@
-"""How grids are written: rich terminal, Markdown, LaTeX, and CSV and JSON for data; all text is escaped in each.
+"""Formats of grids: rich terminal, Markdown, LaTeX, and CSV and JSON for data; all text is escaped in each.
 
 What a reader sees is rounded; CSV and JSON give fractions with all their digits.
 """
@@ -70,7 +70,7 @@ def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
 
 
 def _numbers(grid: Grid, cell: Cell) -> str:
-    """Of a cell's footnotes."""
+    """Numbers of a cell's footnotes."""
     footnotes = grid.footnotes
     return ",".join(str(footnotes.index(note) + 1) for note in cell.notes)
 
@@ -79,7 +79,7 @@ def _numbers(grid: Grid, cell: Cell) -> str:
 
 
 def terminal(grids: Sequence[Grid], width: int | None) -> str:
-    """As plain text, as wide as the terminal."""
+    """Grids as plain text, as wide as the terminal."""
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
@@ -214,7 +214,7 @@ def _tail(grid: Grid, cell: Cell) -> str:
 
 
 def markdown(grids: Sequence[Grid]) -> str:
-    """As GitHub's Markdown, one section per grid, and the legend once."""
+    """Grids as GitHub's Markdown, one section per grid, and the legend once."""
     lines = [line for grid in grids for line in _markdown_lines(grid)]
     return "\n".join([*lines, _markdown_text(" ".join(_legend(grids))), ""])
 
@@ -253,7 +253,7 @@ def _markdown_text(text: str) -> str:
 
 
 def latex(grids: Sequence[Grid]) -> str:
-    """As `table` environments, shrunk where they are wider than a line; needs the packages booktabs and graphicx."""
+    """Grids as `table` environments, shrunk where wider than a line; needs the packages booktabs and graphicx."""
     return "\n".join(line for grid in grids for line in _latex_lines(grid))
 
 
@@ -327,7 +327,7 @@ def _latex_text(text: str) -> str:
 
 
 def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
-    """As CSV with one heading for all; empty where there is no number."""
+    """Records as CSV with one heading for all; empty where there is no number."""
     stream = io.StringIO()
     names = list(dict.fromkeys(key for record in records for key in record))
     writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")

@@ -19,14 +19,14 @@ class Column:
     droppable: int = 0
     """0 never; of the others, the largest is left out first where a terminal is too narrow."""
     sentence: str = ""
-    """Of the legend, which explains this column and is left out with it; empty where there is none."""
+    """Sentence of the legend that explains this column and is left out with it; empty where there is none."""
     instead: str = ""
-    """What the legend says instead where this column is left out."""
+    """Sentence of the legend in its place where this column is left out."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in one field, before it is escaped."""
+    """Contents of one field, before they are escaped."""
 
     text: str
     bold: bool = False
@@ -55,11 +55,11 @@ class Grid:
     columns: tuple[Column, ...]
     rows: tuple[GridRow, ...]
     legend: tuple[str, ...] = ()
-    """What the marks and columns mean, in sentences."""
+    """Meaning of the marks and columns, in sentences."""
     remarks: tuple[str, ...] = ()
     """Footnotes without a mark."""
     is_folded: bool = False
-    """Where a terminal is too narrow, text is folded; else columns go below one another."""
+    """Text is folded where a terminal is too narrow; else columns go below one another."""
 
     @property
     def footnotes(self) -> tuple[str, ...]:
@@ -72,8 +72,8 @@ class TableViews:
     """The views of one command's tables, for every format."""
 
     grids: Sequence[Grid]
-    """For people."""
+    """Grids for people."""
     records: Callable[[], Sequence[Mapping[str, Any]]] = tuple
-    """For CSV: fractions with all digits, None where there is no number. Made when it is asked for, as is the next."""
+    """Records for CSV: fractions with all digits, None without a number. Made when it is asked for, as is the next."""
     data: Callable[[], Any] = tuple
-    """For JSON."""
+    """Data for JSON."""

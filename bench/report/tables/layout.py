@@ -21,9 +21,9 @@ from bench.report.tables.published import Published
 from bench.report.text import ARROWS, EN_DASH, count, listed, percent, probability, shown, signed, span
 
 CALIBRATION_COLUMNS = ("ece_debiased", "ece_floor", "ece_mass", "smece", "brier_mcb")
-"""Of the second table with statistics; before them stand the test of calibration and the ECE without chance."""
+"""Columns of the second table with statistics; before them stand the test of calibration and the ECE without chance."""
 RANKING_COLUMNS = ("nll", "brier_dsc", "brier_unc", "aurc", "eaurc", "coverage95")
-"""Of the third."""
+"""Columns of the third."""
 DASH = Cell(EN_DASH)
 ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
@@ -111,7 +111,7 @@ def _floor(line: Line) -> str:
 
 
 def _signs(line: Line, name: str) -> str:
-    """What the legend explains, after a number."""
+    """Signs that the legend explains, after a number."""
     best = line.estimates[name].best
     signs = legend.DAGGER * (name == "ece" and line.is_calibrated and line.orders_answers)
     signs += SIGNS[best] if best else ""
@@ -272,7 +272,7 @@ def _tested(line: Line) -> list[Cell]:
 
 
 def _trained(table: Table, title: str) -> Grid:
-    """What training was like: a row for each method that trained, and one below for each further stage."""
+    """Training: a row for each method that trained, and one below for each further stage."""
     columns = ("kept step", "taken", "limit", "epochs", "train NLL", "validation NLL", "constant's NLL")
     rows: list[GridRow] = []
     for line in table.lines:
@@ -360,7 +360,7 @@ def _published_side_by_side(tables: Sequence[Table], method: str, found: Sequenc
 
 
 def _facts(tables: Sequence[Table]) -> tuple[str, ...]:
-    """What is the same for both models once, and the rest with the model before it."""
+    """Facts that are the same for both models once, and the rest with the model before it."""
     rest = [table.facts[1:] for table in tables]
     common = [fact for fact in rest[0] if all(fact in facts for facts in rest)]
     own = [f"{t.model}: {fact}" for t, facts in zip(tables, rest, strict=True) for fact in facts if fact not in common]

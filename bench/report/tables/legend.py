@@ -1,4 +1,4 @@
-"""What the numbers and signs of a table mean, in sentences that can be read aloud.
+"""Meaning of a table's numbers and signs, in sentences that can be read aloud.
 
 Only what occurs in a table is explained. Example: `" ".join(legend([table]))`.
 """
@@ -14,7 +14,7 @@ from bench.report.tables.model import COLUMNS, Line, Table
 DAGGER = "†"
 WORSE = "!"
 RANK_BY = "brier"
-"""What lines are ordered and ranked by."""
+"""Metric that lines are ordered and ranked by."""
 
 MEAN = "Numbers are means over subjects and, where there are several, over seeds, in percent{}; n counts questions."
 HALF = (
@@ -67,7 +67,7 @@ TRAINING = (
 
 
 def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = False) -> tuple[str, ...]:
-    """Of the main table.
+    """Legend of the main table.
 
     Args:
         tables: one, or those that stand side by side.
@@ -104,12 +104,12 @@ def for_page() -> dict[str, Any]:
 
 
 def mean(*, nats: bool = False) -> str:
-    """What a number is."""
+    """Sentence on what a number is."""
     return MEAN.format(" (NLL in nats)" if nats else "")
 
 
 def intervals(tables: Sequence[Table]) -> list[str]:
-    """Of the rows below a method."""
+    """Sentences on the rows below a method."""
     return [*([FIXED, CLUSTERED] if any(table.standings for table in tables) else []), STD]
 
 
@@ -121,7 +121,7 @@ def order(tables: Sequence[Table]) -> str:
 
 
 def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> list[str]:
-    """Of the signs that occur.
+    """Sentences on the signs that occur.
 
     Args:
         tables: that hold them.
@@ -145,7 +145,7 @@ def _marks(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
 
 
 def _group(lines: Sequence[Line]) -> str:
-    """What the methods that compete are called."""
+    """Name of the methods that compete."""
     return "block" if len({line.key.recalibration for line in lines}) > 1 else "table"
 
 

@@ -41,7 +41,7 @@ class Estimate:
     n_undefined: int = 0
     """Subjects left out, in the seed where most are."""
     best: Best | None = None
-    """How sure it is that no other of its block is better; None where another one is."""
+    """Certainty that no other of its block is better; None where another one is."""
     standing: Standing | None = None
     """Intervals, where standings were computed."""
     notes: tuple[str, ...] = ()
@@ -72,15 +72,15 @@ class Line:
 
     key: Key
     style: Style
-    """How it is drawn."""
+    """Style in which it is drawn."""
     place: tuple[str, int, str, str]
     """Sorts lines as figures and legends list them."""
     rows: tuple[ResultRow, ...] = ()
     """Its seeds, ascending; none where it was not run on this model and task."""
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
-    """By metric; empty where the status isn't ok."""
+    """Estimates by metric; empty where the status isn't ok."""
     notes: tuple[str, ...] = ()
-    """What else a reader should know."""
+    """Notes for a reader."""
     standing: LineStanding | None = None
     """Ranks and the test of calibration, where they were computed."""
 
@@ -205,7 +205,7 @@ class Table:
     facts: tuple[str, ...]
     """Caption: a title, then sentences."""
     lines: tuple[Line, ...]
-    """By block, and in it by mean Brier; what isn't ok comes last."""
+    """Lines by block, and in it by mean Brier; what isn't ok comes last."""
     standings: Standings | None = None
     """None where none were asked for."""
     published: Mapping[tuple[str, str], Published] | None = None

@@ -1,4 +1,4 @@
-"""What must be said where the lines of one table differ in judge, source of answers, or revision of the model.
+"""Notes where the lines of one table differ in judge, source of answers, or revision of the model.
 
 A sentence of the caption says that they differ, and a footnote of a line in what: lines without one have what most
 lines have. Example: `list(Origins(runs).notes(Key("ccps", "")))`.
@@ -21,12 +21,12 @@ SEVERAL = 2
 """Judges or sources from which on they differ."""
 
 Values = Mapping[Key, frozenset[str]]
-"""What the seeds of a line have, in one respect; empty where that is not known."""
+"""Values of the seeds of a line in one respect; empty where they are not known."""
 
 
 @dataclass(frozen=True)
 class Origins:
-    """Where the lines of one table come from."""
+    """Origins of the lines of one table."""
 
     runs: Mapping[Key, Sequence[ResultRow]]
     """Seeds of each line; only those that are ok count."""

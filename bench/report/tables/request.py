@@ -1,4 +1,4 @@
-"""What `bench table` shows: one request, answered from a folder of results.
+"""Request of `bench table`, and its answer from a folder of results.
 
 Example: `shown(View(Path("results"), against=True), cache)` is the comparison beside the paper's numbers.
 """
@@ -21,7 +21,7 @@ from bench.results.row import ResultRow
 
 @dataclass(frozen=True)
 class View:
-    """Which results, and how."""
+    """Results to show, and how."""
 
     results: Path
     """Folder of results."""
@@ -42,7 +42,7 @@ class View:
 
 
 def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> TableViews:
-    """What the view asks for.
+    """Contents that the view asks for.
 
     Args:
         view: the request.
