@@ -13,9 +13,11 @@ import hashlib
 import os
 import re
 import string
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +30,8 @@ from bench.prompts.templates import SYSTEM
 HUB = "ledengary/CCPS"
 FOLDER = "CCPS"
 """Below `--data-dir`."""
+TASKS, TASKS_FILE = "tasks", "released.toml"
+"""Package of the built-in tasks, and its table of their folders in the release."""
 WITH_WRONG = "-WRG"
 """Ends the name of a part whose records also hold the wrong options."""
 JOINT = "<<OPJ>>"
@@ -141,19 +145,19 @@ def revision_asked_for(answers: str) -> str | None:
     return revision
 
 
-def open_release(revision: str, data_dir: Path | None, model: str, tasks: Sequence[str]) -> Release:
+def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
     """The released answers of a model.
 
     Args:
         revision: of the data set on the Hub; empty: its files lie in a folder.
         data_dir: that folder; None: the one that the environment names.
         model: its folder in the release.
-        tasks: names of the tasks that have released answers, for errors.
 
     Raises:
         UserError: both a revision and a folder are named, or neither, or nothing lies there.
     """
-    return Release(_shelf(revision, data_dir), model, tasks)
+    folders = tomllib.loads((resources.files(TASKS) / TASKS_FILE).read_text(encoding="utf-8"))
+    return Release(_shelf(revision, data_dir), model, folders)
 
 
 def _shelf(revision: str, data_dir: Path | None) -> Shelf:
@@ -190,8 +194,22 @@ class Release:
     shelf: Shelf
     model: str
     """Its folder."""
-    others: Sequence[str]
-    """Names of the tasks that have released answers."""
+    folders: Mapping[str, str]
+    """By task, the folder of its answers."""
+
+    def folder_of(self, task: Task) -> str:
+        """The folder of a task's answers.
+
+        Raises:
+            UserError: there are none.
+        """
+        folder = self.folders.get(task.name)
+        if folder is None:
+            raise UserError(
+                f"--answers released: task {task.name!r} is not in the release, expected one of"
+                f" {', '.join(sorted(self.folders))}."
+            )
+        return folder
 
     def records(self, task: Task, split: Split) -> list[tuple[Question, Released]]:
         """Questions of a split with prompt, answer and label, in the release's order; what is odd is counted.
@@ -225,13 +243,8 @@ class Release:
 
     def _names(self, task: Task, split: Split) -> list[str]:
         """The files of a split, those with wrong options rather than those without."""
-        if not task.released:
-            raise UserError(
-                f"--answers released: task {task.name!r} is not in the release, expected one of"
-                f" {', '.join(self.others)}."
-            )
-        seen = []
-        for part in (f"{task.released}{WITH_WRONG}", task.released):
+        own, seen = self.folder_of(task), []
+        for part in (f"{own}{WITH_WRONG}", own):
             folder = f"{part}/{self.model}"
             files = self.shelf.files(folder)
             chosen = _of_split(files, split)
@@ -239,7 +252,7 @@ class Release:
                 return [f"{folder}/{name}" for name in chosen]
             seen += [f"{part}/{self.model}/{name}" for name in files]
         raise UserError(
-            f"--answers released: expected {FOLDER}/{task.released}/{self.model}/{split}.jsonl, found"
+            f"--answers released: expected {FOLDER}/{own}/{self.model}/{split}.jsonl, found"
             f" {', '.join(seen[:3]) or 'nothing in that folder'}; name another split or revision, or connect once if"
             " the Hub could not be reached."
         )
