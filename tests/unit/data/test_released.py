@@ -24,7 +24,8 @@ from bench import registry
 from bench.api import Format, Question, Split, Task, UserError
 from bench.api.question import Message, Released
 from bench.backbone import models
-from bench.data.released import HUB, FolderShelf, Release, open_release, revision_asked_for
+from bench.data.released import Release, open_release, revision_asked_for
+from bench.data.shelves import HUB, FolderShelf
 from bench.prompts.templates import SYSTEM
 from tests.fixtures.rivers import Rivers
 
