@@ -60,7 +60,6 @@ class MMLUChoice(MMLU):
     format = Format.CHOICE
     style = _choices.LETTERED
     train_on = "ct-choice"
-    released = "MMLU-CHOICE"
 
 
 @task("mmlu-oe")
@@ -70,4 +69,3 @@ class MMLUOpen(MMLU):
     format = Format.OPEN
     style = _choices.OPEN
     train_on = "ct-oe"
-    released = "MMLU-OE"

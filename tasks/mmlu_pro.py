@@ -48,7 +48,6 @@ class MMLUProChoice(Task):
     )
     style = _choices.LETTERED
     train_on = "ct-choice"
-    released = "MMLU-PRO-CHOICE"
 
     def questions(self, split: Split) -> Iterator[Question]:
         """The questions of `test` or `dev`, with ids `mmlu-pro/<question_id>`."""

@@ -14,13 +14,14 @@ from bench.api import ConfidenceMethod, Format, ModelFacts, RunFacts, UserError
 from bench.api.errors import fenced
 from bench.backbone import models
 
-BASELINE = "ccps"
-"""The method that the ratios are to, as in the paper's table."""
+PUBLISHED = "methods", "parameter_counts.toml"
+"""Package of the built-in methods, and its table of the paper's numbers."""
+CONFIGS = "bench.cli", "configs.toml"
 
 
 @cache
-def _paper() -> dict[str, Any]:
-    return tomllib.loads((resources.files("bench.cli") / "paper_sizes.toml").read_text(encoding="utf-8"))
+def _table(package: str, name: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files(package) / name).read_text(encoding="utf-8"))
 
 
 def facts_of(name: str) -> ModelFacts:
@@ -31,7 +32,7 @@ def facts_of(name: str) -> ModelFacts:
     """
     from bench.backbone.model import Backbone, LoadOptions, facts_from_settings
 
-    shipped = _paper()["config"].get(name)
+    shipped = _table(*CONFIGS).get(name)
     spec = models.resolve(name)
     if shipped is None:
         return Backbone(spec, LoadOptions(device="cpu")).facts
@@ -52,9 +53,10 @@ def sizes(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, 
 
 
 def _of_model(model: str, facts: ModelFacts, methods: dict[str, type[ConfidenceMethod]]) -> Iterator[dict[str, Any]]:
-    printed, why = _paper()["printed"].get(model, {}), _paper()["why"]
+    paper = _table(*PUBLISHED)
+    printed, why = paper["printed"].get(model, {}), paper["why"]
     counts = {name: _by_format(cls, facts) for name, cls in methods.items()}
-    baseline = counts.get(BASELINE, {})
+    baseline = counts.get(paper["baseline"], {})
     for name, by_format in counts.items():
         one_for_all = len(set(by_format.values())) == 1
         for fmt, count in by_format.items():
@@ -65,7 +67,7 @@ def _of_model(model: str, facts: ModelFacts, methods: dict[str, type[ConfidenceM
                 "model": model,
                 "method": label,
                 "parameters": count,
-                "times ccps": count / baseline[fmt] if baseline.get(fmt) else None,
+                f"times {paper['baseline']}": count / baseline[fmt] if baseline.get(fmt) else None,
                 "in the paper": in_paper,
                 "why they differ": why.get(name, "not known") if differs else "",
             }

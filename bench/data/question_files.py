@@ -76,8 +76,12 @@ class FileTask(Task):
         return {f"task file {self.file}": f"sha256 {self.sha256}"}
 
 
-def task_of_file(path: Path) -> type[Task]:
+def task_of_file(path: Path, corpora: Mapping[Format, str]) -> type[Task]:
     """The task that a file of questions makes, named by the file's name in lower case.
+
+    Args:
+        path: of the file.
+        corpora: format -> task on which methods learn where the file has no train split.
 
     Raises:
         UserError: the file can't be read, or a row is not as it must be; names the file and the row.
@@ -105,7 +109,7 @@ def task_of_file(path: Path) -> type[Task]:
         "format": fmt,
         "card": card,
         "style": STYLES[fmt],
-        "train_on": "" if "train" in splits else "ct-choice" if fmt is Format.CHOICE else "ct-oe",
+        "train_on": "" if "train" in splits else corpora.get(fmt, ""),
         "file": path.name,
         "sha256": hashlib.sha256(content).hexdigest(),
         "by_split": splits,

@@ -9,122 +9,31 @@ Their data set on the Hub has JSON Lines files `<part>/<model>/<split>.jsonl`, e
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 import string
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bench.api import Format, Question, Row, Split, Task, UserError
 from bench.api.question import Message, Prompt, Released
-from bench.data.sources import ENVIRONMENT, hub_file, probe, revision_of
+from bench.data.shelves import FILES, FOLDER, Shelf, open_shelf
 from bench.data.tables import json_lines
 from bench.prompts.templates import SYSTEM
 
-HUB = "ledengary/CCPS"
-FOLDER = "CCPS"
-"""Below `--data-dir`."""
+TASKS, TASKS_FILE = "tasks", "released.toml"
+"""Package of the built-in tasks, and its table of their folders in the release."""
 WITH_WRONG = "-WRG"
 """Ends the name of a part whose records also hold the wrong options."""
 JOINT = "<<OPJ>>"
 """Stands between the wrong options of a record."""
-FILES: Mapping[str, Sequence[str]] = {
-    "train": ("train.jsonl",),
-    "validation": ("validation.jsonl", "val.jsonl"),
-    "test": ("test.jsonl",),
-}
-"""Names that the file of a split may have."""
-INSTEAD = f"lay its files out as {FOLDER}/PART/MODEL/SPLIT.jsonl in a folder and name that with --data-dir"
 OPTION = re.compile(r"[ \t]*\(([A-Za-z])\): ?(.*)")
 """A line with which an option begins."""
 LABELS: Mapping[object, bool | None] = {0: False, 1: True, -1: None, "0": False, "1": True, "-1": None}
-
-
-# --- where the files are ----------------------------------------------------------------------------------------------
-
-
-class Shelf(Protocol):
-    """The released files."""
-
-    def files(self, folder: str) -> list[str]:
-        """JSON Lines files in a folder and those below it, by their paths within it, sorted."""
-
-    def path(self, name: str) -> Path:
-        """Path of a file on this machine."""
-
-    def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """Statements of a result about the origin of these files."""
-
-
-@dataclass(frozen=True)
-class FolderShelf:
-    """Files below `--data-dir`."""
-
-    folder: Path
-
-    def files(self, folder: str) -> list[str]:
-        """See `Shelf.files`."""
-        top = self.folder / folder
-        return sorted(path.relative_to(top).as_posix() for path in top.rglob("*.jsonl") if path.is_file())
-
-    def path(self, name: str) -> Path:
-        """See `Shelf.path`."""
-        return self.folder / name
-
-    def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """The SHA-256 of the files' bytes, one after the other."""
-        digest = hashlib.sha256()
-        for name in names:
-            digest.update(self.path(name).read_bytes())
-        return {"source": "folder", "sha256": digest.hexdigest()}
-
-
-@dataclass
-class HubShelf:
-    """Files of the data set on the Hub; what was loaded once needs no network, unless a split is several files."""
-
-    revision: str
-    """Commit or branch, as it was asked for."""
-    _found: list[str] | None = None
-    """All files of the repository; None where the Hub can't be reached."""
-    _probed: bool = False
-
-    def files(self, folder: str) -> list[str]:
-        """See `Shelf.files`."""
-        if not self._probed:
-            info = probe(HUB, self.revision, INSTEAD)
-            self._found = None if info is None else [file.rfilename for file in info.siblings or ()]
-            self._probed = True
-        names = self._cached(folder) if self._found is None else self._found
-        inside = [name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")]
-        return sorted(name for name in inside if name.endswith(".jsonl"))
-
-    def _cached(self, folder: str) -> list[str]:
-        """Files of known names that were loaded before; of others nobody can tell whether they are all there."""
-        from huggingface_hub import try_to_load_from_cache
-
-        names = [f"{folder}/{name}" for files in FILES.values() for name in files]
-        return [
-            name
-            for name in names
-            if isinstance(try_to_load_from_cache(HUB, name, repo_type="dataset", revision=self.revision), str)
-        ]
-
-    def path(self, name: str) -> Path:
-        """See `Shelf.path`; downloads the file."""
-        return hub_file(HUB, name, self.revision, online=self._found is not None, instead=INSTEAD)
-
-    def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """The commit that the revision meant."""
-        commits = sorted({revision_of(self.path(name)) for name in names})
-        if len(commits) > 1:
-            raise UserError(f"{HUB} at {self.revision} changed while it was loaded ({', '.join(commits)}); run again")
-        requested = {} if commits == [self.revision] else {"asked for": self.revision}
-        return {"source": "hub", "hub": HUB, **requested, "revision": ", ".join(commits)}
 
 
 def revision_asked_for(answers: str) -> str | None:
@@ -141,43 +50,19 @@ def revision_asked_for(answers: str) -> str | None:
     return revision
 
 
-def open_release(revision: str, data_dir: Path | None, model: str, tasks: Sequence[str]) -> Release:
+def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
     """The released answers of a model.
 
     Args:
         revision: of the data set on the Hub; empty: its files lie in a folder.
         data_dir: that folder; None: the one that the environment names.
         model: its folder in the release.
-        tasks: names of the tasks that have released answers, for errors.
 
     Raises:
         UserError: both a revision and a folder are named, or neither, or nothing lies there.
     """
-    return Release(_shelf(revision, data_dir), model, tasks)
-
-
-def _shelf(revision: str, data_dir: Path | None) -> Shelf:
-    given = f"--data-dir {data_dir}" if data_dir else f"${ENVIRONMENT}"
-    folder = data_dir or Path(os.environ.get(ENVIRONMENT) or "")
-    named = data_dir is not None or bool(os.environ.get(ENVIRONMENT))
-    if named and revision:
-        raise UserError(
-            f"--answers released@{revision} loads from the Hub, but {given} names a folder; leave out @{revision} or"
-            " the folder."
-        )
-    if revision:
-        return HubShelf(revision)
-    if not named:
-        raise UserError(
-            f"--answers released: expected a revision of {HUB} on the Hub, as released@COMMIT or released@BRANCH, or"
-            f" its files below --data-dir as {FOLDER}/PART/MODEL/SPLIT.jsonl."
-        )
-    if not (folder / FOLDER).is_dir():
-        raise UserError(
-            f"--answers released: expected a folder {FOLDER} in {given}, found none; put the files there, or name a"
-            " revision on the Hub instead: released@REVISION."
-        )
-    return FolderShelf(folder / FOLDER)
+    folders = tomllib.loads((resources.files(TASKS) / TASKS_FILE).read_text(encoding="utf-8"))
+    return Release(open_shelf(revision, data_dir), model, folders)
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -190,8 +75,22 @@ class Release:
     shelf: Shelf
     model: str
     """Its folder."""
-    others: Sequence[str]
-    """Names of the tasks that have released answers."""
+    folders: Mapping[str, str]
+    """By task, the folder of its answers."""
+
+    def folder_of(self, task: Task) -> str:
+        """The folder of a task's answers.
+
+        Raises:
+            UserError: there are none.
+        """
+        folder = self.folders.get(task.name)
+        if folder is None:
+            raise UserError(
+                f"--answers released: task {task.name!r} is not in the release, expected one of"
+                f" {', '.join(sorted(self.folders))}."
+            )
+        return folder
 
     def records(self, task: Task, split: Split) -> list[tuple[Question, Released]]:
         """Questions of a split with prompt, answer and label, in the release's order; what is odd is counted.
@@ -225,13 +124,8 @@ class Release:
 
     def _names(self, task: Task, split: Split) -> list[str]:
         """The files of a split, those with wrong options rather than those without."""
-        if not task.released:
-            raise UserError(
-                f"--answers released: task {task.name!r} is not in the release, expected one of"
-                f" {', '.join(self.others)}."
-            )
-        seen = []
-        for part in (f"{task.released}{WITH_WRONG}", task.released):
+        own, seen = self.folder_of(task), []
+        for part in (f"{own}{WITH_WRONG}", own):
             folder = f"{part}/{self.model}"
             files = self.shelf.files(folder)
             chosen = _of_split(files, split)
@@ -239,7 +133,7 @@ class Release:
                 return [f"{folder}/{name}" for name in chosen]
             seen += [f"{part}/{self.model}/{name}" for name in files]
         raise UserError(
-            f"--answers released: expected {FOLDER}/{task.released}/{self.model}/{split}.jsonl, found"
+            f"--answers released: expected {FOLDER}/{own}/{self.model}/{split}.jsonl, found"
             f" {', '.join(seen[:3]) or 'nothing in that folder'}; name another split or revision, or connect once if"
             " the Hub could not be reached."
         )

@@ -173,7 +173,7 @@ def _origins(where: TaskSplit, task: Task, source: FolderSource | HubSource, res
     """
     if resolved.release is not None:
         about = resolved.release.describe(task, where.split)
-        return {f"released {task.released} {where.split}": _in_words(about)}
+        return {f"released {resolved.release.folder_of(task)} {where.split}": _in_words(about)}
     with fenced(f"task {where.task!r}, provenance and origins of {where.split}"):
         split: Split = where.split if where.split in task.card.splits else "train"  # that it was taken out of
         origins = {str(key): str(value) for key, value in task.provenance(split).items()}

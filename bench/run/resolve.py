@@ -90,8 +90,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
         UserError: something is unknown or does not fit; says what would.
     """
     method_registry = registry.methods(config.plugins)
-    files = [task_of_file(path) for path in config.task_files]
-    task_registry = registry.tasks(config.plugins, list(zip(files, map(str, config.task_files), strict=True)))
+    task_registry = _tasks(config)
     model = models.resolve(config.model)
     preset = config.preset or model.preset
     classes = _method_classes(config.methods, method_registry)
@@ -124,9 +123,19 @@ def resolve(config: RunConfig) -> ResolvedRun:
         unusual=_unusual(config),
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),
         judging=judging(config),
-        release=_release(config, model, task_registry),
+        release=_release(config, model),
         notes=[*method_registry.notes],
     )
+
+
+def _tasks(config: RunConfig) -> Registry[Task]:
+    """All tasks, those of files of questions included."""
+    known = registry.tasks(config.plugins)
+    if not config.task_files:
+        return known
+    corpora = {each.format: name for name in reversed(known.names()) if (each := known.get(name)).is_corpus}
+    files = [task_of_file(path, corpora) for path in config.task_files]
+    return registry.tasks(config.plugins, list(zip(files, map(str, config.task_files), strict=True)))
 
 
 def judge_options(config: RunConfig) -> JudgeOptions:
@@ -136,15 +145,14 @@ def judge_options(config: RunConfig) -> JudgeOptions:
     )
 
 
-def _release(config: RunConfig, model: ModelSpec, known: Registry[Task]) -> Release | None:
+def _release(config: RunConfig, model: ModelSpec) -> Release | None:
     revision = revision_asked_for(config.answers)
     if revision is None:
         return None
     if not model.released:
         others = ", ".join(name for name, spec in models.aliases().items() if spec.released)
         raise UserError(f"--answers released: there are none of {model.name!r}, expected one of the models {others}.")
-    tasks = [name for name in known.names() if known.get(name).released]
-    return open_release(revision, config.data_dir, model.released, tasks)
+    return open_release(revision, config.data_dir, model.released)
 
 
 def _method_classes(names: Sequence[str], known: Registry[ConfidenceMethod]) -> dict[str, type[ConfidenceMethod]]:

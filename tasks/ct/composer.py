@@ -45,6 +45,8 @@ class Corpus(Task):
     """Style of one of the data sets; `style_of` knows each."""
     draws_exemplars: ClassVar[bool] = True
     prompt_tokens: ClassVar[int | None] = 1600
+    is_published: ClassVar[bool] = False
+    """Whether its authors published it; a part of it never was."""
 
     def questions(self, split: Split) -> Iterator[Question]:
         """The questions of `train` or `validation`, with ids `ct/<data set>/<split>/<row>`, data set after data set.
@@ -85,8 +87,8 @@ class Corpus(Task):
 
     @property
     def _as_published(self) -> bool:
-        """Whether everything is as in the published corpus; a part of it was never published."""
-        return bool(self.released) and self.protocol.validation_rule is ValidationRule.PUBLISHED
+        """Whether everything is as in the published corpus."""
+        return self.is_published and self.protocol.validation_rule is ValidationRule.PUBLISHED
 
     @cached_property
     def _sets(self) -> tuple[DataSet, ...]:
@@ -176,7 +178,8 @@ class CTChoice(Corpus):
     sets: ClassVar[tuple[DataSet, ...]] = CHOICE_SETS
     quota: ClassVar[int] = ROWS // len(CHOICE_SETS)
     card: ClassVar[TaskCard] = _card(18_650, VALIDATION, (2, 6), VALIDATION_WHY, version=2)
-    released: ClassVar[str] = "CT-CHOICE"
+    is_corpus: ClassVar[bool] = True
+    is_published: ClassVar[bool] = True
 
 
 @task("ct-oe")
@@ -199,7 +202,8 @@ class CTOpen(Corpus):
         version=2,
     )
     style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.OPEN)
-    released: ClassVar[str] = "CT-OE"
+    is_corpus: ClassVar[bool] = True
+    is_published: ClassVar[bool] = True
 
 
 LOCAL_WHY = (

@@ -88,7 +88,7 @@ def missing_line(footnotes: Footnotes) -> dict[str, Any]:
 
 
 def _effort(line: Line) -> dict[str, Any]:
-    """Effort of the runs; means over seeds."""
+    """Labels, parameters, tokens, seconds and training; means over seeds."""
     first = line.done[0]
     tokens, seconds = mean_of(line.tokens), mean_of(line.seconds)
     return {
@@ -117,7 +117,7 @@ def _numbers(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[
 
 
 def _standing(line: Line) -> dict[str, Any]:
-    """Uncertainty of its means, where that was computed."""
+    """Intervals, ranks and tests, where they were computed."""
     standing = line.standing
     if standing is None:
         return {}

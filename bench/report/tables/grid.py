@@ -21,12 +21,12 @@ class Column:
     sentence: str = ""
     """Sentence of the legend that explains this column and is left out with it; empty where there is none."""
     instead: str = ""
-    """Sentence of the legend in its place where this column is left out."""
+    """Sentence that the legend has instead where this column is left out."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Contents of one field, before they are escaped."""
+    """Text, signs and footnotes of one field, before they are escaped."""
 
     text: str
     bold: bool = False
@@ -55,7 +55,7 @@ class Grid:
     columns: tuple[Column, ...]
     rows: tuple[GridRow, ...]
     legend: tuple[str, ...] = ()
-    """Meaning of the marks and columns, in sentences."""
+    """Sentences that explain marks and columns."""
     remarks: tuple[str, ...] = ()
     """Footnotes without a mark."""
     is_folded: bool = False

@@ -95,7 +95,7 @@ def test_validation_is_stratified_like_train(hub: SimpleNamespace, corpus: type[
     task = corpus(hub.like(SMALL))
     train, validation = (list(task.questions(split)) for split in ("train", "validation"))
     total = corpus.card.sizes["validation"]
-    assert len(validation) == total == (2_000 if corpus.released else round(4_250 * 2_000 / 18_650))
+    assert len(validation) == total == (2_000 if corpus.is_published else round(4_250 * 2_000 / 18_650))
     assert per_set(validation) == naive_shares(total, per_set(train))
     assert not {q.id for q in train} & {q.id for q in validation}
     assert len({q.id for q in validation}) == total
