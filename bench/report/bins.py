@@ -17,7 +17,7 @@ from bench.metrics.answers import bin_of
 from bench.results.files import Records
 
 BINS = Protocol().ece_bins
-"""Of reliability diagrams: those of the ECE."""
+"""Number of bins of a reliability diagram: that of the ECE."""
 Z = 1.959963984540054
 """Quantile of the normal distribution that leaves 2.5 % above it."""
 

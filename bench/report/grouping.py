@@ -20,7 +20,7 @@ from bench.results.row import ResultRow
 
 
 class Key(NamedTuple):
-    """What distinguishes a line of a table from others."""
+    """Method and settings, which distinguish a line of a table from others."""
 
     method: str
     variant: str
@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
     @property
     def recalibration(self) -> str:
-        """How the confidences were recalibrated; lines of one recalibration are a block of the table."""
+        """Kind of recalibration; lines of one kind are a block of the table."""
         return recalibration_of(self.method)
 
     @property

@@ -1,4 +1,4 @@
-"""How figures and the page look: sizes, type, and one colour, marker and dash per method, as data without matplotlib.
+"""Looks of figures and page: sizes, type, and one colour, marker and dash per method, as data without matplotlib.
 
 A method looks the same everywhere. `methods/style.toml` says how the built-in ones do, and `style.toml` in a folder of
 results how others do, or these instead; a method that neither names is drawn by a hash of its name. Example:
@@ -71,7 +71,7 @@ DASH_DOT: Dash = (4.0, 1.3, 1.2, 1.3)
 
 
 class Style(NamedTuple):
-    """How a method is drawn."""
+    """Colour, marker and dash of a method."""
 
     colour: str
     """Hex value."""
@@ -100,7 +100,7 @@ BUILT_IN = "methods"
 
 @dataclass(frozen=True)
 class Styles:
-    """How methods are drawn, and in which order."""
+    """Styles of methods, and their order."""
 
     named: Mapping[str, Style] = field(default_factory=dict)
     """By method, in the order in which figures and legends list them."""

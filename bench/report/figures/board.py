@@ -31,7 +31,7 @@ class Board:
     cells: Mapping[tuple[str, str], Mapping[Key, Line]]
     """By model and task."""
     level: float | None
-    """Of the lines' intervals; None where none were computed."""
+    """Level of the intervals; None where none were computed."""
 
     def column(self, model: str, task: str) -> list[Line]:
         """All methods on one model and task, also those that were not run there."""

@@ -97,7 +97,7 @@ def payload(
 
 @dataclass
 class _Page:
-    """What the blocks of one page share."""
+    """Methods, footnotes and texts, which the blocks of one page share."""
 
     methods: Sequence[Line]
     records_of: Callable[[ResultRow], Records]

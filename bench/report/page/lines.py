@@ -47,7 +47,7 @@ class Footnotes:
     texts: list[str] = field(default_factory=list)
 
     def number(self, text: str) -> int:
-        """Of a text, which is added where it is new."""
+        """Number of a text, which is added where it is new."""
         text = plain(text)
         if text not in self.texts:
             self.texts.append(text)
@@ -88,7 +88,7 @@ def missing_line(footnotes: Footnotes) -> dict[str, Any]:
 
 
 def _effort(line: Line) -> dict[str, Any]:
-    """What the runs took; means over seeds."""
+    """Labels, parameters, tokens, seconds and training; means over seeds."""
     first = line.done[0]
     tokens, seconds = mean_of(line.tokens), mean_of(line.seconds)
     return {
@@ -117,7 +117,7 @@ def _numbers(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[
 
 
 def _standing(line: Line) -> dict[str, Any]:
-    """How sure its means are, where that was computed."""
+    """Intervals, ranks and tests, where they were computed."""
     standing = line.standing
     if standing is None:
         return {}

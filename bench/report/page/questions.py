@@ -23,7 +23,7 @@ from bench.results.questions import QuestionText
 from bench.results.row import ResultRow
 
 Runs = Sequence[Records]
-"""Of the seeds of one line that are ok; empty where none is."""
+"""Questions of each seed of a line that is ok; empty where none is."""
 EACH = 50
 """Questions in each of the three groups."""
 BUDGET = 2_500_000

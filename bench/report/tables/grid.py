@@ -19,14 +19,14 @@ class Column:
     droppable: int = 0
     """0 never; of the others, the largest is left out first where a terminal is too narrow."""
     sentence: str = ""
-    """Of the legend, which explains this column and is left out with it; empty where there is none."""
+    """Sentence of the legend that explains this column and is left out with it; empty where there is none."""
     instead: str = ""
-    """What the legend says instead where this column is left out."""
+    """Sentence that the legend has instead where this column is left out."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in one field, before it is escaped."""
+    """Text, signs and footnotes of one field, before they are escaped."""
 
     text: str
     bold: bool = False
@@ -55,7 +55,7 @@ class Grid:
     columns: tuple[Column, ...]
     rows: tuple[GridRow, ...]
     legend: tuple[str, ...] = ()
-    """What the marks and columns mean, in sentences."""
+    """Sentences that explain marks and columns."""
     remarks: tuple[str, ...] = ()
     """Footnotes without a mark."""
     is_folded: bool = False

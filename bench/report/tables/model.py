@@ -41,7 +41,7 @@ class Estimate:
     n_undefined: int = 0
     """Subjects left out, in the seed where most are."""
     best: Best | None = None
-    """How sure it is that no other of its block is better; None where another one is."""
+    """Sureness that no other of its block is better; None where another one is."""
     standing: Standing | None = None
     """Intervals, where standings were computed."""
     notes: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Line:
 
     key: Key
     style: Style
-    """How it is drawn."""
+    """Colour, marker and dash."""
     place: tuple[str, int, str, str]
     """Sorts lines as figures and legends list them."""
     rows: tuple[ResultRow, ...] = ()
@@ -80,7 +80,7 @@ class Line:
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     """By metric; empty where the status isn't ok."""
     notes: tuple[str, ...] = ()
-    """What else a reader should know."""
+    """Further footnotes."""
     standing: LineStanding | None = None
     """Ranks and the test of calibration, where they were computed."""
 

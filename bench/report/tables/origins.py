@@ -1,4 +1,4 @@
-"""What must be said where the lines of one table differ in judge, source of answers, or revision of the model.
+"""Differences between the lines of one table in judge, source of answers, and revision of the model, in words.
 
 A sentence of the caption says that they differ, and a footnote of a line in what: lines without one have what most
 lines have. Example: `list(Origins(runs).notes(Key("ccps", "")))`.
@@ -21,7 +21,7 @@ SEVERAL = 2
 """Judges or sources from which on they differ."""
 
 Values = Mapping[Key, frozenset[str]]
-"""What the seeds of a line have, in one respect; empty where that is not known."""
+"""Judges, sources or revisions of the seeds of each line; empty where that is not known."""
 
 
 @dataclass(frozen=True)
