@@ -1,4 +1,4 @@
-"""Looks of figures and of the page: sizes, type, and one colour, marker and dash per method, without matplotlib.
+"""Looks of figures and page: sizes, type, and one colour, marker and dash per method, as data without matplotlib.
 
 A method looks the same everywhere. `methods/style.toml` says how the built-in ones do, and `style.toml` in a folder of
 results how others do, or these instead; a method that neither names is drawn by a hash of its name. Example:
