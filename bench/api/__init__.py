@@ -22,6 +22,7 @@ from bench.api.signals import (
     SampleAgreement,
     Signal,
     TokenIds,
+    TokenScores,
     Unembedding,
 )
 from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
@@ -31,5 +32,6 @@ __all__ = [
     "Context", "ContractError", "DataCard", "EarlyStopping", "FloatArray", "Format", "Hidden", "IntArray",
     "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection", "PromptStyle", "QueryLogits", "Question",
     "Ragged", "Row", "RunFacts", "SampleAgreement", "Signal", "Source", "Split", "Task", "TaskCard", "TokenIds",
-    "TrainAdapter", "Unembedding", "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
+    "TokenScores", "TrainAdapter", "Unembedding", "UntrainableError", "UserError", "Validation", "ValidationRule",
+    "method", "task",
 ]  # fmt: skip

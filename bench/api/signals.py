@@ -6,6 +6,10 @@ import enum
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
+import numpy as np
+
+from bench.api.errors import ContractError
+
 
 class At(enum.Enum):
     """Position in the sequence at which a hidden state is read, for a prompt of n tokens and an answer of L tokens."""
@@ -80,6 +84,43 @@ class TokenIds(Signal):
 
 
 @dataclass(frozen=True, repr=False)
+class TokenScores(Signal):
+    """How likely the model found each answer token: a `Ragged` of records, `(t_i,)` of `dtype` for each question.
+
+    Fields, of one token each, in nats and from float32 logits:
+
+    - `log_probability`, float32: of the token that came.
+    - `entropy`, float32: of the distribution that it came from.
+    - `top_ids`, int64 `(top,)`: the most likely tokens, the likeliest first; left out where `top` is 0.
+    - `top_log_probabilities`, float32 `(top,)`: of these; left out where `top` is 0.
+
+    The token that ends an answer is none of its tokens. Reading them costs no forward pass beyond the answer's own.
+    """
+
+    of: Of = Of.ANSWER
+    """The answer; nothing else is scored."""
+    top: int = 0
+    """How many of the most likely tokens are kept."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not measured.
+
+        Raises:
+            ContractError: another text than the answer, or a `top` below 0.
+        """
+        if self.of is not Of.ANSWER:
+            raise ContractError(f"TokenScores: expected of=Of.ANSWER, got {self.of}; other tokens are not scored")
+        if self.top < 0:
+            raise ContractError(f"TokenScores: expected top of at least 0, got {self.top}")
+
+    @property
+    def dtype(self) -> np.dtype[np.void]:
+        """Of one token's record."""
+        kept = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
+        return np.dtype([("log_probability", np.float32), ("entropy", np.float32), *(kept if self.top else [])])
+
+
+@dataclass(frozen=True, repr=False)
 class ChoiceLogits(Signal):
     """`(n, k)` float32 logits of the option letters at the prompt's end; -inf where a question has fewer options."""
 
@@ -117,11 +158,17 @@ _GOLD = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING, Of.GOLD, Of.WRONG})
 
 def tells_gold(signal: Signal) -> bool:
     """Whether a signal holds the right answer, or all others: such signals are for `fit` (docs/methods.md §0.21)."""
-    place = signal.at if isinstance(signal, Hidden) else signal.of if isinstance(signal, TokenIds) else None
-    return place in _GOLD
+    return _place(signal) in _GOLD
+
+
+def _place(signal: Signal) -> At | Of | None:
+    """Of what a signal is, where that is a field of it."""
+    if isinstance(signal, Hidden):
+        return signal.at
+    return signal.of if isinstance(signal, TokenIds | TokenScores) else None
 
 
 def _is_plain(signal: Signal) -> bool:
     """Whether a signal is one of these classes themselves; a subclass could be one thing here and another when read."""
-    place = signal.at if isinstance(signal, Hidden) else signal.of if isinstance(signal, TokenIds) else None
+    place = _place(signal)
     return type(signal) in Signal.__subclasses__() and (place is None or type(place) in {At, Of})

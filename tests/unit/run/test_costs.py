@@ -23,6 +23,7 @@ from bench.api import (
     Split,
     Task,
     TokenIds,
+    TokenScores,
 )
 from bench.api.protocol import FIXED
 from bench.api.question import Message, Prompt, Released
@@ -106,6 +107,7 @@ CASES: dict[str, set[Signal]] = {
     "query": {QueryLogits()},
     "prompt end": {Hidden(1.0, At.PROMPT_END), ChoiceLogits()},
     "answer predicting": {Hidden(1.0, At.ANSWER_PREDICTING)},
+    "token scores": {TokenScores(top=2)},
     "answer end": {Hidden(1.0, At.ANSWER_END)},
     "all": {QueryLogits(), Hidden(1.0, At.ANSWER_PREDICTING), Hidden(1.0, At.ANSWER_END), ChoiceLogits()},
 }
@@ -134,7 +136,7 @@ def test_the_floor_is_the_number_of_distinct_prefixes(
 
 
 @pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
-@pytest.mark.parametrize("case", ["query", "answer predicting", "samples", "options"])
+@pytest.mark.parametrize("case", ["query", "answer predicting", "token scores", "samples", "options"])
 def test_a_method_alone_costs_what_a_run_of_it_alone_would(
     small_model: Path, tmp_path: Path, task: type[Task], case: str
 ) -> None:

@@ -1,0 +1,38 @@
+"""Sequence probability: how likely the model found its own answer (Malinin and Gales, 2021; docs/methods.md §2.16).
+
+Example: an answer of two tokens with probabilities 0.9 and 0.4 has the product 0.36, and length-normalised
+sqrt(0.36) = 0.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
+
+
+@method("sequence-probability")
+@dataclass(kw_only=True, eq=False)
+class SequenceProbability(ConfidenceMethod):
+    """Geometric mean of the probabilities of the answer's tokens, exp(mean log p), or their product; learns nothing.
+
+    The source is "Uncertainty Estimation in Autoregressive Structured Prediction" (ICLR 2021), which measures how
+    uncertain a sequence is by its log-probability over its length. The token that ends an answer is not counted here.
+    """
+
+    reference: ClassVar[str] = "arXiv:2002.07650"
+    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores()}))
+
+    length_normalised: bool = True
+    """Take the root of the product, of the order of the answer's length; False: the product itself, which falls with
+    every token. CHOSEN: as arXiv:2002.07650, which makes answers of different lengths comparable."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Probability of the answer, shape (n,), float64."""
+        scores = batch[TokenScores()]
+        rows = np.repeat(np.arange(len(batch)), scores.lengths)
+        sums = np.bincount(rows, weights=scores.values["log_probability"], minlength=len(batch))  # in float64
+        return np.asarray(np.exp(sums / scores.lengths if self.length_normalised else sums))
