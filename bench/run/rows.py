@@ -16,7 +16,7 @@ from bench.backbone.memory import peak_memory_mb
 from bench.backbone.models import model_label
 from bench.data import contamination
 from bench.data.splits import TaskSplit
-from bench.grading.grade import substring_rule
+from bench.grading.grade import Judge, substring_rule
 from bench.results import files, provenance
 from bench.results.row import LabelsSeen, ResultRow, Status
 from bench.run.config import RunConfig
@@ -51,8 +51,8 @@ class RowBuilder:
     reader: Reader
     origins: Mapping[TaskSplit, Mapping[str, str]]
     """Split -> where its rows come from."""
-    judge: str
-    """Name of the judge of open answers."""
+    judge: Judge
+    """Judge of open answers; its name may say more once it has judged."""
     _costs: dict[object, dict[str, StageCost]] = field(default_factory=dict)
     _alone: dict[object, int] = field(default_factory=dict)
     """Tokens by what is read after each split's prompts; methods that differ in the block only need the same tokens."""
@@ -178,7 +178,7 @@ class RowBuilder:
         """Name of the judge; the release itself where answers were taken from one."""
         if inputs.predicted.task.format is Format.CHOICE:
             return None
-        return "release" if inputs.predicted.released else self.judge
+        return "release" if inputs.predicted.released else self.judge.name
 
     def _counts(self, inputs: Inputs) -> dict[str, int]:
         """Counts of what was left out or is odd in what this cell rests on."""

@@ -24,13 +24,13 @@ AT_ONCE = 256
 
 
 class TokenScoresDefinition(PassDefinition[TokenScores]):
-    """Stored are the fields of `TokenScores.dtype`, `(sum of t_i, ...)` each, with `offsets`."""
+    """Definition of scores, stored as the fields of `TokenScores.dtype`, `(sum of t_i, ...)` each, with `offsets`."""
 
     declares = TokenScores
 
     @property
     def growth(self) -> Growth:
-        """To the state that predicts the last answer token: no token more than the answer's own."""
+        """Answer up to the state that predicts its last token: no token beyond its own."""
         return Growth(Upto.ANSWER_PREDICTING)
 
     @property
@@ -46,7 +46,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal.top)
 
     def take(self, done: Pass) -> list[list[Arrays]]:
-        """The fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
+        """Fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
 
         Raises:
             UserError: more tokens are asked for than the vocabulary has.
@@ -71,7 +71,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return Ragged(self._records(arrays), arrays["offsets"])
 
     def planted(self, world: World) -> Ragged:
-        """What the output head makes of the planted states: the tokens of sure answers are likelier."""
+        """Scores of the planted output head at the planted states: the tokens of sure answers are likelier."""
         import torch
 
         answers = world.texts[Of.ANSWER]
@@ -87,7 +87,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
 
 def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int) -> Arrays:
-    """The fields of `TokenScores.dtype` on the CPU.
+    """Fields of `TokenScores.dtype`, on the CPU.
 
     Args:
         logits: `(m, v)` float32.

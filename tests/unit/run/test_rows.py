@@ -37,7 +37,7 @@ def read(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFacto
         if isinstance(step, Read):
             read_whole = resources.reader.read(prepared.readings[step.where], step.signals)
             prepared.readings[step.where] = resources.grader.grade(read_whole)
-    rows = RowBuilder(config, resolved, resources.reader, prepared.origins, resources.grader.judge.name)
+    rows = RowBuilder(config, resolved, resources.reader, prepared.origins, resources.grader.judge)
     return rows, StepResults(resolved, prepared.selecting, prepared.readings)
 
 
