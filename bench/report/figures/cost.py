@@ -172,12 +172,12 @@ def _across(costs: Sequence[Sequence[float]], inches: float) -> Across:
 
 def _unknown(column: Sequence[Line]) -> str:
     """Methods without a marker in some panel."""
-    said = [
+    parts = [
         f"{cost.label}: {', '.join(lacking)}"
         for cost in COSTS
         if (lacking := [line.key.label for line in column if not getattr(line, cost.name)])
     ]
-    return f"Not known, and so not drawn: {'; '.join(said)}." if said else ""
+    return f"Not known, and so not drawn: {'; '.join(parts)}." if parts else ""
 
 
 def _ends(column: Sequence[Line], metric: str, whiskers: Whiskers) -> tuple[float, float]:
