@@ -74,7 +74,7 @@ def cut_short(trainings: Sequence[Training], published: str = "") -> str:
 
 @cache
 def published_training(method: str) -> str:
-    """How long the published training of a built-in method is; empty where it does not say so."""
+    """Length of the published training of a built-in method; empty where it does not say so."""
     methods, _ = registry.built_in()
     return methods.get(method).published_training if method in methods.names() else ""
 

@@ -37,8 +37,8 @@ QUALITY = ("auroc", "brier")
 SEEDS = " and seeds; dashes: each seed, horizontal lines: cheapest to dearest"
 
 
-class Cost(NamedTuple):
-    """Something that a method takes."""
+class CostAxis(NamedTuple):
+    """Axis of something that a method takes."""
 
     name: str
     """The attribute of `Line`, by seed."""
@@ -46,9 +46,9 @@ class Cost(NamedTuple):
 
 
 COSTS = (
-    Cost("parameters", "trained parameters"),
-    Cost("tokens", "forward tokens"),
-    Cost("seconds", "seconds of fitting and predicting"),
+    CostAxis("parameters", "trained parameters"),
+    CostAxis("tokens", "forward tokens"),
+    CostAxis("seconds", "seconds of fitting and predicting"),
 )
 
 
