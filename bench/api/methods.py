@@ -135,7 +135,7 @@ class ConfidenceMethod(ABC):
     """Keyword arguments of `__init__` with which `bench check` makes the method, beside those of its first preset: so
     that `fit` on 200 answers takes a second or two."""
     published_training: ClassVar[str] = ""
-    """How long the published training is, in words, for the footnote of one that was cut short."""
+    """Length of the published training in words, for the footnote of one that was cut short."""
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
     """Preset -> what its source does and this method does not, a sentence each; `bench show` lists them."""
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})

@@ -85,7 +85,7 @@ class TokenIds(Signal):
 
 @dataclass(frozen=True, repr=False)
 class TokenScores(Signal):
-    """How likely the model found each answer token: a `Ragged` of records, `(t_i,)` of `dtype` for each question.
+    """Log-probability and entropy of each answer token: a `Ragged` of records, `(t_i,)` of `dtype` for each question.
 
     Fields, of one token each, in nats and from float32 logits:
 
@@ -100,7 +100,7 @@ class TokenScores(Signal):
     of: Of = Of.ANSWER
     """The answer; nothing else is scored."""
     top: int = 0
-    """How many of the most likely tokens are kept."""
+    """Number of the most likely tokens that are kept."""
 
     def __post_init__(self) -> None:
         """Refuse what is not measured.
@@ -115,7 +115,7 @@ class TokenScores(Signal):
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """Of one token's record."""
+        """Dtype of one token's record."""
         kept = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
         return np.dtype([("log_probability", np.float32), ("entropy", np.float32), *(kept if self.top else [])])
 
@@ -162,7 +162,7 @@ def tells_gold(signal: Signal) -> bool:
 
 
 def _place(signal: Signal) -> At | Of | None:
-    """Of what a signal is, where that is a field of it."""
+    """Tokens or position that a signal is of, where that is a field of it."""
     if isinstance(signal, Hidden):
         return signal.at
     return signal.of if isinstance(signal, TokenIds | TokenScores) else None

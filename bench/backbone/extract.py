@@ -16,7 +16,7 @@ from bench.backbone.model import Backbone
 from bench.backbone.prefix import Pack, plan_packs
 from bench.backbone.sampling import draw
 from bench.backbone.session import read_alone, read_pack
-from bench.backbone.tree import Grove
+from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
 from bench.prompts.tails import Ids
 
@@ -98,7 +98,7 @@ class Extractor:
         prompts = [group[0].prompt for group in groups]
         if not self.backbone.packed:
             for row, group in enumerate(groups):
-                yield [row], self._follow([group], self._plant_alone(group[0]))
+                yield [row], self._follow([group], self._tree_alone(group[0]))
             return
         # Two questions may share a prompt and differ in stored answers: the prompt is read once, the trees are two.
         distinct = {prompt.tobytes(): prompt for prompt in prompts}
@@ -111,7 +111,7 @@ class Extractor:
             rows = [row for name in names for row in owners[name]]
             spread = [at for at, name in enumerate(names) for _ in owners[name]]
             try:
-                done = self._follow([groups[row] for row in rows], self._plant(pack, spread, groups[rows[0]][0]))
+                done = self._follow([groups[row] for row in rows], self._tree(pack, spread, groups[rows[0]][0]))
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 queue[:0] = self._halved(pack, [distinct[name] for name in names], error)
                 continue
@@ -133,21 +133,21 @@ class Extractor:
         smaller = plan_packs(prompts, max(1, len(pack.tokens) // 2))
         return list(_named(smaller, [prompt.tobytes() for prompt in prompts]))
 
-    def _plant(self, pack: Pack, spread: list[int], first: Item) -> Grove:
+    def _tree(self, pack: Pack, spread: list[int], first: Item) -> ContinuationTree:
         session = self.backbone.session
         with self._counted("answers" if first.answer is None else self._reading_stage):
             spots, states = read_pack(session, pack, self.asking.budget, self.blocks)
         index = torch.as_tensor(spread, dtype=torch.long)
-        return Grove(
+        return ContinuationTree(
             session, [spots[i] for i in spread], {b: rows[index.to(rows.device)] for b, rows in states.items()}
         )
 
-    def _plant_alone(self, item: Item) -> Grove:
+    def _tree_alone(self, item: Item) -> ContinuationTree:
         session = self.backbone.session
         end = np.asarray([len(item.prompt) - 1])
         with self._counted("answers" if item.answer is None else self._reading_stage):
             states = read_alone(session, item.prompt, dict.fromkeys(self.blocks, end))
-        return Grove(session, [item.prompt], states)
+        return ContinuationTree(session, [item.prompt], states)
 
     @property
     def _reading_stage(self) -> str:
@@ -158,12 +158,12 @@ class Extractor:
 
     # --- what grows ---------------------------------------------------------------------------------------------------
 
-    def _follow(self, items: list[list[Item]], grove: Grove) -> Pass:
+    def _follow(self, items: list[list[Item]], tree: ContinuationTree) -> Pass:
         """Continue from the prompts' ends: answers, query, other options, samples."""
         answers = [group[0].answer for group in items]
         given = [NOTHING if answer is None else answer for answer in answers]
         verdicts = torch.full((len(items), 2), float("nan"))
-        done = Pass(self.backbone, self.asking, items, grove, given, [], verdicts)
+        done = Pass(self.backbone, self.asking, items, tree, given, [], verdicts)
         if any(answer is None for answer in answers):
             with self._counted("answers"):
                 self._generate(done)
@@ -177,18 +177,18 @@ class Extractor:
 
     def _generate(self, done: Pass) -> None:
         """Greedy answers (docs/methods.md §0.5)."""
-        said: list[list[int]] = [[] for _ in done.items]
+        generated: list[list[int]] = [[] for _ in done.items]
         nodes = dict(enumerate(range(len(done.items))))
         for step in range(self.asking.max_new_tokens):
             chosen = done.logits(list(nodes.values())).argmax(dim=-1).tolist()
             going = {i: token for i, token in zip(nodes, chosen, strict=True) if token not in self.backbone.stops}
             for i, token in going.items():
-                said[i].append(token)
+                generated[i].append(token)
             if not going or step == self.asking.max_new_tokens - 1:
                 break
-            nodes = {i: done.grove.grow(nodes[i], [token])[0] for i, token in going.items()}
-            done.grove.read()
-        done.answers = [np.asarray(tokens, dtype=np.int32) for tokens in said]
+            nodes = {i: done.tree.grow(nodes[i], [token])[0] for i, token in going.items()}
+            done.tree.read()
+        done.answers = [np.asarray(tokens, dtype=np.int32) for tokens in generated]
 
     def _grow_answers(self, done: Pass) -> None:
         """Each answer as far as a signal needs it, and the query after it."""
@@ -196,15 +196,15 @@ class Extractor:
         ends: dict[int, int] = {}
         for i, answer in enumerate(done.answers):
             kept = answer if upto is Upto.ANSWER_END else answer[:-1] if upto is Upto.ANSWER_PREDICTING else NOTHING
-            done.paths.append(done.grove.grow(i, kept))
+            done.paths.append(done.tree.grow(i, kept))
             if not self.growth.query or not len(answer):
                 continue
             before = done.items[i][0].query_prompt
             if before is None:
-                ends[i] = done.grove.grow(done.paths[i][-1], self.asking.suffix)[-1]
+                ends[i] = done.tree.grow(done.paths[i][-1], self.asking.suffix)[-1]
             else:
                 done.verdicts[i] = self._verdict_alone(np.concatenate([before, answer, self.asking.suffix]))
-        done.grove.read()
+        done.tree.read()
         if ends:
             verdicts = done.logits(list(ends.values()))[:, self.asking.verdict_ids.tolist()]
             done.verdicts[list(ends)] = verdicts.cpu()
@@ -218,11 +218,11 @@ class Extractor:
     def _grow_options(self, done: Pass) -> None:
         for i, group in enumerate(done.items):
             if self.growth.gold:
-                done.grove.grow(i, group[0].gold[:-1])
+                done.tree.grow(i, group[0].gold[:-1])
             if self.growth.wrong:
                 for option in group[0].wrong:
-                    done.grove.grow(i, option[:-1])
-        done.grove.read()
+                    done.tree.grow(i, option[:-1])
+        done.tree.read()
 
     def _grow_samples(self, done: Pass) -> None:
         """Samples of all questions side by side; those that begin alike, or like the answer, are read once."""
@@ -230,16 +230,16 @@ class Extractor:
             walkers = [
                 (i, m, j) for i, group in enumerate(done.items) for m in range(len(group)) for j in range(sampling.n)
             ]
-            said: dict[tuple[int, int, int], list[int]] = {walker: [] for walker in walkers}
+            generated: dict[tuple[int, int, int], list[int]] = {walker: [] for walker in walkers}
             nodes = {walker: walker[0] for walker in walkers}
             for step in range(self.asking.max_new_tokens):
-                nodes = self._step(done, sampling, step, nodes, said)
+                nodes = self._step(done, sampling, step, nodes, generated)
                 if not nodes or step == self.asking.max_new_tokens - 1:
                     break
-                done.grove.read([self.last])  # no signal reads a sample's inner states, and nothing grows after it
+                done.tree.read([self.last])  # no signal reads a sample's inner states, and nothing grows after it
             for i, group in enumerate(done.items):
                 for m in range(len(group)):
-                    drawn = [np.asarray(said[i, m, j], dtype=np.int32) for j in range(sampling.n)]
+                    drawn = [np.asarray(generated[i, m, j], dtype=np.int32) for j in range(sampling.n)]
                     done.samples[sampling, i, m] = drawn
 
     def _step(
@@ -248,7 +248,7 @@ class Extractor:
         sampling: Sampling,
         step: int,
         nodes: dict[tuple[int, int, int], int],
-        said: dict[tuple[int, int, int], list[int]],
+        generated: dict[tuple[int, int, int], list[int]],
     ) -> dict[tuple[int, int, int], int]:
         """Draw one token for every sample that goes on; returns where they stand."""
         distinct = sorted(set(nodes.values()))
@@ -260,9 +260,9 @@ class Extractor:
         for (walker, node), token in zip(nodes.items(), tokens, strict=True):
             if token in self.backbone.stops:
                 continue
-            said[walker].append(token)
+            generated[walker].append(token)
             if step < self.asking.max_new_tokens - 1:
-                going[walker] = done.grove.grow(node, [token])[0]
+                going[walker] = done.tree.grow(node, [token])[0]
         return going
 
     @staticmethod

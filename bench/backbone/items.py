@@ -11,7 +11,7 @@ import torch
 
 from bench.backbone.measure import Arrays, Sampling
 from bench.backbone.model import Backbone
-from bench.backbone.tree import Grove
+from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
 from bench.prompts.tails import Ids
 
@@ -39,7 +39,7 @@ class Item:
 
 @dataclass
 class Pass:
-    """The questions of one pack: `items[i]` grows from node i of the grove.
+    """The questions of one pack: `items[i]` grows from node i of the tree.
 
     The path of a question has L + 1 states for an answer of L tokens: number 0 at the prompt's end, number j after
     answer token j. `PROMPT_END` is number 0, `ANSWER_PREDICTING` are 0 ... L-1, `ANSWER_END` is L (`bench.api.At`).
@@ -49,7 +49,7 @@ class Pass:
     asking: Asking
     items: list[list[Item]]
     """Questions of each distinct prompt (and answer); they differ in their random numbers only."""
-    grove: Grove
+    tree: ContinuationTree
     answers: list[Ids]
     paths: list[list[int]]
     """The nodes of each answer's tokens, as far as they were read."""
@@ -60,11 +60,11 @@ class Pass:
 
     def states(self, depth: float, nodes: Sequence[int]) -> torch.Tensor:
         """`(len(nodes), d)` states in the model's dtype, on its device."""
-        return self.grove.states(self.backbone.block_of(depth), nodes)
+        return self.tree.states(self.backbone.block_of(depth), nodes)
 
     def logits(self, nodes: Sequence[int]) -> torch.Tensor:
         """`(len(nodes), v)` float32 logits of what follows, on the model's device."""
-        return self.backbone.head.logits(self.grove.states(self.backbone.blocks, nodes))
+        return self.backbone.head.logits(self.tree.states(self.backbone.blocks, nodes))
 
     def path(self, i: int) -> list[int]:
         """The nodes of question i from its prompt's end on, as far as they were read."""
@@ -76,7 +76,7 @@ class Pass:
 
     def continuation(self, i: int, options: Iterable[Ids]) -> list[int]:
         """The nodes whose states predict the tokens of other answers, one answer after the other."""
-        return [node for ids in options for node in [i, *self.grove.grow(i, ids[:-1])]]
+        return [node for ids in options for node in [i, *self.tree.grow(i, ids[:-1])]]
 
     def each(self, values: Iterable[Arrays]) -> list[list[Arrays]]:
         """One value for each prompt, given to all of its questions."""

@@ -16,13 +16,13 @@ from bench.backbone.session import Session, Spot, read_alone
 from bench.prompts.tails import Ids
 
 
-class Grove:
-    """The trees of the questions of one pack."""
+class ContinuationTree:
+    """Continuations of the questions of one pack: a tree for each prompt, read together."""
 
     def __init__(
         self, session: Session, starts: Sequence[Spot] | Sequence[Ids], states: dict[int, torch.Tensor]
     ) -> None:
-        """Plant one tree at the end of each prompt.
+        """Start one tree at the end of each prompt.
 
         Args:
             session: the model with its cache.

@@ -76,7 +76,7 @@ class Release:
     model: str
     """Its folder."""
     folders: Mapping[str, str]
-    """By task, the folder of its answers."""
+    """Folder of a task's answers, by task."""
 
     def folder_of(self, task: Task) -> str:
         """The folder of a task's answers.

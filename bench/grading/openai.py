@@ -117,7 +117,7 @@ class OpenAI:
         self.wording = prompt.GRADING
         self.kept = Verdicts(cache, fields)
         self._confirmed = False
-        """Whether the server has said in this run which model it is."""
+        """Whether the server has reported in this run which model it is."""
         self._given = False
         """Whether this run has used verdicts of `kept.reported`."""
         if not self.kept:
@@ -167,7 +167,7 @@ class OpenAI:
     def _ask_all(
         self, cases: Sequence[JudgeCase], what: str, progress: Progress, todo: Sequence[JudgeCase], settle: Settle
     ) -> None:
-        """The first calls alone, until the server has said which model it is, and the rest at once."""
+        """The first calls alone, until the server has reported which model it is, and the rest at once."""
 
         async def calls() -> None:
             async with self._client() as client:

@@ -60,11 +60,11 @@ def user_message(
     own = context(question, style, letters) + style.target_prompt
     if not exemplars:
         return own
-    shots = [
+    written = [
         (context(e, style, letters) + style.target_prompt + " " + target(e, fmt, letters)).strip() for e in exemplars
     ]
     header = style.header.format(label=subject_label(question.subject))
-    return "\n\n".join([header, *shots, style.footer]) + style.gap + own
+    return "\n\n".join([header, *written, style.footer]) + style.gap + own
 
 
 def build(

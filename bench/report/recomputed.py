@@ -40,8 +40,8 @@ def rows_of(
     Raises:
         UserError: there is no such folder, or a file in it is not as it must be.
     """
-    said = functools.cache(say)
-    return [_row(path, cache, said) for path in results.files(folder, partial=partial)]
+    say_once = functools.cache(say)
+    return [_row(path, cache, say_once) for path in results.files(folder, partial=partial)]
 
 
 def _row(path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRow:
@@ -70,8 +70,8 @@ def _row(path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRo
 
 def _digest(path: Path, row: ResultRow) -> str:
     """Digest of the JSON file, of its Parquet file, which it has itself, and of the program that computes."""
-    said = hashlib.sha256(path.read_bytes()).hexdigest()
-    return hashlib.sha256(f"{said}{row.records_digest}{_source()}".encode()).hexdigest()
+    own = hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(f"{own}{row.records_digest}{_source()}".encode()).hexdigest()
 
 
 @functools.cache

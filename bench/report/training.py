@@ -74,7 +74,7 @@ def cut_short(trainings: Sequence[Training], published: str = "") -> str:
 
 @cache
 def published_training(method: str) -> str:
-    """How long the published training of a built-in method is; empty where it does not say so."""
+    """Length of the published training of a built-in method; empty where it does not say so."""
     methods, _ = registry.built_in()
     return methods.get(method).published_training if method in methods.names() else ""
 
@@ -83,13 +83,13 @@ def sentences(trainings: Sequence[Training]) -> list[tuple[str, str]]:
     """Names and texts, for the page."""
     if not trainings:
         return []
-    said = [
+    facts = [
         (f"Steps{f' ({stage.name})' if stage.name else ''}", f"{stage.kept} kept of {stage.taken}, limit {stage.limit}")
         for stage in stages(trainings)
     ]
-    said += [("Epochs", " + ".join(stage.epochs for stage in stages(trainings)))] if said else []
+    facts += [("Epochs", " + ".join(stage.epochs for stage in stages(trainings)))] if facts else []
     names = ("NLL in training", "NLL in validation", "NLL of a constant")
-    return said + [(name, text) for name, text in zip(names, losses(trainings), strict=True) if text != EN_DASH]
+    return facts + [(name, text) for name, text in zip(names, losses(trainings), strict=True) if text != EN_DASH]
 
 
 tenths: Callable[[float], str] = "{:,.1f}".format

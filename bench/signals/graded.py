@@ -50,8 +50,8 @@ class Grader:
 
     def _texts(self, reading: Reading) -> list[str]:
         """The answers as text, in the order of the questions."""
-        said = [ids.tolist() for answers in reading.answer_ids for ids in answers]
-        return [self.reader.backbone.chat.decode(said[place]) for place in reading.order]
+        generated = [ids.tolist() for answers in reading.answer_ids for ids in answers]
+        return [self.reader.backbone.chat.decode(generated[place]) for place in reading.order]
 
     def _judged(self, reading: Reading, texts: Sequence[str]) -> Reading:
         questions = reading.questions
@@ -71,8 +71,8 @@ class Grader:
         rows, fmt, protocol = reading.rows, reading.task.format, self.reader.protocol
         agree = np.asarray(
             [
-                [agrees(text, reading.answers[row], reading.questions[row], fmt, protocol) for text in said]
-                for row, said in zip(rows, texts, strict=True)
+                [agrees(text, reading.answers[row], reading.questions[row], fmt, protocol) for text in sampled]
+                for row, sampled in zip(rows, texts, strict=True)
             ],
             dtype=np.bool_,
         )

@@ -182,8 +182,8 @@ class Reader:
         lettered = task.format is Format.CHOICE
         n_samples = max((sampling.n for sampling in growth.samples), default=0)
         befores = self._before_answers(reading, questions, shard.shown) if growth.query else None
-        said = [[] for _ in questions] if lettered else self.prompts.options(task, questions)
-        for i, (question, options) in enumerate(zip(questions, said, strict=True)):
+        options_of = [[] for _ in questions] if lettered else self.prompts.options(task, questions)
+        for i, (question, options) in enumerate(zip(questions, options_of, strict=True)):
             yield Item(
                 shard.prompts[i],
                 len(question.choices) if lettered else 0,

@@ -105,19 +105,23 @@ class SampleAgreementDefinition(PassDefinition[SampleAgreement]):
 
 def _decoded(samples: Iterator[list[Ids]], split: StoredSplit) -> Iterator[list[str]]:
     """The texts of each question's samples; each is decoded once."""
-    said: dict[bytes, str] = {}
+    decoded: dict[bytes, str] = {}
     for ids_of in samples:
         for ids in ids_of:
-            if ids.tobytes() not in said:
-                said[ids.tobytes()] = split.backbone.chat.decode(ids.tolist())
-        yield [said[ids.tobytes()] for ids in ids_of]
+            if ids.tobytes() not in decoded:
+                decoded[ids.tobytes()] = split.backbone.chat.decode(ids.tolist())
+        yield [decoded[ids.tobytes()] for ids in ids_of]
 
 
 def _modal_share(texts: Sequence[Sequence[str]], agree: BoolArray) -> float:
     """Mean over the questions of the largest group of samples that say the same, those of the answer being one."""
     largest = [
-        max(Counter("" if same else f"={normalise_text(text)}" for text, same in zip(said, row, strict=True)).values())
-        for said, row in zip(texts, agree.tolist(), strict=True)
+        max(
+            Counter(
+                "" if same else f"={normalise_text(text)}" for text, same in zip(sampled, row, strict=True)
+            ).values()
+        )
+        for sampled, row in zip(texts, agree.tolist(), strict=True)
     ]
     return float(np.mean(largest) / agree.shape[1])
 

@@ -30,7 +30,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
     @property
     def growth(self) -> Growth:
-        """Answer up to the state that predicts its last token: no token beyond its own."""
+        """Growth up to the state that predicts the last answer token: no token more than the answer's own."""
         return Growth(Upto.ANSWER_PREDICTING)
 
     @property
@@ -71,7 +71,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return Ragged(self._records(arrays), arrays["offsets"])
 
     def planted(self, world: World) -> Ragged:
-        """Scores of the planted output head at the planted states: the tokens of sure answers are likelier."""
+        """Scores by the output head of the planted states: the tokens of sure answers are likelier."""
         import torch
 
         answers = world.texts[Of.ANSWER]

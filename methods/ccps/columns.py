@@ -1,4 +1,4 @@
-"""From the readings of a token's states to the 75 CCPS columns (docs/methods.md §3): names and statistics.
+"""Columns of CCPS, 75 from the readings of a token's states (docs/methods.md §3): names and statistics.
 
 Everything here is small, `(tokens, steps)` in float64; the vocabulary is dealt with in `features.py`.
 """

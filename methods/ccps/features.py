@@ -175,7 +175,7 @@ def _states(z: Tensor) -> _States:
 
 
 def _readings(line: _Line, softcap: float | None, variant: Variant) -> dict[str, Array]:
-    """What `assemble` makes columns of: `(r, 1)` each of the original state, `(r, s)` of the perturbed ones."""
+    """Readings that `assemble` turns into columns: `(r, 1)` of the original state, `(r, s)` of the perturbed ones."""
     original = _states(_cap(line.u_0, softcap))
     perturbed = _states(_cap(line.u_0 + line.epsilons * line.slope, softcap))
     argmax = original.top_ids[:, :, :1]
@@ -201,7 +201,7 @@ def _readings(line: _Line, softcap: float | None, variant: Variant) -> dict[str,
 
 
 def _describe(states: _States, ids: Tensor, prefix: str, variant: Variant) -> dict[str, Tensor]:
-    """What is said of original and perturbed states alike, `(r, s)` each."""
+    """Readings that original and perturbed states have alike, `(r, s)` each."""
     epsilon = variant.entropy_epsilon
     return {
         f"{prefix}_log_prob_actual": _at(ids, states.log_p),

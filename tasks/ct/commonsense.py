@@ -19,8 +19,8 @@ from tasks.ct.data_set import (
     DataSet,
     DraftQuestion,
     Filter,
+    FilterVerdict,
     ReadOptions,
-    Verdict,
     differing,
     keyed,
     label,
@@ -37,7 +37,7 @@ def _commonsense(row: Row, how: ReadOptions) -> DraftQuestion:
     return DraftQuestion(text(row, "question"), *keyed(row, 5, 5))
 
 
-def _options_differ(row: Row) -> Verdict:
+def _options_differ(row: Row) -> FilterVerdict:
     choices = row.values["choices"]
     return differing(choices.get("text")) if isinstance(choices, dict) else KEPT
 
@@ -170,18 +170,18 @@ PIQA = DataSet(
 )
 
 BLANK = "_"
-NO_BLANK = Verdict(kept=False, why="sentences without a blank, left out")
-NOT_ONE_BLANK = Verdict(kept=False, why="sentences without exactly one blank, left out")
+NO_BLANK = FilterVerdict(kept=False, why="sentences without a blank, left out")
+NOT_ONE_BLANK = FilterVerdict(kept=False, why="sentences without exactly one blank, left out")
 
 
-def _resolvable(row: Row) -> Verdict:
+def _resolvable(row: Row) -> FilterVerdict:
     sentence = row.values["sentence"]
     if row.values["answer"] not in {"1", "2"}:
         return UNLABELLED
     return NOT_ONE_BLANK if isinstance(sentence, str) and sentence.count(BLANK) != 1 else KEPT
 
 
-def _resolvable_published(row: Row) -> Verdict:
+def _resolvable_published(row: Row) -> FilterVerdict:
     """The official code keeps sentences with two blanks and fills the first."""
     sentence = row.values["sentence"]
     if row.values["answer"] not in {"1", "2"}:

@@ -36,7 +36,7 @@ class DraftQuestion(NamedTuple):
     parts: tuple[tuple[str, str], ...] = ()
 
 
-class Verdict(NamedTuple):
+class FilterVerdict(NamedTuple):
     """Verdict of a filter on a row."""
 
     kept: bool
@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
     """Words under which it is counted; empty for nothing."""
 
 
-KEPT = Verdict(kept=True)
+KEPT = FilterVerdict(kept=True)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Filter:
     """
 
     columns: tuple[str, ...]
-    judge: Callable[[Row], Verdict]
+    judge: Callable[[Row], FilterVerdict]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,8 +258,8 @@ def _hidden(row: Row, column: str, value: object) -> UserError:
 
 # --- filters ----------------------------------------------------------------------------------------------------------
 
-UNLABELLED = Verdict(kept=False, why="rows without a label, left out")
-REPEATED = Verdict(kept=False, why="rows with two equal options, left out")
+UNLABELLED = FilterVerdict(kept=False, why="rows without a label, left out")
+REPEATED = FilterVerdict(kept=False, why="rows with two equal options, left out")
 
 
 def labelled(column: str, labels: Sequence[int]) -> Filter:
@@ -272,7 +272,7 @@ def distinct(*columns: str) -> Filter:
     return Filter(columns, lambda row: differing([row.values[column] for column in columns]))
 
 
-def differing(options: object) -> Verdict:
+def differing(options: object) -> FilterVerdict:
     """Whether options differ; what is no list of texts is kept for the reader to refuse."""
     if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
         return KEPT

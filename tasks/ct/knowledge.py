@@ -21,8 +21,8 @@ from tasks.ct.data_set import (
     DataSet,
     DraftQuestion,
     Filter,
+    FilterVerdict,
     ReadOptions,
-    Verdict,
     differing,
     distinct,
     keyed,
@@ -141,10 +141,10 @@ MATH_OPTIONS = 5
 ENTRIES = re.compile(",".join(rf"\s*['\"]?\s*{letter}\s*\)(.*?)" for letter in "abcde"), re.DOTALL)
 """The options as in `a ) 1,200 , b ) 38 ...`, each up to where the next letter stands; some are quoted, in a list."""
 
-UNREADABLE = Verdict(kept=False, why="rows whose options can't be read as five, left out")
-NOT_AMONG = Verdict(kept=False, why="rows whose right option is not among those that commas give, left out")
-READ_OTHERWISE = Verdict(kept=True, why="rows whose options the official code reads otherwise")
-READ_AS_PUBLISHED = Verdict(kept=True, why="rows whose options are not what their letters say")
+UNREADABLE = FilterVerdict(kept=False, why="rows whose options can't be read as five, left out")
+NOT_AMONG = FilterVerdict(kept=False, why="rows whose right option is not among those that commas give, left out")
+READ_OTHERWISE = FilterVerdict(kept=True, why="rows whose options the official code reads otherwise")
+READ_AS_PUBLISHED = FilterVerdict(kept=True, why="rows whose options are not what their letters say")
 
 
 def by_letters(options: str) -> list[str]:
@@ -183,7 +183,7 @@ def _math_item(row: Row, options: list[str]) -> DraftQuestion:
     return DraftQuestion(text(row, "Problem"), tuple(options), label(row, "correct", "abcde"))
 
 
-def _math_verdict(row: Row) -> Verdict:
+def _math_verdict(row: Row) -> FilterVerdict:
     options = row.values["options"]
     if not isinstance(options, str):
         return KEPT
@@ -191,7 +191,7 @@ def _math_verdict(row: Row) -> Verdict:
     return _judged(read, by_commas(options), READ_OTHERWISE) if len(read) == MATH_OPTIONS else UNREADABLE
 
 
-def _math_verdict_published(row: Row) -> Verdict:
+def _math_verdict_published(row: Row) -> FilterVerdict:
     """Commas within numbers make more than five options, and the official code keeps such rows."""
     options = row.values["options"]
     if not isinstance(options, str):
@@ -201,7 +201,7 @@ def _math_verdict_published(row: Row) -> Verdict:
     return NOT_AMONG if missing else _judged(read, by_letters(options), READ_AS_PUBLISHED)
 
 
-def _judged(options: list[str], otherwise: list[str], odd: Verdict) -> Verdict:
+def _judged(options: list[str], otherwise: list[str], odd: FilterVerdict) -> FilterVerdict:
     verdict = differing(options)
     return odd if verdict.kept and options != otherwise else verdict
 

@@ -37,8 +37,8 @@ QUALITY = ("auroc", "brier")
 SEEDS = " and seeds; dashes: each seed, horizontal lines: cheapest to dearest"
 
 
-class Cost(NamedTuple):
-    """Something that a method takes."""
+class CostAxis(NamedTuple):
+    """Axis of something that a method takes."""
 
     name: str
     """The attribute of `Line`, by seed."""
@@ -46,9 +46,9 @@ class Cost(NamedTuple):
 
 
 COSTS = (
-    Cost("parameters", "trained parameters"),
-    Cost("tokens", "forward tokens"),
-    Cost("seconds", "seconds of fitting and predicting"),
+    CostAxis("parameters", "trained parameters"),
+    CostAxis("tokens", "forward tokens"),
+    CostAxis("seconds", "seconds of fitting and predicting"),
 )
 
 
@@ -172,12 +172,12 @@ def _across(costs: Sequence[Sequence[float]], inches: float) -> Across:
 
 def _unknown(column: Sequence[Line]) -> str:
     """Methods without a marker in some panel."""
-    said = [
+    parts = [
         f"{cost.label}: {', '.join(lacking)}"
         for cost in COSTS
         if (lacking := [line.key.label for line in column if not getattr(line, cost.name)])
     ]
-    return f"Not known, and so not drawn: {'; '.join(said)}." if said else ""
+    return f"Not known, and so not drawn: {'; '.join(parts)}." if parts else ""
 
 
 def _ends(column: Sequence[Line], metric: str, whiskers: Whiskers) -> tuple[float, float]:

@@ -67,11 +67,11 @@ def _left_out(board: Board) -> str:
     for (label, state), places in gaps.items():
         alike[state, tuple(places)].append(label)
     total = len(board.models) * len(board.tasks)
-    said = [
+    parts = [
         f"{'all methods' if len(labels) == len(board.methods) else ', '.join(labels)}: {state}{_where(places, total)}"
         for (state, places), labels in alike.items()
     ]
-    return f"Left out: {'; '.join(said)} (reasons: tables)." if said else ""
+    return f"Left out: {'; '.join(parts)} (reasons: tables)." if parts else ""
 
 
 def _missing(line: Line) -> Iterable[str]:

@@ -64,7 +64,7 @@ def line_of(line: Line, records: Sequence[Records], subjects: Sequence[str], foo
         line: of a table, with at least one run.
         records: of its seeds that are ok.
         subjects: of the block, in the order of columns `subjects`.
-        footnotes: what is to be said of it is added.
+        footnotes: notes on it are added.
     """
     head = {
         "variant": line.variant,

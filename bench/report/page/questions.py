@@ -102,7 +102,7 @@ def chosen(
 
     Returns:
         {"id", "subject", "answer", "letter", "correct", "parsed", "asked": columns over the k questions; `letter` is
-        the index of the option that was said, or null,
+        the index of the option that was chosen, or null,
         "confidence": [[k values in ten-thousandths, or null] of each line],
         "groups": {"mistakes", "hits", "random": [row, ...]}, "of": {"all", "mistakes", "hits": how many there are},
         "differing": questions on which lines have other answers than those shown}

@@ -21,7 +21,7 @@ HEADERS = {
 
 
 def serve(path: Path, port: int, ready: Callable[[str], None] | None = None) -> None:
-    """Show the page until Ctrl-C; it is read anew for each visit.
+    """Show the page until Ctrl-C; it is read again for each visit.
 
     Args:
         path: of the HTML file.

@@ -2,7 +2,7 @@
 
 A summary of eleven methods on MMLU takes some ten seconds, so it is kept under the SHA-256 of all that it depends on:
 the bytes of the result files, the settings, and the source of the statistics. Example:
-`Reader(Path("results"), cache)(lines_of(rows, styles)).lines[Key("ccps", "")].ranks["brier"]`.
+`StandingsReader(Path("results"), cache)(lines_of(rows, styles)).lines[Key("ccps", "")].ranks["brier"]`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FOLDER = "standings"
 
 
 @dataclass(frozen=True)
-class Reader:
+class StandingsReader:
     """Standings of tables whose results lie in a folder."""
 
     results: Path

@@ -187,7 +187,7 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
     pairs: list[Pair] = []
     for number, keys in enumerate(_by_labels({key: runs for key, runs in records.items() if key not in left_out})):
         first = records[keys[0]][0]
-        # Names are numbers because a method and its settings may not be told apart by any separator.
+        # Names are numbers because a method and its settings may hold any separator.
         confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(keys)}
         told = summary(confidence, first.correct, first.subject, settings, _blocks(keys, short))
         for i, key in enumerate(keys):

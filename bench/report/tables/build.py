@@ -42,7 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
-"""Lines of a table -> how sure its numbers are, e.g. `bench.report.standings.cache.Reader`."""
+"""Lines of a table -> how sure its numbers are, e.g. `bench.report.standings.cache.StandingsReader`."""
 
 NO_ORDER = "does not order answers: its AUROC is not above 50 % beyond chance, so it has no mark for calibration"
 OTHER_LABELS = "rests on other answers or labels than most lines: ranked and compared only with lines marked like it"

@@ -42,8 +42,8 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     yield from _counts(rows)
     yield origins.judge
     yield f"Methods learned from {listed(row.train_on for row in rows if row.train_on is not None) or 'nothing'}."
-    said = {"train_on", "judge", "judge_model", "judge_url", "answers", *first.deviations}
-    settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in said]
+    named = {"train_on", "judge", "judge_model", "judge_url", "answers", *first.deviations}
+    settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in named]
     if settings:
         yield f"Settings: {', '.join(settings)}."
     deviations = [f"{name}={common[name]}" for name in sorted(first.deviations) if name in common]

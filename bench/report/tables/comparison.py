@@ -30,7 +30,7 @@ LEGEND = (
     "p corrected is the same, corrected for all pairs of the block, or of the table if the blocks differ.",
     "The verdict goes by p corrected (below 0.05).",
 )
-UNDECIDED = "can't be told apart"
+UNDECIDED = "can't be distinguished"
 TWO = 2
 
 

@@ -112,10 +112,10 @@ def _legend(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str
     merged: list[str] = []
     for grid in grids:
         place = 0
-        for said in filter(None, (instead.get(sentence, sentence) for sentence in grid.legend)):
-            if said not in merged:
-                merged.insert(place, said)
-            place = merged.index(said) + 1
+        for shown in filter(None, (instead.get(sentence, sentence) for sentence in grid.legend)):
+            if shown not in merged:
+                merged.insert(place, shown)
+            place = merged.index(shown) + 1
     return merged
 
 

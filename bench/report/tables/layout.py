@@ -59,8 +59,8 @@ def _main(table: Table, *, stats: bool) -> Grid:
             GridRow([*cells, *([Cell("")] * len(extras))], is_under=True) for cells in _under(table, line, stats=stats)
         ]
     remarks = (*(_no_intervals(table.lines, COLUMNS) if stats else ()), *_remarks(table))
-    said = legend.legend([table], stats=stats)
-    return Grid((*table.facts, *_seeds_in_words(table.lines)), tuple(columns), tuple(rows), said, remarks)
+    sentences = legend.legend([table], stats=stats)
+    return Grid((*table.facts, *_seeds_in_words(table.lines)), tuple(columns), tuple(rows), sentences, remarks)
 
 
 def _column(name: str, *, floor: bool = False) -> Column:
@@ -258,10 +258,10 @@ def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) ->
         rows.append(GridRow([Cell(line.method, notes=line.notes), *tested, *_numbers(line, names)], is_apart=is_apart))
         blank = ("", _range("ece", line.standing.calibration).text) if chance and line.standing else ()
         rows += [GridRow(cells, is_under=True) for cells in _beside_intervals(line, names, blank)]
-    said = [legend.mean(nats=True), legend.HALF, *legend.marks([table], names)]
-    said += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.intervals([table])]
+    sentences = [legend.mean(nats=True), legend.HALF, *legend.marks([table], names)]
+    sentences += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.intervals([table])]
     reasons = tuple(_no_intervals(table.lines, names))
-    return Grid((title,), (*head, *map(_column, names)), tuple(rows), tuple(said), reasons)
+    return Grid((title,), (*head, *map(_column, names)), tuple(rows), tuple(sentences), reasons)
 
 
 def _tested(line: Line) -> list[Cell]:

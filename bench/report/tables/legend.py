@@ -75,16 +75,16 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
         is_bare: cells hold means alone, and there are no columns but the metrics.
     """
     lines = [line for table in tables for line in table.lines]
-    said = [mean(nats=stats)]
+    sentences = [mean(nats=stats)]
     if not is_bare:
-        said += [HALF] * _is_any(lines, "half") + [FLOOR] * any("ece_floor" in line.estimates for line in lines)
-    said += [BLOCKS] * (_group(lines) == "block") + marks(tables)
+        sentences += [HALF] * _is_any(lines, "half") + [FLOOR] * any("ece_floor" in line.estimates for line in lines)
+    sentences += [BLOCKS] * (_group(lines) == "block") + marks(tables)
     if not is_bare:
-        said += [order(tables), LABELS]
-        said += [SEEDS] if len({(len(line.seeds), line.runs) for line in lines}) > 1 else []
-    said += [PUBLISHED] * any(table.published is not None for table in tables)
-    said += intervals(tables) if stats else []
-    return tuple(said)
+        sentences += [order(tables), LABELS]
+        sentences += [SEEDS] if len({(len(line.seeds), line.runs) for line in lines}) > 1 else []
+    sentences += [PUBLISHED] * any(table.published is not None for table in tables)
+    sentences += intervals(tables) if stats else []
+    return tuple(sentences)
 
 
 def for_page() -> dict[str, Any]:

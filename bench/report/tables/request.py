@@ -12,7 +12,7 @@ from pathlib import Path
 from bench import registry
 from bench.api import UserError
 from bench.report import recomputed, style
-from bench.report.standings.cache import Reader
+from bench.report.standings.cache import StandingsReader
 from bench.report.tables import build, comparison, published
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import Table
@@ -82,7 +82,7 @@ def tables_of(
         rows = recomputed.rows_of(view.results, cache, partial=view.partial, say=say)
     found = build.build(
         rows, preset=view.preset, deviations=view.deviations, partial=view.partial,
-        standings_of=Reader(view.results, cache, say), styles=style.read(view.results),
+        standings_of=StandingsReader(view.results, cache, say), styles=style.read(view.results),
     )  # fmt: skip
     return build.marked(found, registry.built_in()[0].names())
 

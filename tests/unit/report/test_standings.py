@@ -24,7 +24,7 @@ from bench.api.protocol import Protocol
 from bench.report.grouping import Key, lines_of
 from bench.report.standings import cache as kept
 from bench.report.standings import compute
-from bench.report.standings.cache import Reader
+from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import decoded, encoded
 from bench.report.style import built_in
 from bench.results.files import Records, path_of, read_all, write
@@ -92,7 +92,7 @@ def out(tmp_path: Path) -> Path:
 
 def read(out: Path, cache: Path | None = None, said: list[str] | None = None) -> compute.Standings:
     lines = lines_of(read_all(out, partial=True), built_in())
-    return Reader(out, cache, (said if said is not None else []).append)(lines)
+    return StandingsReader(out, cache, (said if said is not None else []).append)(lines)
 
 
 CCPS, LITCAB, PTRUE = Key("ccps", ""), Key("litcab", ""), Key("ptrue", "")
@@ -221,7 +221,7 @@ def test_bins_are_those_of_the_protocol(out: Path) -> None:
     deviating = {"protocol.ece_bins": 3}
     ten = read(out).lines[CCPS].metrics["ece"].value
     rows = [replace(row, deviations=deviating) for row in read_all(out)]
-    three = Reader(out)(lines_of(rows, built_in())).lines[CCPS].metrics["ece"].value
+    three = StandingsReader(out)(lines_of(rows, built_in())).lines[CCPS].metrics["ece"].value
     both = np.stack([confidences(0.9, seed) for seed in (0, 1)])
     told = stats.summary({"c": both}, CORRECT, SUBJECTS, stats.Settings(bins=3))
     assert three == pytest.approx(told.methods["c"].estimates["ece"].value, abs=1e-12)
@@ -383,4 +383,4 @@ def test_partial_results_are_found_from_either_folder(tmp_path: Path) -> None:
     row = put(tmp_path, "ccps", confidences(0.9), limit=160)
     assert path_of(row, tmp_path).is_file()
     lines = lines_of([row], built_in())
-    assert Reader(tmp_path)(lines) == Reader(tmp_path / "partial")(lines)
+    assert StandingsReader(tmp_path)(lines) == StandingsReader(tmp_path / "partial")(lines)

@@ -356,7 +356,7 @@ def test_differences_are_taken_in_the_order_named(out: Path, cache: Path) -> Non
         assert (float(a["difference"]) > 0) is bool(METRICS[a["metric"]].higher_is_better)
         assert (float(a["low"]), float(a["high"])) == (-float(b["high"]), -float(b["low"]))
         assert (a["p"], a["p_corrected"], a["verdict"]) == (b["p"], b["p_corrected"], b["verdict"])
-        assert a["verdict"] == ("ccps is better" if float(a["p_corrected"]) < 0.05 else "can't be told apart")
+        assert a["verdict"] == ("ccps is better" if float(a["p_corrected"]) < 0.05 else "can't be distinguished")
         assert float(a["p"]) <= float(a["p_corrected"])
     assert [record["metric"] for record in rows_of(one)] == [*TESTED] * 2
 
