@@ -30,7 +30,8 @@ def test_counts_are_those_of_the_formulas(model: str) -> None:
     saplma = 256 * width + 41_538
     assert counts == {
         "ptrue": 0, "sequence-probability": 0, "self-consistency": 0, "lts": 1, "pik": 2 * width + 2,
-        "saplma-f": saplma, "saplma-m": saplma, "saplma-um": saplma, "it": LORA[model], "ct": LORA[model], "litcab": width * vocabulary + vocabulary,
+        "saplma-f": saplma, "saplma-m": saplma, "saplma-um": saplma, "it": LORA[model], "ct": LORA[model],
+        "litcab": width * vocabulary + vocabulary,
         "ccps:choice": 9_542, "ccps:open": 21_778,
     }  # fmt: skip
 
