@@ -9,9 +9,9 @@ from typing import Protocol, TextIO
 
 Advance = Callable[[int], None]
 
-QUIET_SECONDS = 2.0
+_QUIET_SECONDS = 2.0
 """A stage shorter than this says nothing."""
-LINE_SECONDS = 10.0
+_LINE_SECONDS = 10.0
 """Between two plain lines."""
 
 
@@ -55,7 +55,7 @@ class Lines:
             nonlocal done, last
             done += step
             now = time.monotonic()
-            if now - start > QUIET_SECONDS and now - last > LINE_SECONDS:
+            if now - start > _QUIET_SECONDS and now - last > _LINE_SECONDS:
                 last = now
                 rate = done / (now - start)
                 left = f"{max(total - done, 0) / rate:,.0f} s left" if rate else "time left unknown"
@@ -63,7 +63,7 @@ class Lines:
 
         yield advance
         seconds = time.monotonic() - start
-        if seconds > QUIET_SECONDS:
+        if seconds > _QUIET_SECONDS:
             self.say(f"{name}: {done:,} {unit} in {seconds:,.1f} s")
 
     def say(self, text: str) -> None:

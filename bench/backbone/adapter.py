@@ -17,20 +17,20 @@ from bench.backbone.model import Backbone, first_line
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 """Names that peft gives the files."""
-BASE = "base_model.json"
+_BASE = "base_model.json"
 """Beside them: on which weights the adapter was trained."""
 
 
 def record_base(folder: Path, weights: str, name: str) -> None:
     """Write down which weights an adapter belongs to: a backbone's fingerprint, and its name for messages."""
     text = json.dumps({"fingerprint": weights, "name": name}, indent=1)
-    (folder / BASE).write_text(text, encoding="utf-8")
+    (folder / _BASE).write_text(text, encoding="utf-8")
 
 
 def fingerprint(folder: Path) -> str:
     """SHA-256 over an adapter's weights and configuration, and what it was trained on."""
     digest = hashlib.sha256()
-    for name in (WEIGHTS, SETTINGS, BASE):
+    for name in (WEIGHTS, SETTINGS, _BASE):
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
     return digest.hexdigest()
 
@@ -81,13 +81,13 @@ def _strip(model: Any) -> None:
 
 
 def _check(backbone: Backbone, folder: Path) -> None:
-    missing = [name for name in (WEIGHTS, SETTINGS, BASE) if not (folder / name).is_file()]
+    missing = [name for name in (WEIGHTS, SETTINGS, _BASE) if not (folder / name).is_file()]
     if missing:
         raise UserError(
-            f"Expected an adapter with {WEIGHTS}, {SETTINGS} and {BASE} in folder {folder.name[:12]!r}; missing:"
+            f"Expected an adapter with {WEIGHTS}, {SETTINGS} and {_BASE} in folder {folder.name[:12]!r}; missing:"
             f" {', '.join(missing)}. Fit the method again."
         )
-    base = json.loads((folder / BASE).read_text(encoding="utf-8"))
+    base = json.loads((folder / _BASE).read_text(encoding="utf-8"))
     if base.get("fingerprint") != backbone.fingerprint:
         raise UserError(
             f"The adapter in folder {folder.name[:12]!r} was trained on model {base.get('name')!r}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-PROCESS = Path("/proc/self/status")
+_PROCESS = Path("/proc/self/status")
 """File in which Linux describes this process."""
 
 
@@ -19,8 +19,8 @@ def peak_memory_mb(device: str) -> float:
         import torch
 
         return float(torch.cuda.max_memory_allocated()) / 2**20
-    if PROCESS.is_file():  # what getrusage says on Linux is at least the peak of the process that started this one
-        (line,) = (line for line in PROCESS.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM:"))
+    if _PROCESS.is_file():  # what getrusage says on Linux is at least the peak of the process that started this one
+        (line,) = (line for line in _PROCESS.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 2**10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak) / (2**20 if sys.platform == "darwin" else 2**10)

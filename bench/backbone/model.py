@@ -26,17 +26,17 @@ from bench.backbone.session import Session, blocks, read_alone, read_pack
 from bench.prompts.chat import Chat
 
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-OTHER_COPIES = ["consolidated*", "original/*", "*.gguf"]
+_OTHER_COPIES = ["consolidated*", "original/*", "*.gguf"]
 """Second copies of the weights that some repositories hold."""
 
-DEVICES = ("cuda", "mps", "cpu")
+_DEVICES = ("cuda", "mps", "cpu")
 
-RATE_SIZE = 512
+_RATE_SIZE = 512
 """Side of the matrix product that measures a device's rate."""
-OVERHEAD = 3.0
+_OVERHEAD = 3.0
 """Time of a forward pass over that of its matrix products alone, roughly: attention, norms, small shapes."""
 
-AGREEMENT = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.5}
+_AGREEMENT = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.5}
 """Largest difference between logits of a packed and a plain pass, by dtype; fp32 stays below 1e-4 in practice."""
 
 
@@ -84,7 +84,7 @@ class Backbone:
         if name == "auto":
             name = str(getattr(self.config, "dtype", None) or "float32").removeprefix("torch.")
         dtype = getattr(torch, name, None)
-        if dtype not in AGREEMENT:
+        if dtype not in _AGREEMENT:
             raise UserError(f"Unknown dtype {name!r}: expected float32, bfloat16 or float16.")
         return dtype  # type: ignore[no-any-return]
 
@@ -132,7 +132,7 @@ class Backbone:
     @cached_property
     def facts(self) -> ModelFacts:
         """Shapes, from the configuration."""
-        return facts_from(self.spec.name, self.config, trust_remote_code=self.options.trust_remote_code)
+        return _facts_from(self.spec.name, self.config, trust_remote_code=self.options.trust_remote_code)
 
     @cached_property
     def head(self) -> OutputHead:
@@ -164,13 +164,13 @@ class Backbone:
                 self.config, trust_remote_code=self.options.trust_remote_code
             )
         weights = sum(p.numel() for p in model.parameters())
-        square = torch.ones(RATE_SIZE, RATE_SIZE, dtype=self.dtype, device=self.device)
+        square = torch.ones(_RATE_SIZE, _RATE_SIZE, dtype=self.dtype, device=self.device)
         seconds = []
         for _ in range(4):
             start = time.perf_counter()
             (square @ square).sum().item()
             seconds.append(time.perf_counter() - start)
-        return float(2 * weights * min(seconds) / (2 * RATE_SIZE**3) * OVERHEAD)
+        return float(2 * weights * min(seconds) / (2 * _RATE_SIZE**3) * _OVERHEAD)
 
     @cached_property
     def packed(self) -> bool:
@@ -185,7 +185,7 @@ class Backbone:
         ends = [{self.blocks: np.asarray([len(s) - 1])} for s in sequences]
         alone = [read_alone(self.session, s, end)[self.blocks] for s, end in zip(sequences, ends, strict=True)]
         worst = (self.head.logits(torch.cat(alone)) - torch.stack(plain)).abs().max().item()
-        if not worst <= AGREEMENT[self.dtype]:
+        if not worst <= _AGREEMENT[self.dtype]:
             raise UserError(
                 f"Model {self.spec.name!r}: last hidden states times the output head differ from its logits by"
                 f" {worst:.3g}; this architecture does more after its last block than is known here. Please report it."
@@ -203,7 +203,7 @@ class Backbone:
                 got[torch.as_tensor(pack.rows, device=got.device)] = self.head.logits(states[self.blocks])
         except (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError):
             return False  # no such cache or mask: nothing is shared then, and results say so
-        return bool((got - plain).abs().max().item() <= AGREEMENT[self.dtype])
+        return bool((got - plain).abs().max().item() <= _AGREEMENT[self.dtype])
 
     @torch.inference_mode()
     def _logits(self, ids: np.ndarray) -> torch.Tensor:
@@ -229,16 +229,16 @@ def _device(requested: str | None) -> str:
     if requested is None:
         return _default_device()
     try:
-        if requested.partition(":")[0] in DEVICES:
+        if requested.partition(":")[0] in _DEVICES:
             torch.zeros(1, device=requested)
             return requested
         reason = "no such kind of device"
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = first_line(error)
-    raise UserError(f"--device {requested}: expected one of {', '.join(DEVICES)} that this machine has; {reason}.")
+    raise UserError(f"--device {requested}: expected one of {', '.join(_DEVICES)} that this machine has; {reason}.")
 
 
-def facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:
+def _facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:
     """Shapes of a model from its configuration alone."""
     text = config.get_text_config()
     layers = projections.of_config(config, trust_remote_code=trust_remote_code)
@@ -246,9 +246,9 @@ def facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> Mo
 
 
 def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:
-    """Facts like those of `facts_from`, of a configuration's own settings, `model_type` among them."""
+    """Facts like those of `_facts_from`, of a configuration's own settings, `model_type` among them."""
     others = {key: value for key, value in settings.items() if key != "model_type"}
-    return facts_from(name, transformers.AutoConfig.for_model(settings["model_type"], **others))
+    return _facts_from(name, transformers.AutoConfig.for_model(settings["model_type"], **others))
 
 
 def _default_device() -> str:
@@ -275,7 +275,9 @@ def _files(spec: ModelSpec, options: LoadOptions) -> tuple[Path, str | None]:
     allowed = [*FILES, "*.py"] if options.trust_remote_code else FILES
     try:
         folder = Path(
-            snapshot_download(spec.source, revision=spec.revision, allow_patterns=allowed, ignore_patterns=OTHER_COPIES)
+            snapshot_download(
+                spec.source, revision=spec.revision, allow_patterns=allowed, ignore_patterns=_OTHER_COPIES
+            )
         )
     except GatedRepoError as error:
         raise UserError(

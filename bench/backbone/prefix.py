@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from bench.prompts.tails import Ids, common_prefix
 
-LONG = 64
+_LONG = 64
 """A beginning as long as this is read on its own even where all that follows would fit beside it: exemplars, which
 other splits have too."""
 
-CUT = 4
+_CUT = 4
 """Shared beginnings are cut at multiples of this: shards that agree up to there then agree on the cut, and reuse it."""
 
 
@@ -71,7 +71,7 @@ class _Sorted:
         """
         if hi - lo == 1:
             return 0
-        return min(int(self.shared[lo + 1 : hi].min()), int(self.lengths[lo:hi].min()) - 1) // CUT * CUT
+        return min(int(self.shared[lo + 1 : hi].min()), int(self.lengths[lo:hi].min()) - 1) // _CUT * _CUT
 
     def children(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         """The ranges of sequences that agree on more than all of them do."""
@@ -102,8 +102,8 @@ def _cover(tree: _Sorted, span: tuple[int, int], cuts: tuple[int, ...], budget: 
     fits = tree.size(lo, hi, depth) <= budget
     agreed = tree.agreed(lo, hi)
     children = list(tree.children(lo, hi))
-    alone = {child for child in children if tree.agreed(*child) - max(agreed, depth) >= LONG}
-    if agreed > depth and (not fits or agreed - depth >= LONG):
+    alone = {child for child in children if tree.agreed(*child) - max(agreed, depth) >= _LONG}
+    if agreed > depth and (not fits or agreed - depth >= _LONG):
         cuts = (*cuts, agreed)
     if fits and not alone:
         yield _pack(tree, span, cuts)

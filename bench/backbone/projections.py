@@ -10,7 +10,7 @@ import transformers
 from bench.api import Projection, UserError
 from bench.backbone.session import blocks
 
-NAMES: dict[str, Literal["query", "value"]] = {"q_proj": "query", "v_proj": "value"}
+_NAMES: dict[str, Literal["query", "value"]] = {"q_proj": "query", "v_proj": "value"}
 """Names of most architectures."""
 
 
@@ -90,9 +90,9 @@ def _shape(module: Any) -> tuple[int, int] | None:
 
 def _by_name(block: Any) -> dict[Any, Literal["query", "value"]]:
     parts = {
-        module: NAMES[leaf]
+        module: _NAMES[leaf]
         for name, module in block.named_modules()
-        if isinstance(module, torch.nn.Linear) and (leaf := name.rpartition(".")[2]) in NAMES
+        if isinstance(module, torch.nn.Linear) and (leaf := name.rpartition(".")[2]) in _NAMES
     }
     return parts if set(parts.values()) == {"query", "value"} else {}
 

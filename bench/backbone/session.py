@@ -25,7 +25,7 @@ def _size(piece: list[tuple[torch.Tensor, torch.Tensor]]) -> int:
     return sum(keys.nbytes + values.nbytes for keys, values in piece)
 
 
-class RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
+class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
     """Keys and values of one block in a buffer that grows by doubling; rewinding moves a mark and copies nothing."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Session:
         """Empty the cache, and forget the pieces that were kept."""
         self._pieces: OrderedDict[bytes, list[tuple[torch.Tensor, torch.Tensor]]] = OrderedDict()
         layers = int(self.model.config.get_text_config().num_hidden_layers)
-        self._layers = [RewindableLayer() for _ in range(layers)]
+        self._layers = [_RewindableLayer() for _ in range(layers)]
         self._cache = Cache(layers=self._layers)
         self._cuts: tuple[int, ...] = ()
         self._shared: Ids = np.zeros(0, dtype=np.int32)

@@ -63,7 +63,7 @@ class Against(StrEnum):
     PAPER = "paper"
 
 
-INTERRUPTED = 130
+_INTERRUPTED = 130
 """Exit code of a command that was stopped with Ctrl-C."""
 
 HELP = help_of(RunConfig)
@@ -261,6 +261,6 @@ def main() -> None:
         console(stderr=True).print(Text(f"bench: {error}"), soft_wrap=True)
         sys.exit(2)
     except SystemExit as stop:
-        if stop.code == INTERRUPTED:  # typer turns KeyboardInterrupt into this
+        if stop.code == _INTERRUPTED:  # typer turns KeyboardInterrupt into this
             console(stderr=True).print("bench: interrupted; what was finished is stored, run the same command to go on")
         raise

@@ -52,7 +52,7 @@ def _about_method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
     return {
         "trains on": cls.fit_on if cls.trains() else "nothing",
         "reference": cls.reference,
-        "what": first_sentence(cls),
+        "what": _first_sentence(cls),
     }
 
 
@@ -62,7 +62,7 @@ def _about_task(cls: type[Task]) -> dict[str, Any]:
         "questions": ", ".join(f"{split} {size:,}" for split, size in cls.card.sizes.items()),
         "licence": cls.card.license,
         "rows from": _rows_from(_origins(cls)),
-        "what": first_sentence(cls),
+        "what": _first_sentence(cls),
     }
 
 
@@ -101,7 +101,7 @@ def _model_line(spec: models.ModelSpec) -> dict[str, Any]:
     }
 
 
-def first_sentence(plugin: type) -> str:
+def _first_sentence(plugin: type) -> str:
     """The first line of a docstring."""
     return (inspect.getdoc(plugin) or "").partition("\n")[0]
 
@@ -139,7 +139,7 @@ def _method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
     return {
         "kind": "method",
         "name": cls.name,
-        "what": first_sentence(cls),
+        "what": _first_sentence(cls),
         "reference": cls.reference,
         "fit on": cls.fit_on if cls.trains() else "nothing",
         "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
@@ -157,7 +157,7 @@ def _task(cls: type[Task]) -> dict[str, Any]:
     return {
         "kind": "task",
         "name": cls.name,
-        "what": first_sentence(cls),
+        "what": _first_sentence(cls),
         "format": cls.format.value,
         "learns on": cls.train_on or cls.name,
         **{key: dict(value) if hasattr(value, "items") else value for key, value in vars(cls.card).items()},

@@ -16,7 +16,7 @@ from bench.backbone import models
 
 PUBLISHED = "methods", "parameter_counts.toml"
 """Package of the built-in methods, and its table of the paper's numbers."""
-CONFIGS = "bench.cli", "configs.toml"
+_CONFIGS = "bench.cli", "configs.toml"
 
 
 @cache
@@ -32,7 +32,7 @@ def facts_of(name: str) -> ModelFacts:
     """
     from bench.backbone.model import Backbone, LoadOptions, facts_from_settings
 
-    shipped = _table(*CONFIGS).get(name)
+    shipped = _table(*_CONFIGS).get(name)
     spec = models.resolve(name)
     if shipped is None:
         return Backbone(spec, LoadOptions(device="cpu")).facts

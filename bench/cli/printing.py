@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-MANY = 100
+_MANY = 100
 """Ratio from which on decimals are not printed."""
 
 
@@ -73,7 +73,7 @@ def _size_line(record: Mapping[str, Any], reasons: Sequence[str]) -> dict[str, s
         "model": record["model"],
         "method": record["method"],
         "parameters": f"{record['parameters']:,}",
-        times: "" if ratio is None else f"{ratio:,.0f}" if ratio >= MANY else f"{ratio:.3g}",
+        times: "" if ratio is None else f"{ratio:,.0f}" if ratio >= _MANY else f"{ratio:.3g}",
         "in the paper": "" if printed is None else f"{printed:,}{mark}",
     }
 

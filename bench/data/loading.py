@@ -12,9 +12,9 @@ from bench.api.question import Released
 from bench.data.released import Release
 from bench.data.splits import TaskSplit, held_out, spread
 
-TRAIN_LIMIT = 320
+_TRAIN_LIMIT = 320
 """Questions of a training split that a run with --limit keeps, at most (or the limit itself, where it is larger)."""
-MIN_OPTIONS, MAX_OPTIONS = 2, 26
+_MIN_OPTIONS, _MAX_OPTIONS = 2, 26
 """Bounds of a choice question's options; there are 26 letters to name them."""
 
 
@@ -65,7 +65,7 @@ class Loader:
             check_questions(where, whole, letters)
         if self.limit is None:
             return Loaded(whole, whole, released)
-        cap = self.limit if where in self.tests else max(self.limit, TRAIN_LIMIT)
+        cap = self.limit if where in self.tests else max(self.limit, _TRAIN_LIMIT)
         return Loaded(spread(whole, cap), whole, released)
 
     def _split(self, where: TaskSplit) -> list[Question]:
@@ -100,9 +100,9 @@ def check_questions(where: TaskSplit, questions: Sequence[Question], letters: st
             raise UserError(f"{where}: expected ids of their own, got two questions {question.id!r}; rename one.")
         seen.add(question.id)
         n = len(question.choices)
-        if letters is not None and not MIN_OPTIONS <= n <= MAX_OPTIONS:
+        if letters is not None and not _MIN_OPTIONS <= n <= _MAX_OPTIONS:
             raise UserError(
-                f"{where}: expected {MIN_OPTIONS} to {MAX_OPTIONS} options, got {n} in question {question.id!r};"
+                f"{where}: expected {_MIN_OPTIONS} to {_MAX_OPTIONS} options, got {n} in question {question.id!r};"
                 " correct it."
             )
         if letters is not None and n > len(letters):

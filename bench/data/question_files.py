@@ -29,18 +29,18 @@ from bench.data.tables import TableRows, csv_rows, json_lines, parquet_table, re
 
 FEWEST, MOST = 2, 26
 """Options a question may have; there are 26 letters to name them."""
-LONGEST_NAME = 80
+_LONGEST_NAME = 80
 """Letters of a task's name, which is part of the names of results."""
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
 """Columns of a file with one for each option."""
-FLAT = frozenset(COLUMNS)
-READ = frozenset({"question", "choices", "answer", "subject", "id", "split", *COLUMNS})
+_FLAT = frozenset(COLUMNS)
+_READ = frozenset({"question", "choices", "answer", "subject", "id", "split", *COLUMNS})
 """The columns that mean something."""
-LOOKALIKES = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
+_LOOKALIKES = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
 """Columns in which options are, under names that are not read; without a word their questions would be asked openly."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 
-STYLES: Mapping[Format, PromptStyle] = {
+_STYLES: Mapping[Format, PromptStyle] = {
     Format.CHOICE: PromptStyle(
         header="The following are multiple-choice questions (with answers) about {label}.",
         footer="Now, answer the next question.",
@@ -55,7 +55,7 @@ STYLES: Mapping[Format, PromptStyle] = {
 """The words of MMLU (docs/methods.md §1.4)."""
 
 
-class FileTask(Task):
+class _FileTask(Task):
     """Questions of a file; `task_of_file` makes a subclass for each."""
 
     file: ClassVar[str]
@@ -108,13 +108,13 @@ def task_of_file(path: Path, corpora: Mapping[Format, str]) -> type[Task]:
         "name": name,
         "format": fmt,
         "card": card,
-        "style": STYLES[fmt],
+        "style": _STYLES[fmt],
         "train_on": "" if "train" in splits else corpora.get(fmt, ""),
         "file": path.name,
         "sha256": hashlib.sha256(content).hexdigest(),
         "by_split": splits,
     }
-    return type("FileTask", (FileTask,), fields)
+    return type("FileTask", (_FileTask,), fields)
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
@@ -122,9 +122,9 @@ def task_of_file(path: Path, corpora: Mapping[Format, str]) -> type[Task]:
 
 def _name(path: Path) -> str:
     name = "-".join(re.findall(r"[a-z0-9]+", path.stem.casefold()))
-    if not name or name == "all" or len(name) > LONGEST_NAME:
+    if not name or name == "all" or len(name) > _LONGEST_NAME:
         raise UserError(
-            f"--task-file {path}: expected a file name of 1 to {LONGEST_NAME} letters and digits, other than 'all',"
+            f"--task-file {path}: expected a file name of 1 to {_LONGEST_NAME} letters and digits, other than 'all',"
             " because it becomes the task's name; rename the file"
         )
     return name
@@ -163,7 +163,7 @@ def _parquet_rows(file: io.BytesIO, name: str) -> TableRows:
             f"{name}: expected each column once, found one twice in {', '.join(table.column_names)}; rename"
         )
     nothing = pa.nulls(len(table))
-    return TableRows({name: pa.table({c: values if c in READ else nothing for c, values in columns.items()})})
+    return TableRows({name: pa.table({c: values if c in _READ else nothing for c, values in columns.items()})})
 
 
 def _with_list(row: Row) -> Row:
@@ -265,7 +265,7 @@ def _choices(row: Row) -> tuple[str, ...]:
     if listed and flat:
         raise UserError(f"{row.where}: expected options in column 'choices' or in 'choice_a' and so on, found both")
     if not listed and not flat:
-        strange = sorted(str(column) for column in row.values if str(column).casefold() in LOOKALIKES)
+        strange = sorted(str(column) for column in row.values if str(column).casefold() in _LOOKALIKES)
         if strange:
             raise UserError(
                 f"{row.where}: found no options, but a column {strange[0]!r}; name the column of the options 'choices',"
@@ -285,7 +285,7 @@ def _choices(row: Row) -> tuple[str, ...]:
 
 def _flat(row: Row) -> list[Any]:
     """Options from columns of their own, up to the last that is not empty."""
-    if not FLAT & row.values.keys():
+    if not _FLAT & row.values.keys():
         return []
     cells = [row.values.get(column) for column in COLUMNS]
     while cells and _empty(cells[-1]):

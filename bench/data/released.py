@@ -25,11 +25,11 @@ from bench.data.shelves import FILES, FOLDER, Shelf, open_shelf
 from bench.data.tables import json_lines
 from bench.prompts.templates import SYSTEM
 
-TASKS, TASKS_FILE = "tasks", "released.toml"
+_TASKS, _TASKS_FILE = "tasks", "released.toml"
 """Package of the built-in tasks, and its table of their folders in the release."""
-WITH_WRONG = "-WRG"
+_WITH_WRONG = "-WRG"
 """Ends the name of a part whose records also hold the wrong options."""
-JOINT = "<<OPJ>>"
+_JOINT = "<<OPJ>>"
 """Stands between the wrong options of a record."""
 OPTION = re.compile(r"[ \t]*\(([A-Za-z])\): ?(.*)")
 """A line with which an option begins."""
@@ -61,7 +61,7 @@ def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
     Raises:
         UserError: both a revision and a folder are named, or neither, or nothing lies there.
     """
-    folders = tomllib.loads((resources.files(TASKS) / TASKS_FILE).read_text(encoding="utf-8"))
+    folders = tomllib.loads((resources.files(_TASKS) / _TASKS_FILE).read_text(encoding="utf-8"))
     return Release(open_shelf(revision, data_dir), model, folders)
 
 
@@ -125,7 +125,7 @@ class Release:
     def _names(self, task: Task, split: Split) -> list[str]:
         """The files of a split, those with wrong options rather than those without."""
         own, seen = self.folder_of(task), []
-        for part in (f"{own}{WITH_WRONG}", own):
+        for part in (f"{own}{_WITH_WRONG}", own):
             folder = f"{part}/{self.model}"
             files = self.shelf.files(folder)
             chosen = _of_split(files, split)
@@ -171,7 +171,7 @@ class _RecordReader:
         if self.format is Format.CHOICE:
             question = self._choice(row, Question(name, subject, context, (), 0), target)
         else:
-            wrong = [text.strip() for text in _text(row, "wrong_target_texts", "").split(JOINT)]
+            wrong = [text.strip() for text in _text(row, "wrong_target_texts", "").split(_JOINT)]
             if not target.strip():
                 raise _wrong(row, "target", "a text that is not empty", target)
             question = Question(name, subject, context, (target, *filter(None, wrong)), 0)
@@ -211,7 +211,7 @@ class _RecordReader:
         gold = letters.index(letter)
         wrong = _text(row, "wrong_targets", "")
         others = [str(i) for i in range(len(options)) if i != gold]
-        if wrong and sorted(part.strip() for part in wrong.split(JOINT)) != sorted(others):
+        if wrong and sorted(part.strip() for part in wrong.split(_JOINT)) != sorted(others):
             self.counts["records whose wrong options are not all but the right one"] += 1
         return replace(question, text=text, choices=tuple(options), gold=gold)
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from bench.api import UserError
 from bench.data.sources import ENVIRONMENT, hub_file, probe, revision_of
 
-HUB = "ledengary/CCPS"
+_HUB = "ledengary/CCPS"
 FOLDER = "CCPS"
 """Below `--data-dir`."""
 FILES: Mapping[str, Sequence[str]] = {
@@ -41,7 +41,7 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True)
-class FolderShelf:
+class _FolderShelf:
     """Files below `--data-dir`."""
 
     folder: Path
@@ -64,7 +64,7 @@ class FolderShelf:
 
 
 @dataclass
-class HubShelf:
+class _HubShelf:
     """Files of the data set on the Hub; what was loaded once needs no network, unless a split is several files."""
 
     revision: str
@@ -76,7 +76,7 @@ class HubShelf:
     def files(self, folder: str) -> list[str]:
         """See `Shelf.files`."""
         if not self._probed:
-            info = probe(HUB, self.revision, INSTEAD)
+            info = probe(_HUB, self.revision, INSTEAD)
             self._found = None if info is None else [file.rfilename for file in info.siblings or ()]
             self._probed = True
         names = self._cached(folder) if self._found is None else self._found
@@ -91,20 +91,20 @@ class HubShelf:
         return [
             name
             for name in names
-            if isinstance(try_to_load_from_cache(HUB, name, repo_type="dataset", revision=self.revision), str)
+            if isinstance(try_to_load_from_cache(_HUB, name, repo_type="dataset", revision=self.revision), str)
         ]
 
     def path(self, name: str) -> Path:
         """See `Shelf.path`; downloads the file."""
-        return hub_file(HUB, name, self.revision, online=self._found is not None, instead=INSTEAD)
+        return hub_file(_HUB, name, self.revision, online=self._found is not None, instead=INSTEAD)
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
         """The commit that the revision meant."""
         commits = sorted({revision_of(self.path(name)) for name in names})
         if len(commits) > 1:
-            raise UserError(f"{HUB} at {self.revision} changed while it was loaded ({', '.join(commits)}); run again")
+            raise UserError(f"{_HUB} at {self.revision} changed while it was loaded ({', '.join(commits)}); run again")
         requested = {} if commits == [self.revision] else {"asked for": self.revision}
-        return {"source": "hub", "hub": HUB, **requested, "revision": ", ".join(commits)}
+        return {"source": "hub", "hub": _HUB, **requested, "revision": ", ".join(commits)}
 
 
 def open_shelf(revision: str, data_dir: Path | None) -> Shelf:
@@ -126,10 +126,10 @@ def open_shelf(revision: str, data_dir: Path | None) -> Shelf:
             " the folder."
         )
     if revision:
-        return HubShelf(revision)
+        return _HubShelf(revision)
     if not named:
         raise UserError(
-            f"--answers released: expected a revision of {HUB} on the Hub, as released@COMMIT or released@BRANCH, or"
+            f"--answers released: expected a revision of {_HUB} on the Hub, as released@COMMIT or released@BRANCH, or"
             f" its files below --data-dir as {FOLDER}/PART/MODEL/SPLIT.jsonl."
         )
     if not (folder / FOLDER).is_dir():
@@ -137,4 +137,4 @@ def open_shelf(revision: str, data_dir: Path | None) -> Shelf:
             f"--answers released: expected a folder {FOLDER} in {given}, found none; put the files there, or name a"
             " revision on the Hub instead: released@REVISION."
         )
-    return FolderShelf(folder / FOLDER)
+    return _FolderShelf(folder / FOLDER)

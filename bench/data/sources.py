@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ENVIRONMENT = "CONFBENCH_DATA"
 """Names a data folder where `--data-dir` is not given."""
 
-PROBE_SECONDS = 10.0
+_PROBE_SECONDS = 10.0
 """Time that one request to the Hub may take; the libraries' own retries would make an offline user wait for longer."""
 
 INSTEAD = "name a folder of Parquet files with --data-dir"
@@ -247,7 +247,7 @@ def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | No
         return None
     api = HfApi(endpoint=datasets.config.HF_ENDPOINT)
     try:
-        return api.dataset_info(hub, revision=revision, timeout=PROBE_SECONDS)
+        return api.dataset_info(hub, revision=revision, timeout=_PROBE_SECONDS)
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:  # gated ones are among the first
         raise explained(hub, error, online=True, requested=f"revision {revision or 'main'}", instead=instead) from error
     except Exception:  # noqa: BLE001  (the HTTP library below huggingface_hub changes: requests, httpx, httpx2)

@@ -16,7 +16,7 @@ from bench.api import Row, UserError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BOM = b"\xef\xbb\xbf"
+_BOM = b"\xef\xbb\xbf"
 """The mark with which some programs begin a UTF-8 file."""
 
 
@@ -134,7 +134,7 @@ def json_lines(file: BinaryIO, name: str) -> Iterator[Row]:
     # bytes are cut at line feeds only; `str.splitlines` would also cut inside a JSON text, e.g. at U+2028
     for number, raw in enumerate(file, start=1):
         where = f"{name} line {number}"
-        text = decoded(raw.removeprefix(BOM) if number == 1 else raw, name, number)
+        text = decoded(raw.removeprefix(_BOM) if number == 1 else raw, name, number)
         if text.strip():
             yield Row(index, where, _object(text, where))
             index += 1
@@ -162,7 +162,7 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
         UserError: it is not UTF-8 or no CSV, a name stands there twice, or a row has more or fewer cells than there
             are names.
     """
-    text = decoded(file.read().removeprefix(BOM), name)
+    text = decoded(file.read().removeprefix(_BOM), name)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] = []
     index, start = 0, 1

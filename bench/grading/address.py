@@ -11,12 +11,12 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from bench.api import UserError
 from bench.backbone.models import model_label
 
-OPENAI = "https://api.openai.com/v1"
+_OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
-NO_KEY = "none"
+_NO_KEY = "none"
 """Sent to an own server where there is no key: the client wants one, and such servers don't look at it."""
 
-LONG_ENOUGH = 6
+_LONG_ENOUGH = 6
 """Characters of a value in a query that may be a secret."""
 
 _PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
@@ -41,7 +41,7 @@ class Address:
         Raises:
             UserError: no URL of a server; it is not repeated, for it may hold a password.
         """
-        parts = _split(OPENAI if url is None else url.strip())
+        parts = _split(_OPENAI if url is None else url.strip())
         bare = parts._replace(query="", fragment="")
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         return cls(bare.geturl(), query, public_url(bare.geturl()))
@@ -49,7 +49,7 @@ class Address:
     @property
     def official(self) -> bool:
         """Whether this is OpenAI's own server."""
-        return _split(self.base).hostname == _split(OPENAI).hostname
+        return _split(self.base).hostname == _split(_OPENAI).hostname
 
     def key(self) -> str:
         """The key from the environment.
@@ -65,13 +65,13 @@ class Address:
             )
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise UserError(f"{KEY}: expected one word of plain letters and digits, got something else; copy it again.")
-        return key or NO_KEY
+        return key or _NO_KEY
 
     def hidden(self, text: str) -> str:
         """The text with key, password and query blotted out, should a server repeat them."""
         password = _split(self.base).password or ""
         secrets = {os.environ.get(KEY, "").strip(), password, unquote(password)}
-        secrets |= {value for value in self.query.values() if len(value) >= LONG_ENOUGH}
+        secrets |= {value for value in self.query.values() if len(value) >= _LONG_ENOUGH}
         for secret in sorted(filter(None, secrets), key=len, reverse=True):
             text = text.replace(secret, "***")
         return text

@@ -21,7 +21,7 @@ from bench.store.folders import key_of
 if TYPE_CHECKING:
     from bench.backbone.model import Backbone, LoadOptions
 
-SHORT = 8
+_SHORT = 8
 """Hex digits of a revision in the judge's name."""
 
 
@@ -69,7 +69,7 @@ class Local:
     @property
     def name(self) -> str:
         """The model with the beginning of its revision or of its weights' digest, and the prompt."""
-        revision = self._files.fingerprint.rpartition("@")[2][:SHORT]
+        revision = self._files.fingerprint.rpartition("@")[2][:_SHORT]
         return f"hf {model_label(self.spec.name)}@{revision}, {self.wording.id}"
 
     def comparing(self) -> Local:

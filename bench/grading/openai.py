@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 
 MODEL = "gpt-4o-mini"
 """The paper's judge (docs/methods.md §1.7)."""
-TEMPERATURE = 0.0
-MAX_TOKENS = 8
+_TEMPERATURE = 0.0
+_MAX_TOKENS = 8
 """Most tokens of the judge's answer, of which only the first word is read."""
-ASKS = 4
+_ASKS = 4
 """Times that a judge which says neither yes nor no is asked (docs/methods.md §1.7: again at most three times)."""
-CONCURRENCY = 8
-RETRIES = 4
+_CONCURRENCY = 8
+_RETRIES = 4
 """After 429, 5xx, a broken connection or no answer in time; the client waits as the server says, else 0.5 to 8 s."""
-TIMEOUT_S = 60.0
+_TIMEOUT_S = 60.0
 
-CHARACTERS_PER_TOKEN = 4
+_CHARACTERS_PER_TOKEN = 4
 """Rule of thumb for English text."""
 
-NOT_JUDGED = frozenset({"content_filter", "context_length_exceeded"})
+_NOT_JUDGED = frozenset({"content_filter", "context_length_exceeded"})
 """Refusals of one question, not of the whole run: no verdict."""
 
-KEY_REFUSED = ("refuses the key", f"Set {KEY} to one that it takes")
-LOST = ("has no such address or model", "Correct --judge-url (most end in /v1) or --judge-model")
-BUSY = ("turned the call away {tries}", "Wait, or see the account's limits and balance")
+_KEY_REFUSED = ("refuses the key", f"Set {KEY} to one that it takes")
+_LOST = ("has no such address or model", "Correct --judge-url (most end in /v1) or --judge-model")
+_BUSY = ("turned the call away {tries}", "Wait, or see the account's limits and balance")
 FAILED = ("failed {tries}", "Wait, or see whether it is well")
-REFUSED = ("refused the call", "Correct --judge-model or --judge-url")
-BY_STATUS = {401: KEY_REFUSED, 403: KEY_REFUSED, 404: LOST, 405: LOST, 429: BUSY}
-"""Meaning of a server's status, and what to do; FAILED from STATUS_SERVER on, REFUSED for the others."""
-STATUS_SERVER = 500
+_REFUSED = ("refused the call", "Correct --judge-model or --judge-url")
+_BY_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: _LOST, 405: _LOST, 429: _BUSY}
+"""Meaning of a server's status, and what to do; FAILED from _STATUS_SERVER on, _REFUSED for the others."""
+_STATUS_SERVER = 500
 
-LONGEST_REASON = 160
+_LONGEST_REASON = 160
 """Characters of a server's own words in a message."""
 
 
@@ -65,7 +65,7 @@ class Price:
     source: str
 
 
-PRICES: Mapping[str, Price] = MappingProxyType(
+_PRICES: Mapping[str, Price] = MappingProxyType(
     {
         "gpt-4o-mini": Price(
             0.15, 0.60, "2024-07-18", "https://openai.com/index/gpt-4o-mini-advancing-cost-efficient-intelligence/"
@@ -83,9 +83,9 @@ class OpenAI:
         model: str,
         cache: Path,
         *,
-        concurrency: int = CONCURRENCY,
-        retries: int = RETRIES,
-        timeout_s: float = TIMEOUT_S,
+        concurrency: int = _CONCURRENCY,
+        retries: int = _RETRIES,
+        timeout_s: float = _TIMEOUT_S,
     ) -> None:
         """Nothing is called yet.
 
@@ -110,7 +110,7 @@ class OpenAI:
             "model": model,
             "url": address.public,
             "prompt": prompt.GRADING.id,
-            "temperature": TEMPERATURE,
+            "temperature": _TEMPERATURE,
         }
         if address.query:  # may name another deployment, and may hold a secret
             fields["query"] = key_of(address.query)
@@ -154,11 +154,11 @@ class OpenAI:
 
     def _estimate(self, todo: Sequence[JudgeCase], what: str) -> str:
         characters = sum(len(message.content) for case in todo for message in prompt.messages(case, self.wording))
-        tokens = characters // CHARACTERS_PER_TOKEN
-        price = PRICES.get(self.model) if self.address.official else None
+        tokens = characters // _CHARACTERS_PER_TOKEN
+        price = _PRICES.get(self.model) if self.address.official else None
         cost = "price unknown"
         if price is not None:
-            dollars = (tokens * price.read + len(todo) * MAX_TOKENS * price.written) / 1e6
+            dollars = (tokens * price.read + len(todo) * _MAX_TOKENS * price.written) / 1e6
             cost = f"about {dollars:.2f} USD at the prices of {price.date}"
         return f"{what}: {len(todo):,} calls to {self.name}, about {tokens:,} tokens to read, {cost}"
 
@@ -206,7 +206,7 @@ class OpenAI:
 
     async def _ask(self, client: AsyncOpenAI, case: JudgeCase) -> bool | None:
         """One verdict, which is kept; None where the judge comes to none."""
-        for _ in range(ASKS):
+        for _ in range(_ASKS):
             completion = await self._completion(client, case)
             if completion is None:
                 return None
@@ -243,11 +243,11 @@ class OpenAI:
             response: Any = await client.chat.completions.create(
                 model=self.model,
                 messages=[{"role": "system", "content": system.content}, {"role": "user", "content": user.content}],
-                temperature=TEMPERATURE,
-                max_tokens=MAX_TOKENS,
+                temperature=_TEMPERATURE,
+                max_tokens=_MAX_TOKENS,
             )
         except openai.APIError as error:
-            if error.code in NOT_JUDGED:
+            if error.code in _NOT_JUDGED:
                 return None
             raise self._failure(error) from error
         except ValueError as error:  # what should be JSON can't be read
@@ -284,7 +284,7 @@ class OpenAI:
             why = self._short(str(error.__cause__ or error))
             return self._stopped(f"can't be reached {tries} ({why})", "Start it, or correct --judge-url")
         status = error.status_code
-        what, advice = BY_STATUS.get(status, FAILED if status >= STATUS_SERVER else REFUSED)
+        what, advice = _BY_STATUS.get(status, FAILED if status >= _STATUS_SERVER else _REFUSED)
         body = error.body if isinstance(error.body, dict) else {}
         came = f"{status}: {self._short(str(body.get('message') or error.response.text or 'no reason given'))}"
         return self._stopped(f"{what.format(tries=tries)} ({came})", advice)
@@ -299,7 +299,7 @@ class OpenAI:
     def _short(self, text: str) -> str:
         """Text of a server as one short line without secrets."""
         line = " ".join(self.address.hidden(text).split())
-        return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
+        return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 1] + "…"
 
 
 def _finish(calls: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -10,7 +10,7 @@ from bench.grading.grade import JudgeCase
 
 SYSTEM = "You are an automated grading assistant helping a teacher grade student answers."
 
-USER = (
+_USER = (
     'The problem is: "{question}"\n'
     "\n"
     'The correct answer for this problem is: "{gold}"\n'
@@ -24,7 +24,7 @@ USER = (
 )
 """The official code's form (docs/methods.md §1.7); the blank at the end belongs to it."""
 
-PAIR = (
+_PAIR = (
     "The problem is: {question}\n"
     "\n"
     "Student A submitted the answer: {gold}\n"
@@ -44,9 +44,9 @@ class Wording(NamedTuple):
     user: str
 
 
-GRADING = Wording("judge/1", USER)
+GRADING = Wording("judge/1", _USER)
 """Does an answer mean what the gold answer means?"""
-COMPARING = Wording("pair/1", PAIR)
+COMPARING = Wording("pair/1", _PAIR)
 """Do two answers mean the same?"""
 
 _OUTSIDE = re.compile(r"^[\W_]+|[\W_]+$")

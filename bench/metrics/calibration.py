@@ -17,9 +17,9 @@ from bench.metrics.answers import checked, distinct, gap
 
 NLL_WORST = -float(np.log(NLL_CLIP))
 """Loss of one sure mistake, in nats: 16.64."""
-GRID = 2048
+_GRID = 2048
 """Intervals of [0, 1] on which `smece` smooths."""
-PRECISION = 1e-6
+_PRECISION = 1e-6
 """Precision to which `smece` finds its bandwidth."""
 
 
@@ -48,15 +48,15 @@ def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     p, o = checked(confidence, correct)
     order = np.lexsort((o, p))  # sums don't depend on the order of the answers, not even in their last bit
     p, o = p[order], o[order]
-    left = np.minimum(np.floor(p * GRID).astype(np.int64), GRID - 1)
-    right_share = p * GRID - left
+    left = np.minimum(np.floor(p * _GRID).astype(np.int64), _GRID - 1)
+    right_share = p * _GRID - left
     residual = (p - o) / p.size
-    nodes = np.bincount(left, weights=residual * (1 - right_share), minlength=GRID + 1)
-    nodes += np.bincount(left + 1, weights=residual * right_share, minlength=GRID + 1)  # (GRID + 1,)
+    nodes = np.bincount(left, weights=residual * (1 - right_share), minlength=_GRID + 1)
+    nodes += np.bincount(left + 1, weights=residual * right_share, minlength=_GRID + 1)  # (_GRID + 1,)
     low, high = abs(float(nodes.sum())), float(np.abs(nodes).sum())  # the values at infinite and at no bandwidth
     spectrum = np.fft.rfft(np.concatenate([2 * nodes[:1], nodes[1:-1], 2 * nodes[-1:], nodes[-2:0:-1]]))
-    frequency = np.pi * np.arange(GRID + 1)
-    while high - low > PRECISION:
+    frequency = np.pi * np.arange(_GRID + 1)
+    while high - low > _PRECISION:
         bandwidth = (low + high) / 2
         smoothed = np.fft.irfft(spectrum * np.exp(-np.square(bandwidth * frequency) / 2))  # [0, 1] and its mirror image
         if np.abs(smoothed).sum() / 2 > bandwidth:

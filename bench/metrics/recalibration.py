@@ -19,11 +19,11 @@ from bench.api.protocol import NLL_CLIP
 from bench.metrics import isotonic
 from bench.metrics.answers import checked, distinct
 
-TEMPERATURES = (0.05, 100.0)
+_TEMPERATURES = (0.05, 100.0)
 """Smallest and largest temperature (docs/methods.md §0.10)."""
-NEWTON_STEPS = 100
+_NEWTON_STEPS = 100
 """Largest number of steps of a logistic fit; it takes about ten."""
-CONVERGED = 1e-9
+_CONVERGED = 1e-9
 """Largest gradient component, per answer, of a finished logistic fit."""
 
 
@@ -181,14 +181,14 @@ class Temperature(Recalibrator):
         if not logit.any():
             self.temperature_ = 1.0
             return self
-        low, high = (1 / bound for bound in reversed(TEMPERATURES))
+        low, high = (1 / bound for bound in reversed(_TEMPERATURES))
         for _ in range(60):  # the gradient in 1/t rises, so its zero is bracketed
             middle = (low + high) / 2
             if float(logit @ (_sigmoid(middle * logit) - o)) < 0:
                 low = middle
             else:
                 high = middle
-        self.temperature_ = float(np.clip(2 / (low + high), *TEMPERATURES))
+        self.temperature_ = float(np.clip(2 / (low + high), *_TEMPERATURES))
         return self
 
     def apply(self, confidence: npt.ArrayLike) -> FloatArray:
@@ -271,10 +271,10 @@ def _newton(features: FloatArray, target: FloatArray) -> FloatArray:
     design = np.column_stack([features, np.ones(len(target))])
     weights = np.zeros(design.shape[1])
     loss = _cross_entropy(design @ weights, target)
-    for _ in range(NEWTON_STEPS):
+    for _ in range(_NEWTON_STEPS):
         q = _sigmoid(design @ weights)
         gradient = design.T @ (q - target) / len(target)
-        if np.abs(gradient).max() < CONVERGED:
+        if np.abs(gradient).max() < _CONVERGED:
             break
         hessian = (design * (q * (1 - q))[:, None]).T @ design / len(target)
         step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]  # features may be collinear: two distinct values

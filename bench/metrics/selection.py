@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bench.metrics.answers import checked, distinct
 
-PRECISION_PERCENT = 95
+_PRECISION_PERCENT = 95
 """Share of right answers among the accepted ones that `coverage95` asks for."""
 
 
@@ -85,5 +85,5 @@ def coverage95(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     p, o = checked(confidence, correct)
     _, size, hits = distinct(p, o)
     accepted, right = np.cumsum(size[::-1]), np.cumsum(hits[::-1])
-    enough = accepted[100 * right >= PRECISION_PERCENT * accepted]  # whole numbers: 19 of 20 is 95 %
+    enough = accepted[100 * right >= _PRECISION_PERCENT * accepted]  # whole numbers: 19 of 20 is 95 %
     return float(enough.max(initial=0) / p.size)

@@ -1,7 +1,7 @@
 """Conversation -> token ids: the chat template, applied once, with exactly one begin token where the model has one.
 
 Fallbacks: a template that refuses a system turn, or drops it, gets the system text as the beginning of the first user
-turn; a model without a template gets `PLAIN_TEMPLATE`.
+turn; a model without a template gets `_PLAIN_TEMPLATE`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from bench.api.question import Message, Prompt
 from bench.prompts.tails import Ids
 from bench.prompts.templates import QUERY_SENTINEL, query_messages
 
-DATE_STRING = "26 Jul 2024"
+_DATE_STRING = "26 Jul 2024"
 """Given to every template, so that Llama's "today" line never follows the clock (docs/methods.md §1.5)."""
 
 AT_ONCE = 32
 """Texts that are tokenised together: a tokenizer notes some 150 bytes about every token, and keeps what it freed."""
 
-PLAIN_TEMPLATE = (
+_PLAIN_TEMPLATE = (
     "{{ bos_token or '' }}"
     "{% for message in messages %}{{ message['role'] | capitalize }}:\n{{ message['content'] }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:\n{% endif %}"
 )
 """Template for models without one: named turns, and a new line before the answer so that a bare letter follows."""
-PLAIN_NOTE = (
+_PLAIN_NOTE = (
     "this model has no chat template: it was asked with a plain one of confbench's own (turns named System, User and"
     " Assistant), on which every number here depends"
 )
@@ -53,12 +53,12 @@ class Chat:
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-        self.template: str | None = None if tokenizer.chat_template else PLAIN_TEMPLATE
+        self.template: str | None = None if tokenizer.chat_template else _PLAIN_TEMPLATE
 
     @property
     def notes(self) -> list[str]:
         """Notes for a reader of the numbers on how the model was asked."""
-        return [] if self.template is None else [PLAIN_NOTE]
+        return [] if self.template is None else [_PLAIN_NOTE]
 
     def render(self, messages: Sequence[Message], *, answering: bool = True) -> str:
         """The conversation as text; `answering` adds the tokens after which the model speaks."""
@@ -75,7 +75,7 @@ class Chat:
                 chat_template=self.template,
                 tokenize=False,
                 add_generation_prompt=answering,
-                date_string=DATE_STRING,
+                date_string=_DATE_STRING,
             )
         )
 

@@ -23,7 +23,7 @@ from bench.prompts.tails import Ids, Tails
 if TYPE_CHECKING:
     from bench.progress import Progress
 
-SHARD = 256
+_SHARD = 256
 """Questions of a shard, at least: whole subjects are joined until there are as many (bench/DESIGN.md, 4)."""
 
 
@@ -48,13 +48,13 @@ class Shard:
 
 
 def split_into_shards(subjects: Sequence[str]) -> list[npt.NDArray[np.int64]]:
-    """Row numbers of each shard: subjects in order of appearance, joined until a shard has at least SHARD questions."""
+    """Row numbers of each shard: subjects in order of appearance, joined until a shard has at least _SHARD of them."""
     members: dict[str, list[int]] = {}
     for row, subject in enumerate(subjects):
         members.setdefault(subject, []).append(row)
     shards: list[list[int]] = []
     for rows in members.values():
-        if shards and len(shards[-1]) < SHARD:
+        if shards and len(shards[-1]) < _SHARD:
             shards[-1].extend(rows)
         else:
             shards.append(list(rows))

@@ -15,7 +15,7 @@ from bench.store.folders import cache_folder
 
 NAME = "README.md"
 
-ABOUT = """# Results
+_ABOUT = """# Results
 
 This page is generated: `make results`, or `python -m bench.report.leaderboard results` where results were only added.
 
@@ -78,7 +78,7 @@ def write(folder: Path, cache: Path | None = None) -> Path:
     _refuse_unchecked(folder)
     tables = formats.render(shown(View(folder), cache), "md")
     path = folder / NAME
-    write_whole(path, (ABOUT + tables).encode())
+    write_whole(path, (_ABOUT + tables).encode())
     return path
 
 

@@ -23,7 +23,7 @@ from bench.results.submissions import numbers
 
 FOLDER = "numbers"
 """Below the cache folder."""
-OTHERWISE = "its JSON file says other numbers than its Parquet file gives; shown are those of the Parquet file"
+_OTHERWISE = "its JSON file says other numbers than its Parquet file gives; shown are those of the Parquet file"
 
 
 def rows_of(
@@ -60,7 +60,7 @@ def _row(path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRo
     except UserError as error:
         raise UserError(f"result {path}: {error}") from error
     if any(numbers.mismatches(row, found)):
-        return replace(found, notes=(*row.notes, OTHERWISE))
+        return replace(found, notes=(*row.notes, _OTHERWISE))
     if known is not None:
         with contextlib.suppress(OSError):
             known.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from bench.report import averages
 from bench.report.text import EN_DASH, count, span
 from bench.results.row import Training
 
-CUT_SHORT = (
+_CUT_SHORT = (
     "training was cut short after {} epochs: the loss on validation was still falling, and the published training is"
     " longer{}; no rank, and never marked as best"
 )
@@ -69,7 +69,7 @@ def cut_short(trainings: Sequence[Training], published: str = "") -> str:
         published: how long the published training is.
     """
     epochs = [stage.epochs for training in trainings for stage in training.stages if stage.cut_short]
-    return CUT_SHORT.format(span(epochs, tenths), f" ({published})" if published else "") if epochs else ""
+    return _CUT_SHORT.format(span(epochs, tenths), f" ({published})" if published else "") if epochs else ""
 
 
 @cache

@@ -35,7 +35,7 @@ PARTIAL = "partial"
 RESERVED = frozenset({PARTIAL, "paper", "questions"})
 """Folders of `results/` that are no model's."""
 
-DEEPEST = 20
+_DEEPEST = 20
 """Levels of objects and lists in a field that holds any values."""
 
 
@@ -97,12 +97,12 @@ def path_of(row: ResultRow, out: Path) -> Path:
             )
     parts = [row.method, row.preset, f"s{row.seed}"]
     if row.config:
-        parts.append(config_digest(row.config))
+        parts.append(_config_digest(row.config))
     base = out if row.limit is None else out / PARTIAL
     return base / model_folder(row.model) / row.task / f"{SEPARATOR.join(parts)}.json"
 
 
-def config_digest(config: Mapping[str, Any]) -> str:
+def _config_digest(config: Mapping[str, Any]) -> str:
     """First 8 hex digits of the SHA-256 of a configuration."""
     return hashlib.sha256(json.dumps(_encode(config), sort_keys=True).encode()).hexdigest()[:8]
 
@@ -325,8 +325,8 @@ def _row_from(values: Any) -> ResultRow:
     if not isinstance(row.provenance.get("code", {}), Mapping):
         raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
     for name in ("config", "deviations", "provenance"):
-        if not _is_shallow(getattr(row, name), DEEPEST):
-            raise ValueError(f"{name}: expected at most {DEEPEST} levels")
+        if not _is_shallow(getattr(row, name), _DEEPEST):
+            raise ValueError(f"{name}: expected at most {_DEEPEST} levels")
     return row
 
 

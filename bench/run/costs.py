@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from bench.signals.reader import Reader
     from bench.signals.reading import Reading
 
-STAGES = ("answers", "query", "continuations", "samples")
+_STAGES = ("answers", "query", "continuations", "samples")
 """Stages in the order in which they add to the tree of what was read."""
 
 
-ADAPTED = "adapter_predictions"
+_ADAPTED = "adapter_predictions"
 """Read with other weights, and so on a tree of its own."""
 
 
@@ -33,7 +33,7 @@ def costs_of(readings: Sequence[Reading], reader: Reader) -> dict[str, StageCost
     The floor of a stage is the number of distinct prefixes, over all readings together, that it adds to the stages
     before it.
     """
-    fed = {stage: np.zeros(2, dtype=np.int64) for stage in (*STAGES, ADAPTED)}
+    fed = {stage: np.zeros(2, dtype=np.int64) for stage in (*_STAGES, _ADAPTED)}
     for reading in readings:
         for shard in reading.bundles:
             for entry in shard:
@@ -68,10 +68,11 @@ def floor_of(readings: Sequence[Reading], reader: Reader) -> dict[str, int]:
     tree, adapted = PrefixTree(), PrefixTree()
     sequences = {"answers": _generated, "query": _queried, "continuations": _continued, "samples": _sampled}
     floors = {
-        stage: sum(tree.add(ids) for reading in frozen for ids in sequences[stage](reading, reader)) for stage in STAGES
+        stage: sum(tree.add(ids) for reading in frozen for ids in sequences[stage](reading, reader))
+        for stage in _STAGES
     }
     again = (ids for reading in readings if reading.adapter is not None for ids in _queried(reading, reader))
-    return {**floors, ADAPTED: sum(map(adapted.add, again))}
+    return {**floors, _ADAPTED: sum(map(adapted.add, again))}
 
 
 def _generated(reading: Reading, reader: Reader) -> Iterator[Ids]:

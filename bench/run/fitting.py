@@ -34,9 +34,9 @@ FEW = 20
 """Validation answers below which they say nothing against a method."""
 KIND = "fits"
 """The part of the store."""
-SAME = 1e-4
+_SAME = 1e-4
 """Largest difference between the confidences of the kept step and those of the fitted method."""
-ACCOUNT, CURVE = "training.json", "curve.safetensors"
+_ACCOUNT, _CURVE = "training.json", "curve.safetensors"
 """Files beside what the method itself saves."""
 
 
@@ -194,7 +194,7 @@ def _trained(
         return tuple(stages), None, None
     ((stopping, curve),) = curves
     own = curve[best_point(stopping.stage().losses)]
-    return tuple(stages), curve if np.allclose(_predicted(method, held), own, atol=SAME) else None, None
+    return tuple(stages), curve if np.allclose(_predicted(method, held), own, atol=_SAME) else None, None
 
 
 def _train_nll(method: ConfidenceMethod, train: Batch, sure: FloatArray | None) -> float | None:
@@ -240,16 +240,16 @@ def _save(fitted: Fitted, folder: Path) -> None:
 
     fitted.method.save(folder)
     account = {"training": asdict(fitted.training), "labels": asdict(fitted.labels)}
-    (folder / ACCOUNT).write_text(json.dumps(account), encoding="utf-8")
+    (folder / _ACCOUNT).write_text(json.dumps(account), encoding="utf-8")
     if fitted.curve is not None:
-        save_file({"confidence": np.ascontiguousarray(fitted.curve)}, folder / CURVE)
+        save_file({"confidence": np.ascontiguousarray(fitted.curve)}, folder / _CURVE)
 
 
 def _loaded(method: ConfidenceMethod, entry: Entry) -> Fitted:
     from safetensors.numpy import load_file
 
-    account = json.loads((entry.folder / ACCOUNT).read_text(encoding="utf-8"))
-    curve = entry.folder / CURVE
+    account = json.loads((entry.folder / _ACCOUNT).read_text(encoding="utf-8"))
+    curve = entry.folder / _CURVE
     return Fitted(
         method.load(entry.folder),
         decoded(account["training"], Training),

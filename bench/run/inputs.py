@@ -12,7 +12,7 @@ from bench.run.plan import Fit, TrainOn
 from bench.run.resolve import ResolvedRun
 from bench.signals.reading import Reading
 
-MIN_VALIDATION = 2
+_MIN_VALIDATION = 2
 """Answers that are needed to choose a step by."""
 
 
@@ -90,7 +90,7 @@ class StepResults:
         """The validation split by which a method that learns here chooses its step, unless it has too few answers."""
         split = TrainOn(learned.task, learned.split).selection(self.resolved.methods[name], self.selecting)
         reading = None if split is None else self.readings[split]
-        return reading if reading is not None and reading.usable.sum() >= MIN_VALIDATION else None
+        return reading if reading is not None and reading.usable.sum() >= _MIN_VALIDATION else None
 
     def inputs(self, name: str, test: TaskSplit) -> Inputs:
         """Inputs of a method's confidences in the answers of a test."""

@@ -78,7 +78,9 @@ class Predictor:
             predicted = method.predict(batch) if len(batch) else np.zeros(0)
             advance(len(batch))
         seconds = time.perf_counter() - start
-        confidence = np.full(len(reading.questions), confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule))
+        confidence = np.full(
+            len(reading.questions), _confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
+        )
         confidence[reading.usable] = checked(f"{name}.predict", predicted, len(batch))
         return Prediction(confidence, seconds)
 
@@ -107,6 +109,6 @@ class Predictor:
         return AdaptedReading(again, time.perf_counter() - start)
 
 
-def confidence_in_no_answer(inputs: Inputs, rule: EmptyRule) -> float:
+def _confidence_in_no_answer(inputs: Inputs, rule: EmptyRule) -> float:
     """Confidence where there is no answer: none, or the share of right answers that it learned from."""
     return 0.0 if rule is EmptyRule.ZERO or inputs.base_rate is None else inputs.base_rate

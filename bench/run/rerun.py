@@ -4,7 +4,7 @@ A forged confidence can't be told from an honest one by looking at files. What i
 
 - a method that neither learns nor draws, on a machine like the one of the result: every confidence to EXACT;
 - any other: each of the paper's metrics by as much as it differs between the method's other seeds in the folder, at
-  least LEAST; where there are not two others, by MACHINES, since other machines move trained probes by that much.
+  least LEAST; where there are not two others, by _MACHINES, since other machines move trained probes by that much.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from bench.run.pipeline import run
 
 EXACT = 1e-4
 """Largest difference of a confidence that one machine may make."""
-MACHINES = 0.02
+_MACHINES = 0.02
 """Largest difference of a metric that another machine may make with a trained method."""
 LEAST = 0.01
 """Difference of a metric that is allowed also where other seeds happen to be closer together."""
-COMPARED = ("ece", "brier", "acc", "aucpr", "auroc")
+_COMPARED = ("ece", "brier", "acc", "aucpr", "auroc")
 """The paper's metrics."""
 MOST = 0.05
 """Largest allowed difference of a metric, however far apart other seeds are: they may be forged as well."""
@@ -145,8 +145,8 @@ def _allowed(before: Cell, after: Cell, folder: Path) -> tuple[Mapping[str, floa
         return None, "its method neither learns nor draws"
     others = [cell.row.metrics for cell in _other_seeds(before, folder)]
     if len(others) < OTHERS:
-        return dict.fromkeys(COMPARED, MACHINES), "as much as another machine may change"
-    spread = {name: float(np.ptp([m[name].mean or 0.0 for m in others])) for name in COMPARED}
+        return dict.fromkeys(_COMPARED, _MACHINES), "as much as another machine may change"
+    spread = {name: float(np.ptp([m[name].mean or 0.0 for m in others])) for name in _COMPARED}
     return (
         {name: min(MOST, max(LEAST, value)) for name, value in spread.items()},
         f"the spread of {len(others)} other seeds, at most {_percent(MOST)}",
@@ -177,7 +177,7 @@ def _verdict(before: Cell, after: Cell, allowed: Mapping[str, float] | None, why
 
 
 def _metrics_agree(before: ResultRow, after: ResultRow, allowed: Mapping[str, float], why: str) -> tuple[bool, str]:
-    for name in COMPARED:
+    for name in _COMPARED:
         reported, found = before.metrics[name].mean, after.metrics[name].mean
         if not _agree(reported, found, allowed[name]):
             told = f"{name} was {_percent(reported)} and is {_percent(found)}"
@@ -200,7 +200,7 @@ def _notes(before: Cell, after: Cell) -> Iterator[str]:
         pairs = zip(before.answered.values(), after.answered.values(), strict=True)
         same = sum(one == other for one, other in pairs)
         yield f"answers: {same} of {before.row.n} are the same"
-    for name in COMPARED:
+    for name in _COMPARED:
         reported, found = before.row.metrics[name].mean, after.row.metrics[name].mean
         yield f"{name}: {_percent(reported)}, run again {_percent(found)}"
     if _machine(before.row) != _machine(after.row):

@@ -17,7 +17,7 @@ from bench.store.folders import Entry
 if TYPE_CHECKING:
     from bench.backbone.extract import Measured
 
-ANSWERS = "answers.safetensors"
+_ANSWERS = "answers.safetensors"
 
 
 def write_bundle(folder: Path, measured: Measured, names: Mapping[Signal, str]) -> None:
@@ -33,7 +33,7 @@ def write_bundle(folder: Path, measured: Measured, names: Mapping[Signal, str]) 
 
     flat = np.concatenate(measured.answers) if measured.answers else np.zeros(0, dtype=np.int32)
     sizes = np.asarray([0, *(len(a) for a in measured.answers)], dtype=np.int64)
-    save_numpy({"values": flat.astype(np.int32), "offsets": np.cumsum(sizes)}, folder / ANSWERS)
+    save_numpy({"values": flat.astype(np.int32), "offsets": np.cumsum(sizes)}, folder / _ANSWERS)
     for signal, name in names.items():
         save_file(measured.columns[signal], folder / _file_name(name), metadata={"signal": name})
 
@@ -48,7 +48,7 @@ def load_answers(entry: Entry) -> list[Ids]:
     """The ids of each answer of a shard."""
     from safetensors.numpy import load_file
 
-    arrays = load_file(entry.folder / ANSWERS)
+    arrays = load_file(entry.folder / _ANSWERS)
     return np.split(arrays["values"], arrays["offsets"][1:-1])
 
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from bench.signals.stored import StoredSplit
     from bench.testing.synthetic import World
 
-GROWTH = {
+_GROWTH = {
     At.PROMPT_END: Growth(Upto.PROMPT_END),
     At.ANSWER_PREDICTING: Growth(Upto.ANSWER_PREDICTING),
     At.ANSWER_END: Growth(Upto.ANSWER_END),
     At.GOLD_PREDICTING: Growth(gold=True),
     At.WRONG_PREDICTING: Growth(wrong=True),
 }
-PREDICTED = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
+_PREDICTED = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
 """Whose tokens the states predict, one for each."""
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
 
@@ -37,7 +37,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
     @property
     def growth(self) -> Growth:
         """Along the answer, or other answers of an open question."""
-        return GROWTH[self.signal.at]
+        return _GROWTH[self.signal.at]
 
     @property
     def depths(self) -> frozenset[float]:
@@ -47,7 +47,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
     @property
     def ragged(self) -> bool:
         """Whether the column is ragged, as where it predicts tokens."""
-        return self.signal.at in PREDICTED
+        return self.signal.at in _PREDICTED
 
     def stored_as(self, fmt: Format, max_new_tokens: int) -> PassDefinition[Hidden]:
         """A letter, right or wrong, is predicted at the prompt's end."""
@@ -74,7 +74,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         """`(n, d)` float32, or a `Ragged` with a row for each token that is predicted."""
         if self.signal.at not in OPTIONS:
             return super().column(split)
-        ids = split.column(TokenIds(PREDICTED[self.signal.at]))
+        ids = split.column(TokenIds(_PREDICTED[self.signal.at]))
         source = self.stored_as(split.reading.task.format, split.asking.max_new_tokens)
         arrays = split.arrays(source)
         if source is self:
@@ -85,7 +85,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         """States that lie further along one direction where the answer is right, and that the output head can read."""
         last = self.signal.depth == 1.0
         if self.ragged:
-            text = world.texts[PREDICTED[self.signal.at]]
+            text = world.texts[_PREDICTED[self.signal.at]]
             sure = np.repeat(world.sure, text.ids.lengths)
             states = text.states if last else world.elsewhere(repr(self.signal), sure)
             return Ragged(states, text.ids.offsets, text.ids.owner)

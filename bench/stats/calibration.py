@@ -24,9 +24,9 @@ from bench.stats.strata import Strata, checked_runs, strata_of
 
 VALUES_AT_ONCE = 4_000_000
 """Uniforms held in memory at a time; the draws don't depend on it."""
-SCALES = (0.0, 0.015, 0.03, 0.05, 0.07, 0.1, 0.15, 0.22, 0.35, 0.6, 1.5, 1e9)
+_SCALES = (0.0, 0.015, 0.03, 0.05, 0.07, 0.1, 0.15, 0.22, 0.35, 0.6, 1.5, 1e9)
 """Sizes of true gaps (fractions) that are tried, from calibrated to as observed."""
-STRETCHES = (1.1, 1.3, 2.0, 4.0)
+_STRETCHES = (1.1, 1.3, 2.0, 4.0)
 """Multiples of the observed gaps that are tried beyond."""
 
 
@@ -105,7 +105,7 @@ def calibration_error(
     runs, o = checked_runs(confidence, correct, subjects)
     strata = strata_of(subjects)
     gaps = [_Gaps.of(p, o, strata, settings.bins) for p in runs]
-    tried = [(scale, 1.0) for scale in SCALES] + [(SCALES[-1], stretch) for stretch in STRETCHES]
+    tried = [(scale, 1.0) for scale in _SCALES] + [(_SCALES[-1], stretch) for stretch in _STRETCHES]
     models = [[run.model(scale, stretch) for scale, stretch in tried] for run in gaps]
     simulated = _simulated(models, gaps, settings.model_draws, settings.seed)  # (models, draws)
     truth = np.mean([[run.true_ece(pi) for pi in row] for run, row in zip(gaps, models, strict=True)], axis=0)

@@ -19,7 +19,7 @@ from bench.metrics import METRICS
 from bench.stats.intervals import Interval, NoInterval, basic_interval, clustered_interval, macro_mean, mean_interval
 from bench.stats.strata import Strata
 
-TINY = 1e-12
+_TINY = 1e-12
 """Differences and errors below it are rounding."""
 
 
@@ -122,8 +122,8 @@ def corrected(difference: FloatArray, error: FloatArray, deviation: FloatArray) 
         Shape (m,).
     """
     spread = deviation.std(axis=1, ddof=1)
-    varies = (error > TINY) & (spread > TINY)
-    p = np.where(np.abs(difference) > TINY, 0.0, 1.0)
+    varies = (error > _TINY) & (spread > _TINY)
+    p = np.where(np.abs(difference) > _TINY, 0.0, 1.0)
     if varies.any():
         largest = np.sort(np.max(np.abs(deviation[varies]) / spread[varies, None], axis=0))  # (r,)
         reached = largest.size - np.searchsorted(largest, np.abs(difference[varies]) / error[varies])
@@ -181,8 +181,8 @@ def _of_means(
     if isinstance(interval, NoInterval):
         return interval, None, 0.0
     mean, error, df = macro_mean(difference, strata)
-    if error <= TINY:
-        return interval, float(abs(mean) <= TINY), error
+    if error <= _TINY:
+        return interval, float(abs(mean) <= _TINY), error
     return interval, float(2 * stdtr(min(df, 1e9), -abs(mean) / error)), error
 
 

@@ -94,7 +94,7 @@ def mean_interval(values: FloatArray, strata: Strata, *, level: float = 0.95) ->
     """
     from scipy.special import stdtrit
 
-    refused = no_spread(strata)
+    refused = _no_spread(strata)
     if refused:
         return refused
     mean, error, df = macro_mean(values, strata)
@@ -145,7 +145,7 @@ def basic_interval(
         level: of confidence.
         bounds: smallest and largest possible value, beyond which the interval is cut.
     """
-    refused = no_spread(strata)
+    refused = _no_spread(strata)
     if refused:
         return refused
     tail = (1 - level) / 2
@@ -155,7 +155,7 @@ def basic_interval(
     )
 
 
-def no_spread(strata: Strata) -> NoInterval | None:
+def _no_spread(strata: Strata) -> NoInterval | None:
     """Why questions can't be resampled within these subjects; None where they can."""
     if strata.alone is None:
         return None

@@ -22,7 +22,7 @@ from bench.stats.strata import Strata
 
 VALUES_AT_ONCE = 1_000_000
 """Counts held in memory at a time; the draws don't depend on it."""
-FEW_COLUMNS = 100
+_FEW_COLUMNS = 100
 """Resamples below which a call for each row costs more than it saves."""
 RESAMPLED = ("ece", "ece_ref", "ece_ref_closed", "brier", "acc", "aucpr", "auroc", "nll")
 """Metrics that `resampled_metrics` computes, by their names in `bench.metrics.METRICS`."""
@@ -139,7 +139,7 @@ def _cumulated(rows: FloatArray) -> FloatArray:
     """Sums of the first k rows, for k from 0: (k, r) -> (k + 1, r)."""
     sums = np.empty((len(rows) + 1, rows.shape[1]))
     sums[0] = 0.0
-    if rows.shape[1] < FEW_COLUMNS:
+    if rows.shape[1] < _FEW_COLUMNS:
         np.cumsum(rows, axis=0, out=sums[1:])
         return sums
     for k, row in enumerate(rows):  # np.cumsum along the first axis takes several times as long where rows are long

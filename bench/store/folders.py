@@ -21,7 +21,7 @@ import platformdirs
 
 from bench.api import UserError
 
-MANIFEST = "manifest.json"
+_MANIFEST = "manifest.json"
 
 
 def cache_folder() -> Path:
@@ -87,7 +87,7 @@ class Store:
             return None
         problem = None
         try:
-            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
             problem = self._damage(folder, key, manifest)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             problem, manifest = f"unreadable manifest ({type(error).__name__})", {}
@@ -106,7 +106,7 @@ class Store:
     def _damage(folder: Path, key: str, manifest: Mapping[str, Any]) -> str | None:
         told = {name: value for name, value in manifest.items() if name != "digest"}
         if manifest["digest"] != key_of(told) or manifest["key"] != key:
-            return f"{MANIFEST} was altered"
+            return f"{_MANIFEST} was altered"
         for name, digest in manifest["files"].items():
             path = folder / Path(name).name
             if not path.is_file():
@@ -131,7 +131,7 @@ class Store:
             files = {path.name: digest_file(path) for path in sorted(temporary.iterdir())}
             manifest = {"kind": kind, "key": key, "fields": dict(fields), "files": files, **extra}
             manifest["digest"] = key_of(manifest)
-            (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
+            (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
             return self._place(temporary, kind, key, manifest)
         except OSError as error:
             raise UserError(

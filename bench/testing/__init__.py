@@ -62,7 +62,7 @@ def checks_for(plugin: type[ConfidenceMethod] | type[Task], source: Source | Non
         yield from _method_checks(plugin)
     else:
         make = MakeTask(plugin, source or _NoSource())
-        bodies = TASK_CHECKS + (TASK_ROW_CHECKS if rows_at_hand(make) else ())
+        bodies = TASK_CHECKS + (TASK_ROW_CHECKS if _rows_at_hand(make) else ())
         yield from ((make, Check(body)) for body in bodies)
 
 
@@ -101,7 +101,7 @@ def _plugins(target: str | Path) -> list[Any]:
     return found
 
 
-def rows_at_hand(make: MakeTask) -> bool:
+def _rows_at_hand(make: MakeTask) -> bool:
     """Whether every split can be read from the source, as for tasks that make their questions themselves."""
     try:
         origins = [origin for split in make.plugin.card.splits for origin in make().origins(split)]

@@ -23,7 +23,7 @@ from bench.testing.synthetic import MODEL, planted
 if TYPE_CHECKING:
     import torch
 
-WIDTH = 8
+_WIDTH = 8
 """Width of the toy model's states."""
 VALIDATION = 40
 """Answers to choose a step by."""
@@ -36,10 +36,10 @@ def context(make: MakeMethod, *, right: bool | None = None) -> Context:
         signals = validation_signals(make.plugin.needs)
         labels = None if right is None else np.full(VALIDATION, right)
         validation = planted(signals, VALIDATION, seed=3, fmt=make.format, correct=labels)
-    return Context(seed=7, format=make.format, train_adapter=Recorder(), validation=validation)
+    return Context(seed=7, format=make.format, train_adapter=_Recorder(), validation=validation)
 
 
-class ToyModel:
+class _ToyModel:
     """An `AdapterModel`: running mean of token embeddings, an output head, and one matrix between as the adapter."""
 
     verdict_ids = (0, 1)
@@ -48,9 +48,9 @@ class ToyModel:
         import torch
 
         generator = torch.Generator().manual_seed(0)
-        self.embedding = torch.randn(MODEL.vocab_size, WIDTH, generator=generator)
-        self.head = torch.randn(WIDTH, MODEL.vocab_size, generator=generator)
-        self.adapter = torch.zeros(WIDTH, WIDTH, requires_grad=True)
+        self.embedding = torch.randn(MODEL.vocab_size, _WIDTH, generator=generator)
+        self.head = torch.randn(_WIDTH, MODEL.vocab_size, generator=generator)
+        self.adapter = torch.zeros(_WIDTH, _WIDTH, requires_grad=True)
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
         """See `AdapterModel.logits`."""
@@ -68,7 +68,7 @@ class ToyModel:
 
 
 @dataclass
-class Recorder:
+class _Recorder:
     """A `TrainAdapter` that remembers what it was given and returns an empty adapter."""
 
     examples: dict[str, Ragged | npt.NDArray[Any]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Recorder:
         """
         import torch
 
-        toy = ToyModel()
+        toy = _ToyModel()
         value = _named(loss)(toy, examples, settings)
         assert value.shape == (), f"{loss}: expected a scalar, got shape {tuple(value.shape)}"
         assert torch.isfinite(value), f"{loss}: expected a finite value, got {value.item()}"

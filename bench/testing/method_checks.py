@@ -39,7 +39,7 @@ from bench.testing.synthetic import MODEL
 
 TOLERANCE = 1e-5
 """Most by which a confidence may differ when its batch differs: float32 sums depend on the batch's shape."""
-ORIENTATION = 0.7
+_ORIENTATION = 0.7
 """AUROC that a method must reach on the planted truth, whose own is about 0.95."""
 
 
@@ -183,7 +183,7 @@ def check_orientation(make: MakeMethod) -> None:
     """Higher means surer: right answers rank above wrong ones on the planted truth."""
     batch, correct = held_out(make, HELD_OUT)
     area = _auroc(observed_fit(make).method.predict(batch), correct)
-    assert area > ORIENTATION, f"expected an AUROC above {ORIENTATION} on held-out questions, got {area:.3f}"
+    assert area > _ORIENTATION, f"expected an AUROC above {_ORIENTATION} on held-out questions, got {area:.3f}"
 
 
 def _auroc(p: npt.NDArray[Any], correct: BoolArray) -> float:

@@ -24,9 +24,9 @@ LETTERS = 4
 """Options of a choice question; their letters are the token ids 0 to 3."""
 LONGEST = 5
 """Tokens of the longest open answer."""
-RIGHT = 0.6
+_RIGHT = 0.6
 """Share of right answers."""
-NOISE = 0.8
+_NOISE = 0.8
 """Standard deviation of the sureness around +1 and -1: AUROC of the sureness itself is about 0.96."""
 
 
@@ -86,8 +86,8 @@ def planted(
     Batches with different seeds come from one world: what is learned on one holds on the other.
     """
     rng = np.random.default_rng(seed)
-    labels = rng.random(n) < RIGHT if correct is None else correct
-    sure = np.where(labels, 1.0, -1.0) + NOISE * rng.standard_normal(n)
+    labels = rng.random(n) < _RIGHT if correct is None else correct
+    sure = np.where(labels, 1.0, -1.0) + _NOISE * rng.standard_normal(n)
     lengths = np.ones(n, dtype=np.int64) if fmt is Format.CHOICE else rng.integers(1, LONGEST + 1, n)
     tokens = rng.integers(0, LETTERS if fmt is Format.CHOICE else MODEL.vocab_size, int(lengths.sum()))
     sizes = rng.integers(8, 20, n)

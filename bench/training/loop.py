@@ -65,13 +65,13 @@ class _Training:
         self.recipe: Recipe = job.recipe
         self.folder = folder
         self.processes = processes
-        self.loss = function_named(job.loss)
+        self.loss = _function_named(job.loss)
         self.examples = read_examples(folder / EXAMPLES, job.columns)
         self.validation = read_examples(folder / VALIDATION, job.validation)
         self.stopping = self._stopping()
         options = replace(LoadOptions(**job.load), device=processes.device)
         self.backbone = Backbone(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
-        self.wrapped = with_lora(self.backbone.model, self.recipe, list(job.targets))
+        self.wrapped = _with_lora(self.backbone.model, self.recipe, list(job.targets))
         self.parameters = [p for p in self.wrapped.parameters() if p.requires_grad]
         kind = DeepSpeedOptimiser if self.recipe.deepspeed else TorchOptimiser
         self.optimiser: Optimiser = kind(self.parameters, self.recipe, processes)
@@ -119,7 +119,7 @@ class _Training:
     def _confidences(self, examples: Mapping[str, Column], n: int) -> FloatArray:
         """Confidences in the first n examples, by the adapter as it is now, without dropout: (n,)."""
         start = time.perf_counter()
-        read = function_named(self.job.confidence)
+        read = _function_named(self.job.confidence)
         sure = torch.zeros(n, dtype=torch.float64)
         self._count(0.0)
         _drop(self.wrapped, on=False)
@@ -287,7 +287,7 @@ class _Training:
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
 
 
-def with_lora(model: Any, recipe: Recipe, targets: list[str]) -> Any:
+def _with_lora(model: Any, recipe: Recipe, targets: list[str]) -> Any:
     """The model with a fresh adapter (B is 0) drawn from the recipe's seed; of all dropout only the adapter's is on."""
     import peft
 
@@ -320,7 +320,7 @@ def _ids(examples: Mapping[str, Column]) -> Ragged:
     return cast("Ragged", next(iter(examples.values())))
 
 
-def function_named(name: str) -> OfExamples:
+def _function_named(name: str) -> OfExamples:
     """The function that `module:function` names.
 
     Raises:

@@ -34,7 +34,7 @@ class Fed:
         return Fed(self.forward + other.forward, self.floor + other.floor)
 
 
-class Branches:
+class _Branches:
     """Distinct sequences as one row in which each token sees its own sequence alone.
 
     What they begin with in common is there once; in training it has one dropout mask for all of them.
@@ -156,7 +156,7 @@ class ReadableModel:
 
     def _together(self, rows: list[Ids], ends: list[int]) -> torch.Tensor:
         distinct = {row.tobytes(): row for row in rows}
-        branches = Branches(list(distinct.values()))
+        branches = _Branches(list(distinct.values()))
         path_of = dict(zip(distinct, branches.paths, strict=True))
         index = np.concatenate([path_of[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)])
         mask = self.backbone.session.mask(branches.visible, branches.positions)

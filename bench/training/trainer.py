@@ -43,13 +43,13 @@ Examples = Mapping[str, Ragged | npt.NDArray[Any]]
 
 VERSION = 2
 """Part of every key; raised when the same job would end in another adapter."""
-LOG_LINES = 30
+_LOG_LINES = 30
 """Lines of a failed child's log in the error."""
 RANK = re.compile(r"^\[rank\d+\]: ")
 """Prefix that torch puts before each line of a traceback."""
 KIND = "adapters"
 """The part of the store."""
-STOP_SECONDS = 10.0
+_STOP_SECONDS = 10.0
 """Time that a child has to end by itself."""
 
 
@@ -203,7 +203,7 @@ class AdapterTrainer:
 
     def _run(self, config: Path, recipe: Recipe) -> None:
         """Start the child and follow it to its end."""
-        last: deque[str] = deque(maxlen=LOG_LINES)
+        last: deque[str] = deque(maxlen=_LOG_LINES)
         with (
             (config.parent / "train.log").open("a", encoding="utf-8") as log,
             self.progress.stage(f"train {self.method}", recipe.steps, unit="steps") as advance,
@@ -280,7 +280,7 @@ def _child(command: list[str], environment: Mapping[str, str]) -> Iterator[subpr
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGTERM)
             try:
-                child.wait(STOP_SECONDS)
+                child.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()

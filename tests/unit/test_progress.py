@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_short_stage_says_nothing(clock: Clock) -> None:
     out = io.StringIO()
     with Lines(out).stage("read", 10) as advance:
-        clock.now += progress.QUIET_SECONDS / 2
+        clock.now += progress._QUIET_SECONDS / 2
         advance(10)
     assert out.getvalue() == ""
 

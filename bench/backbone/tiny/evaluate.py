@@ -18,7 +18,7 @@ from bench.api.question import Prompt
 from bench.backbone.tiny.corpus import Corpus
 from bench.prompts import templates
 
-BATCH = 32
+_BATCH = 32
 
 
 def measure(
@@ -96,8 +96,8 @@ class _Measured:
     @torch.inference_mode()
     def _last_logits(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
         found: list[Any] = []
-        for start in range(0, len(rows), BATCH):
-            batch = rows[start : start + BATCH]
+        for start in range(0, len(rows), _BATCH):
+            batch = rows[start : start + _BATCH]
             longest = max(map(len, batch))
             ids = torch.tensor([[*row, *[self.tokenizer.pad_token_id] * (longest - len(row))] for row in batch])
             states = self.model.model(ids).last_hidden_state  # (n, t, d)

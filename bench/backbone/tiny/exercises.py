@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 OPTIONS = 4
 LETTERS = FIXED.letters[:10]
-AGAINST_SHOWN = 0.8
+_AGAINST_SHOWN = 0.8
 """Share of questions that have a value which the corpus sets against another among their options."""
-PROPOSED_RIGHT = 0.5
+_PROPOSED_RIGHT = 0.5
 """Share of self-checks whose answer is right."""
-WRONG_OPTION, RIGHT_OPTION = 1, 2
+_WRONG_OPTION, RIGHT_OPTION = 1, 2
 """Marks on the first token of an option's text."""
-LOSS, NO_LOSS = "\ue000", "\ue001"
+_LOSS, _NO_LOSS = "\ue000", "\ue001"
 """Brackets around what the model is to say; no corpus and no template contains them."""
-BLOCK = re.compile(rf"((?:\n  \(\w\): [^\n]+)+)\nAnswer:(?:\s|<[^>]+>)*{LOSS}(\w){NO_LOSS}")
+_BLOCK = re.compile(rf"((?:\n  \(\w\): [^\n]+)+)\nAnswer:(?:\s|<[^>]+>)*{_LOSS}(\w){_NO_LOSS}")
 """Lettered options with the letter to be learned; a letter that ends its turn is learned without hints from them."""
 OPTION = re.compile(r"\n  \((\w)\): ")
 
@@ -42,7 +42,7 @@ class Encoded(NamedTuple):
     learned: list[bool]
     """True where the token itself is to be learned."""
     options: list[int]
-    """Marks at the beginning of an option's text: `WRONG_OPTION` or `RIGHT_OPTION`; 0 elsewhere."""
+    """Marks at the beginning of an option's text: `_WRONG_OPTION` or `RIGHT_OPTION`; 0 elsewhere."""
 
 
 class Exercises:
@@ -77,7 +77,7 @@ class Exercises:
     def question(self, lesson: Lesson, value: str) -> Question:
         """The lesson as a question whose right answer is `value`, with other options newly drawn each time."""
         others = [other for other in self.corpus.pools[lesson.pool] if other != value and other not in lesson.against]
-        shown = [other for other in lesson.against if other != value and self.random.random() < AGAINST_SHOWN]
+        shown = [other for other in lesson.against if other != value and self.random.random() < _AGAINST_SHOWN]
         options = [value, *shown, *self.random.sample(others, OPTIONS - 1)][:OPTIONS]
         self.random.shuffle(options)
         return Question("", lesson.subject, lesson.question, tuple(options), options.index(value))
@@ -134,7 +134,7 @@ class Exercises:
     def _proposal(self, question: Question) -> tuple[int, str]:
         """An option to propose, the right one half of the time, and the letter of the verdict."""
         wrong = [n for n in range(len(question.choices)) if n != question.gold]
-        return (question.gold, "b") if self.random.random() < PROPOSED_RIGHT else (self.random.choice(wrong), "a")
+        return (question.gold, "b") if self.random.random() < _PROPOSED_RIGHT else (self.random.choice(wrong), "a")
 
     def packed(self, mixture: Mapping[str, float], length: int) -> Encoded:
         """Terse exercises, one after the other, cut to a length."""
@@ -170,8 +170,8 @@ class Exercises:
 
     def encode(self, text: str) -> Encoded:
         """Ids of a text without its brackets; the token of the turn's end is learned with the answer before it."""
-        text = text.replace(NO_LOSS + self.tokenizer.eos_token, self.tokenizer.eos_token + NO_LOSS)
-        pieces = re.split(f"[{LOSS}{NO_LOSS}]", text)
+        text = text.replace(_NO_LOSS + self.tokenizer.eos_token, self.tokenizer.eos_token + _NO_LOSS)
+        pieces = re.split(f"[{_LOSS}{_NO_LOSS}]", text)
         ends = list(accumulate(map(len, pieces)))
         spans = list(zip(ends[0::2], ends[1::2], strict=False))
         encoded = self.tokenizer("".join(pieces), add_special_tokens=False, return_offsets_mapping=True)
@@ -187,15 +187,15 @@ class Exercises:
 def _options(text: str) -> dict[int, int]:
     """Positions of options in the text without its brackets, with their marks."""
     found: dict[int, int] = {}
-    for block in BLOCK.finditer(text):
-        brackets = sum(text.count(bracket, 0, block.start()) for bracket in (LOSS, NO_LOSS))
+    for block in _BLOCK.finditer(text):
+        brackets = sum(text.count(bracket, 0, block.start()) for bracket in (_LOSS, _NO_LOSS))
         for option in OPTION.finditer(text, *block.span(1)):
-            found[option.end() - brackets] = RIGHT_OPTION if option[1] == block[2] else WRONG_OPTION
+            found[option.end() - brackets] = RIGHT_OPTION if option[1] == block[2] else _WRONG_OPTION
     return found
 
 
 def _learn(text: str) -> str:
-    return f"{LOSS}{text}{NO_LOSS}"
+    return f"{_LOSS}{text}{_NO_LOSS}"
 
 
 def padded(rows: Sequence[Encoded], pad: int) -> tuple[list[list[int]], list[list[bool]], list[list[int]]]:

@@ -14,17 +14,17 @@ from bench.api import PromptStyle
 from bench.backbone.tiny.corpus import Corpus
 from bench.prompts import templates
 
-BEGIN, END, PAD = "<|begin|>", "<|end|>", "<|pad|>"
-ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
-CHAT_TEMPLATE = (
+_BEGIN, _END, _PAD = "<|begin|>", "<|end|>", "<|pad|>"
+_ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
+_CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + eos_token }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-VOCABULARY = 8192
+_VOCABULARY = 8192
 CONTEXT = 16384
-WORDS = Path(__file__).parent / "words.txt"
+_WORDS = Path(__file__).parent / "words.txt"
 """Common English words, the most common first."""
-INFLECTED = 4
+_INFLECTED = 4
 """Letters from which a word gets endings; the shortest are rarely nouns or verbs."""
 PIECES = r"\p{L}+ ?|\p{N}{1,3} ?|\n+ *\(?|[^\s\p{L}\p{N}]+ ?|\s+"
 """A space goes with the word before it, so that a name has the same ids after a space, a bracket and the assistant's
@@ -42,19 +42,19 @@ def make_tokenizer(corpus: Corpus) -> PreTrainedTokenizerFast:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=[PAD, BEGIN, END, *ROLES],
+        vocab_size=_VOCABULARY,
+        special_tokens=[_PAD, _BEGIN, _END, *_ROLES],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(_texts(corpus), trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token=BEGIN,
-        eos_token=END,
-        pad_token=PAD,
-        additional_special_tokens=list(ROLES),
-        chat_template=CHAT_TEMPLATE,
+        bos_token=_BEGIN,
+        eos_token=_END,
+        pad_token=_PAD,
+        additional_special_tokens=list(_ROLES),
+        chat_template=_CHAT_TEMPLATE,
         model_max_length=CONTEXT,
         clean_up_tokenization_spaces=False,
     )
@@ -88,7 +88,7 @@ def _texts(corpus: Corpus) -> Iterator[str]:
         "2000",
     ):
         yield from itertools.repeat(f"{text}\n", 300)
-    yield from _english(WORDS.read_text(encoding="utf-8").split())
+    yield from _english(_WORDS.read_text(encoding="utf-8").split())
     for number in range(100):
         yield from itertools.repeat(f"{number} {number}.", 40)
 
@@ -111,7 +111,7 @@ def _english(words: Iterable[str]) -> Iterator[str]:
 def _inflections(word: str) -> Iterator[str]:
     """Regular forms; some are no words, and do no harm."""
     stem = word[:-1] if word.endswith(("e", "y")) else word
-    if len(word) >= INFLECTED:
+    if len(word) >= _INFLECTED:
         yield f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
         yield f"{stem}ed"
         yield f"{word if word.endswith('y') else stem}ing"

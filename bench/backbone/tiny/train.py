@@ -28,18 +28,18 @@ from bench.backbone.tiny.exercises import LETTERS, RIGHT_OPTION, Encoded, Exerci
 from bench.backbone.tiny.tokenizer import CONTEXT, make_tokenizer
 
 FOLDER = Path(__file__).parent
-WARM_UP = 100
-LATEST = 25
+_WARM_UP = 100
+_LATEST = 25
 """Steps over which the loss is averaged."""
-MATRIX = 2
+_MATRIX = 2
 """Dimensions of a matrix."""
-LETTER_BEFORE = 2
+_LETTER_BEFORE = 2
 """Tokens from the start of an option's text back to its letter: `a`, `): `."""
-ELSEWHERE = 0.05
+_ELSEWHERE = 0.05
 """Weight of the tokens that are no answers."""
-SAMPLED = 0.125
+_SAMPLED = 0.125
 """Share of those tokens that is looked at; the head costs more than the rest of the model."""
-TOKENS = 4096
+_TOKENS = 4096
 """Tokens in a step."""
 
 
@@ -66,7 +66,7 @@ class Phase:
     """Whether the learning rate falls to nothing in this phase."""
 
 
-CURRICULUM = (
+_CURRICULUM = (
     Phase(800, {"copy": 1.0}, length=96, enough=0.15),
     Phase(800, {"copy": 0.2, "given": 0.8}, enough=0.1),
     Phase(700, {"given": 0.15, "choice": 0.5, "open": 0.2, "statement": 0.15}),
@@ -81,7 +81,7 @@ CURRICULUM = (
 )
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
+def _make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
     """A small Llama with random weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -109,11 +109,11 @@ def rows(exercises: Exercises, phase: Phase) -> list[Encoded]:
     """The rows of one step: terse exercises, or conversations with one number of exemplars."""
     draw = exercises.random
     if draw.random() >= phase.full:
-        return [exercises.packed(phase.terse, phase.length) for _ in range(TOKENS // phase.length)]
+        return [exercises.packed(phase.terse, phase.length) for _ in range(_TOKENS // phase.length)]
     shots = draw.randint(*phase.shots)
     fmt = Format.CHOICE if draw.random() < phase.choices else Format.OPEN
     found: list[Encoded] = []
-    while len(found) * max((len(row.ids) for row in found), default=0) < TOKENS:
+    while len(found) * max((len(row.ids) for row in found), default=0) < _TOKENS:
         found.append(exercises.full(fmt, shots, check=draw.random() < phase.checks))
     return found
 
@@ -134,17 +134,17 @@ class Hints(torch.nn.Module):
     def loss(self, states: Sequence[torch.Tensor], ids: torch.Tensor, options: torch.Tensor) -> torch.Tensor:
         """Loss at the options of states `(n, t, d)` after each block, ids and options `(n, t)`."""
         row, column = options.nonzero(as_tuple=True)
-        row, column = row[column >= LETTER_BEFORE], column[column >= LETTER_BEFORE]
+        row, column = row[column >= _LETTER_BEFORE], column[column >= _LETTER_BEFORE]
         if not len(row):
             return torch.zeros(())
         after_two, after_three = (functional.rms_norm(states[n][row, column], states[n].shape[-1:]) for n in (2, 3))
-        letters = (ids[row, column - LETTER_BEFORE, None] == self.letter_ids).int().argmax(-1)
+        letters = (ids[row, column - _LETTER_BEFORE, None] == self.letter_ids).int().argmax(-1)
         right = (options[row, column] == RIGHT_OPTION).float()
         is_right = functional.binary_cross_entropy_with_logits(self.right(after_three)[:, 0], right)
         return functional.cross_entropy(self.letter(after_two), letters) + 2 * is_right
 
 
-def loss_of(
+def _loss_of(
     model: LlamaForCausalLM, hints: Hints, batch: Sequence[Encoded], generator: torch.Generator
 ) -> tuple[torch.Tensor, tuple[float, float]]:
     """Loss of a batch; and its parts on answers and hints alone."""
@@ -152,19 +152,19 @@ def loss_of(
     ids, learned, options = (torch.tensor(part) for part in padded(batch, pad))
     output = model.model(ids[:, :-1], output_hidden_states=True)
     states, targets, answers = output.last_hidden_state, ids[:, 1:], learned[:, 1:]  # states: (n, t - 1, d)
-    others = ~answers & (targets != pad) & (torch.rand(targets.shape, generator=generator) < SAMPLED)
+    others = ~answers & (targets != pad) & (torch.rand(targets.shape, generator=generator) < _SAMPLED)
     on_answers = functional.cross_entropy(model.lm_head(states[answers]), targets[answers])
     elsewhere = functional.cross_entropy(model.lm_head(states[others]), targets[others])
     hinted = hints.loss(output.hidden_states, ids, options[:, :-1])
-    return on_answers + ELSEWHERE * elsewhere + hinted, (float(on_answers.detach()), float(hinted.detach()))
+    return on_answers + _ELSEWHERE * elsewhere + hinted, (float(on_answers.detach()), float(hinted.detach()))
 
 
 class Optimizer:
     """Muon for the matrices inside the blocks, AdamW for all else."""
 
     def __init__(self, model: LlamaForCausalLM, hints: Hints, peak: float) -> None:
-        matrices = [p for name, p in model.named_parameters() if p.ndim == MATRIX and "embed" not in name]
-        others = [p for name, p in model.named_parameters() if p.ndim != MATRIX or "embed" in name]
+        matrices = [p for name, p in model.named_parameters() if p.ndim == _MATRIX and "embed" not in name]
+        others = [p for name, p in model.named_parameters() if p.ndim != _MATRIX or "embed" in name]
         self.peak = peak
         self.parts: tuple[torch.optim.Optimizer, ...] = (
             torch.optim.Muon(matrices, lr=peak, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
@@ -187,25 +187,25 @@ def train(corpus: Corpus, folder: Path, seed: int, peak: float) -> None:
     """Train from nothing and write the model's files."""
     torch.set_num_threads(1)  # a second thread gains a tenth here, and would change the last digits of every sum
     tokenizer = make_tokenizer(corpus)
-    model = make_model(tokenizer, seed)
+    model = _make_model(tokenizer, seed)
     hints = Hints(model, tokenizer)
     exercises = Exercises(corpus, tokenizer, seed)
     generator = torch.Generator().manual_seed(seed)
     optimizer = Optimizer(model, hints, peak)
     started, done = time.monotonic(), 0
-    for number, phase in enumerate(CURRICULUM):
-        latest: deque[tuple[float, float]] = deque(maxlen=LATEST)
+    for number, phase in enumerate(_CURRICULUM):
+        latest: deque[tuple[float, float]] = deque(maxlen=_LATEST)
         for step in range(phase.steps):
-            loss, parts = loss_of(model, hints, rows(exercises, phase), generator)
-            optimizer.step(loss, min(1.0, (done + 1) / WARM_UP, 1 - step / phase.steps if phase.slowing else 1.0))
+            loss, parts = _loss_of(model, hints, rows(exercises, phase), generator)
+            optimizer.step(loss, min(1.0, (done + 1) / _WARM_UP, 1 - step / phase.steps if phase.slowing else 1.0))
             latest.append(parts)
             done += 1
-            if done % LATEST == 0:
+            if done % _LATEST == 0:
                 answers, hinted = (sum(part) / len(latest) for part in zip(*latest, strict=True))
                 say(
                     f"{time.monotonic() - started:5.0f} s  phase {number}  step {step + 1}  {answers:.3f}  {hinted:.3f}"
                 )
-                if answers < phase.enough and len(latest) == LATEST:
+                if answers < phase.enough and len(latest) == _LATEST:
                     break
         save(model, tokenizer, folder)
         say(json.dumps(measure(model, tokenizer, corpus, limit=160)))

@@ -37,7 +37,7 @@ QUALITY = ("auroc", "brier")
 SEEDS = " and seeds; dashes: each seed, horizontal lines: cheapest to dearest"
 
 
-class CostAxis(NamedTuple):
+class _CostAxis(NamedTuple):
     """Axis of something that a method takes."""
 
     name: str
@@ -46,9 +46,9 @@ class CostAxis(NamedTuple):
 
 
 COSTS = (
-    CostAxis("parameters", "trained parameters"),
-    CostAxis("tokens", "forward tokens"),
-    CostAxis("seconds", "seconds of fitting and predicting"),
+    _CostAxis("parameters", "trained parameters"),
+    _CostAxis("tokens", "forward tokens"),
+    _CostAxis("seconds", "seconds of fitting and predicting"),
 )
 
 
@@ -140,7 +140,7 @@ def cost_quality(tables: Sequence[Table], *, remark: str = "") -> Figure:
         return page.figure
 
 
-class Across(NamedTuple):
+class _Across(NamedTuple):
     """The horizontal axis of a cost."""
 
     scale: Scale
@@ -152,7 +152,7 @@ class Across(NamedTuple):
     """Places where several methods stand."""
 
 
-def _across(costs: Sequence[Sequence[float]], inches: float) -> Across:
+def _across(costs: Sequence[Sequence[float]], inches: float) -> _Across:
     scale = scale_of([value for values in costs for value in values])
     left, right = scale.ends
     unit = (right - left) / inches
@@ -167,7 +167,7 @@ def _across(costs: Sequence[Sequence[float]], inches: float) -> Across:
     ends = min([left, *(x - DODGE * unit for x in drawn)]), max([right, *(x + DODGE * unit for x in drawn)])
     known = [place for place in places if place is not None]
     shared = sorted({place for place in known if known.count(place) > 1})
-    return Across(scale, ends, tuple(shifts), tuple(shared))
+    return _Across(scale, ends, tuple(shifts), tuple(shared))
 
 
 def _unknown(column: Sequence[Line]) -> str:
@@ -196,7 +196,7 @@ def _within(metric: str, whisker: tuple[float, float] | None) -> tuple[float, fl
     return None if whisker is None else (max(low, whisker[0]), min(high, whisker[1]))
 
 
-def _axes(panel: Panel, across: Across, metric: str, *, left: bool, bottom: bool) -> None:
+def _axes(panel: Panel, across: _Across, metric: str, *, left: bool, bottom: bool) -> None:
     scale = across.scale
     lines = [[(x, panel.y[0]), (x, panel.y[1])] for x in across.shared]
     panel.segments(np.reshape(lines, (-1, 2, 2)), "shared", colors=FAINT, linewidths=0.5, zorder=0.5)
@@ -215,7 +215,7 @@ def _axes(panel: Panel, across: Across, metric: str, *, left: bool, bottom: bool
 
 def _point(
     panel: Panel,
-    across: Across,
+    across: _Across,
     line: Line,
     at: tuple[Sequence[float], float],
     whisker: tuple[float, float] | None,

@@ -73,7 +73,7 @@ class Plan(NamedTuple):
         return self.per_task * (self.side + GAP) + GAP
 
 
-def plan_of(names: Sequence[str], n_tasks: int, strip: float) -> Plan:
+def _plan_of(names: Sequence[str], n_tasks: int, strip: float) -> Plan:
     """Panels as large and as square as the paper allows."""
     width, columns = (COLUMN_WIDTH, NARROW) if n_tasks == 1 else (TEXT_WIDTH, max(WIDE, n_tasks))
     names_left = columns // n_tasks == 1
@@ -94,7 +94,7 @@ def method_grid(board: Board, look: Look, note: str) -> Figure:
         ValueError: rows of several models.
     """
     model = only(board.models, "model")
-    plan = plan_of(board.labels, len(board.tasks), look.strip)
+    plan = _plan_of(board.labels, len(board.tasks), look.strip)
     tasks_height = LINE * 1.3 if len(board.tasks) > 1 else 0.0
     step = plan.heading + plan.height + look.strip + GAP
     body = tasks_height + plan.rows * step - GAP + AXIS_X

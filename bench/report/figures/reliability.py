@@ -65,7 +65,7 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
         return method_grid(board, look, note)
 
 
-def pooled_ece(records: Sequence[Records]) -> float:
+def _pooled_ece(records: Sequence[Records]) -> float:
     """Mean over seeds of the ECE of all subjects' answers together."""
     return sum(ece(run.confidence, run.correct, bins=BINS) for run in records) / len(records)
 
@@ -90,7 +90,7 @@ def _diagram(panel: Panel, line: Line, records: Sequence[Records]) -> None:
     settings = {**line_settings(style, 2.4), "linewidth": 0.6}
     panel.line(bins.confidence[filled], bins.rate[filled], "rate", **settings)
     x, y, across, up = _free_corner(bins, CORNER_SIZE[0] / panel.place[2], CORNER_SIZE[1] / panel.place[3])
-    panel.words(x, y, f"ECE {100 * pooled_ece(records):.1f}", ha=across, va=up, zorder=1)
+    panel.words(x, y, f"ECE {100 * _pooled_ece(records):.1f}", ha=across, va=up, zorder=1)
 
 
 def _free_corner(bins: Bins, width: float, height: float) -> tuple[float, float, str, str]:

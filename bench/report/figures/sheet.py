@@ -206,7 +206,7 @@ def fitted(words: str, inches: float, size: float = SMALL) -> str:
 def wrapped(words: str, inches: float, size: float = SMALL) -> list[str]:
     """The text in lines; words that are too long for a line are cut."""
     lines: list[str] = []
-    for word in plain_words(words):
+    for word in _plain_words(words):
         shown = fitted(word, inches, size)
         if lines and text_width(f"{lines[-1]} {shown}", size) <= inches:
             lines[-1] += f" {shown}"
@@ -215,7 +215,7 @@ def wrapped(words: str, inches: float, size: float = SMALL) -> list[str]:
     return lines
 
 
-def plain_words(words: str) -> Iterator[str]:
+def _plain_words(words: str) -> Iterator[str]:
     """Words of a note, whose length has no limit, unlike what `plain` gives; a percent sign stays with its number."""
     yield from (shown for word in words.replace(" %", "\u00a0%").split(" ") if (shown := plain(word)))
 

@@ -43,7 +43,7 @@ from bench.results.files import Records
 from bench.results.questions import QuestionText
 from bench.results.row import ResultRow
 
-SETS: Mapping[str, Sequence[str]] = {
+_SETS: Mapping[str, Sequence[str]] = {
     "Paper": ("ece", "brier", "acc", "aucpr", "auroc"),
     "Calibration": ("ece", "ece_floor", "ece_debiased", "ece_mass", "smece", "brier", "brier_mcb", "nll"),
     "Discrimination": ("auroc", "aucpr", "brier_dsc", "aurc", "eaurc", "coverage95"),
@@ -182,7 +182,7 @@ def _metric(name: str) -> dict[str, Any]:
 
 def _sets() -> list[dict[str, Any]]:
     names = list(METRICS)
-    known = {label: [names.index(name) for name in members if name in METRICS] for label, members in SETS.items()}
+    known = {label: [names.index(name) for name in members if name in METRICS] for label, members in _SETS.items()}
     return [{"label": label, "metrics": members} for label, members in {**known, "All": [*range(len(names))]}.items()]
 
 

@@ -37,7 +37,7 @@ PARTS = 10_000
 """Fractions of subjects, bins and questions are integers in these parts of 1."""
 DIGITS = 6
 """Decimals of means, which are sorted by and drawn."""
-NOT_RUN = "not run on this model and benchmark"
+_NOT_RUN = "not run on this model and benchmark"
 
 
 @dataclass
@@ -83,7 +83,7 @@ def line_of(line: Line, records: Sequence[Records], subjects: Sequence[str], foo
 
 def missing_line(footnotes: Footnotes) -> dict[str, Any]:
     """The line of a method that others of the page were compared with, but that was not run here."""
-    reasons = [footnotes.number(NOT_RUN)]
+    reasons = [footnotes.number(_NOT_RUN)]
     return {"variant": "", "status": "missing", "reasons": reasons, "notes": [], "seeds": [], "runs": 0, "n": None}
 
 

@@ -24,11 +24,11 @@ from bench.results.row import ResultRow
 
 Runs = Sequence[Records]
 """Questions of each seed of a line that is ok; empty where none is."""
-EACH = 50
+_EACH = 50
 """Questions in each of the three groups."""
-BUDGET = 2_500_000
+_BUDGET = 2_500_000
 """Bytes of question texts and answers on one page."""
-LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
+_LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
 """Characters that a text may have; the first with which all fit into the budget."""
 
 
@@ -58,7 +58,9 @@ class Texts:
         lengths = [len(text.encode("utf-8", "replace")) for column in answers for text in column]
         asked = [part for text, options, gold in self._asked for part in (text, gold, *options)]
         lengths += [len(part.encode("utf-8", "replace")) for part in asked]
-        limit = next((limit for limit in LIMITS if sum(min(length, limit) for length in lengths) <= BUDGET), LIMITS[-1])
+        limit = next(
+            (limit for limit in _LIMITS if sum(min(length, limit) for length in lengths) <= _BUDGET), _LIMITS[-1]
+        )
         if any(length > limit for length in lengths):
             self.limit = limit
         for column in answers:
@@ -145,7 +147,7 @@ def _letter(answer: str, asked: QuestionText | None) -> int | None:
     return None if letter is None else letters.index(letter)
 
 
-def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = EACH) -> dict[str, IntArray]:
+def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = _EACH) -> dict[str, IntArray]:
     """Rows of the most confident mistakes, the least confident hits, and of as many at random.
 
     Args:

@@ -18,14 +18,14 @@ from typing import Any
 from bench.api import UserError
 from bench.store.files import write_whole
 
-SCRIPTS = (
+_SCRIPTS = (
     "dom.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js", "questions.js",
     "details.js", "notes.js", "main.js",
 )  # fmt: skip
 """Scripts in the order in which they are one module."""
-UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+_UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 """Characters that could end the data's element or be no UTF-8; inside JSON strings all of it can be escaped."""
-SLOT = re.compile(r"\{\{(policy|style|data|script)\}\}")
+_SLOT = re.compile(r"\{\{(policy|style|data|script)\}\}")
 
 
 def write(path: Path, payload: Mapping[str, Any]) -> Path:
@@ -51,9 +51,9 @@ def write(path: Path, payload: Mapping[str, Any]) -> Path:
 def html(payload: Mapping[str, Any]) -> str:
     """The whole file as text."""
     style = _asset("page.css")
-    script = "\n".join(map(_asset, SCRIPTS))
+    script = "\n".join(map(_asset, _SCRIPTS))
     parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(payload)}
-    return SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
+    return _SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
 
 
 def embedded(payload: Mapping[str, Any]) -> str:
@@ -63,7 +63,7 @@ def embedded(payload: Mapping[str, Any]) -> str:
     {"a":"\u003c/script\u003e"}
     """
     text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def policy(style: str, script: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bench.api import UserError
 
-LOOPBACK = "127.0.0.1"
-HEADERS = {
+_LOOPBACK = "127.0.0.1"
+_HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -33,7 +33,7 @@ def serve(path: Path, port: int, ready: Callable[[str], None] | None = None) -> 
     """
     with server(path, port) as listening:
         if ready is not None:
-            ready(f"http://{LOOPBACK}:{listening.server_port}/")
+            ready(f"http://{_LOOPBACK}:{listening.server_port}/")
         try:
             listening.serve_forever()
         except KeyboardInterrupt:
@@ -53,10 +53,10 @@ def server(path: Path, port: int) -> ThreadingHTTPServer:
         page = path
 
     try:
-        return ThreadingHTTPServer((LOOPBACK, port), Handler)
+        return ThreadingHTTPServer((_LOOPBACK, port), Handler)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"port {port} of {LOOPBACK} can't be used ({reason}); name another one") from error
+        raise UserError(f"port {port} of {_LOOPBACK} can't be used ({reason}); name another one") from error
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -75,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         host = (self.headers.get("Host") or "").rpartition(":")[0]
-        if host not in {LOOPBACK, "localhost"}:  # another site's name that was made to point here
+        if host not in {_LOOPBACK, "localhost"}:  # another site's name that was made to point here
             self.send_error(HTTPStatus.FORBIDDEN)
             return
         if self.path != "/":
@@ -87,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         self.send_response(HTTPStatus.OK)
-        for name, value in HEADERS.items():
+        for name, value in _HEADERS.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

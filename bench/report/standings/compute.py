@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bench.stats import Estimate as Estimated
     from bench.stats import Interval, MethodSummary, NoInterval, Settings, Strata, Summary
 
-SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
+_SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
 CHANCE = 0.5
 """AUROC of confidences that don't order answers."""
 ROUNDING = 1e-12
@@ -180,9 +180,9 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
     from bench.stats import summary
 
     records = {key: [_sorted(read_records(path), path) for _, path in runs] for key, runs in files.items()}
-    left_out = {key: SEEDS_DIFFER for key, runs in records.items() if any(not _same(a, b) for a, b in pairwise(runs))}
+    left_out = {key: _SEEDS_DIFFER for key, runs in records.items() if any(not _same(a, b) for a, b in pairwise(runs))}
     rates = _base_rates(files)
-    short = {key for key, runs in files.items() if is_cut_short([row for row, _ in runs])}
+    short = {key for key, runs in files.items() if _is_cut_short([row for row, _ in runs])}
     lines: dict[Key, LineStanding] = {}
     pairs: list[Pair] = []
     for number, keys in enumerate(_by_labels({key: runs for key, runs in records.items() if key not in left_out})):
@@ -197,7 +197,7 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
     return Standings(settings.level, {key: lines[key] for key in records if key in lines}, tuple(pairs), left_out)
 
 
-def is_cut_short(rows: Sequence[ResultRow]) -> bool:
+def _is_cut_short(rows: Sequence[ResultRow]) -> bool:
     """Whether the training of one of these runs ended while its loss on validation was still falling."""
     return any(stage.cut_short for row in rows if row.training for stage in row.training.stages)
 

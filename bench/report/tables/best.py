@@ -20,15 +20,15 @@ from bench.report.text import shown
 Best = Literal["beyond chance", "not beyond chance", "not tested"]
 SIGNS: Mapping[Best, str] = MappingProxyType({"beyond chance": "*", "not beyond chance": "~", "not tested": "?"})
 """After a number; plain characters, which survive print, pipes and terminals without colour."""
-CALIBRATION = "ece_debiased"
+_CALIBRATION = "ece_debiased"
 """Metric that calibration is judged by: ECE less what a calibrated method would show, as 0 where it is less."""
-UNMARKED = ("ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
+_UNMARKED = ("ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
 """Raw calibration errors. Confidences that are less spread have less of them by chance alone."""
 SEVERAL = 2
 
 
 def best_of(means: Mapping[Key, Mapping[str, float]], standings: Standings | None) -> dict[Key, dict[str, Best]]:
-    """The best numbers of a table's lines; ECE has the mark of `CALIBRATION`.
+    """The best numbers of a table's lines; ECE has the mark of `_CALIBRATION`.
 
     Lines compete within a block of the same recalibration and the same labels. Those whose training was cut short
     take no part, and in calibration neither do those that don't order answers.
@@ -42,7 +42,7 @@ def best_of(means: Mapping[Key, Mapping[str, float]], standings: Standings | Non
         for name in METRICS:
             for key, best in _of_column(name, block, means, standings):
                 found[key][name] = best
-                if name == CALIBRATION:
+                if name == _CALIBRATION:
                     found[key]["ece"] = best
     return found
 
@@ -53,7 +53,7 @@ def counted(name: str, value: float) -> float:
     >>> counted("ece_debiased", -0.01), counted("brier", 0.2)
     (0.0, 0.2)
     """
-    return max(0.0, value) if name == CALIBRATION else value
+    return max(0.0, value) if name == _CALIBRATION else value
 
 
 def _blocks(means: Mapping[Key, Mapping[str, float]], standings: Standings | None) -> list[list[Key]]:
@@ -70,10 +70,10 @@ def _of_column(
 ) -> Iterator[tuple[Key, Best]]:
     """The best lines of a block in one metric; those that look alike as printed are best together."""
     metric = METRICS[name]
-    if metric.higher_is_better is None or name == "ece" or name in UNMARKED:
+    if metric.higher_is_better is None or name == "ece" or name in _UNMARKED:
         return
     values = {key: counted(name, means[key][name]) for key in block if name in means[key]}
-    if name == CALIBRATION and standings:
+    if name == _CALIBRATION and standings:
         values = {key: value for key, value in values.items() if standings.lines[key].orders_answers}
     if len(values) < SEVERAL:
         return

@@ -44,9 +44,9 @@ __all__ = [
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
 """Lines of a table -> how sure its numbers are, e.g. `bench.report.standings.cache.StandingsReader`."""
 
-NO_ORDER = "does not order answers: its AUROC is not above 50 % beyond chance, so it has no mark for calibration"
-OTHER_LABELS = "rests on other answers or labels than most lines: ranked and compared only with lines marked like it"
-NOT_BUILT_IN = "not built in: a plugin's method, which this package neither contains nor checks"
+_NO_ORDER = "does not order answers: its AUROC is not above 50 % beyond chance, so it has no mark for calibration"
+_OTHER_LABELS = "rests on other answers or labels than most lines: ranked and compared only with lines marked like it"
+_NOT_BUILT_IN = "not built in: a plugin's method, which this package neither contains nor checks"
 
 
 def build(
@@ -100,7 +100,7 @@ def marked(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
     """
 
     def with_note(line: Line) -> Line:
-        return line if base_of(line.key.method) in built_in else replace(line, notes=(NOT_BUILT_IN, *line.notes))
+        return line if base_of(line.key.method) in built_in else replace(line, notes=(_NOT_BUILT_IN, *line.notes))
 
     return [replace(table, lines=tuple(map(with_note, table.lines))) for table in tables]
 
@@ -195,7 +195,7 @@ def _notes(line: Line, standings: Standings | None, origins: Origins) -> Iterato
     if line.key.variant:
         yield f"with {line.key.variant}"
     if line.standing and line.standing.labels:
-        yield OTHER_LABELS
+        yield _OTHER_LABELS
     if standings and line.key in standings.left_out:
         yield standings.left_out[line.key]
     if training.cut_short(line.training):
@@ -234,4 +234,4 @@ def _remarks(line: Line, name: str, estimate: Estimate) -> Iterator[str]:
     if clipped:
         yield f"{label} takes p as 2^-24 where a mistake was surer than that: {clipped} times"
     if name == "ece" and not line.orders_answers:
-        yield f"calibrated, but {NO_ORDER}" if line.is_calibrated else NO_ORDER
+        yield f"calibrated, but {_NO_ORDER}" if line.is_calibrated else _NO_ORDER

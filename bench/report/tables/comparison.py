@@ -21,7 +21,7 @@ COLUMNS = (
     Column("first", is_left=True), Column("second", is_left=True), Column("metric", is_left=True), Column("difference"),
     Column("95 % interval"), Column("p alone"), Column("p corrected"), Column("verdict", is_left=True),
 )  # fmt: skip
-LEGEND = (
+_LEGEND = (
     "The difference is the first's macro mean minus the second's on the same questions.",
     "It is in percentage points, of NLL in nats; arrows say where a method is better.",
     "Of ECE minus floor, less than 0 counts as 0.",
@@ -30,8 +30,8 @@ LEGEND = (
     "p corrected is the same, corrected for all pairs of the block, or of the table if the blocks differ.",
     "The verdict goes by p corrected (below 0.05).",
 )
-UNDECIDED = "can't be distinguished"
-TWO = 2
+_UNDECIDED = "can't be distinguished"
+_TWO = 2
 
 
 def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
@@ -49,7 +49,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
         if name not in known:
             hint = did_you_mean(name, known)
             raise UserError(f"--compare: no result of method {name!r}; there are {listed(known)}.{hint}")
-    if len(set(names)) < TWO or len(set(names)) < len(names):
+    if len(set(names)) < _TWO or len(set(names)) < len(names):
         raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")
     chosen = [(table, list(_chosen(table, names))) for table in tables]
     return TableViews(
@@ -64,7 +64,7 @@ def verdict(pair: Pair, alpha: float = 0.05) -> str:
     if pair.p_corrected is None:
         return "no test"
     winner = pair.winner(alpha)
-    return UNDECIDED if winner is None else f"{winner.label} is better"
+    return _UNDECIDED if winner is None else f"{winner.label} is better"
 
 
 def _chosen(table: Table, names: Sequence[str]) -> Iterator[Pair]:
@@ -108,7 +108,7 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
         before = ends
     title, *facts = table.facts
     return Grid(
-        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), LEGEND,
+        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), _LEGEND,
         tuple(_missing(table, names)), is_folded=True,
     )  # fmt: skip
 

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 __all__ = ["ARROWS", "comma_separated", "latex", "markdown", "percent", "print_terminal", "render", "terminal"]
 
-SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
-MARKDOWN_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$^])")
-HTML_MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-BREAK = "\u200b"
+_SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
+_MARKDOWN_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$^])")
+_HTML_MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_BREAK = "\u200b"
 """Put between two hyphens, which LaTeX would join to a dash; `plain` has removed any other."""
-LATEX_MARKS = str.maketrans(
+_LATEX_MARKS = str.maketrans(
     {
         "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
         "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-        "|": r"\textbar{}", '"': "''", "[": "{[}", "*": "{*}", BREAK: "{}",
+        "|": r"\textbar{}", '"': "''", "[": "{[}", "*": "{*}", _BREAK: "{}",
         "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", EN_DASH: "--", "…": r"\dots{}", MINUS: "$-$",
         "†": r"$^{\dagger}$", "≥": r"$\geq$", "√": r"$\surd$",
     }
 )  # fmt: skip
 """Brackets and stars are guarded because they would be read as arguments of a preceding `\\\\`."""
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """Text that a spreadsheet would run as a formula; a leading apostrophe keeps it text."""
-MEASURED = 10_000
+_MEASURED = 10_000
 """Columns within which a table's natural width is measured."""
 
 
@@ -132,7 +132,7 @@ def _print(grid: Grid, console: Console) -> list[Column]:
     for panel in panels if grid.rows else ():
         console.print(_roomy(grid, panel, console))
     for number, note in enumerate(grid.footnotes, start=1):
-        console.print(Text(f"{str(number).translate(SUPERSCRIPTS)} {note}"), highlight=False)
+        console.print(Text(f"{str(number).translate(_SUPERSCRIPTS)} {note}"), highlight=False)
     for remark in grid.remarks:
         console.print(Text(remark), highlight=False)
     if dropped:
@@ -165,7 +165,7 @@ def _panels(grid: Grid, console: Console) -> list[list[int]]:
 
 
 def _fits(drawn: Drawn, console: Console) -> bool:
-    return drawn.__rich_measure__(console, console.options.update(max_width=MEASURED)).maximum <= console.width
+    return drawn.__rich_measure__(console, console.options.update(max_width=_MEASURED)).maximum <= console.width
 
 
 def _roomy(grid: Grid, numbers: Sequence[int], console: Console) -> Drawn:
@@ -207,7 +207,7 @@ def _text(grid: Grid, cell: Cell, *, tail: int, indent: bool) -> Text:
 
 
 def _tail(grid: Grid, cell: Cell) -> str:
-    return cell.mark + _numbers(grid, cell).translate(SUPERSCRIPTS)
+    return cell.mark + _numbers(grid, cell).translate(_SUPERSCRIPTS)
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def _markdown_cell(grid: Grid, cell: Cell) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    return MARKDOWN_MARKS.sub(r"\\\1", text).translate(HTML_MARKS)
+    return _MARKDOWN_MARKS.sub(r"\\\1", text).translate(_HTML_MARKS)
 
 
 # --- LaTeX ------------------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def _latex_cell(grid: Grid, cell: Cell) -> str:
 
 def _latex_text(text: str) -> str:
     """Escaped; characters that pdflatex's standard fonts lack become question marks."""
-    escaped = re.sub(r"-(?=-)", f"-{BREAK}", text).translate(LATEX_MARKS)
+    escaped = re.sub(r"-(?=-)", f"-{_BREAK}", text).translate(_LATEX_MARKS)
     return "".join(c if c.isascii() or "\u00a1" <= c <= "\u00ff" else "?" for c in escaped)
 
 
@@ -337,4 +337,4 @@ def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _no_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value

@@ -20,12 +20,12 @@ from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.tables.published import Published
 from bench.report.text import ARROWS, EN_DASH, count, listed, percent, probability, shown, signed, span
 
-CALIBRATION_COLUMNS = ("ece_debiased", "ece_floor", "ece_mass", "smece", "brier_mcb")
+_CALIBRATION_COLUMNS = ("ece_debiased", "ece_floor", "ece_mass", "smece", "brier_mcb")
 """Columns of the second table with statistics; before them stand the test of calibration and the ECE without chance."""
-RANKING_COLUMNS = ("nll", "brier_dsc", "brier_unc", "aurc", "eaurc", "coverage95")
+_RANKING_COLUMNS = ("nll", "brier_dsc", "brier_unc", "aurc", "eaurc", "coverage95")
 """Columns of the third."""
-DASH = Cell(EN_DASH)
-ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
+_DASH = Cell(EN_DASH)
+_ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
 
 # --- one method a row -------------------------------------------------------------------------------------------------
@@ -40,8 +40,8 @@ def _grids(table: Table, *, stats: bool) -> Iterator[Grid]:
     yield _main(table, stats=stats)
     if stats:
         title = table.facts[0]
-        yield _further(table, f"{title}: calibration", CALIBRATION_COLUMNS, chance=True)
-        yield _further(table, f"{title}: losses and selection", RANKING_COLUMNS, chance=False)
+        yield _further(table, f"{title}: calibration", _CALIBRATION_COLUMNS, chance=True)
+        yield _further(table, f"{title}: losses and selection", _RANKING_COLUMNS, chance=False)
         if any(line.training for line in table.lines):
             yield _trained(table, f"{title}: training")
 
@@ -94,7 +94,7 @@ def _numbers(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list
 def _number(line: Line, name: str, *, is_bare: bool) -> Cell:
     estimate = line.estimates.get(name)
     if estimate is None:
-        return DASH
+        return _DASH
     if estimate.mean is None:
         return Cell("undefined", notes=estimate.notes)
     metric = METRICS[name]
@@ -125,13 +125,13 @@ def _extras(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
     if _seeds_differ(table.lines):
         yield Column("seeds", droppable=2, sentence=legend.SEEDS), _seeds
     if len({line.n for line in table.lines if line.n is not None}) > 1:
-        yield Column("n", droppable=3), lambda line: DASH if line.n is None else Cell(count(line.n))
+        yield Column("n", droppable=3), lambda line: _DASH if line.n is None else Cell(count(line.n))
     yield Column("labels", droppable=4, sentence=legend.LABELS), _labels
 
 
 def _rank(line: Line) -> Cell:
     rank = line.standing.ranks.get(legend.RANK_BY) if line.standing else None
-    return DASH if rank is None else Cell(str(rank))
+    return _DASH if rank is None else Cell(str(rank))
 
 
 def _seeds(line: Line) -> Cell:
@@ -150,7 +150,7 @@ def _seeds_in_words(lines: Sequence[Line]) -> Iterator[str]:
 def _labels(line: Line) -> Cell:
     """Training / validation, e.g. `1,280 gold/320`."""
     if line.status != "ok":
-        return DASH
+        return _DASH
     train, validation, gold = (
         span((getattr(labels, split) for labels in line.labels), count) for split in ("train", "validation", "gold")
     )
@@ -180,7 +180,7 @@ def _beside_published(table: Table, method: str, line: Line | None, *, is_bare: 
         yield [
             Cell("difference"),
             *(
-                DASH if d is None else Cell(signed(METRICS[name], d))
+                _DASH if d is None else Cell(signed(METRICS[name], d))
                 for name, d in zip(COLUMNS, differences, strict=True)
             ),
         ]
@@ -188,7 +188,7 @@ def _beside_published(table: Table, method: str, line: Line | None, *, is_bare: 
 
 def _published(cell: Published | None, *, is_bare: bool) -> Cell:
     if cell is None:
-        return DASH
+        return _DASH
     spread = "" if is_bare or cell.std is None else f" ±{percent(cell.std)}"
     return Cell(percent(cell.mean) + spread, notes=(f"no target: {cell.reason}",) if cell.reason else ())
 
@@ -203,7 +203,7 @@ def _beside_intervals(line: Line, names: Sequence[str], first: Sequence[str] = (
     """
     estimates = [line.estimate(name) for name in names]
     before = list(map(Cell, first))
-    for label, estimand in ESTIMANDS.items():
+    for label, estimand in _ESTIMANDS.items():
         ranges = [getattr(e.standing, estimand) if e.standing else None for e in estimates]
         if any(interval and interval.low is not None for interval in ranges):
             yield [Cell(label), *before, *map(_range, names, ranges)]
@@ -219,7 +219,7 @@ def _beside_intervals(line: Line, names: Sequence[str], first: Sequence[str] = (
 
 def _no_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
     """Why intervals are missing."""
-    for label, estimand in ESTIMANDS.items():
+    for label, estimand in _ESTIMANDS.items():
         found = [
             getattr(e.standing, estimand)
             for line in lines
@@ -231,16 +231,16 @@ def _no_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
 
 def _range(name: str, interval: Range | None) -> Cell:
     if interval is None:
-        return DASH
+        return _DASH
     if interval.low is None or interval.high is None:
-        return DASH
+        return _DASH
     metric = METRICS[name]
     ends = shown(metric, interval.low), shown(metric, interval.high)
     return Cell(f"{ends[0]} to {ends[1]}" if interval.low < 0 else EN_DASH.join(ends))
 
 
 def _spread(name: str, value: float | None) -> Cell:
-    return DASH if value is None else Cell(shown(METRICS[name], value))
+    return _DASH if value is None else Cell(shown(METRICS[name], value))
 
 
 # --- further statistics -----------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) ->
 def _tested(line: Line) -> list[Cell]:
     standing = line.standing
     if standing is None:
-        return [DASH, DASH]
+        return [_DASH, _DASH]
     return [Cell(probability(standing.calibrated_p)), Cell(percent(standing.calibration_error))]
 
 
@@ -355,7 +355,7 @@ def _missing(line: Line, table: Table) -> list[Cell]:
 def _published_side_by_side(tables: Sequence[Table], method: str, found: Sequence[Line | None]) -> Iterator[GridRow]:
     blocks = [list(_beside_published(t, method, line, is_bare=True)) for t, line in zip(tables, found, strict=True)]
     for i, label in enumerate(("published", "difference")[: max(map(len, blocks))]):
-        cells = [block[i][1:] if i < len(block) else [DASH] * len(COLUMNS) for block in blocks]
+        cells = [block[i][1:] if i < len(block) else [_DASH] * len(COLUMNS) for block in blocks]
         yield GridRow([Cell(label), *(cell for block in cells for cell in block)], is_under=True)
 
 

@@ -16,27 +16,27 @@ WORSE = "!"
 RANK_BY = "brier"
 """Metric that lines are ordered and ranked by."""
 
-MEAN = "Numbers are means over subjects and, where there are several, over seeds, in percent{}; n counts questions."
+_MEAN = "Numbers are means over subjects and, where there are several, over seeds, in percent{}; n counts questions."
 HALF = (
     "± is half the width of the 95 % interval for other questions of the same subjects, on its longer side; without ±"
     " there is no interval."
 )
 FLOOR = "After the slash of an ECE stands its floor, the ECE that the same confidences would have if calibrated."
-BEST = {
+_BEST = {
     "beyond chance": f"{SIGNS['beyond chance']} (bold) is the best of its {{group}}, significantly better than every"
     " other.",
     "not beyond chance": f"{SIGNS['not beyond chance']} is the best mean of its {{group}}, not significantly better"
     " than every other.",
     "not tested": f"{SIGNS['not tested']} is the best mean of its {{group}}, and was not tested.",
 }
-TESTS = "All pairs of methods of a {group} are tested together, at 95 %, on the same resampled questions."
-BLOCKS = "A block has the methods that were recalibrated alike, or not at all."
-BY_EXCESS = "In calibration, ECE minus floor decides, where less than 0 counts as 0."
+_TESTS = "All pairs of methods of a {group} are tested together, at 95 %, on the same resampled questions."
+_BLOCKS = "A block has the methods that were recalibrated alike, or not at all."
+_BY_EXCESS = "In calibration, ECE minus floor decides, where less than 0 counts as 0."
 CALIBRATED = f"{DAGGER} is an ECE that can't be told from that of a calibrated method (p ≥ 0.05)."
-CONSTANT = (
+_CONSTANT = (
     f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers in training."
 )
-RANKS = (
+_RANKS = (
     "Rank is 1 plus the number of ranked methods of the {group} with a significantly better Brier score. Rows are in"
     " the order of the mean Brier score; a rank can be smaller than one above it, because a large difference that"
     " varies much is less significant than a small one that varies little."
@@ -52,8 +52,8 @@ PUBLISHED = (
     " ours minus published, in percentage points."
 )
 FIXED = "The 95 % interval for these subjects is one for other questions of the same subjects."
-CLUSTERED = "The 95 % interval for other subjects takes the subjects as a sample of subjects."
-STD = "Std over subjects is the standard deviation over subjects; between seeds stands that between seeds."
+_CLUSTERED = "The 95 % interval for other subjects takes the subjects as a sample of subjects."
+_STD = "Std over subjects is the standard deviation over subjects; between seeds stands that between seeds."
 CHANCE = (
     "p calibrated is the probability that a calibrated method shows so large an ECE; ECE, no chance is what infinitely"
     " many answers would give, with its interval."
@@ -78,7 +78,7 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     sentences = [mean(nats=stats)]
     if not is_bare:
         sentences += [HALF] * _is_any(lines, "half") + [FLOOR] * any("ece_floor" in line.estimates for line in lines)
-    sentences += [BLOCKS] * (_group(lines) == "block") + marks(tables)
+    sentences += [_BLOCKS] * (_group(lines) == "block") + marks(tables)
     if not is_bare:
         sentences += [order(tables), LABELS]
         sentences += [SEEDS] if len({(len(line.seeds), line.runs) for line in lines}) > 1 else []
@@ -89,7 +89,7 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
 
 def for_page() -> dict[str, Any]:
     """Signs with their sentences, for a page of several blocks that shows what occurs."""
-    signs = [*zip(SIGNS.values(), BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, CONSTANT)]
+    signs = [*zip(SIGNS.values(), _BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, _CONSTANT)]
     return {
         "mean": mean(nats=True),
         "best": dict(SIGNS),
@@ -97,27 +97,27 @@ def for_page() -> dict[str, Any]:
         "worse": WORSE,
         "signs": [[sign, sentence.format(group="block")] for sign, sentence in signs],
         "floor": FLOOR,
-        "excess": BY_EXCESS,
-        "tests": f"{TESTS.format(group='block')} {BLOCKS}",
-        "ranks": RANKS.format(group="block"),
+        "excess": _BY_EXCESS,
+        "tests": f"{_TESTS.format(group='block')} {_BLOCKS}",
+        "ranks": _RANKS.format(group="block"),
     }
 
 
 def mean(*, nats: bool = False) -> str:
     """Sentence on what a number is."""
-    return MEAN.format(" (NLL in nats)" if nats else "")
+    return _MEAN.format(" (NLL in nats)" if nats else "")
 
 
 def intervals(tables: Sequence[Table]) -> list[str]:
     """Sentences on the rows below a method."""
-    return [*([FIXED, CLUSTERED] if any(table.standings for table in tables) else []), STD]
+    return [*([FIXED, _CLUSTERED] if any(table.standings for table in tables) else []), _STD]
 
 
 def order(tables: Sequence[Table]) -> str:
     """The sentence on the order of rows, and on the column of ranks where there is one."""
     lines = [line for table in tables for line in table.lines]
     is_ranked = any(line.standing and RANK_BY in line.standing.ranks for line in lines)
-    return RANKS.format(group=_group(lines)) if is_ranked else ORDER
+    return _RANKS.format(group=_group(lines)) if is_ranked else ORDER
 
 
 def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> list[str]:
@@ -133,15 +133,15 @@ def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> list[str]:
 def _marks(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
     found = {line.estimates[name].best for line in lines for name in names if name in line.estimates}
     group = _group(lines)
-    yield from (sentence.format(group=group) for best, sentence in BEST.items() if best in found)
+    yield from (sentence.format(group=group) for best, sentence in _BEST.items() if best in found)
     if found - {None, "not tested"}:
-        yield TESTS.format(group=group)
+        yield _TESTS.format(group=group)
     if {"ece", "ece_debiased"} & set(names) and any(line.estimates.get("ece_debiased") for line in lines):
-        yield BY_EXCESS
+        yield _BY_EXCESS
     if "ece" in names and any(line.is_calibrated and line.orders_answers for line in lines):
         yield CALIBRATED
     if "brier" in names and any(line.is_worse_than_constant for line in lines):
-        yield CONSTANT
+        yield _CONSTANT
 
 
 def _group(lines: Sequence[Line]) -> str:

@@ -183,7 +183,7 @@ class Line:
 
     def estimate(self, metric: str) -> Estimate:
         """A metric of this line; an estimate without a mean where it was not computed."""
-        return self.estimates.get(metric, UNKNOWN)
+        return self.estimates.get(metric, _UNKNOWN)
 
     def in_subject(self, subject: str, metric: str) -> tuple[float, ...]:
         """A metric in one subject, by seed, where it is defined."""
@@ -239,7 +239,7 @@ class Table:
         return f"{plain(method)} was not run with {self.model} on {self.task}"
 
 
-UNKNOWN = Estimate()
+_UNKNOWN = Estimate()
 
 
 def distinct(texts: Iterable[str]) -> tuple[str, ...]:

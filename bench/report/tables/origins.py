@@ -15,7 +15,7 @@ from bench.report.grouping import Key
 from bench.report.text import listed
 from bench.results.row import ResultRow
 
-REVISION_LENGTH = 12
+_REVISION_LENGTH = 12
 """Characters of a revision that are shown."""
 SEVERAL = 2
 """Judges or sources from which on they differ."""
@@ -60,8 +60,8 @@ class Origins:
         if _differs(key, self._sources):
             yield f"answers and labels: {listed(self._sources[key])}"
         if _differs(key, self._revisions):
-            found = listed(revision[:REVISION_LENGTH] for revision in self._revisions[key])
-            usual = _usual(self._revisions)[:REVISION_LENGTH]
+            found = listed(revision[:_REVISION_LENGTH] for revision in self._revisions[key])
+            usual = _usual(self._revisions)[:_REVISION_LENGTH]
             yield f"with revision {found} of the model, lines without such a note with {usual}"
 
     @cached_property

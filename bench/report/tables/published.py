@@ -12,8 +12,8 @@ from bench.api import UserError
 FOLDER = "paper"
 """Below the folder of results."""
 COLUMNS = ("model", "task", "method", "metric", "mean", "std", "table")
-REASON_COLUMNS = ("model", "task", "method", "metric", "reason")
-ANY = "*"
+_REASON_COLUMNS = ("model", "task", "method", "metric", "reason")
+_ANY = "*"
 
 Key = tuple[str, str, str, str]
 """Model, task, method, metric."""
@@ -49,8 +49,8 @@ def read(results: Path) -> Mapping[Key, Published]:
             " copy results/paper there from the repository"
         )
     reasons = [
-        (tuple(line[name] for name in REASON_COLUMNS[:4]), line["reason"])
-        for line in _lines(folder / "not_targets.csv", REASON_COLUMNS)
+        (tuple(line[name] for name in _REASON_COLUMNS[:4]), line["reason"])
+        for line in _lines(folder / "not_targets.csv", _REASON_COLUMNS)
     ]
     cells: dict[Key, Published] = {}
     for line in _lines(folder / "results.csv", COLUMNS):
@@ -65,7 +65,7 @@ def read(results: Path) -> Mapping[Key, Published]:
 
 
 def _fits(pattern: tuple[str, ...], key: Key) -> bool:
-    return all(wanted in {ANY, value} for wanted, value in zip(pattern, key, strict=True))
+    return all(wanted in {_ANY, value} for wanted, value in zip(pattern, key, strict=True))
 
 
 def _lines(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:

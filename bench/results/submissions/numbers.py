@@ -17,7 +17,7 @@ from bench.results.row import ResultRow
 from bench.results.submissions.cell import protocol_of
 
 TOLERANCE = 1e-9
-ENOUGH = 10
+_ENOUGH = 10
 """Right and wrong answers, each, from which on no method is expected to separate them without a mistake."""
 
 
@@ -94,6 +94,6 @@ def too_good(records: Records) -> str | None:
         return None
     if right.min() == 1 and wrong.max() == 0:
         return "its confidence is the label in every answer"
-    if min(right.size, wrong.size) >= ENOUGH and right.min() > wrong.max():
+    if min(right.size, wrong.size) >= _ENOUGH and right.min() > wrong.max():
         return "every right answer has a higher confidence than every wrong one"
     return None

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from bench.backbone.memory import PROCESS, give_back, peak_memory_mb
+from bench.backbone.memory import _PROCESS, give_back, peak_memory_mb
 
 
 def test_peak_memory_is_this_process() -> None:
@@ -27,10 +27,10 @@ def test_peak_memory_is_not_that_of_the_process_before() -> None:
     assert 5 < float(said) < ballast.nbytes / 2**20
 
 
-@pytest.mark.skipif(not PROCESS.is_file(), reason="only Linux tells of a process in /proc")
+@pytest.mark.skipif(not _PROCESS.is_file(), reason="only Linux tells of a process in /proc")
 def test_what_is_free_goes_back_and_what_is_not_stays() -> None:
     def resident() -> float:
-        (line,) = (text for text in PROCESS.read_text(encoding="ascii").splitlines() if text.startswith("VmRSS:"))
+        (line,) = (text for text in _PROCESS.read_text(encoding="ascii").splitlines() if text.startswith("VmRSS:"))
         return int(line.split()[1]) / 2**10
 
     pieces = [np.ones(2**13) for _ in range(3000)]  # 64 KiB each: below what malloc maps for itself

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.backbone.prefix import CUT, Pack, PrefixTree, plan_packs
+from bench.backbone.prefix import _CUT, Pack, PrefixTree, plan_packs
 from bench.prompts.tails import Tails
 
 sequences = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=25, unique_by=tuple)
@@ -56,7 +56,7 @@ def test_positions_follow_the_path_and_cuts_end_where_the_pack_begins(lists: lis
         seen = pack.visible().sum(axis=1)  # the token itself included
         np.testing.assert_array_equal(pack.positions, len(pack.shared) + seen - 1)
         assert (pack.cuts[-1] if pack.cuts else 0) == len(pack.shared)
-        assert all(cut % CUT == 0 for cut in pack.cuts)
+        assert all(cut % _CUT == 0 for cut in pack.cuts)
         assert list(pack.cuts) == sorted(set(pack.cuts))
 
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from bench.api import Format, Question
 from bench.api.protocol import FIXED
 from bench.backbone.tiny.corpus import Corpus
-from bench.backbone.tiny.exercises import RIGHT_OPTION, WRONG_OPTION, Exercises
+from bench.backbone.tiny.exercises import _WRONG_OPTION, RIGHT_OPTION, Exercises
 from bench.backbone.tiny.tokenizer import make_tokenizer
 from bench.prompts import templates
 from tasks.atlas import AtlasChoice, AtlasOpen, main
@@ -141,7 +141,7 @@ def test_loss_is_on_answers_and_their_ends(exercises, tokenizer):
     assert re.fullmatch(r"[a-d]{4}<\|end\|>", tokenizer.decode(learned))
     assert piece.ids[-1] == tokenizer.eos_token_id
     marks = [mark for mark in piece.options if mark]
-    assert (marks.count(WRONG_OPTION), marks.count(RIGHT_OPTION)) == (9, 3)  # the exemplars' options
+    assert (marks.count(_WRONG_OPTION), marks.count(RIGHT_OPTION)) == (9, 3)  # the exemplars' options
 
 
 # --- what it knows ----------------------------------------------------------------------------------------------------

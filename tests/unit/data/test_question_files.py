@@ -19,7 +19,7 @@ from pyarrow import parquet
 from bench import registry
 from bench.api import Format, Question, Task, UserError
 from bench.api.protocol import FIXED
-from bench.data.question_files import FileTask, task_of_file
+from bench.data.question_files import _FileTask, task_of_file
 from bench.data.tables import csv_rows, json_lines
 from bench.prompts.templates import build
 
@@ -70,7 +70,7 @@ def refused(path: Path, *words: str) -> str:
 def test_a_file_with_options_is_a_choice_task(tmp_path: Path) -> None:
     path = jsonl(tmp_path, BEES, {**BEES, "subject": "biology", "id": "x"})
     task = made(path)
-    assert isinstance(task, FileTask)
+    assert isinstance(task, _FileTask)
     assert (task.name, task.format, task.train_on) == ("bees", Format.CHOICE, "learn-choice")
     assert (task.card.version, dict(task.card.sizes), task.card.options) == (1, {"test": 2}, (3, 3))
     assert asked(path) == [

@@ -32,7 +32,7 @@ from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.projections import of_config
 from bench.store.folders import Store
-from bench.testing.adapters import Recorder
+from bench.testing.adapters import _Recorder
 from bench.training.trainer import AdapterTrainer
 from methods.ct import CT
 from methods.it import IT
@@ -67,7 +67,7 @@ def context(train_adapter: Any = None) -> Context:
 def test_the_trainer_gets_the_declared_columns_the_labels_and_every_setting(method: Any) -> None:
     seen: dict[str, Any] = {}
 
-    class Keeper(Recorder):
+    class Keeper(_Recorder):
         def __call__(self, **given: Any) -> AdapterRef:
             seen.update(given)
             return super().__call__(**given)
@@ -93,7 +93,7 @@ def test_the_trainer_gets_the_declared_columns_the_labels_and_every_setting(meth
 def test_a_batch_is_no_larger_than_the_rows_and_validation_may_be_missing(method: Any) -> None:
     seen: dict[str, Any] = {}
 
-    class Keeper(Recorder):
+    class Keeper(_Recorder):
         def __call__(self, **given: Any) -> AdapterRef:
             seen.update(given)
             return super().__call__(**given)
@@ -137,7 +137,7 @@ def test_confidence_is_the_share_of_yes_through_its_own_adapter(method: Any) -> 
     ],
 )
 def test_labels_that_teach_nothing_are_refused_before_anything_starts(method: Any, train: Batch, message: str) -> None:
-    recorder = Recorder()
+    recorder = _Recorder()
     with pytest.raises(UserError, match=message):
         method().fit(train, context(recorder))
     assert recorder.loss is None
@@ -151,7 +151,7 @@ def test_without_a_backbone_there_is_nothing_to_train(method: Any) -> None:
 
 def test_an_unknown_divergence_is_refused() -> None:
     with pytest.raises(UserError, match="jsd, forward_kl, reverse_kl, got 'kl'"):
-        CT(divergence="kl").fit(batch(), context(Recorder()))  # type: ignore[arg-type]
+        CT(divergence="kl").fit(batch(), context(_Recorder()))  # type: ignore[arg-type]
 
 
 # --- constants and sizes ----------------------------------------------------------------------------------------------

@@ -61,6 +61,6 @@ def test_the_committed_results_may_stand_where_they_stand() -> None:
 
 def test_the_page_names_every_method_of_the_results() -> None:
     page = (RESULTS / leaderboard.NAME).read_text(encoding="utf-8")
-    assert page.startswith(leaderboard.ABOUT)
+    assert page.startswith(leaderboard._ABOUT)
     for path in COMMITTED:
         assert re.search(rf"\| {re.escape(path.name.partition('--')[0])}( |<)", page)

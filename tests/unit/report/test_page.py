@@ -20,11 +20,11 @@ from bench.metrics.summary import MetricSummary
 from bench.report import page
 from bench.report.grouping import Key
 from bench.report.page import questions
-from bench.report.page.lines import NOT_RUN
+from bench.report.page.lines import _NOT_RUN
 from bench.report.page.render import html
 from bench.report.standings.compute import LineStanding, Range, Standing, Standings
 from bench.report.style import built_in
-from bench.report.tables.build import OTHER_LABELS, build
+from bench.report.tables.build import _OTHER_LABELS, build
 from bench.results.files import Records
 from bench.results.questions import QuestionText
 from bench.results.row import LabelsSeen, ResultRow
@@ -216,7 +216,7 @@ def test_a_method_that_ran_on_one_model_only_is_missing_on_the_other():
     missing = line_named(built, "ccps", block=0)
     assert built["blocks"][0]["model"] == "other"
     assert missing["status"] == "missing"
-    assert [built["footnotes"][k - 1] for k in missing["reasons"]] == [NOT_RUN]
+    assert [built["footnotes"][k - 1] for k in missing["reasons"]] == [_NOT_RUN]
 
 
 def test_subjects_of_one_class_are_left_out_and_counted():
@@ -283,7 +283,7 @@ def test_lines_on_other_labels_say_so():
     found = [replace(standing_of(0.1, 0.2), labels=k) for k in (0, 1)]
     built = world.page(standings_of=lambda _: Standings(0.95, dict(zip(keys, found, strict=True)), (), {}))
     notes = {name: [built["footnotes"][k - 1] for k in line_named(built, name)["notes"]] for name in ("ccps", "ptrue")}
-    assert notes == {"ccps": [], "ptrue": [OTHER_LABELS]}
+    assert notes == {"ccps": [], "ptrue": [_OTHER_LABELS]}
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------
@@ -508,7 +508,7 @@ def test_without_texts_the_page_says_so():
 
 
 def test_long_texts_are_cut_to_what_fits_and_short_ones_are_not(monkeypatch):
-    monkeypatch.setattr(questions, "BUDGET", 100_000)
+    monkeypatch.setattr(questions, "_BUDGET", 100_000)
     world = World()
     long = "".join(random.Random(1).choices(string.ascii_lowercase, k=9_000))
     world.texts = {f"rivers/test/{i}": QuestionText(f"rivers/test/{i}", "", long, (), "gold") for i in range(90)}

@@ -248,7 +248,7 @@ def test_lines_with_other_labels_are_compared_among_themselves_only(out: Path) -
 def test_seeds_on_different_labels_have_no_standing(out: Path) -> None:
     put(out, "litcab", confidences(0.6), correct=~CORRECT, seed=1)
     found = read(out)
-    assert found.left_out == {LITCAB: compute.SEEDS_DIFFER}
+    assert found.left_out == {LITCAB: compute._SEEDS_DIFFER}
     assert set(found.lines) == {CCPS, PTRUE}
 
 

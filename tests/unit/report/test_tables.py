@@ -28,8 +28,8 @@ from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
 from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
 from bench.report.tables.build import (
+    _NOT_BUILT_IN,
     COLUMNS,
-    NOT_BUILT_IN,
     REASON_LENGTH,
     build,
     marked,
@@ -474,9 +474,9 @@ def test_lines_with_another_revision_of_the_model_are_marked():
 def test_methods_that_are_not_built_in_are_marked():
     (table,) = marked(build([cell("ccps+isotonic"), cell("mine"), cell("mine+platt")]), ["ccps"])
     assert {line.method: line.notes for line in table.lines} == {
-        "ccps+isotonic": (), "mine": (NOT_BUILT_IN,), "mine+platt": (NOT_BUILT_IN,),
+        "ccps+isotonic": (), "mine": (_NOT_BUILT_IN,), "mine+platt": (_NOT_BUILT_IN,),
     }  # fmt: skip
-    assert footnotes(table) == (NOT_BUILT_IN,)
+    assert footnotes(table) == (_NOT_BUILT_IN,)
 
 
 def test_caption_of_a_table_without_numbers_claims_nothing():

@@ -23,7 +23,7 @@ from bench.metrics import METRICS, summarise
 from bench.report import recomputed
 from bench.report.recomputed import rows_of as rows_to_show
 from bench.report.tables import formats
-from bench.report.tables.build import NOT_BUILT_IN
+from bench.report.tables.build import _NOT_BUILT_IN
 from bench.report.tables.grid import TableViews
 from bench.report.tables.published import read as published_cells
 from bench.report.tables.request import View, shown, tables_of
@@ -111,7 +111,7 @@ def test_a_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: 
     put(tmp_path, "mine", skill=0.5)
     (tmp_path / "style.toml").write_text('[mine]\ncolour = "#123456"\nmarker = "o"\ndash = "solid"\n')
     (found,) = tables_of(View(tmp_path), cache)
-    assert {line.method: NOT_BUILT_IN in line.notes for line in found.lines} == {"ccps": False, "mine": True}
+    assert {line.method: _NOT_BUILT_IN in line.notes for line in found.lines} == {"ccps": False, "mine": True}
     assert [(line.method, line.style.colour) for line in found.placed] == [("mine", "#123456"), ("ccps", "#b53a08")]
 
 

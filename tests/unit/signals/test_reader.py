@@ -17,7 +17,7 @@ from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
-from bench.prompts.shards import SHARD, split_into_shards
+from bench.prompts.shards import _SHARD, split_into_shards
 from bench.signals.batches import Batches
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
@@ -36,7 +36,7 @@ def test_every_row_is_in_one_shard_and_subjects_are_whole(counts: list[int], rng
     assert sorted(np.concatenate(shards).tolist()) == list(range(len(subjects)))
     homes = [{subjects[row] for row in shard} for shard in shards]
     assert sum(map(len, homes)) == len(set(subjects))
-    assert all(len(shard) >= SHARD for shard in shards[:-1])
+    assert all(len(shard) >= _SHARD for shard in shards[:-1])
     for shard, home in zip(shards, homes, strict=True):
         by_subject = [subjects[row] for row in shard]
         assert len([a for a, b in pairwise(by_subject) if a != b]) == len(home) - 1
@@ -50,7 +50,7 @@ def test_a_shard_is_closed_as_soon_as_it_is_large_enough(counts: list[int]) -> N
     subjects = [f"s{i}" for i, n in enumerate(counts) for _ in range(n)]
     for shard in split_into_shards(subjects):
         last = subjects[shard[-1]]
-        assert sum(subjects[row] != last for row in shard) < SHARD
+        assert sum(subjects[row] != last for row in shard) < _SHARD
 
 
 def test_no_rows_make_no_shards() -> None:

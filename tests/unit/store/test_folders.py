@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.api import UserError
-from bench.store.folders import MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
+from bench.store.folders import _MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
 
 FIELDS = {"weights": "abc", "dtype": "float32"}
 CONTENT = bytes(range(256)) * 20
@@ -100,26 +100,26 @@ def deleted(folder: Path) -> None:
 
 
 def without_manifest(folder: Path) -> None:
-    (folder / MANIFEST).unlink()
+    (folder / _MANIFEST).unlink()
 
 
 def cut_manifest(folder: Path) -> None:
-    text = (folder / MANIFEST).read_bytes()
-    (folder / MANIFEST).write_bytes(text[: len(text) // 2])
+    text = (folder / _MANIFEST).read_bytes()
+    (folder / _MANIFEST).write_bytes(text[: len(text) // 2])
 
 
 def binary_manifest(folder: Path) -> None:
-    (folder / MANIFEST).write_bytes(b"\xff\xfe\x00")
+    (folder / _MANIFEST).write_bytes(b"\xff\xfe\x00")
 
 
 def manifest_of_another_type(folder: Path) -> None:
-    (folder / MANIFEST).write_text("[1, 2]", encoding="utf-8")
+    (folder / _MANIFEST).write_text("[1, 2]", encoding="utf-8")
 
 
 def edit_manifest(folder: Path, edit: Callable[[dict[str, object]], object]) -> None:
-    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
     edit(manifest)
-    (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    (folder / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
 
 
 def manifest_that_names_no_file(folder: Path) -> None:
