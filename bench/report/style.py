@@ -86,7 +86,7 @@ class Style(NamedTuple):
 DASHES: Mapping[str, Dash] = MappingProxyType(
     {"solid": SOLID, "dashed": DASHED, "dotted": DOTTED, "dash-dot": DASH_DOT}
 )
-MARKERS = frozenset("oXPD^v<>*ps")
+MARKERS = frozenset("oXPD^v<>*psH")
 """Filled ones, which can be hollow for a recalibrated method."""
 OTHER_COLOURS = ("#4d7f9c", "#a07c00", "#a8576b", "#5f8a3c", "#7a6fb0", "#b0673f", "#3f8f7f", "#a35fa0")
 OTHER_MARKERS = ("d", "h", "x", "+", "1", "2")
