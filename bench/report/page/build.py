@@ -78,7 +78,7 @@ def payload(
         "count": {
             "results": len(rows),
             "ok": sum(row.status == "ok" for row in rows),
-            "dirty": sum(bool(row.provenance.get("code", {}).get("dirty")) for row in rows),
+            "dirty": sum(map(_is_dirty, rows)),
         },
         "metrics": list(map(_metric, METRICS)),
         "sets": _sets(),
@@ -184,6 +184,12 @@ def _sets() -> list[dict[str, Any]]:
     names = list(METRICS)
     known = {label: [names.index(name) for name in members if name in METRICS] for label, members in _SETS.items()}
     return [{"label": label, "metrics": members} for label, members in {**known, "All": [*range(len(names))]}.items()]
+
+
+def _is_dirty(row: ResultRow) -> bool:
+    """Whether code with uncommitted changes made it; False where its file, which may hold anything, tells nothing."""
+    code = row.provenance.get("code")
+    return isinstance(code, Mapping) and bool(code.get("dirty"))
 
 
 def _provenance(rows: Sequence[ResultRow]) -> Iterator[list[Any]]:

@@ -74,14 +74,17 @@ class Origins:
 
     @cached_property
     def _revisions(self) -> Values:
-        return {
-            key: frozenset(str(known) for row in rows if (known := row.provenance.get("revisions", {}).get(row.model)))
-            for key, rows in self._done
-        }
+        return {key: frozenset(filter(None, map(_revision, rows))) for key, rows in self._done}
 
     @property
     def _done(self) -> Iterator[tuple[Key, list[ResultRow]]]:
         return ((key, [row for row in rows if row.status == "ok"]) for key, rows in self.runs.items())
+
+
+def _revision(row: ResultRow) -> str:
+    """Revision of the row's model; empty where its file, which may hold anything, tells none."""
+    revisions = row.provenance.get("revisions")
+    return str(revisions.get(row.model) or "") if isinstance(revisions, Mapping) else ""
 
 
 def _all(values: Values) -> set[str]:

@@ -355,6 +355,8 @@ def test_provenance_is_said_once_with_its_number_of_results():
     assert facts["code: dirty"] == [["false", 2], ["true", 1]]
     assert "code: reason" not in facts
     assert built["count"] == {"results": 3, "ok": 3, "dirty": 1}
+    world.rows[0] = replace(world.rows[0], provenance={"code": None, "revisions": []})
+    assert world.page()["count"]["dirty"] == 0
 
 
 @pytest.mark.parametrize(

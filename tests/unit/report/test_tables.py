@@ -467,6 +467,7 @@ def test_lines_with_another_revision_of_the_model_are_marked():
     assert footnotes(table) == ("with revision bbbbbbbbbbbb of the model, lines without such a note with aaaaaaaaaaaa",)
     assert [line.method for line in table.lines if line.notes] == ["ptrue"]
     assert footnotes(*build(rows[:2])) == ()
+    assert footnotes(*build([*rows[:2], cell("ct", provenance={"revisions": None})])) == ()
     (table,) = build([*rows[:2], revised("ccps", "c" * 40, seed=1)])
     assert "with revision aaaaaaaaaaaa, cccccccccccc of the model" in footnotes(table)[0]
 
