@@ -28,7 +28,7 @@ from bench.report.figures.subjects import subject_dots
 from bench.report.grouping import Key
 from bench.report.tables.model import Table
 from bench.report.text import plain
-from bench.results.files import SEPARATOR, Records, ensure_writable, model_folder
+from bench.results.files import SEPARATOR, Records, config_digest, ensure_writable, model_folder
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
@@ -91,12 +91,13 @@ def write_figures(
 
 def _once(records_of: RecordsOf) -> RecordsOf:
     """Gives what was given before; without texts, which figures don't show."""
-    kept: dict[int, Records] = {}  # by identity: rows have no hash, and live as long as the tables do
+    kept: dict[tuple[object, ...], Records] = {}  # by what the path of a row is made of; rows have no hash
 
     def remembered(row: ResultRow) -> Records:
-        if id(row) not in kept:
-            kept[id(row)] = replace(records_of(row), id=(), subject=(), answer=())
-        return kept[id(row)]
+        cell = (row.model, row.task, row.method, row.preset, row.seed, row.limit, config_digest(row.config))
+        if cell not in kept:
+            kept[cell] = replace(records_of(row), id=(), subject=(), answer=())
+        return kept[cell]
 
     return remembered
 
