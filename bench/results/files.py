@@ -97,12 +97,12 @@ def path_of(row: ResultRow, out: Path) -> Path:
             )
     parts = [row.method, row.preset, f"s{row.seed}"]
     if row.config:
-        parts.append(_config_digest(row.config))
+        parts.append(config_digest(row.config))
     base = out if row.limit is None else out / PARTIAL
     return base / model_folder(row.model) / row.task / f"{SEPARATOR.join(parts)}.json"
 
 
-def _config_digest(config: Mapping[str, Any]) -> str:
+def config_digest(config: Mapping[str, Any]) -> str:
     """First 8 hex digits of the SHA-256 of a configuration."""
     return hashlib.sha256(json.dumps(_encode(config), sort_keys=True).encode()).hexdigest()[:8]
 
