@@ -24,6 +24,10 @@ _MOST_BINS = 10_000
 _TWO = 2
 
 
+ECE_BINS = 10
+"""Bins of the expected calibration error where nothing else is asked for."""
+
+
 class ExemplarOrder(enum.Enum):
     """Order of a subject's exemplars in its prompts."""
 
@@ -104,7 +108,7 @@ class Protocol:
     """Length of a choice answer in tokens (docs/methods.md §1.6)."""
     max_new_tokens_open: int = 30
     """Length limit of an open answer in tokens (docs/methods.md §1.6)."""
-    ece_bins: int = 10
+    ece_bins: int = ECE_BINS
     """Equal-width bins of the expected calibration error (docs/methods.md §4)."""
     std_ddof: int = 0
     """Degrees of freedom taken off in the standard deviation over subjects (docs/methods.md §4)."""

@@ -17,7 +17,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from bench.backbone.prefix import Pack
 from bench.prompts.tails import Ids
 
-PIECES = 64 * 2**20
+MOST_KEPT_BYTES = 64 * 2**20
 """Bytes of shared pieces that are kept for other splits, beside the current path."""
 
 
@@ -143,7 +143,7 @@ class Session:
             ahead = np.tril(np.ones((last - first, last), dtype=np.bool_), k=first)
             self.forward(pack.shared[first:last], np.arange(first, last), ahead, {})
         self._pieces[name] = [layer.copied(start) for layer in self._layers]
-        while len(self._pieces) > 1 and sum(map(_size, self._pieces.values())) > PIECES:
+        while len(self._pieces) > 1 and sum(map(_size, self._pieces.values())) > MOST_KEPT_BYTES:
             self._pieces.popitem(last=False)
 
     def _reusable(self, pack: Pack) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray
-from bench.api.protocol import NLL_CLIP
+from bench.api.protocol import ECE_BINS, NLL_CLIP
 from bench.metrics.answers import checked, distinct, gap
 
 NLL_WORST = -float(np.log(NLL_CLIP))
@@ -66,7 +66,7 @@ def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     return (low + high) / 2
 
 
-def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) -> float:
+def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float:
     """ECE over bins that hold equally many answers: sum over bins of n_j/n * |mean p - mean o|.
 
     Sorted by confidence, an answer of rank r (from 0) goes to bin floor((r + 1/2) * bins / n) (Nguyen and O'Connor,

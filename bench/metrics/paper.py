@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from bench.api.protocol import ECE_BINS
 from bench.metrics.answers import THRESHOLD, bin_of, checked, gap, portions, top_label
 
 FLOOR_DRAWS = 200
@@ -37,7 +38,7 @@ def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     return float(np.mean((p > THRESHOLD) == o))
 
 
-def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) -> float:
+def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float:
     """Expected calibration error of P(correct) against correctness: sum over bins of n_j/n * |mean p - mean o|.
 
     Equal-width bins [j/bins, (j+1)/bins), the last one closed, so that 1.0 counts (docs/methods.md §4;
@@ -60,7 +61,7 @@ def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) ->
     return gap(p, o, bin_of(p, bins))
 
 
-def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) -> float | None:
+def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float | None:
     """Top-label ECE as the official code computes it: a confidence of exactly 1 falls into no bin (docs/methods.md §4).
 
     Confidence is max(p, 1-p), the target is whether `p > 0.5` predicts correctness, bins are half-open, weights are
@@ -80,7 +81,7 @@ def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10
     return gap(top[binned], hit[binned], bin_of(top[binned], bins)) if binned.any() else None
 
 
-def ece_ref_closed(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10) -> float:
+def ece_ref_closed(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float:
     """Top-label ECE like `ece_ref`, but with the last bin closed, so that every answer counts (docs/methods.md §4).
 
     Arguments and errors as in `ece`.
@@ -109,7 +110,7 @@ def n_excluded(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
 
 
 def ece_floor(
-    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10, seed: int = 0, draws: int = FLOOR_DRAWS
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS, seed: int = 0, draws: int = FLOOR_DRAWS
 ) -> float:
     """Mean `ece` of these confidences if they were perfectly calibrated: labels redrawn as Bernoulli(p), seeded.
 
@@ -147,7 +148,7 @@ def ece_floor(
 
 
 def ece_debiased(
-    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 10, seed: int = 0, draws: int = FLOOR_DRAWS
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS, seed: int = 0, draws: int = FLOOR_DRAWS
 ) -> float:
     """`ece` minus `ece_floor`: what is left of an ECE after what perfectly calibrated confidences would show.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.api import BoolArray, FloatArray, IntArray
+from bench.api.protocol import ECE_BINS
 from bench.metrics import THRESHOLD
 from bench.metrics.answers import bin_of, portions, top_label
 from bench.metrics.calibration import log_losses
@@ -57,7 +58,7 @@ def losses(confidence: FloatArray, correct: BoolArray) -> Mapping[str, FloatArra
 
 
 def resampled_metrics(
-    confidence: FloatArray, correct: BoolArray, counts: FloatArray, *, bins: int = 10
+    confidence: FloatArray, correct: BoolArray, counts: FloatArray, *, bins: int = ECE_BINS
 ) -> dict[str, FloatArray]:
     """The metrics RESAMPLED of several methods on several resamples of the same questions.
 

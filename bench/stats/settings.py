@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.api.protocol import ECE_BINS
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -17,7 +19,7 @@ class Settings:
     """Label draws for each size of true gaps that is tried for the debiased calibration error."""
     level: float = 0.95
     """Level of confidence of all intervals; 1 - level is the level of significance of ranks."""
-    bins: int = 10
+    bins: int = ECE_BINS
     """Equal-width bins of the ECEs."""
     seed: int = 0
     """Seed of resamples and label draws."""
