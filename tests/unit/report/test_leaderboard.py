@@ -56,7 +56,7 @@ def test_the_committed_results_may_stand_where_they_stand() -> None:
     assert not {problem for verdict in check_results(RESULTS) for problem in verdict.problems}
     methods = {path.name.partition("--")[0] for path in COMMITTED}
     seeds = {path.stem.rpartition("--s")[2] for path in COMMITTED}
-    assert (len(methods), seeds, len(COMMITTED)) == (11, {"0", "1", "2"}, 11 * 3 * 2)
+    assert (len(methods), seeds, len(COMMITTED)) == (12, {"0", "1", "2"}, 12 * 3 * 2)
 
 
 def test_the_page_names_every_method_of_the_results() -> None:
