@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api.errors import ContractError
-from bench.api.signals import ChoiceLogits, QueryLogits, SampleAgreement, Signal, TokenIds, Unembedding
+from bench.api.signals import ChoiceLogits, QueryLogits, SampleAgreement, Signal, TokenIds, TokenScores, Unembedding
 
 if TYPE_CHECKING:
     import torch
@@ -117,7 +117,7 @@ class Batch:
     @overload
     def __getitem__(self, signal: Unembedding) -> OutputHead: ...
     @overload
-    def __getitem__(self, signal: TokenIds) -> Ragged: ...
+    def __getitem__(self, signal: TokenIds | TokenScores) -> Ragged: ...
     @overload
     def __getitem__(self, signal: ChoiceLogits | QueryLogits) -> FloatArray: ...
     @overload

@@ -171,4 +171,5 @@ def _place(signal: Signal) -> At | Of | None:
 def _is_plain(signal: Signal) -> bool:
     """Whether a signal is one of these classes themselves; a subclass could be one thing here and another when read."""
     place = _place(signal)
-    return type(signal) in Signal.__subclasses__() and (place is None or type(place) in {At, Of})
+    ours = type(signal).__module__ == __name__ and type(signal) in Signal.__subclasses__()
+    return ours and (place is None or type(place) in {At, Of})

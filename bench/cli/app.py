@@ -77,8 +77,11 @@ DataDir = Annotated[Path | None, typer.Option(help=HELP["data_dir"])]
 def run(config: RunConfig, *, as_json: AsJson = False) -> None:
     """Run methods on a model over tasks, score and compare them."""
     from bench.progress import progress_on
+    from bench.report import style
     from bench.run.pipeline import run as run_methods
 
+    if not as_json:
+        style.read(config.out)  # a file of colours that can't be read is said before hours of work
     report = run_methods(config, progress_on(sys.stderr))
     if as_json:
         from bench.results.files import to_json

@@ -93,7 +93,8 @@ class ResultRow:
     n_unparsed: int | None = None
     """Answers that could not be read."""
     n_empty: int | None = None
-    """Answers without text, those of white space alone included: label 0 and confidence 0.0 for every method."""
+    """Answers without text, those of white space alone included: label 0, and a confidence that follows from the
+    protocol's `empty_rule`."""
     n_undecided: int | None = None
     """Open answers on which the judge came to no verdict; left out of `n` and of every number."""
     n_shots_dropped: int | None = None

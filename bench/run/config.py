@@ -1,4 +1,4 @@
-"""Request of a user. Its fields are the options of `bench run`: name, type, default and help, written once."""
+"""Request of a user. Its fields but `cache` are the options of `bench run`: name, type, default and help."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     prepared = prepare(resolved, resources, reasons, config.limit)
     report = RunReport(_plan_in_words(prepared.steps, prepared.readings, reader))
     report.notes += [*resolved.notes, *prepared.notes, *reader.backbone.chat.notes]
-    _announce(report.plan + reader.backbone.chat.notes, resolved, config.model, progress)
+    _announce([*report.plan, *prepared.notes, *reader.backbone.chat.notes], resolved, config.model, progress)
     if config.dry_run:
         return report
 

@@ -25,7 +25,7 @@ from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
 from bench.run.resolve import ResolvedRun
-from bench.signals.definition import growth_of
+from bench.signals.definition import growths_of
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.training.trainer import training_cost
@@ -137,7 +137,7 @@ class RowBuilder:
 
     def _modal_share(self, name: str, test: Reading) -> float | None:
         reads = self.resolved.methods[name.partition(files.RECALIBRATED)[0]].reads().predict
-        return next((agreement.modal_share for s, agreement in test.agreements.items() if s in reads), None)
+        return next((test.agreement(signal).modal_share for signal in test.agreements if signal in reads), None)
 
     def tokens_alone(self, name: str, inputs: Inputs, *predicted: Reading | None) -> int:
         """Tokens that the method would have to read alone; `predicted`: splits beside the test split."""
@@ -150,7 +150,7 @@ class RowBuilder:
             read.append((inputs.selection, reads.predict))
         adapted = [reading for reading in also if reading.adapter is not None]
         frozen = frozenset(
-            (reading.key, growth_of(signals_alone(reading, signals, self.reader))) for reading, signals in read
+            (reading.key, growths_of(signals_alone(reading, signals, self.reader))) for reading, signals in read
         )
         key = frozen, tuple(reading.key for reading in adapted)
         if key not in self._alone:

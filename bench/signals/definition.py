@@ -160,6 +160,11 @@ def stored(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) -> froze
     return frozenset(each.stored_as(fmt, max_new_tokens).signal for each in needed)
 
 
+def growths_of(signals: Iterable[Signal]) -> frozenset[Growth]:
+    """Growths that these signals need, each by itself; an empty one still needs the prompts."""
+    return frozenset(each.growth for each in pass_definitions(signals).values())
+
+
 def growth_of(signals: Iterable[Signal]) -> Growth:
     """Growth that these signals need together after the prompts."""
     return Growth.union(each.growth for each in pass_definitions(signals).values())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import BoolArray, Format
-from bench.api.errors import fenced
+from bench.api.errors import attempted, fenced
 from bench.api.question import Answer
 from bench.grading.grade import Judge, JudgeCase, agrees, grade_choice, grade_open, grade_released
 from bench.prompts.templates import context
@@ -33,7 +33,8 @@ class Grader:
         """The reading with its answers graded; those that the judge can't decide are left out and counted.
 
         Raises:
-            UserError: the judge can't be asked; verdicts that it gave are kept.
+            UserError: the judge can't be asked about the answers; verdicts that it gave are kept. Where it can't be
+                asked about samples, that is kept in `Reading.agreements`.
         """
         texts = self._texts(reading)
         if reading.task.format is Format.OPEN and not reading.released:
@@ -41,7 +42,7 @@ class Grader:
         else:
             graded = replace(reading, answers=_graded(reading, texts, self.reader.protocol))
         split = self.reader.stored(graded)
-        found = {signal: definition(signal).agreement(split, self._agreeing) for signal in graded.wanted}
+        found = {signal: attempted(definition(signal).agreement, split, self._agreeing) for signal in graded.wanted}
         return replace(
             graded,
             agreements={signal: agreement for signal, agreement in found.items() if agreement is not None},

@@ -57,8 +57,19 @@ class Reading:
     """Open answers on which the judge came to no verdict."""
     compared_by: str = ""
     """The judge by which samples agree with the answer, where samples were drawn."""
-    agreements: Mapping[Signal, Agreement] = field(default_factory=dict)
-    """Agreement of samples by signal."""
+    agreements: Mapping[Signal, Agreement | BaseException] = field(default_factory=dict)
+    """Agreement of samples by signal, or why it could not be said."""
+
+    def agreement(self, signal: Signal) -> Agreement:
+        """Agreement of a signal's samples.
+
+        Raises:
+            Exception: what kept the judge from saying so; it is the failure of the methods that read the samples.
+        """
+        found = self.agreements[signal]
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
     @property
     def key(self) -> tuple[TaskSplit, str | None]:

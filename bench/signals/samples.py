@@ -95,7 +95,7 @@ class SampleAgreementDefinition(PassDefinition[SampleAgreement]):
 
     def column(self, split: StoredSplit) -> BoolArray:
         """`(n, N)` bool, as it was graded."""
-        return split.reading.agreements[self.signal].agree
+        return split.reading.agreement(self.signal).agree
 
     def planted(self, world: World) -> BoolArray:
         """Samples of sure answers agree more often."""

@@ -24,6 +24,7 @@ from bench.api import (
     Task,
     TokenIds,
     TokenScores,
+    UserError,
 )
 from bench.api.protocol import FIXED
 from bench.api.question import Message, Prompt, Released
@@ -193,6 +194,24 @@ def test_the_judge_says_which_samples_agree_where_their_text_does_not(small_mode
     assert reading.agreements[signal].modal_share == 1.0
     assert 1 / 5 <= by_match.agreements[signal].modal_share < 1
     assert replace(reading, compared_by="another").digest() != reading.digest()
+
+
+class Spent(Friend):
+    """A judge that can be asked about answers and not about samples."""
+
+    def verdicts(self, asked: Sequence[JudgeCase], what: str, progress: object) -> list[bool | None]:
+        if what.startswith("compare"):
+            raise UserError("the quota is spent")
+        return super().verdicts(asked, what, progress)
+
+
+def test_a_judge_that_cant_compare_samples_fails_only_who_reads_them(small_model: Path, tmp_path: Path) -> None:
+    signal = SampleAgreement(5)
+    reader, reading = read(small_model, tmp_path, OpenRivers, {signal, QueryLogits()}, judge=Spent())
+    assert reading.correct.all()
+    assert len(Batches(reader).batch(reading, frozenset({QueryLogits()}), labels=False)) > 0
+    with pytest.raises(UserError, match="the quota is spent"):
+        Batches(reader).batch(reading, frozenset({signal}), labels=False)
 
 
 # --- answers from a release -------------------------------------------------------------------------------------------
