@@ -89,6 +89,14 @@ def test_unknown_names_and_wrong_values(
         assert word in said
 
 
+def test_a_table_of_colours_that_cant_be_read_is_said_before_any_work(bench: Command, tmp_path: Path) -> None:
+    (tmp_path / "style.toml").write_text("colour =", encoding="utf-8")
+    result = bench("run", *PTRUE, "--limit", 2, "--out", tmp_path)
+    assert result.returncode == 2
+    assert "style.toml" in result.stderr
+    assert "Plan" not in result.stderr
+
+
 def test_an_unknown_option_names_the_one_that_was_meant(bench: Command) -> None:
     result = bench("run", "--metod", "ptrue", "--model", "tiny")
     assert result.returncode == 2

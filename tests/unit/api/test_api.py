@@ -34,6 +34,7 @@ from bench.api import (
     registration,
 )
 from bench.api.batch import Column
+from bench.api.methods import refuse_gold
 from bench.api.protocol import Protocol
 
 # --- signals ----------------------------------------------------------------------------------------------------------
@@ -256,3 +257,14 @@ def test_decorators_name_the_class_and_leave_it_as_it_is(monkeypatch: pytest.Mon
     assert registration.method("plain-method")(Plain) is Plain
     assert Plain.name == "plain-method"
     assert [(d.kind, d.name, d.plugin, d.module) for d in declared] == [("method", "plain-method", Plain, __name__)]
+
+
+# --- what a method may read -------------------------------------------------------------------------------------------
+
+
+def test_a_signal_of_ones_own_is_refused() -> None:
+    class Mine(Signal):
+        """A signal that the harness can't measure."""
+
+    with pytest.raises(ContractError, match=r"expected signals of bench.api as they are, got Mine"):
+        refuse_gold("mine", Needs(predict=frozenset({Mine()})))

@@ -9,7 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from bench.api import At, ContractError, Hidden, Of, QueryLogits, Ragged, Signal, Task, TokenScores, UserError
+from bench.api import (
+    At,
+    ChoiceLogits,
+    ContractError,
+    Hidden,
+    Of,
+    QueryLogits,
+    Ragged,
+    Signal,
+    Task,
+    TokenIds,
+    TokenScores,
+    UserError,
+)
 from bench.backbone.extract import Extractor
 from bench.backbone.items import Item
 from bench.backbone.model import Backbone, LoadOptions
@@ -17,7 +30,7 @@ from bench.backbone.models import ModelSpec
 from bench.prompts.asking import Asking
 from bench.signals import token_scores
 from bench.signals.batches import Batches
-from bench.signals.definition import definition, pass_definitions
+from bench.signals.definition import definition, growths_of, pass_definitions
 from tests.fixtures import models
 from tests.unit.run.test_costs import SAID, FewRivers, OpenRivers, read
 
@@ -179,3 +192,7 @@ def test_the_stand_in_is_what_the_planted_head_says() -> None:
     np.testing.assert_allclose(scores.values["entropy"], -(expected.exp() * expected).sum(-1), atol=1e-5)
     assert scores.values["top_ids"].tolist() == expected.topk(4).indices.tolist()
     assert definition(signal).growth == definition(Hidden()).growth
+
+
+def test_a_signal_of_the_prompts_end_alone_is_not_taken_for_none() -> None:
+    assert growths_of({ChoiceLogits()}) != growths_of({TokenIds()})
