@@ -44,7 +44,7 @@ slow: install  ## the tests that take longer than ten seconds each
 check-readme: install  ## every command of the README, whole
 	$(BIN)/python -m pytest -m readme
 
-bench: install  ## ratios of speed beside their targets, about 20 minutes; BENCH="--skip lm-eval,lm-polygraph" leaves out what has to be installed
+bench: install  ## ratios of speed beside their targets, about 25 minutes; BENCH="--skip lm-eval,lm-polygraph" leaves out what has to be installed
 	$(BIN)/python -m tests.performance $(BENCH)
 
 bench-gpu: install  ## the same on a CUDA device; says so where there is none

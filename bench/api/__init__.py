@@ -1,6 +1,6 @@
 """The contract between the harness and its plugins: all that a method or a task may import from the harness.
 
-It needs numpy and the standard library only.
+It needs numpy and the standard library only; saving what `fit` learned needs safetensors.
 """
 
 from bench.api.adapters import AdapterModel, AdapterRef, TrainAdapter, Validation

@@ -1,4 +1,4 @@
-"""Mistakes that the harness distinguishes; everything else is a bug and keeps its traceback."""
+"""Mistakes that the harness distinguishes, and what becomes of those that plugins raise."""
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator

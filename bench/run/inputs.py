@@ -50,7 +50,7 @@ class Inputs:
 
     @property
     def readings(self) -> list[Reading]:
-        """All of them."""
+        """Splits that a cell rests on, as the frozen model and as an adapter read them."""
         return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
 
     @property

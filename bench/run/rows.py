@@ -80,7 +80,7 @@ class RowBuilder:
         return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
 
     def _with_own_numbers(self, row: ResultRow, inputs: Inputs, confidence: FloatArray) -> ScoredRow:
-        """The numbers of a method, and what it is as large as and costs."""
+        """Row with the numbers of a method, its size and its cost."""
         facts = inputs.facts(self.reader.backbone.facts)
         n_parameters = int(self.resolved.methods[row.method].n_parameters(facts))
         alone = self.tokens_alone(row.method, inputs)

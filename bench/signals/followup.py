@@ -34,7 +34,7 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
 
     @property
     def own_adapter(self) -> bool:
-        """Own adapter or none, as the signal says."""
+        """Whether it is read through the adapter that a method trained."""
         return self.signal.adapter is Adapter.OWN
 
     @property

@@ -41,12 +41,12 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     @property
     def depths(self) -> frozenset[float]:
-        """One."""
+        """Fraction of the depth at which the state is read."""
         return frozenset({self.signal.depth})
 
     @property
     def ragged(self) -> bool:
-        """Whether the column is ragged, as where it predicts tokens."""
+        """Whether a question has a row for each token; only states that predict tokens do."""
         return self.signal.at in _PREDICTED
 
     def stored_as(self, fmt: Format, max_new_tokens: int) -> PassDefinition[Hidden]:

@@ -210,7 +210,7 @@ def _is_known(line: Line, name: str) -> bool:
 
 
 def _estimate(line: Line, name: str) -> Estimate:
-    """The mean over seeds of one metric, of a line without estimates."""
+    """Mean over seeds of one metric, for a line that has no estimates yet."""
     summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.done]
     by_seed = tuple(summary.mean for summary in summaries if summary.mean is not None)
     estimate = Estimate(

@@ -41,7 +41,7 @@ class Estimate:
     n_undefined: int = 0
     """Subjects left out, in the seed where most are."""
     best: Best | None = None
-    """Sureness that no other of its block is better; None where another one is."""
+    """Certainty that no other of its block is better; None where another one is."""
     standing: Standing | None = None
     """Intervals, where standings were computed."""
     notes: tuple[str, ...] = ()
