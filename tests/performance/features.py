@@ -1,4 +1,4 @@
-"""CCPS features: against their definitions, against their own matrix products, and against the forward pass."""
+"""CCPS features: against their definitions, and against the forward pass."""
 
 from __future__ import annotations
 
@@ -19,26 +19,16 @@ BY_DEFINITION = 8
 
 
 def lines(options: Options) -> Iterator[Line]:
-    """Definitions ÷ ours, and ours ÷ its three products, for a vocabulary of 128,256."""
+    """Definitions ÷ ours, for a vocabulary of 128,256."""
     hidden, ids, head = _tokens(TOKENS, VOCABULARY, WIDTH)
-    buffer = torch.empty(TOKENS, VOCABULARY)
-    gradient = torch.empty(TOKENS, WIDTH)
-
-    def products() -> None:
-        torch.mm(hidden, head.weight.T, out=buffer)
-        torch.mm(buffer, head.weight, out=gradient)
-        torch.mm(hidden, head.weight.T, out=buffer)
 
     def slowly() -> None:
         features_by_definition(hidden[:BY_DEFINITION], ids[:BY_DEFINITION], head)
 
-    slow, quick, bare = interleaved(
-        [slowly, lambda: perturbation_features(hidden, ids, head), products], max(3, options.repeats)
-    )
+    slow, quick = interleaved([slowly, lambda: perturbation_features(hidden, ids, head)], max(3, options.repeats))
     slow *= TOKENS / BY_DEFINITION
     shape = f"V = {VOCABULARY:,}, d = {WIDTH}, {TOKENS} tokens"
     yield Line("CCPS features: definitions ÷ ours", slow / quick, ">= 12", f"{slow:.2f} s ÷ {quick:.2f} s; {shape}")
-    yield Line("CCPS features: ours ÷ three products", quick / bare, "<= 1.5", f"{quick:.2f} s ÷ {bare:.2f} s; {shape}")
 
 
 def lines_of_pass(options: Options) -> Iterator[Line]:
