@@ -141,7 +141,7 @@ def read(results: Path) -> Styles:
     path = results / FILE
     try:
         own = _parsed(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return built_in()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: expected a TOML file in UTF-8, but {error}") from error
