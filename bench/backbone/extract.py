@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from bench.api import Signal, UserError
-from bench.backbone.items import NOTHING, Item, Pass
-from bench.backbone.measure import Arrays, Growth, Measure, Sampling, Upto
+from bench.backbone.items import NOTHING, Item, Measure, Pass
+from bench.backbone.measure import Arrays, Growth, Sampling, Upto
 from bench.backbone.model import Backbone
 from bench.backbone.prefix import Pack, plan_packs
 from bench.backbone.sampling import draw

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.backbone.measure import Arrays, Sampling
+from bench.backbone.measure import Arrays, Growth, Sampling
 from bench.backbone.model import Backbone
 from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
@@ -81,3 +82,26 @@ class Pass:
     def each(self, values: Iterable[Arrays]) -> list[list[Arrays]]:
         """One value for each prompt, given to all of its questions."""
         return [[value] * len(group) for value, group in zip(values, self.items, strict=True)]
+
+
+class Measure(Protocol):
+    """Demands of one signal on the extractor; `bench.signals` has one for each."""
+
+    @property
+    def growth(self) -> Growth:
+        """Growth that has to be read for it."""
+
+    @property
+    def depths(self) -> frozenset[float]:
+        """Fractions of the depth at which it reads states, beside the last state."""
+
+    @property
+    def ragged(self) -> bool:
+        """Whether a question has any number of rows; otherwise it has one value."""
+
+    @property
+    def unanswered(self) -> Arrays | None:
+        """The value of a question without an answer, where that is known without reading anything; else None."""
+
+    def take(self, done: Pass) -> Sequence[Sequence[Arrays]]:
+        """Values of the questions of each distinct prompt of a pass."""

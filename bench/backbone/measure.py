@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
 
-    from bench.backbone.items import Pass
 
 Arrays = dict[str, "torch.Tensor"]
 """Name -> tensor, of one question or of a shard; a signal that is one tensor calls it `values`."""
@@ -66,26 +65,3 @@ class Growth:
         for growth in growths:
             whole |= growth
         return whole
-
-
-class Measure(Protocol):
-    """Demands of one signal on the extractor; `bench.signals` has one for each."""
-
-    @property
-    def growth(self) -> Growth:
-        """Growth that has to be read for it."""
-
-    @property
-    def depths(self) -> frozenset[float]:
-        """Fractions of the depth at which it reads states, beside the last state."""
-
-    @property
-    def ragged(self) -> bool:
-        """Whether a question has any number of rows; otherwise it has one value."""
-
-    @property
-    def unanswered(self) -> Arrays | None:
-        """The value of a question without an answer, where that is known without reading anything; else None."""
-
-    def take(self, done: Pass) -> Sequence[Sequence[Arrays]]:
-        """Values of the questions of each distinct prompt of a pass."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bench.api import Batch, Needs, Signal
 from bench.api.methods import refuse_gold
-from bench.signals.definition import reads_own_adapter
+from bench.signals.definition import definition, reads_own_adapter
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 
@@ -35,7 +35,9 @@ class Batches:
             refuse_gold(str(reading.where), Needs(predict=signals))
         frozen = self.reader.stored(reading)
         own = frozen if adapted is None else self.reader.stored(adapted)
-        columns = {signal: (own if reads_own_adapter([signal]) else frozen).column(signal) for signal in signals}
+        columns = {
+            signal: definition(signal).column(own if reads_own_adapter([signal]) else frozen) for signal in signals
+        }
         joined = Batch([question.id for question in frozen.questions], columns)
         batch = joined.take(reading.order[reading.usable])
         if not labels:

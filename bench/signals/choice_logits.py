@@ -14,7 +14,7 @@ from bench.store.folders import digest_arrays
 if TYPE_CHECKING:
     from bench.backbone.items import Pass
     from bench.prompts.asking import Asking
-    from bench.testing.synthetic import World
+    from bench.signals.planted import World
 
 
 class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):

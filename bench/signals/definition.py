@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from bench import signals as room
-from bench.api import Format, Ragged, Signal, Task
+from bench.api import ContractError, Format, Ragged, Signal, Task
 from bench.api.batch import Column
 from bench.backbone.measure import Arrays, Growth
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
     from bench.prompts.tails import Ids
+    from bench.signals.planted import World
     from bench.signals.reading import Agreement, Comparer
     from bench.signals.stored import StoredSplit
-    from bench.testing.synthetic import World
 
 S = TypeVar("S", bound=Signal)
 
@@ -109,7 +109,7 @@ class PassDefinition(Definition[S]):
 
     def column(self, split: StoredSplit) -> Column:
         """Its values as they are stored, the shards joined."""
-        arrays = split.arrays(self)
+        arrays = split.arrays(self.name(split.asking, split.seed))
         return Ragged(arrays["values"], arrays["offsets"]) if self.ragged else arrays["values"]
 
     def samples(self, split: StoredSplit) -> Iterator[list[Ids]]:
@@ -130,11 +130,11 @@ def definition(signal: Signal) -> Definition[Any]:
     """The definition of a signal.
 
     Raises:
-        NotImplementedError: this room has none.
+        ContractError: this room has none.
     """
     found = definitions().get(type(signal))
     if found is None:
-        raise NotImplementedError(f"expected a module of bench.signals that defines {signal!r}, found none; add one")
+        raise ContractError(f"expected a module of bench.signals that defines {signal!r}, found none; add one")
     return found(signal)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.backbone.items import Pass
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
-    from bench.testing.synthetic import World
+    from bench.signals.planted import World
 
 
 class QueryLogitsDefinition(PassDefinition[QueryLogits]):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench.api import At, Format, Hidden, Of, Ragged, TokenIds
 from bench.api.batch import Column
 from bench.backbone.measure import Arrays, Growth, Upto
-from bench.signals.definition import PassDefinition
+from bench.signals.definition import PassDefinition, definition
 
 if TYPE_CHECKING:
     from bench.backbone.items import Pass
+    from bench.signals.planted import World
     from bench.signals.stored import StoredSplit
-    from bench.testing.synthetic import World
 
 _GROWTH = {
     At.PROMPT_END: Growth(Upto.PROMPT_END),
@@ -74,9 +74,9 @@ class HiddenDefinition(PassDefinition[Hidden]):
         """`(n, d)` float32, or a `Ragged` with a row for each token that is predicted."""
         if self.signal.at not in OPTIONS:
             return super().column(split)
-        ids = split.column(TokenIds(_PREDICTED[self.signal.at]))
+        ids: Any = definition(TokenIds(_PREDICTED[self.signal.at])).column(split)
         source = self.stored_as(split.reading.task.format, split.asking.max_new_tokens)
-        arrays = split.arrays(source)
+        arrays = split.arrays(source.name(split.asking, split.seed))
         if source is self:
             return Ragged(arrays["values"], arrays["offsets"], ids.owner)
         return Ragged(np.repeat(arrays["values"], ids.lengths, axis=0), ids.offsets, ids.owner)

@@ -139,7 +139,7 @@ class Reader:
     ) -> dict[Signal, str]:
         """Signal -> its name in keys."""
         found = pass_definitions(signals).items()
-        return {signal: name_of(each, asking, self.seed, adapter) for signal, each in found}
+        return {signal: name_of(each.name(asking, self.seed), adapter) for signal, each in found}
 
     def _complete(
         self, reading: Reading, shard: Shard, asking: Asking, names: Mapping[Signal, str]

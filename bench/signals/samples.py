@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +19,9 @@ from bench.signals.reading import Agreement
 if TYPE_CHECKING:
     from bench.backbone.items import Pass
     from bench.prompts.asking import Asking
+    from bench.signals.planted import World
     from bench.signals.reading import Comparer
     from bench.signals.stored import StoredSplit
-    from bench.testing.synthetic import World
 
 
 class SampleAgreementDefinition(PassDefinition[SampleAgreement]):
@@ -69,7 +69,7 @@ class SampleAgreementDefinition(PassDefinition[SampleAgreement]):
         if split.asking.max_new_tokens == 1:
             yield from self._letters(split)
             return
-        arrays = split.arrays(self)
+        arrays = split.arrays(self.name(split.asking, split.seed))
         for row in np.split(arrays["values"], arrays["offsets"][1:-1]):
             closed = np.split(row, np.flatnonzero(row < 0) + 1)[:-1]
             yield [sample[:-1].astype(np.int32) for sample in closed]
@@ -79,7 +79,7 @@ class SampleAgreementDefinition(PassDefinition[SampleAgreement]):
 
         from bench.backbone.sampling import draw, uniforms
 
-        states = split.column(Hidden(1.0, At.PROMPT_END))
+        states: Any = HiddenDefinition(Hidden(1.0, At.PROMPT_END)).column(split)  # (n, d): one row for each prompt
         head, stops, signal = split.backbone.head, split.backbone.stops, self.signal
         for question, state in zip(split.questions, states, strict=True):
             logits = head.logits(torch.tensor(state[None], device=head.weight.device))

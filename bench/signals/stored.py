@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import AdapterRef, Question, Signal
+from bench.api import AdapterRef, Question
 from bench.prompts.shards import PromptTokeniser
 from bench.prompts.tails import Ids
-from bench.signals.definition import PassDefinition, definition
 from bench.signals.files import load_signal
 from bench.signals.reading import Reading
 
@@ -32,13 +31,9 @@ class StoredSplit:
     seed: int
     """Seed of samples."""
 
-    def column(self, signal: Signal) -> Any:
-        """A signal of all questions, in the order of the shards; its type as `Batch` gives it."""
-        return definition(signal).column(self)
-
-    def arrays(self, signal: PassDefinition[Any]) -> dict[str, npt.NDArray[Any]]:
-        """A signal's arrays as the store has them, the shards joined."""
-        name = name_of(signal, self.asking, self.seed, self.reading.adapter)
+    def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of the signal of this name as the store has them, the shards joined."""
+        name = name_of(name, self.reading.adapter)
         parts = [load_signal(entries, name) for entries in self.reading.bundles]
         joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0] if key != "offsets"}
         if "offsets" in parts[0]:
@@ -57,7 +52,6 @@ class StoredSplit:
         return self.prompts.options(self.reading.task, self.questions)
 
 
-def name_of(signal: PassDefinition[Any], asking: Asking, seed: int, adapter: AdapterRef | None = None) -> str:
+def name_of(name: str, adapter: AdapterRef | None = None) -> str:
     """A signal's name in keys, with the adapter through which it is read."""
-    name = signal.name(asking, seed)
     return name if adapter is None else f"{name} adapter {adapter.fingerprint}"

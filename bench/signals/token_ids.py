@@ -12,8 +12,8 @@ from bench.signals.definition import Definition
 
 if TYPE_CHECKING:
     from bench.prompts.shards import PromptTokeniser
+    from bench.signals.planted import World
     from bench.signals.stored import StoredSplit
-    from bench.testing.synthetic import World
 
 OPTIONS = frozenset({Of.GOLD, Of.WRONG})
 

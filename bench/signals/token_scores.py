@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import torch
 
     from bench.backbone.items import Pass
+    from bench.signals.planted import World
     from bench.signals.stored import StoredSplit
-    from bench.testing.synthetic import World
 
 AT_ONCE = 256
 """Positions whose logits are held at once: 150 MB in float32 for 152,064 tokens."""
@@ -67,7 +67,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
     def column(self, split: StoredSplit) -> Ragged:
         """A `Ragged` of `TokenScores.dtype`, `(t_i,)` for each question."""
-        arrays = split.arrays(self)
+        arrays = split.arrays(self.name(split.asking, split.seed))
         return Ragged(self._records(arrays), arrays["offsets"])
 
     def planted(self, world: World) -> Ragged:

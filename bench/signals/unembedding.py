@@ -8,8 +8,8 @@ from bench.api import OutputHead, Unembedding
 from bench.signals.definition import Definition
 
 if TYPE_CHECKING:
+    from bench.signals.planted import World
     from bench.signals.stored import StoredSplit
-    from bench.testing.synthetic import World
 
 
 class UnembeddingDefinition(Definition[Unembedding]):

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from bench.api import BoolArray, ContractError, Format, Needs, RunFacts, Signal, UserError
 from bench.api.constants import sources
 from bench.api.methods import refuse_gold
+from bench.signals.planted import MODEL
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring
 from bench.testing.observing import (
@@ -35,7 +36,6 @@ from bench.testing.observing import (
     seed_globally,
     train_batch,
 )
-from bench.testing.synthetic import MODEL
 
 TOLERANCE = 1e-5
 """Most by which a confidence may differ when its batch differs: float32 sums depend on the batch's shape."""

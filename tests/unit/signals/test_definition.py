@@ -10,6 +10,7 @@ from bench.api import (
     Adapter,
     At,
     ChoiceLogits,
+    ContractError,
     Format,
     Hidden,
     QueryLogits,
@@ -35,7 +36,7 @@ class Undefined(Signal):
 
 
 def test_an_undefined_signal_is_named() -> None:
-    with pytest.raises(NotImplementedError, match=r"defines Undefined\(\), found none; add one"):
+    with pytest.raises(ContractError, match=r"defines Undefined\(\), found none; add one"):
         definition(Undefined())
 
 

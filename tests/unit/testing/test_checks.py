@@ -38,9 +38,10 @@ from bench.api import (
     Unembedding,
     UserError,
 )
+from bench.signals.planted import LETTERS
 from bench.testing import check_plugin, checks_for
 from bench.testing.check import MakeMethod
-from bench.testing.synthetic import LETTERS, planted
+from bench.testing.synthetic import planted
 
 MARGIN = '''"""Margin between the two most likely options (Scheffer et al., 2001)."""
 
