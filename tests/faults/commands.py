@@ -1,4 +1,4 @@
-"""The command `bench`, each time in a fork of this process, which has loaded the libraries once; and what came of it."""
+"""The command `bench`, each time in a fork of this process, which has loaded the libraries; and what came of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from bench.cli import app
-from tests.faults.ledger import Failure, Outcome
+from tests.faults.ledger import FaultError, Outcome
 
 LONGEST = 120.0
 """Seconds after which a command hangs."""
@@ -38,13 +38,13 @@ class Ran:
         """This command, if it ended so and without a traceback.
 
         Raises:
-            Failure: otherwise.
+            FaultError: otherwise.
         """
         said = f"exit {self.code}: {(self.err or self.out)[-300:]!r}"
         if "Traceback" in self.err + self.out:
-            raise Failure(Outcome.TRACEBACK, said)
+            raise FaultError(Outcome.TRACEBACK, said)
         if self.code not in codes:
-            raise Failure(Outcome.LOST, said)
+            raise FaultError(Outcome.LOST, said)
         return self
 
 
@@ -69,7 +69,7 @@ def bench(
         sign: that signal.
 
     Raises:
-        Failure: it does not end.
+        FaultError: it does not end.
     """
     return finished(started(*arguments, folder=folder, env=env, cwd=cwd, first=first), kill_after, sign)
 
@@ -124,7 +124,7 @@ def _ended() -> int:
         app.main()
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - whatever comes is what the user would see
         traceback.print_exc()
         code = 70
     try:
@@ -153,7 +153,7 @@ def finished(running: Running, kill_after: float | None = None, sign: signal.Sig
         if seconds > LONGEST:
             os.killpg(running.pid, signal.SIGKILL)
             os.waitpid(running.pid, 0)
-            raise Failure(Outcome.HUNG, f"no end within {LONGEST:.0f} s")
+            raise FaultError(Outcome.HUNG, f"no end within {LONGEST:.0f} s")
         time.sleep(0.01)
 
 
@@ -187,11 +187,11 @@ def same(got: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse results that are not those of an undisturbed run.
 
     Raises:
-        Failure: a cell is missing, or says something else.
+        FaultError: a cell is missing, or says something else.
     """
     if missing := sorted(wanted.keys() - got.keys()):
-        raise Failure(Outcome.LOST, f"no {missing[0]}")
+        raise FaultError(Outcome.LOST, f"no {missing[0]}")
     for name in wanted:
         if got[name] != wanted[name]:
             fields = [key for key in wanted[name] if got[name].get(key) != wanted[name][key]]
-            raise Failure(Outcome.WRONG, f"{name}: {', '.join(fields)}")
+            raise FaultError(Outcome.WRONG, f"{name}: {', '.join(fields)}")

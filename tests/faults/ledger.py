@@ -33,7 +33,7 @@ class Outcome(StrEnum):
 COLUMNS = ("tried", *Outcome)
 
 
-class Failure(Exception):
+class FaultError(Exception):
     """A fault that was not survived."""
 
     def __init__(self, outcome: Outcome, detail: str = "") -> None:
@@ -48,7 +48,7 @@ class Case:
     name: str
     """Unique within its part."""
     trial: Callable[[], None]
-    """Does it; raises a `Failure` where it was not survived. Whatever else it raises is a mistake of the trial."""
+    """Does it; raises a `FaultError` where it was not survived. Whatever else it raises is a mistake of the trial."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def tried(ledger: Ledger, cases: Iterable[Case], seconds: float, say: Callable[[
         outcome, detail = Outcome.SURVIVED, ""
         try:
             case.trial()
-        except Failure as failure:
+        except FaultError as failure:
             outcome, detail = failure.outcome, str(failure)
             say(f"  {ledger.part}: {case.name}: {outcome}: {detail}")
         ledger.add(case.name, outcome, detail)
