@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import POINTS, ContractError, Ragged
+from bench.store.files import write_whole
 
 Column = Ragged | npt.NDArray[Any]
 
@@ -108,7 +109,7 @@ class Job:
     def write(self, folder: Path) -> Path:
         """Put the configuration into the job's folder; returns its path."""
         path = folder / CONFIG
-        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        write_whole(path, json.dumps(asdict(self), indent=1).encode())
         return path
 
     @classmethod
@@ -121,12 +122,12 @@ class Job:
 
 def write_examples(path: Path, examples: Mapping[str, Column]) -> None:
     """Write the columns into a file."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     arrays: dict[str, npt.NDArray[Any]] = {}
     for name, column in examples.items():
         arrays.update(_arrays(name, column))
-    save_file(arrays, path)
+    write_whole(path, save(arrays))
 
 
 def read_examples(path: Path, columns: tuple[str, ...]) -> dict[str, Column]:

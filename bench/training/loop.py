@@ -21,10 +21,14 @@ from bench.api import AdapterModel, Batch, EarlyStopping, FloatArray, Ragged, Us
 from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
+from bench.store.files import write_whole
+from bench.store.folders import digest_file, key_of
+from bench.training import checkpoints
 from bench.training.job import (
     ADAPTER,
     CHECKPOINTS,
     CONFIDENCES,
+    CONFIG,
     EXAMPLES,
     REPORT,
     VALIDATION,
@@ -40,8 +44,8 @@ from bench.training.optimisers import DeepSpeedOptimiser, Optimiser, Processes, 
 OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
 """A loss (a sum, with gradient) or confidences `(n,)` of some examples."""
 Rows = npt.NDArray[np.int64]
-_BEST = "best.safetensors"
-"""Name in a checkpoint of the best adapter so far, and the confidences at each point."""
+_STATE, _BEST = "state.json", "best.safetensors"
+"""Names in a checkpoint; the latter is the best adapter so far, and the confidences at each point."""
 _RECORDED, _SURE = "validation confidences", "train confidences"
 """Names there that are no tensors of the adapter."""
 
@@ -81,8 +85,8 @@ class _Training:
         self.last_loss: float | None = None
 
     def run(self) -> None:
-        first = self._resume()
-        self._ask_the_frozen(range(first, self.recipe.steps))
+        self._ask_the_frozen()
+        self._resume()
         for step in self.stopping:
             self._step(step - 1)
             if self.stopping.due:
@@ -131,10 +135,15 @@ class _Training:
         self.seconds += time.perf_counter() - start
         return np.asarray(self.processes.sum(sure).cpu().numpy())
 
-    def _ask_the_frozen(self, steps: range) -> None:
-        """Let the loss say what it will need of the weights that never change, so that this is read together."""
+    def _ask_the_frozen(self) -> None:
+        """Let the loss say what it will need of the weights that never change, so that this is read together.
+
+        A resumed training asks for all steps, too: read in other company, the numbers would differ in their last bits.
+        """
         start = time.perf_counter()
-        shares = [self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in steps]
+        shares = [
+            self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in range(self.recipe.steps)
+        ]
         rows = np.unique(np.concatenate([*shares, np.zeros(0, dtype=np.int64)]))
         questioner = Questioner(self.job.verdict_ids, len(self.backbone.head.weight))
         for first in range(0, len(rows), self.recipe.batch_size):
@@ -207,47 +216,49 @@ class _Training:
     # --- files --------------------------------------------------------------------------------------------------------
 
     def _checkpoint(self, step: int) -> None:
-        """A folder that appears whole or not at all; the one before it goes."""
-        from safetensors.torch import save_file
+        """A folder that appears whole or not at all."""
+        from safetensors.torch import save
 
         root = self.folder / CHECKPOINTS
-        partial, whole = root / f"partial-{step}", root / f"step-{step}"
+        folder = checkpoints.partial(root, step)
         if self.processes.rank == 0:
-            root.mkdir(exist_ok=True)
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            state = {"step": step, "fed": asdict(self.fed), "seconds": self.seconds, "loss": self.last_loss}
+            checkpoints.begun(root, step)
+            state = {"fed": asdict(self.fed), "seconds": self.seconds, "loss": self.last_loss}
             state["stage"] = asdict(self.stopping.stage())
-            (partial / "state.json").write_text(json.dumps(state), encoding="utf-8")
-            save_file(self._recorded() | (self.stopping.kept or {}), partial / _BEST)
+            write_whole(folder / _STATE, json.dumps(state).encode())
+            write_whole(folder / _BEST, save(self._recorded() | (self.stopping.kept or {})))
         self.processes.wait()
-        self.optimiser.save(partial)
+        self.optimiser.save(folder)
         self.processes.wait()
         if self.processes.rank == 0:
-            shutil.rmtree(whole, ignore_errors=True)
-            partial.rename(whole)
-            for older in root.iterdir():
-                if older != whole:
-                    shutil.rmtree(older, ignore_errors=True)
+            checkpoints.complete(root, step, self._identity())
 
-    def _resume(self) -> int:
-        """The step to go on from."""
+    def _resume(self) -> None:
+        """Go on from the newest whole checkpoint, if there is one."""
         from safetensors.torch import load_file
 
-        found = {int(path.name.removeprefix("step-")): path for path in self.folder.glob(f"{CHECKPOINTS}/step-*")}
-        if not found:
-            return 0
-        folder = found[max(found)]
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        step = self._newest()
+        if not step:
+            return
+        folder = self.folder / CHECKPOINTS / f"step-{step}"
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
         self.optimiser.load(folder)
         self.fed, self.seconds, self.last_loss = Fed(**state["fed"]), state["seconds"], state["loss"]
         kept = load_file(folder / _BEST)
         recorded = kept.pop(_RECORDED, None)
         confidences = [] if recorded is None else list(recorded.numpy())
-        self.stopping.resume(
-            state["step"], state["stage"]["steps"], state["stage"]["losses"], confidences, kept or None
-        )
-        return int(state["step"])
+        self.stopping.resume(step, state["stage"]["steps"], state["stage"]["losses"], confidences, kept or None)
+
+    def _newest(self) -> int:
+        """The step of the checkpoint to go on from, 0 without one; the first process looks, for all."""
+        step = 0
+        if self.processes.rank == 0:
+            step = checkpoints.newest(self.folder / CHECKPOINTS, self._identity(), _note)
+        return int(self.processes.sum(torch.tensor([step])).item())
+
+    def _identity(self) -> str:
+        """Digest of all that the training begins with."""
+        return key_of({name: digest_file(self.folder / name) for name in (CONFIG, EXAMPLES, VALIDATION)})
 
     def _recorded(self) -> dict[str, torch.Tensor]:
         """The confidences in the validation examples at each point so far, `(points, n)`."""
@@ -256,19 +267,22 @@ class _Training:
 
     def _save(self) -> None:
         """The adapter in peft's own format; then the checkpoints are of no more use."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         folder = self.folder / ADAPTER
-        folder.mkdir(exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
         tensors = {name: tensor.contiguous() for name, tensor in self.stopping.kept.items()}
         sure = tensors.pop(_SURE, None)
-        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        write_whole(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
         if sure is not None:
-            save_file({"train": sure, "validation": self._recorded()[_RECORDED]}, folder / CONFIDENCES)
+            write_whole(folder / CONFIDENCES, save({"train": sure, "validation": self._recorded()[_RECORDED]}))
         config = self.wrapped.peft_config["default"]
         config.base_model_name_or_path = self.job.model["name"]  # a folder of this machine otherwise
         config.inference_mode = True
         config.save_pretrained(str(folder))
+        if not (folder / SETTINGS).is_file():
+            raise UserError(f"peft wrote no {SETTINGS}; expected a version of it that does, 0.13 or newer.")
         record_base(folder, self.job.weights, self.job.model["name"])
         report = {
             "steps": self.stopping.step,
@@ -281,10 +295,13 @@ class _Training:
             "processes": self.processes.size,
             "deepspeed": self.recipe.deepspeed,
         }
-        (folder / REPORT).write_text(json.dumps(report, indent=1), encoding="utf-8")
-        if not (folder / SETTINGS).is_file():
-            raise UserError(f"peft wrote no {SETTINGS}; expected a version of it that does, 0.13 or newer.")
+        write_whole(folder / REPORT, json.dumps(report, indent=1).encode())
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
+
+
+def _note(text: str) -> None:
+    """Tell the user of the run, through the parent."""
+    print(json.dumps({"note": text}), flush=True)  # noqa: T201  (the parent reads it)
 
 
 def _with_lora(model: Any, recipe: Recipe, targets: list[str]) -> Any:

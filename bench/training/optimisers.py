@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
+from bench.store.files import write_whole
 from bench.training.job import Recipe
 
 Tensors = list[torch.Tensor]
@@ -96,26 +98,20 @@ class TorchOptimiser:
         self.adamw.step()
 
     def save(self, folder: Path) -> None:
-        """See `Optimiser.save`; tensors only, no pickle."""
-        from safetensors.torch import save_file
-
+        """See `Optimiser.save`."""
         if self.processes.rank:
             return
-        tensors = {f"{i}.parameter": parameter.detach() for i, parameter in enumerate(self.parameters)}
+        tensors = {f"{i}.parameter": parameter for i, parameter in enumerate(self.parameters)}
         for i, parameter in enumerate(self.parameters):
             tensors |= {f"{i}.{name}": value for name, value in self.adamw.state[parameter].items()}
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "optimiser.safetensors")
+        _write(folder / "optimiser.safetensors", tensors)
 
     def load(self, folder: Path) -> None:
         """See `Optimiser.load`."""
-        from safetensors.torch import load_file
-
-        tensors = load_file(folder / "optimiser.safetensors", device=self.processes.device)
-        for i, parameter in enumerate(self.parameters):
-            own = {name.partition(".")[2]: t for name, t in tensors.items() if name.partition(".")[0] == str(i)}
+        read = _read(folder / "optimiser.safetensors", self.processes.device)
+        for own, parameter in zip(read, self.parameters, strict=True):
             parameter.data.copy_(own.pop("parameter"))
-            step = own.pop("step").cpu()
-            self.adamw.state[parameter] = {"step": step, **own}
+            self.adamw.state[parameter] = own
 
 
 class DeepSpeedOptimiser:
@@ -143,7 +139,7 @@ class DeepSpeedOptimiser:
         for key, value in {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1"}.items():
             os.environ.setdefault(key, value)
         self.parameters = parameters
-        self.size = processes.size
+        self.processes = processes
         module = torch.nn.Module()
         module.parameter_list = torch.nn.ParameterList(parameters)
         self.engine: Any = deepspeed.initialize(model=module, model_parameters=parameters, config=settings)[0]
@@ -154,13 +150,43 @@ class DeepSpeedOptimiser:
             group["lr"] = learning_rate
         # The engine takes the mean over processes, and the sum is wanted.
         products = [(p * g).sum() for p, g in zip(self.parameters, gradients, strict=True)]
-        self.engine.backward(self.size * torch.stack(products).sum())
+        self.engine.backward(self.processes.size * torch.stack(products).sum())
         self.engine.step()
 
     def save(self, folder: Path) -> None:
-        """See `Optimiser.save`. Pickles: they stay in the private folder of the job and are read by the job alone."""
-        self.engine.save_checkpoint(str(folder), tag="deepspeed")
+        """See `Optimiser.save`; each process writes its partition. DeepSpeed's own checkpoints would be pickles."""
+        tensors: dict[str, torch.Tensor] = {}
+        for i, partition in enumerate(self.engine.optimizer.single_partition_of_fp32_groups):
+            state = self.engine.optimizer.optimizer.state[partition]
+            tensors |= {f"{i}.parameter": partition, **{f"{i}.{name}": value for name, value in state.items()}}
+        _write(self._file(folder), tensors)
 
     def load(self, folder: Path) -> None:
         """See `Optimiser.load`."""
-        self.engine.load_checkpoint(str(folder), tag="deepspeed")
+        zero = self.engine.optimizer
+        read = _read(self._file(folder), self.processes.device)
+        for own, partition in zip(read, zero.single_partition_of_fp32_groups, strict=True):
+            partition.data.copy_(own.pop("parameter"))
+            zero.optimizer.state[partition] = own
+        zero.update_lp_params()  # the parameters themselves, gathered from all partitions
+
+    def _file(self, folder: Path) -> Path:
+        return folder / f"optimiser-rank{self.processes.rank}.safetensors"
+
+
+def _write(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors by names of the form `position.name`."""
+    from safetensors.torch import save
+
+    write_whole(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+
+
+def _read(path: Path, device: str) -> list[dict[str, torch.Tensor]]:
+    """Tensors of each position, on the device; the number of steps stays in main memory, where AdamW has it."""
+    from safetensors.torch import load_file
+
+    found: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
+    for full, tensor in load_file(path).items():
+        position, _, name = full.partition(".")
+        found[int(position)][name] = tensor if name == "step" else tensor.to(device)
+    return [found[i] for i in sorted(found)]
