@@ -1,4 +1,7 @@
-"""`python -m bench.training CONFIG.json`: train one adapter, as the configuration beside its examples says."""
+"""`python -m bench.training CONFIG.json [PROCESSES]`: train one adapter, as the configuration beside its examples says.
+
+With more than one process it starts them, each as `python -m bench.training CONFIG.json`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,31 @@ import os
 import sys
 from pathlib import Path
 
-from bench.api import UserError
-from bench.training.loop import main
+from bench.training.child import end_with_parent, train_together
 
-try:
-    main(Path(sys.argv[1]))
-except UserError as error:
-    sys.exit(f"error: {error}")  # its sentence is enough
+
+def _main(config: Path, processes: int) -> None:
+    if processes > 1:
+        train_together(config, processes)
+        return
+    from bench.api import UserError
+    from bench.store.claims import claimed
+    from bench.training.loop import main
+
+    try:
+        # one that has lost its parent and still lives is waited for, so that no two write here
+        with claimed(config.parent / f"rank{os.environ.get('RANK', '0')}.lock", _waits):
+            main(config)
+    except UserError as error:
+        sys.exit(f"error: {error}")  # its sentence is enough
+
+
+def _waits(whom: str) -> None:
+    print(f"waiting for {whom}", flush=True)  # noqa: T201  (the parent keeps it)
+
+
+end_with_parent()
+_main(Path(sys.argv[1]), int(*sys.argv[2:3] or "1"))
 # Everything is written. Threads of torch's process groups can outlive the group and abort an orderly exit (SIGABRT, now
 # and then on a busy machine), which would turn a finished training into a failed one.
 sys.stdout.flush()

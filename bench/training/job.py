@@ -100,6 +100,8 @@ class Job:
     """Tokens of one forward pass, roughly."""
     checkpoint_every: int
     """Steps."""
+    search: tuple[str, ...] = ()
+    """Folders in which the functions' modules are looked for last."""
 
     @property
     def recipe(self) -> Recipe:

@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import shutil
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -53,6 +54,7 @@ _RECORDED, _SURE = "validation confidences", "train confidences"
 def main(config: Path) -> None:
     """Train the job that this file describes; its folder gets the adapter."""
     job = Job.read(config)
+    sys.path.extend(folder for folder in job.search if folder not in sys.path)
     processes = Processes(str(job.load["device"]), grouped=job.recipe.deepspeed)
     try:
         _Training(job, config.parent, processes).run()

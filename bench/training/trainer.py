@@ -14,10 +14,7 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
-import sysconfig
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,8 +29,10 @@ from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, 
 from bench.api.early_stopping import TrainingStage
 from bench.backbone.cost import StageCost
 from bench.progress import Progress, Silent
+from bench.store.claims import claimed
 from bench.store.decoding import decoded
-from bench.store.folders import Store, digest_arrays, key_of
+from bench.store.folders import Entry, Store, digest_arrays, key_of
+from bench.training import child
 from bench.training.job import ADAPTER, CONFIDENCES, EXAMPLES, REPORT, VALIDATION, Job, Recipe, write_examples
 
 if TYPE_CHECKING:
@@ -49,8 +48,6 @@ RANK = re.compile(r"^\[rank\d+\]: ")
 """Prefix that torch puts before each line of a traceback."""
 KIND = "adapters"
 """The part of the store."""
-_STOP_SECONDS = 10.0
-"""Time that a child has to end by itself."""
 
 
 @dataclass
@@ -82,21 +79,36 @@ class AdapterTrainer:
         """See `bench.api.TrainAdapter`."""
         from bench.backbone import adapter
 
-        recipe = Recipe.of(settings)
         tested = validation or Validation("", {})
         job = self._job(loss, examples, settings, tested)
         fields = self._fields(job, examples, tested)
         key = key_of(fields)
         entry = self.store.get(KIND, key)
         if entry is None:
-            folder = self._folder(key)
+            with claimed(self.store.root / "claims" / f"{KIND}-{key}.lock", self._waits):
+                entry = self.store.get(KIND, key) or self._trained(key, fields, job, examples, tested)
+        return AdapterRef(entry.folder, adapter.fingerprint(entry.folder))
+
+    def _trained(self, key: str, fields: Mapping[str, Any], job: Job, examples: Examples, tested: Validation) -> Entry:
+        """The adapter of a training, or of the rest of one that was ended."""
+        try:
+            folder = self._folder(key).resolve()
             write_examples(folder / EXAMPLES, examples)
             write_examples(folder / VALIDATION, tested.examples)
-            self._run(job.write(folder), recipe)
-            trained = folder / ADAPTER
-            entry = self.store.put(KIND, key, fields, lambda into: _copy(trained, into), method=self.method)
-            shutil.rmtree(folder)
-        return AdapterRef(entry.folder, adapter.fingerprint(entry.folder))
+            config = job.write(folder)
+        except OSError as error:
+            raise UserError(
+                f"What {self.method} is trained on could not be written into the cache: {error.strerror or error}. Free"
+                " some disk space, or set CONFBENCH_CACHE to another folder."
+            ) from error
+        self._run(config, job.recipe)
+        trained = folder / ADAPTER
+        entry = self.store.put(KIND, key, fields, lambda into: _copy(trained, into), method=self.method)
+        shutil.rmtree(folder, ignore_errors=True)
+        return entry
+
+    def _waits(self, whom: str) -> None:
+        self.progress.say(f"the adapter of {self.method} is being trained by {whom}; waiting for it")
 
     # --- the job ------------------------------------------------------------------------------------------------------
 
@@ -126,6 +138,7 @@ class AdapterTrainer:
             packed=self.backbone.packed,
             token_budget=self.token_budget,
             checkpoint_every=self.checkpoint_every,
+            search=tuple(dict.fromkeys(_root(name) for name in (loss, validation.confidence) if name)),
         )
 
     def _fields(self, job: Job, examples: Examples, validation: Validation) -> dict[str, Any]:
@@ -150,7 +163,7 @@ class AdapterTrainer:
         }
 
     def _folder(self, key: str) -> Path:
-        """The private folder of a job: DeepSpeed's checkpoints are pickles, so nobody else may write here."""
+        """The private folder of a job."""
         folder = self.store.root / "training" / key
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         state = folder.stat()
@@ -205,35 +218,29 @@ class AdapterTrainer:
         """Start the child and follow it to its end."""
         last: deque[str] = deque(maxlen=_LOG_LINES)
         with (
-            (config.parent / "train.log").open("a", encoding="utf-8") as log,
+            (config.parent / "train.log").open("a", encoding="utf-8", buffering=1) as log,
             self.progress.stage(f"train {self.method}", recipe.steps, unit="steps") as advance,
             _aside(self.backbone),
-            _child(self._command(config), _environment(self._processes)) as child,
+            child.started(config, self._processes) as process,
         ):
             done = 0
-            for line in child.stdout or ():
+            for line in process.stdout or ():
                 log.write(line)
-                step = _step_of(line)
-                if step is not None:
-                    advance(step - done)
-                    done = step
+                told = _told(line)
+                if "step" in told:
+                    advance(told["step"] - done)
+                    done = told["step"]
+                elif "note" in told:
+                    self.store.notes.append(f"{self.method}: {told['note']}")
                 elif line.strip():
                     last.append(RANK.sub("", line.rstrip()))
-            code = child.wait()
+            code = process.wait()
         if code or not (config.parent / ADAPTER / REPORT).is_file():
             way = f"\n{self._way_out}." if recipe.deepspeed else ""
-            reason = last[-1] if last else "it printed nothing"
             raise UserError(
-                f"Training the adapter of {self.method} failed (exit code {code}): {reason}{way}\n"
-                f"The end of its log:\n" + "\n".join(last)
+                f"Training the adapter of {self.method} failed ({child.ending(code)}):"
+                f" {last[-1] if last else 'it printed nothing'}{way}\nThe end of its log:\n" + "\n".join(last)
             )
-
-    def _command(self, config: Path) -> list[str]:
-        job = ["-m", "bench.training", str(config)]
-        if self._processes == 1:
-            return [sys.executable, *job]
-        torchrun = ["-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-        return [sys.executable, *torchrun, f"--nproc-per-node={self._processes}", *job]
 
 
 def training_cost(ref: AdapterRef) -> StageCost:
@@ -260,54 +267,16 @@ def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
     return load_file(path) if path.is_file() else {}
 
 
-@contextmanager
-def _child(command: list[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A process in a group of its own, of which nothing is left afterwards."""
-    child = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        env=dict(environment),
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,
-    )
+def _told(line: str) -> dict[str, Any]:
+    """What a line of the child's log reports: a `step`, or a `note` for the user; empty for any other line."""
+    if not line.startswith(('{"step": ', '{"note": ')):
+        return {}
     try:
-        yield child
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGTERM)
-            try:
-                child.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-        if child.stdout is not None:
-            child.stdout.close()
-
-
-def _environment(processes: int) -> dict[str, str]:
-    """The parent's, without the network, and with the folder of this package where it is not installed."""
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    environment["PYTHONUNBUFFERED"] = "1"  # the log in the order in which it was written
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
-    root = str(Path(__file__).resolve().parents[2])
-    if root not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        before = [path for path in [environment.get("PYTHONPATH")] if path]
-        environment["PYTHONPATH"] = os.pathsep.join([root, *before])
-    return environment
-
-
-def _step_of(line: str) -> int | None:
-    """The step that a line of the child's log reports; None for any other line."""
-    if not line.startswith('{"step"'):
-        return None
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return None
+        told = json.loads(line)
+    except ValueError:
+        return {}
+    kind = int if "step" in told else str
+    return told if isinstance(told.get("step", told.get("note")), kind) else {}
 
 
 @contextmanager
@@ -351,9 +320,18 @@ def _digest(column: Ragged | npt.NDArray[Any]) -> str:
 
 def _source_digest(function: str) -> str:
     """Digest of the file that a function is in."""
+    return hashlib.sha256(_file(function).read_bytes()).hexdigest()
+
+
+def _root(function: str) -> str:
+    """The folder in which the first part of a function's module name is found."""
+    path, module = _file(function), function.partition(":")[0]
+    return str(path.parents[module.count(".") + (path.name == "__init__.py")])
+
+
+def _file(function: str) -> Path:
     module = function.partition(":")[0]
     try:
-        path = inspect.getfile(importlib.import_module(module))
+        return Path(inspect.getfile(importlib.import_module(module))).resolve()
     except (ImportError, TypeError) as error:
         raise ContractError(f"train_adapter: {function!r} is no importable `module:function` ({error})") from error
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -1,0 +1,125 @@
+"""The child process: how the parent starts and ends it, what it is given, and how it ends with its parent.
+
+Nothing of the current folder is executed, no key or token is passed on, and a child never outlives its parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PARENT = "CONFBENCH_PARENT"
+"""Environment variable with the number of the process without which a child ends."""
+_STOP_SECONDS = 2.0
+"""Time that a child has to end by itself."""
+_WATCH_SECONDS = 0.5
+_SET_DEATH_SIGNAL = 1
+"""`PR_SET_PDEATHSIG` of Linux."""
+_SECRET = re.compile(
+    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|^(OPENAI|ANTHROPIC|WANDB|AWS|AZURE|GOOGLE)_",
+    re.IGNORECASE,
+)
+_WITH_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
+_FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "TMPDIR")
+
+
+# --- in the parent ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def started(config: Path, processes: int) -> Iterator[subprocess.Popen[str]]:
+    """A child, or several of them, in a process group of which nothing is left afterwards.
+
+    Args:
+        config: absolute path of the job's configuration.
+        processes: number of those that train together.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "bench.training", str(config), str(processes)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        cwd=Path(os.sep).resolve(),
+        env=environment(os.environ, processes),
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            _end(process)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_SECONDS)
+            return
+
+
+def ending(code: int) -> str:
+    """How a child ended, in words."""
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        return f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+    return f"exit code {code}" if code else "it ended without an adapter"
+
+
+def environment(of: Mapping[str, str], processes: int) -> dict[str, str]:
+    """The parent's, without the network, keys and tokens, and with this package's folder where it is not installed."""
+    kept = {name: value for name, value in of.items() if not (_SECRET.search(name) or _WITH_PASSWORD.search(value))}
+    kept |= {name: str(Path(of[name]).resolve()) for name in _FOLDERS if of.get(name)}
+    kept |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    kept |= {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", _PARENT: str(os.getpid())}
+    kept.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    root = str(Path(__file__).resolve().parents[2])
+    before = [] if root in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")} else [root]
+    named = [str(Path(path).resolve()) for path in of.get("PYTHONPATH", "").split(os.pathsep) if path]
+    kept["PYTHONPATH"] = os.pathsep.join([*before, *named])
+    return kept
+
+
+# --- in the child -----------------------------------------------------------------------------------------------------
+
+
+def end_with_parent() -> None:
+    """Let this process end at once when its parent does, however that ends."""
+    parent = int(os.environ.get(_PARENT, os.getppid()))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:  # it had ended before
+        os._exit(1)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_WATCH_SECONDS)
+    os._exit(1)
+
+
+def train_together(config: Path, processes: int) -> None:
+    """Start so many processes of a job by torchrun, and follow them to their end."""
+    from torch.distributed.run import main
+
+    os.environ[_PARENT] = str(os.getpid())
+    own = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--nproc-per-node={processes}"]
+    main([*own, "-m", "bench.training", str(config)])
