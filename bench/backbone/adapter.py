@@ -43,9 +43,9 @@ def adapted(backbone: Backbone, ref: AdapterRef) -> Iterator[Backbone]:
     the frozen weights is back afterwards, as it was. Answers are the frozen model's: none is generated in here.
 
     Raises:
-        UserError: the adapter is incomplete, or belongs to another model.
+        UserError: the adapter is incomplete, or not the one that was trained, or belongs to another model.
     """
-    _check(backbone, ref.folder)
+    _check(backbone, ref)
     frozen_session = backbone.session
     wrapped = _attach(backbone.model, ref.folder)
     try:
@@ -80,12 +80,18 @@ def _strip(model: Any) -> None:
                 setattr(module, name, child.get_base_layer())
 
 
-def _check(backbone: Backbone, folder: Path) -> None:
+def _check(backbone: Backbone, ref: AdapterRef) -> None:
+    folder = ref.folder
     missing = [name for name in (WEIGHTS, SETTINGS, _BASE) if not (folder / name).is_file()]
     if missing:
         raise UserError(
             f"Expected an adapter with {WEIGHTS}, {SETTINGS} and {_BASE} in folder {folder.name[:12]!r}; missing:"
             f" {', '.join(missing)}. Fit the method again."
+        )
+    if fingerprint(folder) != ref.fingerprint:
+        raise UserError(
+            f"The adapter in folder {folder.name[:12]!r} is not as it was trained: a file of it was altered. Run the"
+            " command again: it is trained again."
         )
     base = json.loads((folder / _BASE).read_text(encoding="utf-8"))
     if base.get("fingerprint") != backbone.fingerprint:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ from bench.signals.batches import Batches
 from bench.signals.reading import Reading
 from bench.store.decoding import decoded
 from bench.store.folders import Entry, Store, key_of
+from bench.training.trainer import KIND as ADAPTERS
 from bench.training.trainer import AdapterTrainer, confidences, training_stage
 
 if TYPE_CHECKING:
@@ -122,10 +125,30 @@ class Fitter:
         if entry is None:
             return None
         try:
-            return _loaded(self.resolved.fresh(name), entry)
+            fitted = _loaded(self.resolved.fresh(name), entry)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's own `load`; it is fitted again
-            self.store.notes.append(f"the stored fit of {name} can't be used ({reason_of(error)}); it is fitted again")
+            self._unusable(name, entry, reason_of(error))
             return None
+        noted = len(self.store.notes)
+        if all(map(self._whole, _adapters(fitted.method.fitted()))):
+            return fitted
+        self._unusable(name, entry, "its adapter is another one")
+        del self.store.notes[noted + 1 :]  # of a damaged adapter the store has said it
+        return None
+
+    def _whole(self, ref: AdapterRef) -> bool:
+        """Whether an adapter is this store's, with every byte as it was trained."""
+        from bench.backbone.adapter import fingerprint
+
+        entry = self.store.get(ADAPTERS, ref.folder.name)
+        if entry is None or entry.folder.resolve() != ref.folder.resolve():
+            return False
+        return fingerprint(entry.folder) == ref.fingerprint
+
+    def _unusable(self, name: str, entry: Entry, reason: str) -> None:
+        """Make room for another fit, and say why."""
+        self.store.notes.append(f"the stored fit of {name} can't be used ({reason}); it is fitted again")
+        shutil.rmtree(entry.folder, ignore_errors=True)
 
     def _new(
         self, name: str, key: str, fields: dict[str, Any], learned: Reading, validation: Reading | None, seed: int
@@ -159,6 +182,15 @@ def derived_seed(seed: int, *parts: str) -> int:
     """A seed for one fit: 63 bits of a hash of the run's seed and of what is fitted on what."""
     digest = hashlib.sha256("\0".join([str(seed), *parts]).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _adapters(value: Any) -> Iterator[AdapterRef]:
+    """Adapters among fitted attributes."""
+    if isinstance(value, AdapterRef):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _adapters(item)
 
 
 # --- what happened in training ----------------------------------------------------------------------------------------

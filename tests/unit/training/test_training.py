@@ -641,14 +641,26 @@ def test_the_adapter_of_another_model_is_refused(trained: tuple[Path, AdapterRef
 
 def test_an_incomplete_adapter_is_refused(trained: tuple[Path, AdapterRef], backbone: Backbone, tmp_path: Path) -> None:
     shutil.copytree(trained[1].folder, tmp_path / "copy")
-    ref = AdapterRef(tmp_path / "copy", trained[1].fingerprint)
-    (ref.folder / "adapter_model.safetensors").write_bytes(b"cut")
+    folder = tmp_path / "copy"
+    (folder / "adapter_model.safetensors").write_bytes(b"cut")
+    ref = AdapterRef(folder, fingerprint(folder))
     with pytest.raises(UserError, match="can't be loaded"), adapted(backbone, ref):
         pass
     (ref.folder / "adapter_model.safetensors").unlink()
     with pytest.raises(UserError, match=r"missing: adapter_model\.safetensors"), adapted(backbone, ref):
         pass
     plain_verdicts(backbone.model)  # the backbone still works
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "base_model.json"])
+def test_an_adapter_with_another_bit_is_not_read_through(
+    trained: tuple[Path, AdapterRef], backbone: Backbone, tmp_path: Path, name: str
+) -> None:
+    shutil.copytree(trained[1].folder, tmp_path / "copy")
+    flipped(tmp_path / "copy" / name)
+    ref = AdapterRef(tmp_path / "copy", trained[1].fingerprint)
+    with pytest.raises(UserError, match="a file of it was altered"), adapted(backbone, ref):
+        pass
 
 
 # --- which layers -----------------------------------------------------------------------------------------------------
