@@ -10,7 +10,7 @@ from bench.api.early_stopping import TrainingStage
 from bench.backbone.cost import StageCost
 from bench.metrics.summary import MetricSummary
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Version of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
 
 

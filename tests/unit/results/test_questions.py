@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.api import Format, PromptStyle, Question, UserError
-from bench.results import files
+from bench.results import cells, files
 from bench.results import questions as question_texts
 from bench.results.questions import QuestionText
 from bench.results.row import ResultRow
@@ -118,7 +118,7 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
     with pytest.raises(UserError, match=r"rivers--v1\.parquet can't be read.*delete it"):
         question_texts.read(tmp_path, "rivers", 1)
     pq.write_table(pa.table({"id": ["a"], "text": ["b"]}), path)
-    with pytest.raises(UserError, match="expected the columns id string, subject string"):
+    with pytest.raises(UserError, match="other columns than expected: id string, subject string"):
         question_texts.read(tmp_path, "rivers", 1)
     nulls = {name: pa.array([None], type=kind) for name, kind in question_texts._columns().items()}
     pq.write_table(pa.table(nulls), path)
@@ -134,4 +134,4 @@ def test_results_and_questions_share_a_folder(tmp_path):
     question_texts.write("rivers", 1, questions(), tmp_path)
     path = files.write(row, None, tmp_path)
     assert path.relative_to(tmp_path).parts[0] == "questions_"
-    assert files.read_all(tmp_path) == [row]
+    assert cells.read_all(tmp_path) == [row]
