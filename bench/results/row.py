@@ -59,7 +59,7 @@ class ResultRow:
     model: str
     """Alias, Hub id, or label of a local folder (`bench.backbone.models.model_label`); never a path."""
     task: str
-    """Name, as registered, or the stem of a task file."""
+    """Name, as registered, or that of a task file, e.g. `bees-3fa9c1`."""
     preset: str
     """Row of constants that methods and protocol started from."""
     seed: int
