@@ -31,6 +31,22 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
+def synced(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk.
+
+    Raises:
+        OSError: they can't be written there.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        if not path.is_dir():  # which not every file system can wait for
+            raise
+    finally:
+        os.close(descriptor)
+
+
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Let one process at a time change what belongs together in a folder; others wait, and a dead one holds nobody up.
