@@ -443,6 +443,13 @@ def test_a_sheet_that_is_not_as_it_must_be(tmp_path: Path, text: str, words: lis
     refused(sheet(tmp_path, text), *words)
 
 
+def test_a_parquet_column_whose_name_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "bees.parquet"
+    parquet.write_table(pa.table({"question": ["q"], "answer": ["a"]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"answer", b"\xffnswer"))
+    refused(path, "expected a whole Parquet file", "utf-8")
+
+
 def test_a_parquet_column_twice(tmp_path: Path) -> None:
     arrays = [pa.array(["q"]), pa.array(["a"]), pa.array(["b"])]
     parquet.write_table(pa.table(arrays, names=["question", "answer", "answer"]), tmp_path / "bees.parquet")

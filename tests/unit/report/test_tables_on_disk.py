@@ -106,6 +106,29 @@ def test_a_mean_edited_in_the_json_file_is_not_shown(tmp_path: Path, cache: Path
     assert row.per_subject["subject 1"]["brier"] != 0.054
 
 
+def test_a_result_whose_last_run_failed_is_shown_with_a_footnote(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "cache"))
+    row = put(tmp_path / "results", "ccps")
+    put(tmp_path / "results", "ptrue")
+    monkeypatch.setenv("COLUMNS", "200")
+    before = rows_of(table(tmp_path / "results", tmp_path / "cache"))
+    fail(tmp_path / "results", row, "ccps")
+    code, said, complaints = command(capsys, monkeypatch, "--results", tmp_path / "results")
+    assert (code, complaints) == (0, "")
+    assert re.search(r"the last run of seed 0 failed \(20.* UTC: loss became NaN\); shown is the one before", said)
+    after = rows_of(table(tmp_path / "results", tmp_path / "cache"))
+    assert [(line["method"], line["ece_mean"]) for line in after] == [
+        (line["method"], line["ece_mean"]) for line in before
+    ]
+    page = tmp_path / "report.html"
+    monkeypatch.setattr("sys.argv", ["bench", "report", "--results", str(tmp_path / "results"), "--out", str(page)])
+    with pytest.raises(SystemExit, match="0"):
+        app.main()
+    assert "the last run of seed 0 failed" in page.read_text(encoding="utf-8")
+
+
 def test_a_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: Path) -> None:
     put(tmp_path, "ccps")
     put(tmp_path, "mine", skill=0.5)

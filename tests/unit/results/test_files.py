@@ -511,6 +511,14 @@ def test_a_truncated_parquet_file_is_named(tmp_path):
         read_records(path)
 
 
+def test_a_parquet_file_with_a_column_whose_name_is_no_text_is_named(tmp_path):
+    path = write(ROW, RECORDS, tmp_path).with_suffix(".parquet")
+    pq.write_table(pq.read_table(path), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"answer", b"\xffnswer"))
+    with pytest.raises(UserError, match=r"ccps--demo--s0\.parquet can't be read .*utf-8"):
+        read_records(path)
+
+
 # --- a folder that can't be written -----------------------------------------------------------------------------------
 
 

@@ -126,6 +126,21 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
         question_texts.write("rivers", 1, questions(), tmp_path)
 
 
+def test_a_changed_question_and_the_file_of_another_task_are_noticed(tmp_path):
+    path = question_texts.write("rivers", 1, questions(), tmp_path)
+    path.with_name("rivers--v2.parquet").write_bytes(path.read_bytes())
+    with pytest.raises(UserError, match=r"rivers--v2\.parquet was changed, or is that of another task"):
+        question_texts.read(tmp_path, "rivers", 2)
+    table = pq.read_table(path)
+    text = table.column_names.index("text")
+    values = ["?", *table["text"].to_pylist()[1:]]
+    pq.write_table(
+        table.set_column(text, "text", pa.array(values)).replace_schema_metadata(table.schema.metadata), path
+    )
+    with pytest.raises(UserError, match=r"rivers--v1\.parquet was changed"):
+        question_texts.read(tmp_path, "rivers", 1)
+
+
 def test_results_and_questions_share_a_folder(tmp_path):
     row = ResultRow(
         method="ccps", model="questions", task="rivers", preset="demo", seed=0, protocol="0", task_version=1,
