@@ -24,6 +24,7 @@ from bench.cli.printing import (
     print_fields,
     print_json,
     print_line,
+    print_notes,
     print_records,
     print_sizes,
     print_written,
@@ -96,8 +97,7 @@ def run(config: RunConfig, *, as_json: AsJson = False) -> None:
         view = View(config.out, partial=True, deviations=True)
         build.print_terminal(tables_of(view, cache_folder(), announcer(), report.rows), console())
         print_written(report.paths)
-        for note in report.notes:
-            console(stderr=True).print(Text(f"note: {note}"))
+        print_notes(report.notes)
     raise typer.Exit(1 if report.failed else 0)
 
 
@@ -184,6 +184,7 @@ def table(  # noqa: PLR0913 - one parameter for each option
     """Print the comparison from result files."""
     from bench.report.tables import formats
     from bench.report.tables.request import View, shown
+    from bench.results.cells import passed_over
     from bench.store.folders import cache_folder
 
     view = View(
@@ -196,6 +197,7 @@ def table(  # noqa: PLR0913 - one parameter for each option
         stats=stats,
         layout=layout.value,
     )
+    print_notes(passed_over(results, partial=partial))
     sheet = shown(view, cache_folder(), announcer())
     if format_ is TableFormat.TERMINAL:
         formats.print_terminal(sheet.grids, console())
@@ -218,8 +220,10 @@ def report(  # noqa: PLR0913 - one parameter for each option
     """Write the comparison as one HTML page, and as figures."""
     from bench.report import page
     from bench.report.write import Wanted, write
+    from bench.results.cells import passed_over
     from bench.store.folders import cache_folder
 
+    print_notes(passed_over(results, partial=partial))
     wanted = Wanted(results, out, figures, preset, partial, deviations)
     print_written(write(wanted, cache_folder(), announcer()))
     if serve:

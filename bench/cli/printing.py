@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,12 @@ def console(*, stderr: bool = False) -> Console:
 def announcer() -> Callable[[str], None]:
     """Function that names long work on stderr before it starts; silent where stderr is no terminal."""
     return (lambda text: console(stderr=True).print(Text(f"{text} ..."))) if sys.stderr.isatty() else (lambda _: None)
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print notes for the user on stderr."""
+    for note in notes:
+        console(stderr=True).print(Text(f"note: {note}"), soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

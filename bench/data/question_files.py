@@ -29,8 +29,10 @@ from bench.data.tables import TableRows, csv_rows, json_lines, parquet_table, re
 
 FEWEST, MOST = 2, 26
 """Options a question may have; there are 26 letters to name them."""
-_LONGEST_NAME = 80
-"""Letters of a task's name, which is part of the names of results."""
+_DIGITS = 6
+"""Hex digits of a file's SHA-256 in its task's name."""
+_LONGEST_NAME = 80 - 1 - _DIGITS
+"""Letters of a file's name; that of its task is part of the names of results."""
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
 """Columns of a file with one for each option."""
 _FLAT = frozenset(COLUMNS)
@@ -77,7 +79,9 @@ class _FileTask(Task):
 
 
 def task_of_file(path: Path, corpora: Mapping[Format, str]) -> type[Task]:
-    """The task that a file of questions makes, named by the file's name in lower case.
+    """The task that a file of questions makes, e.g. `bees-3fa9c1`: named by the file, in lower case, and its content.
+
+    So neither two files of one name nor two versions of one file share answers or results.
 
     Args:
         path: of the file.
@@ -86,8 +90,9 @@ def task_of_file(path: Path, corpora: Mapping[Format, str]) -> type[Task]:
     Raises:
         UserError: the file can't be read, or a row is not as it must be; names the file and the row.
     """
-    name = _name(path)
     content = _content(path)
+    sha256 = hashlib.sha256(content).hexdigest()
+    name = f"{_name(path)}-{sha256[:_DIGITS]}"
     rows = _rows(path, content)
     splits, fmt = _questions(rows, path.stem)
     if "test" not in splits:
@@ -111,7 +116,7 @@ def task_of_file(path: Path, corpora: Mapping[Format, str]) -> type[Task]:
         "style": _STYLES[fmt],
         "train_on": "" if "train" in splits else corpora.get(fmt, ""),
         "file": path.name,
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "sha256": sha256,
         "by_split": splits,
     }
     return type("FileTask", (_FileTask,), fields)
@@ -122,10 +127,10 @@ def task_of_file(path: Path, corpora: Mapping[Format, str]) -> type[Task]:
 
 def _name(path: Path) -> str:
     name = "-".join(re.findall(r"[a-z0-9]+", path.stem.casefold()))
-    if not name or name == "all" or len(name) > _LONGEST_NAME:
+    if not name or len(name) > _LONGEST_NAME:
         raise UserError(
-            f"--task-file {path}: expected a file name of 1 to {_LONGEST_NAME} letters and digits, other than 'all',"
-            " because it becomes the task's name; rename the file"
+            f"--task-file {path}: expected a file name of 1 to {_LONGEST_NAME} letters and digits, because it"
+            " becomes the task's name; rename the file"
         )
     return name
 

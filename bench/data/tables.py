@@ -78,18 +78,45 @@ def parquet_table(
     Raises:
         UserError: it can't be read, it has no row, or a column is missing.
     """
-    import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(file) as opened:
             require_columns(name, columns or (), opened.schema_arrow.names)
             table = opened.read(columns=None if columns is None else list(columns))
-    except (pa.ArrowException, OSError) as error:
+    except _broken() as error:
         reason = first_line(error).replace(f"{file}", "").strip()
         raise UserError(f"{name}: expected a whole Parquet file, but it can't be read ({reason}); {remedy}") from error
     require_rows(name, len(table))
     return table
+
+
+def exact_table(path: Path, columns: Mapping[str, pa.DataType]) -> pa.Table:
+    """A Parquet file that has exactly these columns, and no null in them.
+
+    Raises:
+        ValueError: it is not such a file, or can't be read; says in what.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as opened:
+            table = opened.read()
+        table.validate(full=True)
+    except _broken() as error:
+        raise ValueError(f"can't be read ({first_line(error)})") from error
+    if table.schema.remove_metadata() != pa.schema(list(columns.items())) or any(c.null_count for c in table.columns):
+        wanted = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        raise ValueError(f"has other columns than expected: {wanted}, without nulls")
+    return table
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    """Errors of Arrow about a damaged file: its own, and Python's where a name is no UTF-8, or a size absurd."""
+    import pyarrow as pa
+
+    return (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError)
 
 
 def require_columns(name: str, wanted: Sequence[str], found: Sequence[str]) -> None:

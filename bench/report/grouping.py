@@ -49,7 +49,7 @@ def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, 
     """Rows by table, in the order of model and task; partial runs and runs of another protocol are groups of their own.
 
     Args:
-        rows: what `bench.results.files.read_all` gives.
+        rows: what `bench.results.cells.read_all` gives.
         preset: keeps this preset only.
         deviations: also keeps rows with overridden constants.
         partial: also keeps rows of runs with `--limit`.
@@ -67,7 +67,7 @@ def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, 
     if not kept:
         raise UserError(
             f"all {len(chosen)} results are partial (--limit) or deviate from their preset (--set), and tables leave"
-            " these out; run the whole task: bench run --method all --model tiny"
+            " these out; show them with --partial and --deviations, or run the whole task"
         )
     _refuse_mixtures(kept)
     hidden = [row for row, is_in in zip(chosen, is_shown, strict=True) if not is_in]

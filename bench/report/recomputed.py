@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench import metrics
 from bench.api import UserError
+from bench.results import cells
 from bench.results import files as results
 from bench.results.row import ResultRow
 from bench.results.submissions import numbers
@@ -34,18 +35,19 @@ def rows_of(
     Args:
         folder: of results.
         cache: folder where it is remembered what was computed; None remembers nothing.
-        partial: also the rows of runs with `--limit`.
+        partial: also the rows of runs with `--limit`, which are given anyway where there are no others.
         say: told before long computations.
 
     Raises:
         UserError: there is no such folder, or a file in it is not as it must be.
     """
     say_once = functools.cache(say)
-    return [_row(path, cache, say_once) for path in results.files(folder, partial=partial)]
+    paths = cells.found(folder, partial=partial).cells or cells.found(folder, partial=True).cells
+    return [_row(path, cache, say_once) for path in paths]
 
 
 def _row(path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRow:
-    row = results.read(path)
+    row = cells.shown(path)
     if row.status != "ok":
         return row
     known = cache / FOLDER / _digest(path, row) if cache else None

@@ -1,8 +1,9 @@
 """ResultRow <-> `results/<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of config>].json`, with a Parquet file.
 
-The JSON file is strict (no NaN), sorted, and written last, so that where it stands the cell is complete; the Parquet
-file of the same stem has one row per question, and its digest stands in the JSON file. Runs with `--limit` lie under
-`partial/`. Example: `results/tiny/atlas-choice/ccps--demo--s0.json`.
+The JSON file is strict (no NaN), sorted, and has a digest of what it says. The Parquet file of the same stem has one
+row per question; its digest stands in the JSON file. Runs with `--limit N` lie under `partial/`, and their names end in
+`--nN`. A run that ended without numbers takes none away: it is told in `….failed.json`, until one has numbers again.
+Example: `results/tiny/atlas-choice/ccps--demo--s0.json`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,11 @@ import numpy as np
 
 from bench.api import BoolArray, FloatArray, UserError
 from bench.backbone.models import NAME, model_label
+from bench.data.tables import exact_table
 from bench.results.row import SCHEMA_VERSION, ResultRow
 from bench.store.decoding import decoded, parsed
-from bench.store.files import write_whole
-from bench.store.folders import digest_file
+from bench.store.files import alone, write_whole
+from bench.store.folders import digest_file, key_of
 
 SEPARATOR = "--"
 RECALIBRATED = "+"
@@ -37,6 +40,10 @@ RESERVED = frozenset({PARTIAL, "paper", "questions"})
 
 _DEEPEST = 20
 """Levels of objects and lists in a field that holds any values."""
+FAILED = ".failed.json"
+"""Ending of the file of a run that ended without numbers."""
+_DIGEST = "digest"
+"""Field of a JSON file: SHA-256 of the others, so that no number is changed without being noticed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +91,7 @@ def model_folder(model: str) -> str:
 
 
 def path_of(row: ResultRow, out: Path) -> Path:
-    """Path at which the row's JSON file belongs; nothing is touched.
+    """Path at which the row's JSON file belongs, beside its numbers where it has none; nothing is touched.
 
     Raises:
         UserError: method, task or preset is no safe name.
@@ -98,8 +105,11 @@ def path_of(row: ResultRow, out: Path) -> Path:
     parts = [row.method, row.preset, f"s{row.seed}"]
     if row.config:
         parts.append(config_digest(row.config))
+    if row.limit is not None:
+        parts.append(f"n{row.limit}")
     base = out if row.limit is None else out / PARTIAL
-    return base / model_folder(row.model) / row.task / f"{SEPARATOR.join(parts)}.json"
+    ending = ".json" if row.status == "ok" else FAILED
+    return base / model_folder(row.model) / row.task / f"{SEPARATOR.join(parts)}{ending}"
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -127,13 +137,14 @@ def ensure_writable(out: Path) -> None:
 
 
 def write(row: ResultRow, records: Records | None, out: Path) -> Path:
-    """Write a cell, JSON last; returns the JSON file's path.
+    """Write a cell; returns the JSON file's path.
 
-    Killed at any moment, it leaves the whole cell or none: an older JSON file goes first. Cells that aren't ok have no
-    records. `records_digest` is set here.
+    Killed at any moment, it leaves the cell as it was or as it is now: the new Parquet file waits under a name with its
+    digest until the JSON file that names it is there, and whoever reads that finds it. Cells that aren't ok have no
+    records, and take none away. `records_digest` is set here.
 
     Raises:
-        UserError: the folder can't be written, or a name is not safe.
+        UserError: the folder can't be written, or a name is not safe; an older cell stays.
         ValueError: records and status, or their lengths, don't fit; a number is NaN or infinite.
     """
     if (row.status == "ok") != (records is not None):
@@ -141,23 +152,50 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
     path = path_of(row, out)
     columns = None if records is None else _parquet(records)
     digest = None if columns is None else hashlib.sha256(columns).hexdigest()
-    text = to_json(dataclasses.replace(row, records_digest=digest))
+    text = to_json(dataclasses.replace(row, records_digest=digest)).encode()
     try:
-        path.unlink(missing_ok=True)
-        if columns is None:
-            path.with_suffix(".parquet").unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if columns is None or digest is None:
+            write_whole(path, text)
         else:
-            write_whole(path.with_suffix(".parquet"), columns)
-        write_whole(path, text.encode())
+            with alone(path.parent):
+                write_whole(_pending(path, digest), columns)
+                path.with_suffix(FAILED).unlink(missing_ok=True)
+                write_whole(path, text)
+                _finish(path, digest)
     except OSError as error:
         raise _unwritable(out, error) from error
     return path
 
 
+def _pending(path: Path, digest: str) -> Path:
+    """Name of a Parquet file whose JSON file is not there yet, or has just been written."""
+    return path.with_name(f".{path.stem}.{digest[:8]}.parquet")
+
+
+def _finish(path: Path, digest: str) -> None:
+    """Give a Parquet file that its JSON file waits for its name, if there is one, and remove others that waited.
+
+    To be called by one process at a time.
+    """
+    pending = _pending(path, digest)
+    if pending.is_file() and digest_file(pending) == digest:
+        pending.replace(path.with_suffix(".parquet"))
+    for left in path.parent.glob(f".{escape(path.stem)}.{'[0-9a-f]' * 8}.parquet"):
+        left.unlink(missing_ok=True)
+
+
 def to_json(row: ResultRow) -> str:
     """The row as strict JSON, keys sorted, ending in a newline; a model's path is replaced by its label."""
     public = dataclasses.replace(row, model=model_label(row.model))
-    return json.dumps(_encode(public), allow_nan=False, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
+    values = sealed(_encode(public))
+    return json.dumps(values, allow_nan=False, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
+
+
+def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with a digest of all its other fields."""
+    told = {name: value for name, value in values.items() if name != _DIGEST}
+    return {**told, _DIGEST: key_of(told)}
 
 
 def _parquet(records: Records) -> bytes:
@@ -201,64 +239,58 @@ def _unwritable(out: Path, error: OSError) -> UserError:
 
 
 def read(path: Path) -> ResultRow:
-    """Read one JSON file, checked field by field, and its Parquet file's digest.
+    """Read one JSON file, checked field by field, and the digests of it and of its Parquet file.
+
+    A write that was killed between the two files is finished here.
 
     Raises:
         UserError: it is not such a file, or its Parquet file is missing or another one; names the file.
     """
+    row = _row_at(path)
+    if row.status != "ok" or _digest_of(path.with_suffix(".parquet")) == row.records_digest:
+        return row
     try:
-        row = _row_from(parsed(path.read_text(encoding="utf-8")))
+        with alone(path.parent):  # another process is writing the two, or died on it
+            row = _row_at(path)
+            _finish(path, str(row.records_digest))
     except OSError as error:
-        raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
-    except RecursionError as error:
-        raise UserError(f"result {path} is nested too deep; delete the file and run that cell again") from error
-    except ValueError as error:  # also what JSON and UTF-8 decoding raise
-        raise UserError(f"result {path}: {error}; delete the file and run that cell again") from error
-    if row.status == "ok":
-        _require_records(path.with_suffix(".parquet"), row)
+        raise UserError(f"result {path} can't be read ({error.strerror or error}); try again") from error
+    _require_records(path.with_suffix(".parquet"), row)
     return row
+
+
+def _row_at(path: Path) -> ResultRow:
+    way_out = "copy it again, or run that cell again"
+    try:
+        return _row_from(parsed(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UserError(f"result {path} can't be read ({error.strerror or error}); try again") from error
+    except RecursionError as error:
+        raise UserError(f"result {path} is nested too deep; {way_out}") from error
+    except ValueError as error:  # also what JSON and UTF-8 decoding raise
+        raise UserError(f"result {path}: {error}; {way_out}") from error
+
+
+def _digest_of(path: Path) -> str | None:
+    """SHA-256 of a file; None where there is none."""
+    try:
+        return digest_file(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"result {path} can't be read ({error.strerror or error}); try again") from error
 
 
 def _require_records(path: Path, row: ResultRow) -> None:
     """Refuse a Parquet file that is not the one that the row was written with."""
-    if not path.is_file():
+    digest = _digest_of(path)
+    if digest is None:
         raise UserError(f"result {path.with_suffix('.json')} has no {path.name} beside it; copy both, or run it again")
-    try:
-        digest = digest_file(path)
-    except OSError as error:
-        raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
     if digest != row.records_digest:
         raise UserError(
             f"result {path} is not the file that its JSON file was written with: expected SHA-256"
             f" {str(row.records_digest)[:16]}, got {digest[:16]}; copy both files again, or run that cell again"
         )
-
-
-def read_all(folder: Path, *, partial: bool = False) -> list[ResultRow]:
-    """All rows below a results folder, in the order of their paths.
-
-    Args:
-        folder: of results.
-        partial: also the rows of runs with `--limit`.
-
-    Raises:
-        UserError: there is no such folder, or a file in it is not as it must be.
-    """
-    return [read(file) for file in files(folder, partial=partial)]
-
-
-def files(folder: Path, *, partial: bool = False) -> list[Path]:
-    """The JSON files that `read_all` reads, in its order.
-
-    Raises:
-        UserError: there is no such folder.
-    """
-    if not folder.is_dir():
-        raise UserError(f"results folder {str(folder)!r} does not exist; run something first: bench run --method all")
-    models = {file: file.relative_to(folder).parts[0] for file in sorted(folder.glob("*/*/*.json"))}
-    whole = [file for file, model in models.items() if model not in RESERVED and not model.startswith(".")]
-    limited = folder / PARTIAL
-    return [*whole, *files(limited)] if partial and limited.is_dir() else whole
 
 
 def read_records(path: Path) -> Records:
@@ -267,19 +299,11 @@ def read_records(path: Path) -> Records:
     Raises:
         UserError: missing, not Parquet, other columns, nulls, or a confidence that is NaN or outside [0, 1].
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = path.with_suffix(".parquet")
     try:
-        table = pq.read_table(path, memory_map=False)
-        table.validate(full=True)
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"result {path} can't be read ({error}); run that cell again") from error
-    expected = pa.schema(list(_columns().items()))
-    if table.schema.remove_metadata() != expected or any(column.null_count for column in table.columns):
-        wanted = ", ".join(f"{name} {kind}" for name, kind in _columns().items())
-        raise UserError(f"result {path}: expected the columns {wanted} without nulls; run that cell again")
+        table = exact_table(path, _columns())
+    except ValueError as error:
+        raise UserError(f"result {path} {error}; run that cell again") from error
     columns = {name: table[name] for name in table.column_names}
     confidence = columns["confidence"].to_numpy()
     bad = np.flatnonzero(~((confidence >= 0) & (confidence <= 1)))
@@ -303,7 +327,7 @@ def schema() -> str:
         for name, hint in typing.get_type_hints(record).items():
             lines.append(f"{record.__name__}.{name}: {hint if typing.get_args(hint) else hint.__name__}")
             pending += [part for part in _record_types(hint) if part not in pending]
-    lines += [f"parquet.{name}: {kind}" for name, kind in _columns().items()]
+    lines += [f"json.{_DIGEST}: str", *(f"parquet.{name}: {kind}" for name, kind in _columns().items())]
     return re.sub(r"\bbench[\w.]*\.(?=\w)", "", "\n".join(lines)) + "\n"  # a record may move to another module
 
 
@@ -321,12 +345,14 @@ def _row_from(values: Any) -> ResultRow:
     version = values.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
-    row = decoded(values, ResultRow)
+    row = decoded({name: value for name, value in values.items() if name != _DIGEST}, ResultRow)
     if not isinstance(row.provenance.get("code", {}), Mapping):
         raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
     for name in ("config", "deviations", "provenance"):
         if not _is_shallow(getattr(row, name), _DEEPEST):
             raise ValueError(f"{name}: expected at most {_DEEPEST} levels")
+    if values.get(_DIGEST) != sealed(values)[_DIGEST]:
+        raise ValueError("its digest is not that of what it says, so something in it was changed")
     return row
 
 

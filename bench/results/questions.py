@@ -10,19 +10,22 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from bench.api import Format, PromptStyle, Question, UserError
 from bench.backbone.models import NAME
+from bench.data.tables import exact_table
 from bench.prompts import templates
 from bench.results.files import SEPARATOR
 from bench.store.files import write_whole
 
 FOLDER = "questions"
 """Folder of `results/`, reserved in `bench.results.files.RESERVED`."""
+_SEAL = b"seal"
+"""Key in the file's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,8 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
     if all(there.get(key) == question for key, question in new.items()):
         return path
     try:
-        write_whole(path, _parquet([*new.values(), *(question for key, question in there.items() if key not in new)]))
+        every = [*new.values(), *(question for key, question in there.items() if key not in new)]
+        write_whole(path, _parquet(every, _seal(task, version, every)))
     except OSError as error:
         raise UserError(
             f"questions of {task} can't be written to {str(path)!r} ({error.strerror or error}); name another folder"
@@ -105,7 +109,7 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
     return path
 
 
-def _parquet(questions: Iterable[QuestionText]) -> bytes:
+def _parquet(questions: Iterable[QuestionText], seal: bytes) -> bytes:
     """The bytes of the file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -113,7 +117,8 @@ def _parquet(questions: Iterable[QuestionText]) -> bytes:
     columns = zip(*map(astuple, questions), strict=True)
     arrays = [pa.array(list(column), type=kind) for column, kind in zip(columns, _columns().values(), strict=True)]
     buffer = io.BytesIO()
-    pq.write_table(pa.table(arrays, names=list(_columns())), buffer, compression="zstd")
+    table = pa.table(arrays, names=list(_columns())).replace_schema_metadata({_SEAL: seal})
+    pq.write_table(table, buffer, compression="zstd")
     return buffer.getvalue()
 
 
@@ -128,24 +133,27 @@ def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:
     Raises:
         UserError: the file is there and not as it must be; names it.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = path_of(task, version, folder)
     if not path.is_file():
         return {}
-    way_out = "delete it and run that task again"
     try:
-        table = pq.read_table(path, memory_map=False)
-        table.validate(full=True)
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"questions {path} can't be read ({error}); {way_out}") from error
-    expected = pa.schema(list(_columns().items()))
-    if table.schema.remove_metadata() != expected or any(column.null_count for column in table.columns):
-        wanted = ", ".join(f"{name} {kind}" for name, kind in _columns().items())
-        raise UserError(f"questions {path}: expected the columns {wanted} without nulls; {way_out}")
+        table = exact_table(path, _columns())
+        found = list(_questions(table))
+        if (table.schema.metadata or {}).get(_SEAL) != _seal(task, version, found):
+            raise ValueError("was changed, or is that of another task")
+    except ValueError as error:
+        raise UserError(f"questions {path} {error}; copy it again, or delete it and run that task again") from error
+    return {question.id: question for question in found}
+
+
+def _questions(table: Any) -> Iterator[QuestionText]:
     rows = zip(*(table[field.name].to_pylist() for field in fields(QuestionText)), strict=True)
-    return {key: QuestionText(key, subject, text, tuple(choices), gold) for key, subject, text, choices, gold in rows}
+    return (QuestionText(key, subject, text, tuple(choices), gold) for key, subject, text, choices, gold in rows)
+
+
+def _seal(task: str, version: int, questions: Iterable[QuestionText]) -> bytes:
+    """Digest that stands in the file, so that no question is changed, and no file renamed, without being noticed."""
+    return hashlib.sha256(f"{task}{SEPARATOR}v{version} {digest(questions)}".encode()).hexdigest().encode()
 
 
 def _columns() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from bench.api.early_stopping import TrainingStage
 from bench.backbone.cost import StageCost
 from bench.metrics.summary import MetricSummary
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Version of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
 
 
@@ -59,7 +59,7 @@ class ResultRow:
     model: str
     """Alias, Hub id, or label of a local folder (`bench.backbone.models.model_label`); never a path."""
     task: str
-    """Name, as registered, or the stem of a task file."""
+    """Name, as registered, or that of a task file, e.g. `bees-3fa9c1`."""
     preset: str
     """Row of constants that methods and protocol started from."""
     seed: int

@@ -19,7 +19,7 @@ import numpy as np
 from bench import registry
 from bench.api import FloatArray, UserError
 from bench.progress import Progress
-from bench.results import files
+from bench.results import cells, files
 from bench.results.files import RECALIBRATED
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, Verdict
@@ -155,7 +155,7 @@ def _allowed(before: Cell, after: Cell, folder: Path) -> tuple[Mapping[str, floa
 
 def _other_seeds(cell: Cell, folder: Path) -> Iterator[Cell]:
     """Cells that differ from this one in their seed alone."""
-    for path in sorted(cell.path.parent.glob("*.json")):
+    for path in filter(cells.is_own, sorted(cell.path.parent.glob("*.json"))):
         row = files.read(path)
         same = replace(row, seed=cell.row.seed)
         if path != cell.path and row.status == "ok" and files.path_of(same, folder) == cell.path:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -27,3 +29,35 @@ def write_whole(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):  # what failed first is the reason
             temporary.unlink()
         raise
+
+
+def synced(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk.
+
+    Raises:
+        OSError: they can't be written there.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        if not path.is_dir():  # which not every file system can wait for
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time change what belongs together in a folder; others wait, and a dead one holds nobody up.
+
+    Raises:
+        OSError: there is no such folder, or it can't be opened.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: then two writers of one cell may meet
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -5,11 +5,15 @@ Layout: `<root>/<kind>/<key[:2]>/<key>/` with `manifest.json` and the files that
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import platform
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +24,15 @@ import numpy.typing as npt
 import platformdirs
 
 from bench.api import UserError
+from bench.store.files import synced
 
 _MANIFEST = "manifest.json"
+_GONE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+"""What a file isn't where an entry is damaged; whatever else the system says may pass."""
+_OF_SYSTEM = re.compile(r"\(os error \d+\)")
+"""Words of the system in an exception of safetensors, which is no OSError."""
+_OLD_S = 7 * 86_400
+"""Age of a half-written folder from which on nobody writes it any more, wherever its process was."""
 
 
 def cache_folder() -> Path:
@@ -81,21 +92,42 @@ class Store:
         self._sweep()
 
     def get(self, kind: str, key: str) -> Entry | None:
-        """The entry, if it is there and whole; a damaged one is removed and noted."""
+        """The entry, if it is there and whole; a damaged one is removed and noted.
+
+        Raises:
+            UserError: it can't be read now, which is no damage: nothing is removed.
+        """
         folder = self._folder(kind, key)
-        if not folder.exists():
-            return None
-        problem = None
         try:
-            manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-            problem = self._damage(folder, key, manifest)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            problem, manifest = f"unreadable manifest ({type(error).__name__})", {}
+            if not folder.exists():
+                return None
+            problem, manifest = self._read(folder, key)
+        except (OSError, MemoryError) as error:
+            place = getattr(error, "filename", None) or folder
+            raise UserError(
+                f"The cache can't be read ({getattr(error, 'strerror', None) or type(error).__name__}: {place}). Try"
+                " again; if it stays so, mend permissions or disk, or delete that entry."
+            ) from error
         if problem is None:
             return Entry(folder, manifest)
-        shutil.rmtree(folder, ignore_errors=True)
+        self._discard(folder)
         self.notes.append(f"cache entry {kind}/{key[:12]} was damaged ({problem}); it is computed again")
         return None
+
+    def _read(self, folder: Path, key: str) -> tuple[str | None, Mapping[str, Any]]:
+        """Damage of an entry in words, None where it is whole; and its manifest."""
+        try:
+            manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+            return self._damage(folder, key, manifest), manifest
+        except (*_GONE, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            return f"unreadable manifest ({type(error).__name__})", {}
+
+    def _discard(self, folder: Path) -> None:
+        """Remove a folder at once, as others see it: another process may be reading it, or put a whole one there."""
+        away = self.root / f"{_own_prefix()}{os.urandom(4).hex()}"
+        with contextlib.suppress(OSError):
+            folder.rename(away)
+            shutil.rmtree(away, ignore_errors=True)
 
     def entries(self, kind: str) -> list[Entry]:
         """All whole entries of a kind, by key."""
@@ -109,10 +141,11 @@ class Store:
             return f"{_MANIFEST} was altered"
         for name, digest in manifest["files"].items():
             path = folder / Path(name).name
-            if not path.is_file():
+            try:
+                if digest_file(path) != digest:
+                    return f"{name} was altered or cut short"
+            except _GONE:
                 return f"{name} is missing"
-            if digest_file(path) != digest:
-                return f"{name} was altered or cut short"
         return None
 
     def put(self, kind: str, key: str, fields: Mapping[str, Any], write: Callable[[Path], None], **extra: Any) -> Entry:
@@ -125,21 +158,27 @@ class Store:
             write: writes the files into the folder it is given.
             **extra: further manifest entries that are no part of the key.
         """
-        temporary = Path(tempfile.mkdtemp(prefix=f"tmp-{os.getpid()}-", dir=self.root))
+        temporary = None
         try:
+            temporary = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=self.root))
             write(temporary)
             files = {path.name: digest_file(path) for path in sorted(temporary.iterdir())}
             manifest = {"kind": kind, "key": key, "fields": dict(fields), "files": files, **extra}
             manifest["digest"] = key_of(manifest)
             (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
+            for path in (*temporary.iterdir(), temporary):
+                synced(path)
             return self._place(temporary, kind, key, manifest)
-        except OSError as error:
+        except Exception as error:
+            if not isinstance(error, OSError) and not _OF_SYSTEM.search(str(error)):
+                raise
             raise UserError(
-                f"The cache could not be written: {error.strerror or error}. Free some disk space, or set"
-                " CONFBENCH_CACHE to another folder."
+                f"The cache could not be written: {getattr(error, 'strerror', None) or error}. Free some disk space, or"
+                " set CONFBENCH_CACHE to another folder."
             ) from error
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
 
     def _place(self, temporary: Path, kind: str, key: str, manifest: Mapping[str, Any]) -> Entry:
         """Move a complete folder to its key; what another process put there first stays, for that one may read it."""
@@ -153,23 +192,35 @@ class Store:
             if (other := self.get(kind, key)) is not None:
                 return other
             raise
+        synced(folder.parent)
         return Entry(folder, manifest)
 
     def _folder(self, kind: str, key: str) -> Path:
         return self.root / kind / key[:2] / key
 
     def _sweep(self) -> None:
-        """Remove what processes that are gone left half-written."""
+        """Remove what processes of this machine that are gone left half-written, and what is old."""
+        own = re.compile(rf"{re.escape(_prefix())}(\d+)-\w+")  # of another machine, a number may be alive there
         for path in self.root.glob("tmp-*"):
-            pid = path.name.split("-")[1]
-            if pid.isdigit() and not _alive(int(pid)):
-                shutil.rmtree(path, ignore_errors=True)
+            name = own.fullmatch(path.name)
+            with contextlib.suppress(OSError):
+                if (name and not _alive(int(name[1]))) or time.time() - path.stat().st_mtime > _OLD_S:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _prefix() -> str:
+    """Beginning of the names of half-written folders of this machine."""
+    return f"tmp-{platform.node()[:64]}-"
+
+
+def _own_prefix() -> str:
+    return f"{_prefix()}{os.getpid()}-"
 
 
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

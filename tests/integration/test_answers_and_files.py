@@ -258,6 +258,11 @@ def run_file(bench: Command, path: Path, tmp_path: Path, *more: object) -> subpr
     )  # fmt: skip
 
 
+def digits(path: Path) -> str:
+    """The end of the name of a file's task."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:6]
+
+
 def test_a_file_of_questions_is_a_task_whatever_its_kind(bench: Command, tmp_path: Path) -> None:
     """Three kinds of one file give the same numbers, under the file's name."""
     lines = quiz(9) + quiz(2, split="dev")
@@ -275,7 +280,7 @@ def test_a_file_of_questions_is_a_task_whatever_its_kind(bench: Command, tmp_pat
     for path in sorted(tmp_path.glob("Isles*")):
         result = run_file(bench, path, tmp_path)
         assert result.returncode == 0, result.stderr
-        task = path.stem.lower().replace(" ", "-")
+        task = f"{path.stem.lower().replace(' ', '-')}-{digits(path)}"
         (found,) = (tmp_path / "out" / "tiny" / task).glob("*.parquet")
         seen.append(parquet.read_table(found).to_pydict())
         row = json.loads(found.with_suffix(".json").read_text(encoding="utf-8"))
@@ -301,28 +306,46 @@ def test_rows_of_the_train_split_are_learned_on(bench: Command, tmp_path: Path) 
     result = run_file(bench, path, tmp_path, "--method", "pik", "--set", "pik.steps=300")
     assert result.returncode == 0, result.stderr
     row = rows_in(tmp_path / "out")["pik"]
-    assert (row["train_on"], row["n"]) == ("isles/train", 6)
-    left_out = "questions that are also in isles/test, left out"
-    assert row["counts"] == {f"isles/train: {left_out}": 5, f"isles/validation: {left_out}": 1}
+    task = f"isles-{digits(path)}"
+    assert (row["train_on"], row["n"]) == (f"{task}/train", 6)
+    left_out = f"questions that are also in {task}/test, left out"
+    assert row["counts"] == {f"{task}/train: {left_out}": 5, f"{task}/validation: {left_out}": 1}
     assert row["labels_seen"] == {"train": 40 - 5, "validation": 4 - 1, "gold": 0}
 
 
 def test_two_answers_to_one_question_are_kept_and_counted(bench: Command, tmp_path: Path) -> None:
     lines = [*quiz(4), {**quiz(1)[0], "answer": "c"}]
-    result = run_file(bench, write_lines(tmp_path / "isles.jsonl", lines), tmp_path)
+    path = write_lines(tmp_path / "isles.jsonl", lines)
+    result = run_file(bench, path, tmp_path)
     assert result.returncode == 0, result.stderr
     row = rows_in(tmp_path / "out")["ptrue"]
     assert row["n"] == 5
-    assert row["counts"] == {"isles/test: questions with another answer than before": 1}
+    assert row["counts"] == {f"isles-{digits(path)}/test: questions with another answer than before": 1}
 
 
-def test_a_file_may_not_take_a_registered_name(bench: Command, tmp_path: Path) -> None:
-    result = run_file(bench, write_lines(tmp_path / "atlas-choice.jsonl", quiz(2)), tmp_path)
-    assert result.returncode == 2
-    (said,) = result.stderr.splitlines()
-    assert "Two tasks are called 'atlas-choice'" in said
-    assert "atlas-choice.jsonl" in said
-    assert said.endswith("rename one")
+def test_limits_and_files_of_one_name_share_no_results(bench: Command, tmp_path: Path) -> None:
+    """What a newcomer sees first: partial rows are shown, marked, and none replaces another."""
+    for folder, n in (("a", 12), ("b", 11)):
+        (tmp_path / folder).mkdir()
+        path = write_lines(tmp_path / folder / "test.jsonl", quiz(n))
+        for limit in (4, 8):
+            result = run_file(bench, path, tmp_path, "--limit", limit)
+            assert result.returncode == 0, result.stderr
+    assert len(list((tmp_path / "out" / "partial" / "tiny").glob("test-*/ptrue--demo--s0--n[48].json"))) == 4
+    table = ("table", "--results", tmp_path / "out")
+    env = {"CONFBENCH_CACHE": str(tmp_path / "cache")}
+    only = bench(*table, env=env)
+    assert only.returncode == 0, only.stderr
+    assert only.stdout.count("Results are partial: --limit") == 4
+    assert "all results here are partial (--limit)" in only.stderr
+    assert run_file(bench, path, tmp_path).returncode == 0
+    (tmp_path / "out" / "tiny" / "mine").mkdir()
+    (tmp_path / "out" / "tiny" / "mine" / "config.json").write_text("{}", encoding="utf-8")
+    both = bench(*table, env=env)
+    assert both.returncode == 0, both.stderr
+    assert "partial" not in both.stdout
+    assert "partial results (--limit) are not shown: 4; show them with --partial" in both.stderr
+    assert "JSON files that are no results are passed over: 1" in both.stderr
 
 
 def test_a_file_without_rows_to_learn_from_sends_methods_to_the_corpora(bench: Command, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def build(
     Runs of a method with different settings are lines of one table, distinguished by a footnote.
 
     Args:
-        rows: what `bench.results.files.read_all` gives.
+        rows: what `bench.results.cells.read_all` gives.
         preset: shows this preset only.
         deviations: also shows rows with overridden constants.
         partial: also shows rows of runs with `--limit`.

@@ -81,7 +81,7 @@ def tables_of(
     if rows is None:
         rows = recomputed.rows_of(view.results, cache, partial=view.partial, say=say)
     found = build.build(
-        rows, preset=view.preset, deviations=view.deviations, partial=view.partial,
+        rows, preset=view.preset, deviations=view.deviations, partial=True,
         standings_of=StandingsReader(view.results, cache, say), styles=style.read(view.results),
     )  # fmt: skip
     return build.marked(found, registry.built_in()[0].names())

@@ -14,6 +14,7 @@ from pathlib import Path
 from bench import registry
 from bench.api import UserError
 from bench.data.sources import FolderSource, HubSource, open_source
+from bench.results import cells
 from bench.results import files as results
 from bench.results import questions as question_texts
 from bench.results.row import ResultRow
@@ -86,6 +87,9 @@ class _Check:
         return [_verdict(path.relative_to(self.folder), found[path]) for path in sorted(found)]
 
     def _of_file(self, path: Path) -> Iterator[Finding]:
+        if not cells.is_own(path):
+            yield "it is no result; keep it elsewhere"
+            return
         try:
             row = results.read(path)
             records = results.read_records(path) if row.status == "ok" else None

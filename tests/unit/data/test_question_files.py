@@ -19,6 +19,7 @@ from pyarrow import parquet
 from bench import registry
 from bench.api import Format, Question, Task, UserError
 from bench.api.protocol import FIXED
+from bench.backbone.models import NAME
 from bench.data.question_files import _FileTask, task_of_file
 from bench.data.tables import csv_rows, json_lines
 from bench.prompts.templates import build
@@ -64,6 +65,11 @@ def refused(path: Path, *words: str) -> str:
     return said
 
 
+def digits(path: Path) -> str:
+    """The end of its task's name."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:6]
+
+
 # --- what a file means ------------------------------------------------------------------------------------------------
 
 
@@ -71,7 +77,7 @@ def test_a_file_with_options_is_a_choice_task(tmp_path: Path) -> None:
     path = jsonl(tmp_path, BEES, {**BEES, "subject": "biology", "id": "x"})
     task = made(path)
     assert isinstance(task, _FileTask)
-    assert (task.name, task.format, task.train_on) == ("bees", Format.CHOICE, "learn-choice")
+    assert (task.name, task.format, task.train_on) == (f"bees-{digits(path)}", Format.CHOICE, "learn-choice")
     assert (task.card.version, dict(task.card.sizes), task.card.options) == (1, {"test": 2}, (3, 3))
     assert asked(path) == [
         Question("bees:0", "bees", "What do bees make?", ("honey", "silk", "ink"), 0),
@@ -113,23 +119,44 @@ def test_the_prompt_is_the_one_of_mmlu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("stem", "name"),
-    [("bees", "bees"), ("My Quiz_2", "my-quiz-2"), ("--a..b--", "a-b"), ("Éa", "a"), ("x" * 80, "x" * 80)],
+    [
+        ("bees", "bees"),
+        ("My Quiz_2", "my-quiz-2"),
+        ("--a..b--", "a-b"),
+        ("Éa", "a"),
+        ("x" * 73, "x" * 73),
+        ("all", "all"),
+    ],
 )
 def test_the_name_is_the_files_own_in_lower_case(tmp_path: Path, stem: str, name: str) -> None:
-    task = task_of_file(jsonl(tmp_path, BEES, name=f"{stem}.jsonl"), CORPORA)
-    assert task.name == name
+    path = jsonl(tmp_path, BEES, name=f"{stem}.jsonl")
+    task = task_of_file(path, CORPORA)
+    assert task.name == f"{name}-{digits(path)}"
+    assert NAME.fullmatch(task.name)
     assert next(task(None).questions("test")).id == f"{stem}:0"  # type: ignore[arg-type]
 
 
-def test_a_file_is_registered_beside_the_others_and_may_not_take_their_names(tmp_path: Path) -> None:
+def test_neither_two_files_of_one_name_nor_two_versions_of_one_are_one_task(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first, other = (
+        jsonl(tmp_path / "a", BEES),
+        jsonl(tmp_path / "b", BEES, OPEN | {"choices": BEES["choices"], "answer": "a"}),
+    )
+    assert first.name == other.name
+    assert made(first).name != made(other).name
+    before = made(first).name
+    first.write_text(first.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert made(first).name != before
+
+
+def test_a_file_is_registered_beside_the_others_and_once(tmp_path: Path) -> None:
     path = jsonl(tmp_path, BEES)
     known = registry.tasks((), [(task_of_file(path, CORPORA), str(path))])
-    assert {"bees", "atlas-choice"} <= set(known.names())
-    assert [e.name for e in known.entries() if e.origin == str(path)] == ["bees"]
-    other = sheet(tmp_path, "question,answer\nq,a\n", "atlas-oe.csv")
-    with pytest.raises(UserError, match=r"Two tasks are called 'atlas-oe'.*atlas-oe\.csv\); rename one"):
-        registry.tasks((), [(task_of_file(other, CORPORA), str(other))])
-    with pytest.raises(UserError, match="Two tasks are called 'bees'"):
+    name = f"bees-{digits(path)}"
+    assert {name, "atlas-choice"} <= set(known.names())
+    assert [e.name for e in known.entries() if e.origin == str(path)] == [name]
+    with pytest.raises(UserError, match=f"Two tasks are called '{name}'"):
         registry.tasks((), [(task_of_file(path, CORPORA), str(path))] * 2)
 
 
@@ -416,6 +443,13 @@ def test_a_sheet_that_is_not_as_it_must_be(tmp_path: Path, text: str, words: lis
     refused(sheet(tmp_path, text), *words)
 
 
+def test_a_parquet_column_whose_name_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "bees.parquet"
+    parquet.write_table(pa.table({"question": ["q"], "answer": ["a"]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"answer", b"\xffnswer"))
+    refused(path, "expected a whole Parquet file", "utf-8")
+
+
 def test_a_parquet_column_twice(tmp_path: Path) -> None:
     arrays = [pa.array(["q"]), pa.array(["a"]), pa.array(["b"])]
     parquet.write_table(pa.table(arrays, names=["question", "answer", "answer"]), tmp_path / "bees.parquet")
@@ -434,9 +468,9 @@ def test_another_kind_of_file(tmp_path: Path, name: str) -> None:
 
 
 def test_endings_may_be_in_capitals(tmp_path: Path) -> None:
-    assert task_of_file(jsonl(tmp_path, BEES, name="BEES.JSONL"), CORPORA).name == "bees"
+    assert task_of_file(jsonl(tmp_path, BEES, name="BEES.JSONL"), CORPORA).name.startswith("bees-")
 
 
-@pytest.mark.parametrize("stem", ["all", "ALL", "---", "蜂", "x" * 81])
+@pytest.mark.parametrize("stem", ["---", "蜂", "x" * 74])
 def test_a_name_that_can_be_no_task(tmp_path: Path, stem: str) -> None:
     refused(jsonl(tmp_path, BEES, name=f"{stem}.jsonl"), "rename the file")

@@ -27,7 +27,8 @@ from bench.report.standings import compute
 from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import decoded, encoded
 from bench.report.style import built_in
-from bench.results.files import Records, path_of, read_all, write
+from bench.results.cells import read_all
+from bench.results.files import Records, path_of, sealed, write
 from bench.results.row import ResultRow, Training
 
 PROTOCOL = Protocol()
@@ -77,7 +78,7 @@ def rewrite(path: Path, table: pa.Table, **options: str) -> None:
     pq.write_table(table, path, **options)
     row = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     row["records_digest"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    path.with_suffix(".json").write_text(json.dumps(row), encoding="utf-8")
+    path.with_suffix(".json").write_text(json.dumps(sealed(row)), encoding="utf-8")
 
 
 @pytest.fixture
@@ -211,7 +212,7 @@ def test_the_order_of_questions_in_a_file_does_not_matter(out: Path) -> None:
 
 
 def test_nothing_is_told_of_rows_that_are_not_ok(tmp_path: Path) -> None:
-    row = put(tmp_path, "ccps", confidences(0.5))
+    row = put(tmp_path / "other", "ccps", confidences(0.5))
     write(replace(row, status="failed", reason="x", metrics={}, per_subject={}), None, tmp_path)
     found = read(tmp_path)
     assert (found.lines, found.pairs, found.left_out) == ({}, (), {})
@@ -278,7 +279,7 @@ def test_any_changed_byte_is_computed_again(out: Path, tmp_path: Path, suffix: s
     (path,) = out.rglob(f"litcab*{suffix}")
     if suffix == ".json":
         values = json.loads(path.read_text(encoding="utf-8"))
-        path.write_text(json.dumps({**values, "notes": ["x"]}), encoding="utf-8")
+        path.write_text(json.dumps(sealed({**values, "notes": ["x"]})), encoding="utf-8")
     else:
         rewrite(path, pq.read_table(path), compression="none")
     with pytest.raises(AssertionError, match="computed again"):

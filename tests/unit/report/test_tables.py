@@ -561,7 +561,7 @@ def test_one_method_that_learned_in_two_places_has_two_lines():
 def test_nothing_to_show_says_what_to_run():
     with pytest.raises(UserError, match="no results to show; run something first: bench run"):
         build([])
-    with pytest.raises(UserError, match=r"all 1 results are partial .* bench run"):
+    with pytest.raises(UserError, match=r"all 1 results are partial .* show them with --partial and --deviations"):
         build([cell(limit=3)])
 
 
@@ -570,7 +570,7 @@ def test_nothing_to_show_says_what_to_run():
     [
         ({"preset": "fixed"}, "presets demo, fixed, .* choose one with --preset"),
         ({"task_version": 2}, "task versions 1, 2, .* run them again"),
-        ({"schema_version": 1}, "schema versions 1, 4, "),
+        ({"schema_version": 1}, "schema versions 1, 5, "),
         ({"protocol": "beef"}, "protocols 0123456789abcdef, beef, "),
         ({"method": "ccps"}, "two results of ccps have one seed"),
     ],

@@ -27,7 +27,7 @@ from bench.report.tables.build import _NOT_BUILT_IN
 from bench.report.tables.grid import TableViews
 from bench.report.tables.published import read as published_cells
 from bench.report.tables.request import View, shown, tables_of
-from bench.results.files import Records, read, read_records, to_json, write
+from bench.results.files import Records, read, read_records, sealed, to_json, write
 from bench.results.row import LabelsSeen, ResultRow
 from bench.results.submissions.numbers import with_numbers_of
 from bench.stats import TESTED
@@ -96,7 +96,7 @@ def test_a_mean_edited_in_the_json_file_is_not_shown(tmp_path: Path, cache: Path
     (path,) = tmp_path.rglob("ccps*.json")
     values = json.loads(path.read_text(encoding="utf-8"))
     values["metrics"]["brier"]["mean"] = values["per_subject"]["subject 1"]["brier"] = 0.054
-    path.write_text(json.dumps(values), encoding="utf-8")
+    path.write_text(json.dumps(sealed(values)), encoding="utf-8")
     for _ in range(2):  # also once all is kept that is kept
         shown = {record["method"]: record for record in rows_of(table(tmp_path, cache))}
         assert shown["ccps"]["brier_mean"] == honest["ccps"]["brier_mean"] != 0.054
@@ -104,6 +104,29 @@ def test_a_mean_edited_in_the_json_file_is_not_shown(tmp_path: Path, cache: Path
         assert shown["ptrue"] == honest["ptrue"]
     (row,) = (row for row in rows_to_show(tmp_path, cache) if row.method == "ccps")
     assert row.per_subject["subject 1"]["brier"] != 0.054
+
+
+def test_a_result_whose_last_run_failed_is_shown_with_a_footnote(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "cache"))
+    row = put(tmp_path / "results", "ccps")
+    put(tmp_path / "results", "ptrue")
+    monkeypatch.setenv("COLUMNS", "200")
+    before = rows_of(table(tmp_path / "results", tmp_path / "cache"))
+    fail(tmp_path / "results", row, "ccps")
+    code, said, complaints = command(capsys, monkeypatch, "--results", tmp_path / "results")
+    assert (code, complaints) == (0, "")
+    assert re.search(r"the last run of seed 0 failed \(20.* UTC: loss became NaN\); shown is the one before", said)
+    after = rows_of(table(tmp_path / "results", tmp_path / "cache"))
+    assert [(line["method"], line["ece_mean"]) for line in after] == [
+        (line["method"], line["ece_mean"]) for line in before
+    ]
+    page = tmp_path / "report.html"
+    monkeypatch.setattr("sys.argv", ["bench", "report", "--results", str(tmp_path / "results"), "--out", str(page)])
+    with pytest.raises(SystemExit, match="0"):
+        app.main()
+    assert "the last run of seed 0 failed" in page.read_text(encoding="utf-8")
 
 
 def test_a_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: Path) -> None:
@@ -503,7 +526,7 @@ def spoil(out: Path, what: str) -> None:
         write(read(path), replace(records, confidence=np.array([np.nan, *records.confidence[1:]])), out)
     elif what == "schema":
         path.write_text(
-            path.read_text(encoding="utf-8").replace('"schema_version": 4', '"schema_version": 1'), encoding="utf-8"
+            path.read_text(encoding="utf-8").replace('"schema_version": 5', '"schema_version": 1'), encoding="utf-8"
         )
     elif what == "empty":
         for file in list(out.rglob("*.*")):
@@ -519,7 +542,7 @@ def spoil(out: Path, what: str) -> None:
         ("empty", "there are no results to show; run something first: bench run"),
         ("no parquet", r"ccps--fixed--s0\.json has no ccps--fixed--s0\.parquet beside it"),
         ("nan", r"ccps--fixed--s0\.parquet: confidence nan in row 0; expected values in \[0, 1\]"),
-        ("schema", "schema version 1; this program reads version 4"),
+        ("schema", "schema version 1; this program reads version 5"),
         ("presets", "have presets fixed, paper, which don't belong in one table; choose one with --preset"),
         ("versions", "have task versions 1, 7, which don't belong in one table"),
     ],

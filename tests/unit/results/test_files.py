@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -26,15 +28,16 @@ from bench.api.protocol import FIXED
 from bench.backbone.cost import StageCost
 from bench.backbone.models import model_label
 from bench.metrics import METRICS, summarise
+from bench.results.cells import passed_over, read_all
 from bench.results.files import (
     Records,
     ensure_writable,
     model_folder,
     path_of,
     read,
-    read_all,
     read_records,
     schema,
+    sealed,
     to_json,
     write,
 )
@@ -105,7 +108,7 @@ def test_a_changed_configuration_appends_its_digest_whatever_the_order_of_its_ke
 
 
 def test_a_limited_run_lies_under_partial():
-    assert path_of(replace(ROW, limit=40), Path("r")) == Path("r/partial/tiny/atlas-choice/ccps--demo--s0.json")
+    assert path_of(replace(ROW, limit=40), Path("r")) == Path("r/partial/tiny/atlas-choice/ccps--demo--s0--n40.json")
 
 
 @pytest.mark.parametrize("field", ["method", "task", "preset"])
@@ -183,15 +186,164 @@ def test_a_models_path_is_not_written(tmp_path):
     assert read(path).model == path.parts[-3] == model_label("/home/alice/llama")
 
 
-def test_failed_cells_have_no_records_and_replace_older_ones(tmp_path):
-    path = write(ROW, RECORDS, tmp_path)
-    failed = ResultRow(
+FAILED = replace(
+    ResultRow(
         method="ccps", model="tiny", task="atlas-choice", preset="demo", seed=0, protocol="0", task_version=1,
-        status="failed", reason="loss is NaN",
-    )  # fmt: skip
-    assert write(failed, None, tmp_path) == path
-    assert read(path) == failed
+        status="failed",
+    ),
+    reason="loss is NaN",
+)  # fmt: skip
+
+
+def test_a_failure_is_told_where_there_is_nothing_better(tmp_path):
+    path = write(FAILED, None, tmp_path)
+    assert path.name == "ccps--demo--s0.failed.json"
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert read_all(tmp_path) == [FAILED]
+
+
+@pytest.mark.parametrize(("status", "ended"), [("failed", "failed"), ("skipped", "was skipped")])
+def test_a_run_without_numbers_takes_none_away_and_is_told_until_one_has_them(tmp_path, status, ended):
+    path = write(ROW, RECORDS, tmp_path)
+    before = path.read_bytes()
+    failed = write(replace(FAILED, status=status, reason="loss\nis " + "very " * 100), None, tmp_path)
+    assert path.read_bytes() == before
+    assert read(path) == as_written(ROW, path)
+    (row,) = read_all(tmp_path)
+    assert row.metrics == ROW.metrics
+    *_, note = row.notes
+    assert re.match(
+        rf"the last run of seed 0 {ended} \(20\d\d-.* UTC: loss is very .*…\); shown is the one before", note
+    )
+    write(ROW, RECORDS, tmp_path)
+    assert not failed.exists()
+    assert read_all(tmp_path) == [as_written(ROW, path)]
+
+
+def test_a_write_that_fails_leaves_the_older_cell(tmp_path, monkeypatch):
+    path = write(ROW, RECORDS, tmp_path)
+    before = files_below(tmp_path)
+    real = os.fsync
+    for last in (1, 2):
+        calls = itertools.count(1)
+
+        def full(descriptor, calls=calls, last=last):
+            if next(calls) == last:
+                raise OSError(28, "No space left on device")
+            real(descriptor)
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(UserError, match="No space left on device"):
+            write(replace(ROW, notes=("new",)), replace(RECORDS, confidence=np.full(3, 0.5)), tmp_path)
+        assert read(path) == as_written(ROW, path)
+        assert {name: text for name, text in files_below(tmp_path).items() if not name.startswith(".")} == before
+
+
+def files_below(folder):
+    return {file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_killed_at_any_moment_the_old_cell_or_the_new_one_is_there(tmp_path):
+    """A child is ended before its k-th call to the system, for every k."""
+    old, new = RECORDS, replace(RECORDS, confidence=np.full(3, 0.5))
+    seen = set()
+    for k in itertools.count(1):
+        out = tmp_path / str(k)
+        path = write(ROW, old, out)
+        write(FAILED, None, out)
+        ended = in_a_child_that_ends_at(k, lambda out=out: write(replace(ROW, notes=("new",)), new, out))
+        row, shown = read(path), read_all(out)
+        confidence = read_records(path).confidence.tolist()
+        seen.add(row.notes)
+        assert confidence == (new if row.notes == ("new",) else old).confidence.tolist()
+        assert [file.name for file in path.parent.glob("[!.]*")].count("ccps--demo--s0.parquet") == 1
+        assert len(shown) == 1
+        if ended:
+            break
+    assert k > 8
+    assert seen == {ROW.notes, ("new",)}
+    assert [row.notes for row in shown] == [("new",)]
+
+
+def in_a_child_that_ends_at(k, work):
+    """Whether the work was done before the child's k-th call to open, rename, remove or list files."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    calls = itertools.count(1)
+
+    def count(event, _):
+        if event in {"open", "os.rename", "os.remove", "os.mkdir", "os.scandir", "fcntl.flock"} and next(calls) == k:
+            os._exit(9)
+
+    try:
+        sys.addaudithook(count)
+        work()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def test_what_waits_for_its_name_is_found_also_while_another_process_writes(tmp_path):
+    """A reader that has read an old JSON file and meets the new Parquet file reads both again."""
+    path = write(ROW, RECORDS, tmp_path)
+    old = path.read_text()
+    write(replace(ROW, notes=("new",)), replace(RECORDS, confidence=np.full(3, 0.5)), tmp_path)
+    texts = iter([old])
+    real = Path.read_text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_text", lambda self, **kw: next(texts, None) or real(self, **kw))
+        assert read(path).notes == ("new",)
+
+
+def test_runs_of_different_limits_lie_beside_each_other(tmp_path):
+    for limit in (8, 16):
+        write(replace(ROW, limit=limit), RECORDS, tmp_path)
+    assert [row.limit for row in read_all(tmp_path, partial=True)] == [16, 8]
+
+
+@pytest.mark.parametrize("old", ['"seed": 0', '"n": 3', "0.66666", "0.25"])
+def test_one_changed_digit_is_noticed(tmp_path, old):
+    path = write(ROW, RECORDS, tmp_path)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, old[:-1] + "7", 1))
+    with pytest.raises(UserError, match="something in it was changed; copy it again, or run that cell again"):
+        read(path)
+
+
+def test_a_file_of_someone_else_is_passed_over_and_counted(tmp_path):
+    write(ROW, RECORDS, tmp_path)
+    write(replace(ROW, limit=8), RECORDS, tmp_path)
+    (tmp_path / "tiny" / "atlas-choice" / "config.json").write_text("{")
+    assert [row.limit for row in read_all(tmp_path)] == [None]
+    said = passed_over(tmp_path)
+    assert len(said) == 2
+    assert re.search(r"no results are passed over: 1, e\.g\. .*config\.json", said[0])
+    assert "partial results (--limit) are not shown: 1; show them with --partial" in said[1]
+    assert len(passed_over(tmp_path, partial=True)) == 1
+
+
+def test_a_damaged_result_under_another_name_is_not_passed_over(tmp_path):
+    path = write(ROW, RECORDS, tmp_path)
+    path.with_name("mine.json").write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"mine\.json"):
+        read_all(tmp_path)
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "Input/output error")])
+def test_what_cannot_be_read_for_the_moment_is_said(tmp_path, monkeypatch, error):
+    path = write(ROW, RECORDS, tmp_path)
+
+    def fail(*_, **__):
+        raise error
+
+    for step in ("open", "read_text"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, step, fail)
+            with pytest.raises(UserError, match=rf"ccps--demo--s0.*can't be read \({error.strerror}\); try again"):
+                read(path)
+    assert read(path) == as_written(ROW, path)
 
 
 @pytest.mark.parametrize(("status", "records"), [("ok", None), ("failed", RECORDS), ("skipped", RECORDS)])
@@ -261,7 +413,7 @@ def broken(tmp_path, change):
     path = write(ROW, RECORDS, tmp_path)
     values = json.loads(path.read_text())
     change(values)
-    path.write_text(json.dumps(values))
+    path.write_text(json.dumps(sealed(values)))
     return path
 
 
@@ -340,7 +492,7 @@ def test_no_number_is_read_beside_a_parquet_file_that_it_was_not_written_with(tm
         ("confidence", [0.1, float("nan"), 0.2], "confidence nan in row 1"),
         ("confidence", [0.1, 0.2, 1.5], "confidence 1.5 in row 2"),
         ("confidence", [0.1, None, 0.2], "without nulls"),
-        ("correct", [1, 0, 1], "expected the columns id string"),
+        ("correct", [1, 0, 1], "other columns than expected: id string"),
     ],
 )
 def test_a_wrong_parquet_file_is_named(tmp_path, column, values, message):
@@ -356,6 +508,14 @@ def test_a_truncated_parquet_file_is_named(tmp_path):
     path = write(ROW, RECORDS, tmp_path).with_suffix(".parquet")
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"ccps--demo--s0\.parquet can't be read"):
+        read_records(path)
+
+
+def test_a_parquet_file_with_a_column_whose_name_is_no_text_is_named(tmp_path):
+    path = write(ROW, RECORDS, tmp_path).with_suffix(".parquet")
+    pq.write_table(pq.read_table(path), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"answer", b"\xffnswer"))
+    with pytest.raises(UserError, match=r"ccps--demo--s0\.parquet can't be read .*utf-8"):
         read_records(path)
 
 
@@ -396,4 +556,4 @@ def test_schema_changes_come_with_a_new_version():
 
 def test_json_example_has_every_field_of_the_schema():
     fields = {line.split(":")[0].removeprefix("ResultRow.") for line in schema().splitlines() if "ResultRow." in line}
-    assert set(json.loads(to_json(ROW))) == fields
+    assert set(json.loads(to_json(ROW))) == fields | {"digest"}

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.api import Format, PromptStyle, Question, UserError
-from bench.results import files
+from bench.results import cells, files
 from bench.results import questions as question_texts
 from bench.results.questions import QuestionText
 from bench.results.row import ResultRow
@@ -118,12 +118,27 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
     with pytest.raises(UserError, match=r"rivers--v1\.parquet can't be read.*delete it"):
         question_texts.read(tmp_path, "rivers", 1)
     pq.write_table(pa.table({"id": ["a"], "text": ["b"]}), path)
-    with pytest.raises(UserError, match="expected the columns id string, subject string"):
+    with pytest.raises(UserError, match="other columns than expected: id string, subject string"):
         question_texts.read(tmp_path, "rivers", 1)
     nulls = {name: pa.array([None], type=kind) for name, kind in question_texts._columns().items()}
     pq.write_table(pa.table(nulls), path)
     with pytest.raises(UserError, match="without nulls"):
         question_texts.write("rivers", 1, questions(), tmp_path)
+
+
+def test_a_changed_question_and_the_file_of_another_task_are_noticed(tmp_path):
+    path = question_texts.write("rivers", 1, questions(), tmp_path)
+    path.with_name("rivers--v2.parquet").write_bytes(path.read_bytes())
+    with pytest.raises(UserError, match=r"rivers--v2\.parquet was changed, or is that of another task"):
+        question_texts.read(tmp_path, "rivers", 2)
+    table = pq.read_table(path)
+    text = table.column_names.index("text")
+    values = ["?", *table["text"].to_pylist()[1:]]
+    pq.write_table(
+        table.set_column(text, "text", pa.array(values)).replace_schema_metadata(table.schema.metadata), path
+    )
+    with pytest.raises(UserError, match=r"rivers--v1\.parquet was changed"):
+        question_texts.read(tmp_path, "rivers", 1)
 
 
 def test_results_and_questions_share_a_folder(tmp_path):
@@ -134,4 +149,4 @@ def test_results_and_questions_share_a_folder(tmp_path):
     question_texts.write("rivers", 1, questions(), tmp_path)
     path = files.write(row, None, tmp_path)
     assert path.relative_to(tmp_path).parts[0] == "questions_"
-    assert files.read_all(tmp_path) == [row]
+    assert cells.read_all(tmp_path) == [row]

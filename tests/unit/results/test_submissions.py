@@ -199,7 +199,7 @@ def edited(change: Callable[[dict[str, Any]], object], name: str = CCPS) -> Tamp
         path = folder / f"{name}.json"
         values = json.loads(path.read_text(encoding="utf-8"))
         change(values)
-        path.write_text(json.dumps(values), encoding="utf-8")
+        path.write_text(json.dumps(files.sealed(values)), encoding="utf-8")
 
     return tamper
 
@@ -368,7 +368,7 @@ TAMPERINGS: dict[str, tuple[Tamper, str]] = {
         columns(lambda t: t.set_column(0, "id", [["test/1", *t["id"].to_pylist()[1:]]])), "a question twice"),
     "foreign ids": (
         forged(lambda r: replace(r, id=[f"mine/{i}" for i in range(N)])), "40 of its ids are no questions"),
-    "column added": (columns(lambda t: t.append_column("x", [[1] * N])), "expected the columns id string"),
+    "column added": (columns(lambda t: t.append_column("x", [[1] * N])), "other columns than expected: id string"),
     "NaN": (columns(lambda t: t.set_column(3, "confidence", [[float("nan")] * N])), "confidence nan in row 0"),
     "no rows": (columns(lambda t: t.slice(0, 0)), "its Parquet file has no rows"),
     "no UTF-8": (
@@ -496,7 +496,7 @@ def test_letters_are_graded_by_the_rule_of_the_preset(tmp_path: Path) -> None:
 def test_partial_results_are_refused_where_they_belong(tmp_path: Path) -> None:
     put(tmp_path, "ccps", limit=40)
     assert complaints(tmp_path) == {
-        "partial/tiny/rivers-choice/ccps--demo--s0.json": "it is partial (--limit 40); run the whole task"
+        "partial/tiny/rivers-choice/ccps--demo--s0--n40.json": "it is partial (--limit 40); run the whole task"
     }
 
 

@@ -158,9 +158,9 @@ def test_a_cell_that_is_none_is_named(tmp_path: Path, runs: Fake) -> None:
     for cell in (Path("x.json"), path.with_suffix(".parquet"), tmp_path):
         with pytest.raises(UserError, match=r"expected a JSON file below .*, for example tiny/"):
             rerun.rerun(cell, tmp_path / "results")
-    files.write(replace(files.read(path), status="failed", reason="x"), None, tmp_path / "results")
+    failed = files.write(replace(files.read(path), status="failed", reason="x"), None, tmp_path / "results")
     with pytest.raises(UserError, match="is failed; expected one with numbers"):
-        rerun.rerun(path, tmp_path / "results")
+        rerun.rerun(failed, tmp_path / "results")
 
 
 def test_a_run_settles_what_only_a_run_can_tell() -> None:

@@ -58,8 +58,8 @@ def test_what_is_not_named_comes_from_the_model() -> None:
 def test_methods_learn_on_a_corpus_where_a_file_of_questions_has_no_train_split(tmp_path: Path) -> None:
     path = tmp_path / "bees.jsonl"
     path.write_text('{"question": "What do bees make?", "choices": ["honey", "silk"], "answer": "a"}', encoding="utf-8")
-    learn_on = resolved(("ccps",), tasks=("bees",), task_files=(path,)).learn_on
-    assert {test: str(target) for test, target in learn_on.items()} == {"bees": "ct-choice:train"}
+    learn_on = resolved(("ccps",), task_files=(path,)).learn_on
+    assert {test: str(target) for test, target in learn_on.items()} == {"bees-bd2e35": "ct-choice:train"}
 
 
 def test_a_corpus_may_be_named_without_its_format() -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
+import platform
+import resource
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from bench.api import UserError
 from bench.store.folders import _MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
@@ -185,17 +193,88 @@ def test_a_failed_write_leaves_nothing(store: Store) -> None:
     assert [path.name for path in store.root.iterdir()] == [".writable"]
 
 
-def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(store: Store) -> None:
+def test_leftovers_of_this_machines_dead_processes_go_and_all_others_stay_for_days(store: Store) -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     child.wait()
-    dead = store.root / f"tmp-{child.pid}-abc"
-    alive = store.root / f"tmp-{os.getpid()}-abc"
-    for folder in (dead, alive):
-        folder.mkdir()
-        (folder / "values.bin").write_bytes(CONTENT)
+    host, week = platform.node(), 8 * 86_400
+    stay = [
+        f"tmp-{host}-{os.getpid()}-abc",
+        f"tmp-other-{child.pid}-abc",
+        f"tmp-{child.pid}-abc",
+        f"tmp-{host}-5-{child.pid}-abc",
+    ]
+    go = [f"tmp-{host}-{child.pid}-abc", "tmp-other-1-old", "tmp-1-old"]
+    for name in (*stay, *go):
+        (store.root / name).mkdir()
+        (store.root / name / "values.bin").write_bytes(CONTENT)
+        if name.endswith("old"):
+            os.utime(store.root / name, times=(time.time() - week,) * 2)
     Store(store.root).prepare()
-    assert not dead.exists()
-    assert (alive / "values.bin").exists()
+    assert sorted(path.name for path in store.root.glob("tmp-*")) == sorted(stay)
+
+
+def test_what_is_being_written_names_machine_and_process(store: Store) -> None:
+    def look(folder: Path) -> None:
+        assert folder.name.startswith(f"tmp-{platform.node()}-{os.getpid()}-")
+
+    store.put("signals", key_of(FIELDS), FIELDS, look)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ENOMEM])
+@pytest.mark.parametrize("name", [_MANIFEST, "values.bin"])
+def test_what_cannot_be_read_for_the_moment_is_said_and_stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch, number: int, name: str
+) -> None:
+    folder = put(store).folder
+    real = io.open
+
+    def broken(file: object, *args: object, **kwargs: object) -> object:
+        if str(file).endswith(name):
+            raise OSError(number, os.strerror(number), str(file))
+        return real(file, *args, **kwargs)  # type: ignore[call-overload]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "open", broken)
+        with pytest.raises(UserError, match=rf"can't be read \({os.strerror(number)}: .*{name}\)\. Try again"):
+            get(store)
+        assert sorted(path.name for path in folder.iterdir()) == [_MANIFEST, "other.bin", "values.bin"]
+        assert store.notes == []
+    assert get(store) is not None
+
+
+def test_a_damaged_entry_goes_at_once_for_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are removed under another name, so that nobody finds half of them."""
+    folder = put(store).folder
+    altered(folder)
+    seen = []
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **_: seen.append(Path(path)))
+    assert get(store) is None
+    assert not folder.exists()
+    assert [path.name.startswith("tmp-") for path in seen] == [True]
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, '{"digest": 1e999}', '{"files": {"\\ud800": 1}}'])
+def test_absurd_manifests_are_damage(store: Store, content: str) -> None:
+    (put(store).folder / _MANIFEST).write_text(content, encoding="utf-8")
+    assert get(store) is None
+    assert "was damaged" in store.notes[0]
+
+
+def test_a_full_disk_in_the_writer_of_safetensors_is_a_user_error(store: Store) -> None:
+    """Done in a child, with a real limit: safetensors raises an error of its own."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+            store.put("k", key_of({}), {}, lambda folder: save_file({"a": np.zeros(9999)}, folder / "a.safetensors"))
+        except UserError as error:
+            code = 0 if "File too large" in str(error) and "CONFBENCH_CACHE" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert [path.name for path in store.root.iterdir()] == [".writable"]
 
 
 def test_looking_makes_no_folder(tmp_path: Path) -> None:
