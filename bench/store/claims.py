@@ -1,0 +1,78 @@
+"""Claims: of several processes that need the same thing made, one makes it, and the others wait and then take it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import BaseFileLock, FileLock, SoftFileLease, Timeout
+
+from bench.store.files import write_whole
+
+LEASE = 180.0
+"""Seconds without a sign of life after which a claim of another machine is over, where the file system has no locks."""
+_POLL = 0.1
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
+
+
+@contextmanager
+def claimed(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
+    """Within the context no other process on any machine holds this path; until then it waits.
+
+    The operating system's lock dies with its owner. Where the file system has none, a file with the owner's process
+    and machine takes its place: a dead owner's is taken over at once on its own machine, elsewhere after `LEASE`.
+    The empty lock file stays: removing it would let two in.
+
+    Args:
+        path: of the lock file; its folder is made.
+        waiting: told once whom it waits for, e.g. `process 4711 on alpha, since 2026-05-01 10:31:02 UTC`.
+
+    Raises:
+        OSError: the file can't be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    owner = path.with_name(f"{path.name}.json")
+    lock = _acquired(path, owner, waiting)
+    try:
+        told = {"pid": os.getpid(), "host": platform.node(), "since": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"}
+        with suppress(OSError):  # it only helps those who wait
+            write_whole(owner, json.dumps(told).encode())
+        yield
+    finally:
+        with suppress(OSError):
+            owner.unlink()
+        lock.release()
+
+
+def _acquired(path: Path, owner: Path, waiting: Callable[[str], None]) -> BaseFileLock:
+    """A lock that this process holds."""
+    try:
+        return _waited(FileLock(path, fallback_to_soft=False), owner, waiting)
+    except OSError as error:
+        if isinstance(error, Timeout) or error.errno not in _NO_LOCKS:
+            raise
+    return _waited(SoftFileLease(path.with_name(f"{path.name}.lease"), lease_duration=LEASE), owner, waiting)
+
+
+def _waited(lock: BaseFileLock, owner: Path, waiting: Callable[[str], None]) -> BaseFileLock:
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        waiting(_described(owner))
+        lock.acquire(poll_interval=_POLL)
+    return lock
+
+
+def _described(owner: Path) -> str:
+    """The owner in words."""
+    try:
+        told = json.loads(owner.read_text(encoding="utf-8"))
+        return f"process {int(told['pid'])} on {str(told['host'])[:100]!s}, since {str(told['since'])[:30]}"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "another process"
