@@ -1,11 +1,19 @@
-"""Progress of a stage: a bar with rate and time left on a terminal, plain lines elsewhere, nothing in library calls."""
+"""Progress of a stage: a bar with rate and time left on a terminal, plain lines elsewhere, nothing in library calls.
+
+Here is also what makes text from servers, models, plugins and files fit for people's eyes: `visible`.
+"""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
 Advance = Callable[[int], None]
 
@@ -13,6 +21,49 @@ _QUIET_SECONDS = 2.0
 """A stage shorter than this says nothing."""
 _LINE_SECONDS = 10.0
 """Between two plain lines."""
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that command a terminal or change the direction of others, and halves of characters.
+
+Joiners and marks stay: Arabic, Persian, Hebrew and composed emoji are written with them.
+"""
+
+
+def visible(text: str) -> str:
+    r"""The text with what would command a terminal, turn the order of letters or be no UTF-8 as its escape.
+
+    Line ends and tabs stay. Whatever comes from a server, a model, a plugin or a file goes through this before people
+    see it: at `terminal`, `Lines`, and where tables and the page are written.
+
+    >>> print(visible("\x1b[2J \u202etxt.exe"), visible("שלום"))
+    \x1b[2J \u202etxt.exe שלום
+    """
+    return _COMMANDS.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def visible_json(text: str) -> str:
+    r"""The same of a JSON document, in JSON's own escapes: it stays the same value.
+
+    >>> print(visible_json('"\u202e"'))
+    "\u202e"
+    """
+    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004 - two digits hold so much
+
+
+def terminal(*, stderr: bool = False) -> Console:
+    """The terminal, or whatever stands for it now; text can't command it."""
+    from rich.console import Console
+
+    class Terminal(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for piece in super().render(renderable, options):
+                yield piece if piece.control else piece._replace(text=visible(piece.text))
+
+    return Terminal(stderr=stderr, highlight=False)
 
 
 class Progress(Protocol):
@@ -68,16 +119,14 @@ class Lines:
 
     def say(self, text: str) -> None:
         """See `Progress.say`."""
-        print(text, file=self.out, flush=True)
+        print(visible(text), file=self.out, flush=True)
 
 
 class Bars:
     """Bars on a terminal."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-
-        self.console = Console(stderr=True)
+        self.console = terminal(stderr=True)
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
@@ -86,7 +135,7 @@ class Bars:
         from rich.progress import Progress as RichProgress
 
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn(unit),

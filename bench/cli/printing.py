@@ -12,13 +12,15 @@ from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from bench.progress import terminal, visible, visible_json
+
 _MANY = 100
 """Ratio from which on decimals are not printed."""
 
 
 def console(*, stderr: bool = False) -> Console:
-    """The terminal, or whatever stands for it now."""
-    return Console(stderr=stderr, highlight=False)
+    """The terminal, or whatever stands for it now; see `terminal`."""
+    return terminal(stderr=stderr)
 
 
 def announcer() -> Callable[[str], None]:
@@ -34,7 +36,7 @@ def print_notes(notes: Iterable[str]) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON; what JSON doesn't know is printed as text."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(visible_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)) + "\n")
 
 
 def print_line(text: str) -> None:
@@ -52,7 +54,7 @@ def print_fields(record: Mapping[str, Any]) -> None:
     grid = RichTable(box=None, pad_edge=False, show_header=False)
     for key, value in record.items():
         if key != "constants":
-            grid.add_row(Text(key, style="bold"), Text(_plain(value)))
+            grid.add_row(Text(key, style="bold"), Text(visible(_plain(value))))
     below = record.get("constants")
     console().print(Group(grid, Text(), _grid(below)) if below else Group(grid))
 
@@ -90,7 +92,7 @@ def _grid(records: Sequence[Mapping[str, Any]]) -> RichTable:
     for column in columns:
         grid.add_column(column, overflow="fold")
     for record in records:
-        grid.add_row(*(Text(str(record.get(column, ""))) for column in columns))
+        grid.add_row(*(Text(visible(str(record.get(column, "")))) for column in columns))
     return grid
 
 

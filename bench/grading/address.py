@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -18,6 +19,10 @@ _NO_KEY = "none"
 
 _LONG_ENOUGH = 6
 """Characters of a value in a query that may be a secret."""
+
+_LONGEST_URL = 2_000
+_LONGEST_HOST = 253
+"""Characters of a name in the domain name system."""
 
 _PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
 """Beginnings of a path; a model of a server may be named by the folder it lies in."""
@@ -51,11 +56,20 @@ class Address:
         """Whether this is OpenAI's own server."""
         return _split(self.base).hostname == _split(_OPENAI).hostname
 
+    @property
+    def local(self) -> bool:
+        """Whether the server is this machine, by an address that no network carries."""
+        host = _split(self.base).hostname or ""
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
     def key(self) -> str:
         """The key from the environment.
 
         Raises:
-            UserError: it is missing where one is needed, or can't be sent.
+            UserError: it is missing where one is needed, can't be sent, or would be sent in clear over a network.
         """
         key = os.environ.get(KEY, "").strip()
         if not key and self.official:
@@ -65,7 +79,22 @@ class Address:
             )
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise UserError(f"{KEY}: expected one word of plain letters and digits, got something else; copy it again.")
+        self._refuse_clear_text(key)
         return key or _NO_KEY
+
+    def _refuse_clear_text(self, key: str) -> None:
+        parts = _split(self.base)
+        if parts.scheme == "https" or self.local:
+            return
+        secrets = {f"the key in {KEY}": key, "the user and password in --judge-url": parts.username or parts.password}
+        found = [name for name, secret in secrets.items() if secret]
+        if found:
+            out = f"unset {KEY}" if key else "leave them out of it"
+            raise UserError(
+                f"The judge's server {self.public} would get {' and '.join(found)} over http, which everyone on the way"
+                f" can read. Name an https address with --judge-url, or {out} if it wants none; a tunnel (ssh -L) makes"
+                " it http://127.0.0.1:PORT, which is safe."
+            )
 
     def hidden(self, text: str) -> str:
         """The text with key, password and query blotted out, should a server repeat them."""
@@ -108,6 +137,6 @@ def _split(url: str) -> SplitResult:
         raise wrong from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
         raise wrong
-    if not url.isprintable() or " " in url:
+    if not url.isprintable() or " " in url or len(url) > _LONGEST_URL or len(parts.hostname) > _LONGEST_HOST:
         raise wrong
     return parts

@@ -14,7 +14,7 @@ from bench.api.question import Prompt
 from bench.backbone.models import ModelSpec, model_label
 from bench.grading import prompt
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import Settle, Verdicts, settled
+from bench.grading.verdicts import Settling, Verdicts, settled
 from bench.progress import Progress
 from bench.store.folders import key_of
 
@@ -80,7 +80,7 @@ class Local:
         """See `Judge.verdicts`; a prompt that is longer than the model's context gets none."""
         return settled(cases, self.kept, what, progress, self._ask)
 
-    def _ask(self, todo: list[JudgeCase], settle: Settle) -> None:
+    def _ask(self, todo: list[JudgeCase], settling: Settling) -> None:
         """Each prompt read alone, so that a verdict depends on nothing else."""
         import torch
 
@@ -100,7 +100,8 @@ class Local:
                     verdict = _verdict(_last_logits(backbone, ids), sorted(no), sorted(yes))
                 if verdict is not None:
                     self.kept.put(one, verdict)
-                settle(one, verdict)
+                settling.answered(verdict)
+                settling.settle(one)
         except torch.OutOfMemoryError as error:
             raise UserError(
                 f"--judge-model {self.spec.name} does not fit into memory beside the model of the run. Name a smaller"

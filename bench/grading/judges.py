@@ -15,6 +15,10 @@ from bench.grading.hf import Local
 from bench.grading.openai import MODEL, OpenAI
 
 KINDS = ("match", "openai", "hf")
+_LONGEST_REPEATED = 60
+"""Characters of a refused name that are repeated."""
+_LONGEST_NAME = 255
+"""Characters of a model's name; it stands in results and their captions."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,19 @@ class JudgeOptions:
     """Dtype of a local model; None: its own on an accelerator, float32 on the CPU."""
     trust_remote_code: bool = False
     """Run Python code that comes with a local model."""
+
+    def __post_init__(self) -> None:
+        """Refuse a name that no server and no result could hold.
+
+        Raises:
+            UserError: the model's name is empty, very long, or has characters that can't be printed.
+        """
+        name = self.model
+        if name is not None and not (name.strip() and name.isprintable() and len(name) <= _LONGEST_NAME):
+            raise UserError(
+                f"--judge-model: expected a name of 1 to {_LONGEST_NAME} printable characters, got {len(name):,},"
+                f" {name[:_LONGEST_REPEATED]!r}; name a model of the judge's."
+            )
 
 
 def open_judge(options: JudgeOptions, cache: Path) -> Judge:

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
 from bench.grading import prompt
-from bench.grading.address import KEY, Address, public_model
+from bench.grading.address import Address, public_model
+from bench.grading.calls import finish
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import Settle, Verdicts, missing, settled
+from bench.grading.verdicts import Settling, Verdicts, missing, settled
 from bench.progress import Progress
 from bench.store.folders import key_of
 
-if TYPE_CHECKING:
-    from openai import APIError, AsyncOpenAI
-    from openai.types.chat import ChatCompletion
-
 MODEL = "gpt-4o-mini"
 """The paper's judge (docs/methods.md §1.7)."""
-_TEMPERATURE = 0.0
-_MAX_TOKENS = 8
+TEMPERATURE = 0.0
+MAX_TOKENS = 8
 """Most tokens of the judge's answer, of which only the first word is read."""
-_ASKS = 4
-"""Times that a judge which says neither yes nor no is asked (docs/methods.md §1.7: again at most three times)."""
 _CONCURRENCY = 8
 _RETRIES = 4
 """After 429, 5xx, a broken connection or no answer in time; the client waits as the server says, else 0.5 to 8 s."""
@@ -39,20 +32,8 @@ _TIMEOUT_S = 60.0
 _CHARACTERS_PER_TOKEN = 4
 """Rule of thumb for English text."""
 
-_NOT_JUDGED = frozenset({"content_filter", "context_length_exceeded"})
-"""Refusals of one question, not of the whole run: no verdict."""
-
-_KEY_REFUSED = ("refuses the key", f"Set {KEY} to one that it takes")
-_LOST = ("has no such address or model", "Correct --judge-url (most end in /v1) or --judge-model")
-_BUSY = ("turned the call away {tries}", "Wait, or see the account's limits and balance")
-FAILED = ("failed {tries}", "Wait, or see whether it is well")
-_REFUSED = ("refused the call", "Correct --judge-model or --judge-url")
-_BY_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: _LOST, 405: _LOST, 429: _BUSY}
-"""Meaning of a server's status, and what to do; FAILED from _STATUS_SERVER on, _REFUSED for the others."""
-_STATUS_SERVER = 500
-
-_LONGEST_REASON = 160
-"""Characters of a server's own words in a message."""
+_ELSEWHERE = "another run asks about some of these answers; its verdicts are waited for"
+_LEFT = "were under way when a run was stopped; they may have been paid for, and are made again"
 
 
 @dataclass(frozen=True)
@@ -110,15 +91,15 @@ class OpenAI:
             "model": model,
             "url": address.public,
             "prompt": prompt.GRADING.id,
-            "temperature": _TEMPERATURE,
+            "temperature": TEMPERATURE,
         }
         if address.query:  # may name another deployment, and may hold a secret
             fields["query"] = key_of(address.query)
         self.wording = prompt.GRADING
         self.kept = Verdicts(cache, fields)
-        self._confirmed = False
+        self.confirmed = False
         """Whether the server has reported in this run which model it is."""
-        self._given = False
+        self.given = False
         """Whether this run has used verdicts of `kept.reported`."""
         if not self.kept:
             address.key()
@@ -138,10 +119,13 @@ class OpenAI:
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
         """See `Judge.verdicts`; what the server can't be asked about any more is found in the next run."""
+        self.kept.refresh()
         todo = missing(cases, self.kept)
         if todo:
             self.address.key()
             progress.say(self._estimate(todo, what))
+            if left := self.kept.left_behind(todo):
+                progress.say(f"{what}: {left} calls {_LEFT}")
         try:
             found = settled(cases, self.kept, what, progress, partial(self._ask_all, cases, what, progress))
         except UserError as error:
@@ -149,7 +133,7 @@ class OpenAI:
                 raise
             kept = f"the {len(self.kept):,} verdicts that are kept"
             raise UserError(f"{error} The same command then goes on from {kept}.") from error
-        self._given = self._given or any(a.answer.strip() for a in cases)
+        self.given = self.given or any(a.answer.strip() for a in cases)
         return found
 
     def _estimate(self, todo: Sequence[JudgeCase], what: str) -> str:
@@ -158,156 +142,49 @@ class OpenAI:
         price = _PRICES.get(self.model) if self.address.official else None
         cost = "price unknown"
         if price is not None:
-            dollars = (tokens * price.read + len(todo) * _MAX_TOKENS * price.written) / 1e6
+            dollars = (tokens * price.read + len(todo) * MAX_TOKENS * price.written) / 1e6
             cost = f"about {dollars:.2f} USD at the prices of {price.date}"
         return f"{what}: {len(todo):,} calls to {self.name}, about {tokens:,} tokens to read, {cost}"
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _ask_all(
-        self, cases: Sequence[JudgeCase], what: str, progress: Progress, todo: Sequence[JudgeCase], settle: Settle
+        self, cases: Sequence[JudgeCase], what: str, progress: Progress, todo: Sequence[JudgeCase], settling: Settling
     ) -> None:
         """The first calls alone, until the server has reported which model it is, and the rest at once."""
+        from bench.grading.asking import Asking
+        from bench.grading.connection import Connection, Limits
 
-        async def calls() -> None:
-            async with self._client() as client:
-                before, waiting = self.kept.reported, list(todo)
-                tried: set[JudgeCase] = set()
-                while waiting and not self._confirmed:
-                    tried.add(waiting[0])
-                    settle(waiting[0], await self._ask(client, waiting.pop(0)))
+        async def calls(stop: threading.Event) -> None:
+            limits = Limits(self.retries, self.timeout_s, TEMPERATURE, MAX_TOKENS)
+            async with Connection(self.address, self.model, limits) as connection:
+                asking = Asking(self, connection, settling, partial(progress.say, f"{what}: {_ELSEWHERE}"), stop)
+                before = self.kept.reported
+                waiting, tried = await asking.until_confirmed(todo)
                 if before not in {None, self.kept.reported}:
                     waiting = [one for one in missing(cases, self.kept) if one not in tried]
                     progress.say(
                         f"{what}: the server's model was {public_model(before or '')}; its verdicts aren't used"
                     )
                     progress.say(self._estimate(waiting, what))
-                await self._ask_at_once(client, waiting, settle)
+                await asking.at_once(waiting)
 
-        _finish(calls)
+        try:
+            finish(calls)
+        finally:
+            self.kept.in_flight.tidy()
 
-    async def _ask_at_once(self, client: AsyncOpenAI, waiting: Sequence[JudgeCase], settle: Settle) -> None:
-        """Several calls at a time; after a failure those under way are still waited for, for they are paid."""
-        rest = iter(waiting)
-        failures: list[UserError] = []
+    def confirm(self, reported: str) -> None:
+        """Note which model the server says it is; it must not change while a run uses its verdicts.
 
-        async def work() -> None:
-            for one in rest:
-                try:
-                    settle(one, await self._ask(client, one))
-                except UserError as error:
-                    failures.append(error)
-                if failures:
-                    return
-
-        await asyncio.gather(*(work() for _ in range(min(self.concurrency, len(waiting)))))
-        if failures:
-            raise failures[0]
-
-    async def _ask(self, client: AsyncOpenAI, case: JudgeCase) -> bool | None:
-        """One verdict, which is kept; None where the judge comes to none."""
-        for _ in range(_ASKS):
-            completion = await self._completion(client, case)
-            if completion is None:
-                return None
-            reported = str(completion.model or self.model)
-            verdict = prompt.parse(completion.choices[0].message.content or "")
-            if verdict is not None:
-                self.kept.put(case, verdict, reported)
-            self._confirm(reported)
-            if verdict is not None:
-                return verdict
-        return None
-
-    def _confirm(self, reported: str) -> None:
-        """The server's model must not change while a run uses its verdicts."""
+        Raises:
+            UserError: it is another one.
+        """
         known = self.kept.reported
-        if known not in {None, reported} and (self._confirmed or self._given):
+        if known not in {None, reported} and (self.confirmed or self.given):
             raise UserError(
                 f"The judge changed during the run: the server said {public_model(known or '')!r}, and now"
                 f" {public_model(reported)!r}. Name one of them with --judge-model and run again."
             )
         self.kept.reported = reported
-        self._confirmed = True
-
-    async def _completion(self, client: AsyncOpenAI, case: JudgeCase) -> ChatCompletion | None:
-        """The server's answer; None where it refuses this question.
-
-        Raises:
-            UserError: it gave none, or something else.
-        """
-        import openai
-
-        system, user = prompt.messages(case, self.wording)
-        try:
-            response: Any = await client.chat.completions.create(
-                model=self.model,
-                messages=[{"role": "system", "content": system.content}, {"role": "user", "content": user.content}],
-                temperature=_TEMPERATURE,
-                max_tokens=_MAX_TOKENS,
-            )
-        except openai.APIError as error:
-            if error.code in _NOT_JUDGED:
-                return None
-            raise self._failure(error) from error
-        except ValueError as error:  # what should be JSON can't be read
-            raise self._stranger(str(error)) from error
-        try:
-            found = response.choices[0].message.content
-            if found is None or isinstance(found, str):
-                return response  # type: ignore[no-any-return]
-        except (AttributeError, TypeError, IndexError):
-            pass  # the client builds its objects from whatever comes
-        raise self._stranger(str(response))
-
-    def _client(self) -> AsyncOpenAI:
-        from openai import AsyncOpenAI
-
-        return AsyncOpenAI(
-            api_key=self.address.key(),
-            base_url=self.address.base,
-            default_query=self.address.query,
-            max_retries=self.retries,
-            timeout=self.timeout_s,
-        )
-
-    # --- what goes wrong ----------------------------------------------------------------------------------------------
-
-    def _failure(self, error: APIError) -> UserError:
-        """Error that tells what came, and what to do."""
-        import openai
-
-        tries = f"in {self.retries + 1} tries"
-        if isinstance(error, openai.APITimeoutError):
-            return self._stopped(f"gave no answer within {self.timeout_s:g} s {tries}", "See whether it is well")
-        if not isinstance(error, openai.APIStatusError):
-            why = self._short(str(error.__cause__ or error))
-            return self._stopped(f"can't be reached {tries} ({why})", "Start it, or correct --judge-url")
-        status = error.status_code
-        what, advice = _BY_STATUS.get(status, FAILED if status >= _STATUS_SERVER else _REFUSED)
-        body = error.body if isinstance(error.body, dict) else {}
-        came = f"{status}: {self._short(str(body.get('message') or error.response.text or 'no reason given'))}"
-        return self._stopped(f"{what.format(tries=tries)} ({came})", advice)
-
-    def _stranger(self, text: str) -> UserError:
-        short = self._short(text)
-        return self._stopped(f"answered no chat completion ({short})", "Correct --judge-url (most end in /v1)")
-
-    def _stopped(self, what: str, advice: str) -> UserError:
-        return UserError(f"The judge's server {self.address.public} {what}. {advice}.")
-
-    def _short(self, text: str) -> str:
-        """Text of a server as one short line without secrets."""
-        line = " ".join(self.address.hidden(text).split())
-        return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 1] + "…"
-
-
-def _finish(calls: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run to the end, in a thread of its own where a loop is running here already, as in notebooks."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(calls())
-        return
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(lambda: asyncio.run(calls())).result()
+        self.confirmed = True

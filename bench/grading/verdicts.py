@@ -1,7 +1,8 @@
 """Verdicts between runs: one line of JSON each, appended and synced one by one, found by all that they depend on.
 
 `<cache>/verdicts/<16 hex of the judge's hash>.jsonl`; a line holds `key`, `judge`, `reported`, `question`, `gold`,
-`answer` and `verdict` (true or false: what a judge could not decide is no verdict and is asked again).
+`answer`, `verdict` (true or false: what a judge could not decide is no verdict and is asked again) and a `digest` of
+the others. Several runs may write: `refresh` finds what another one wrote.
 """
 
 from __future__ import annotations
@@ -10,22 +11,27 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bench.api import UserError
 from bench.grading.grade import JudgeCase
-from bench.progress import Progress
+from bench.grading.inflight import Claim, InFlight
+from bench.progress import Advance, Progress
 from bench.store.folders import key_of
 
 FOLDER = "verdicts"
 PATIENCE = 20
-"""Answers without a verdict, and none with one, after which a judge is given up."""
+"""Answers of a judge without a verdict, and none with one, after which it is given up."""
+_FIELDS = {"key", "judge", "reported", "question", "gold", "answer", "verdict"}
+"""Fields of a line besides its digest; lines of earlier versions have no digest and are paid for all the same."""
 
-Settle = Callable[[JudgeCase, bool | None], None]
-"""Called with each verdict, or with None where the judge came to none."""
+
+class NotKeptError(UserError):
+    """The cache of verdicts can't be read or written; what a judge has just said is lost."""
 
 
 class Verdicts:
@@ -51,34 +57,71 @@ class Verdicts:
         """Notes that a user is told once."""
         self._known: dict[str, bool] = {}
         self._torn = False
+        self._seen = 0
+        """Bytes of the file that were read."""
         self._lock = threading.Lock()
         self._read()
 
+    @cached_property
+    def in_flight(self) -> InFlight:
+        """Answers that some run asks the judge about right now."""
+        return InFlight(self.path.parent, self.path.stem)
+
     def _read(self) -> None:
+        data = self._new_bytes()
+        self._torn = bool(data) and not data.endswith(b"\n")
+        for entry in self._entries(data):
+            self.reported = entry["reported"]
+        tail = data[data.rfind(b"\n") + 1 :]
+        if tail and self._entry(tail) is None:  # another run may be writing it
+            self._seen -= len(tail)
+        if self.damaged:
+            self.notes.append(f"{self.damaged} damaged lines of the cache of verdicts are not used")
+
+    def refresh(self) -> None:
+        """Read the lines that were written since; they may tell of which model the verdicts are, but not change it.
+
+        Raises:
+            UserError: the file is there and can't be read.
+        """
+        with self._lock:
+            data = self._new_bytes()
+            whole = data[: data.rfind(b"\n") + 1]  # somebody may be writing the last line
+            self._seen -= len(data) - len(whole)
+            for entry in self._entries(whole):
+                self.reported = self.reported or entry["reported"]
+
+    def _new_bytes(self) -> bytes:
         try:
-            data = self.path.read_bytes()
+            with self.path.open("rb") as file:
+                file.seek(self._seen)
+                data = file.read()
         except FileNotFoundError:
-            return
+            return b""
         except OSError as error:
             raise self._unusable("read", error) from error
-        self._torn = bool(data) and not data.endswith(b"\n")
+        self._seen += len(data)
+        return data
+
+    def _entries(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """The lines that are whole, which are known from now on."""
         for line in filter(None, data.split(b"\n")):
             entry = self._entry(line)
             if entry is None:
                 self.damaged += 1
             else:
                 self._known[entry["key"]] = entry["verdict"]
-                self.reported = entry["reported"]
-        if self.damaged:
-            self.notes.append(f"{self.damaged} damaged lines of the cache of verdicts are not used")
+                yield entry
 
     def _entry(self, line: bytes) -> dict[str, Any] | None:
-        """The line's fields, if they are whole: the key is made of the others, so it shows what was altered."""
+        """The line's fields, if they are whole: key and digest are made of the others, and show what was altered."""
         try:
             entry = json.loads(line)
             case = JudgeCase(entry["question"], entry["gold"], entry["answer"])
             whole = entry["key"] == self._key(case, entry["reported"]) and isinstance(entry["verdict"], bool)
-        except (ValueError, KeyError, TypeError, RecursionError):
+            digest = entry.pop("digest", None)
+            whole = whole and (entry.keys() == _FIELDS if digest is None else digest == key_of(entry))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         return entry if whole else None
 
@@ -103,7 +146,7 @@ class Verdicts:
         """
         key = self._key(case, reported)
         fields = {"key": key, "judge": self.judge, "reported": reported, **asdict(case), "verdict": verdict}
-        line = json.dumps(fields, ensure_ascii=True).encode() + b"\n"
+        line = json.dumps({**fields, "digest": key_of(fields)}, ensure_ascii=True).encode() + b"\n"
         with self._lock:
             try:
                 self._append(b"\n" + line if self._torn else line)
@@ -112,6 +155,28 @@ class Verdicts:
                 raise self._unusable("written", error) from error
             self._torn = False
             self._known[key] = verdict
+
+    def claim(self, case: JudgeCase) -> Claim | None:
+        """The right to ask about an answer; None while another run asks.
+
+        Raises:
+            UserError: it can't be written.
+        """
+        try:
+            return self.in_flight.claim(case)
+        except OSError as error:
+            raise self._unusable("written", error) from error
+
+    def left_behind(self, cases: Sequence[JudgeCase]) -> int:
+        """How many of these answers were being asked about when a run was killed.
+
+        Raises:
+            UserError: what it left can't be read.
+        """
+        try:
+            return self.in_flight.left_behind(cases)
+        except OSError as error:
+            raise self._unusable("read", error) from error
 
     def _append(self, data: bytes) -> None:
         """One write at the end of the file, so that lines of several processes never mix."""
@@ -131,8 +196,8 @@ class Verdicts:
     def _key(self, case: JudgeCase, reported: str | None) -> str:
         return key_of({"judge": self.judge, "reported": reported, **asdict(case)})
 
-    def _unusable(self, what: str, error: OSError) -> UserError:
-        return UserError(
+    def _unusable(self, what: str, error: OSError) -> NotKeptError:
+        return NotKeptError(
             f"The cache of verdicts could not be {what}: {error.strerror or error}. Free some disk space, or set"
             " CONFBENCH_CACHE to a folder that can be read and written."
         )
@@ -152,12 +217,52 @@ def missing(cases: Sequence[JudgeCase], verdicts: Verdicts) -> list[JudgeCase]:
     return [a for a in dict.fromkeys(cases) if a.answer.strip() and verdicts.get(a) is None]
 
 
+class Settling:
+    """Takes verdicts as they come, and gives a judge up that decides nothing."""
+
+    def __init__(self, times: Mapping[JudgeCase, int], decided: int, advance: Advance) -> None:
+        """Begin.
+
+        Args:
+            times: how often each answer is there.
+            decided: verdicts that were kept.
+            advance: told of each verdict.
+        """
+        self._times = times
+        self._decided = decided
+        self._advance = advance
+        self.answers = 0
+        """Answers of the judge so far."""
+
+    def answered(self, verdict: bool | None) -> None:  # noqa: FBT001
+        """Count an answer of the judge.
+
+        Raises:
+            UserError: it has answered often enough without deciding anything.
+        """
+        self.answers += 1
+        self._decided += verdict is not None
+        if not self._decided and self.answers >= PATIENCE:
+            raise self.useless()
+
+    def settle(self, case: JudgeCase) -> None:
+        """Count an answer that is done with, whether or not there is a verdict on it."""
+        self._advance(self._times[case])
+
+    def useless(self) -> UserError:
+        """Error for a judge that decided nothing."""
+        return UserError(
+            f"The judge said neither yes nor no in {self.answers} answers; expected one of the two as its first word."
+            " Name a model that follows instructions: --judge-model MODEL."
+        )
+
+
 def settled(
     cases: Sequence[JudgeCase],
     verdicts: Verdicts,
     what: str,
     progress: Progress,
-    ask: Callable[[list[JudgeCase], Settle], None],
+    ask: Callable[[list[JudgeCase], Settling], None],
 ) -> list[bool | None]:
     """One verdict for each answer, asking only for those that are missing.
 
@@ -175,30 +280,13 @@ def settled(
         progress.say(verdicts.notes.pop(0))
     todo = missing(cases, verdicts)
     times = Counter(cases)
-    undecided: list[JudgeCase] = []
     decided = sum(1 for a in times if a.answer.strip()) - len(todo)
     with progress.stage(what, len(cases)) as advance:
         advance(len(cases) - sum(times[a] for a in todo))
-
-        def settle(one: JudgeCase, verdict: bool | None) -> None:  # noqa: FBT001
-            nonlocal decided
-            decided += verdict is not None
-            if verdict is None:
-                undecided.append(one)
-            if not decided and len(undecided) >= PATIENCE:
-                raise _useless(len(undecided))
-            advance(times[one])
-
+        settling = Settling(times, decided, advance)
         if todo:
-            ask(todo, settle)
+            ask(todo, settling)
     found = [verdicts.get(a) if a.answer.strip() else False for a in cases]
     if found and all(verdict is None for verdict in found):
-        raise _useless(len(undecided))
+        raise settling.useless()
     return found
-
-
-def _useless(n: int) -> UserError:
-    return UserError(
-        f"The judge said neither yes nor no of any of {n} answers; expected one of the two as its first word. Name a"
-        " model that follows instructions: --judge-model MODEL."
-    )

@@ -163,4 +163,5 @@ class Chat:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids, outer white space removed."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+        text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # some can end within a character

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.api import UserError
+from bench.progress import visible
 from bench.report.tables import formats
 from bench.report.tables.request import View, shown
 from bench.results.submissions import check_results
@@ -101,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         sys.stdout.write(f"wrote {write(Path(given[0]), cache_folder())}\n")
     except UserError as error:
-        sys.stderr.write(f"bench: {error}\n")
+        sys.stderr.write(f"bench: {visible(str(error))}\n")
         return 2
     return 0
 

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bench.metrics import Metric
+from bench.progress import visible
 
 REASON_LENGTH = 300
 """Characters of a reason or a note that are shown."""
+_JOINERS = "\u200c\u200d"
+"""Characters without width that Persian and composed emoji are written with."""
 EN_DASH = "\u2013"
 MINUS = "\u2212"
 ARROWS = {True: " ↑", False: " ↓", None: ""}
@@ -18,8 +21,12 @@ ARROWS = {True: " ↑", False: " ↓", None: ""}
 
 
 def plain(text: str) -> str:
-    """One line of printable text: control and direction-changing characters become spaces, long text is cut."""
-    printable = "".join(" " if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else c for c in text)
+    r"""One line of printable text: as `visible` shows it, what has no width becomes a space, the end is cut.
+
+    >>> print(plain("a\x1b[2J\n b"))
+    a\x1b[2J b
+    """
+    printable = "".join(" " if unicodedata.category(c) == "Cf" and c not in _JOINERS else c for c in visible(text))
     words = " ".join(printable.split())
     return words if len(words) <= REASON_LENGTH else words[: REASON_LENGTH - 1] + "…"
 

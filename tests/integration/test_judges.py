@@ -197,8 +197,8 @@ def test_a_judge_that_says_other_words_is_given_up_with_a_sentence(
     server.grammar = False
     result = judged(*openai(server), "--limit", "2")
     assert result.returncode == 2
-    assert "bench: The judge said neither yes nor no of any of 2 answers" in result.stderr
-    assert server.calls == 2 * 4
+    assert "bench: The judge said neither yes nor no in 6 answers" in result.stderr
+    assert server.calls == 2 * 3
     assert not list(tmp_path.glob("out/**/*.json"))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import UserError
+from bench.progress import visible
 from bench.store.files import write_whole
 
 _SCRIPTS = (
@@ -52,7 +53,7 @@ def html(payload: Mapping[str, Any]) -> str:
     """The whole file as text."""
     style = _asset("page.css")
     script = "\n".join(map(_asset, _SCRIPTS))
-    parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(payload)}
+    parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(_visible(payload))}
     return _SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
 
 
@@ -64,6 +65,15 @@ def embedded(payload: Mapping[str, Any]) -> str:
     """
     text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _visible(value: Any) -> Any:
+    """The value with all text in it as people may see it, whatever questions and answers hold."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, Mapping):
+        return {_visible(key): _visible(item) for key, item in value.items()}
+    return [_visible(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def policy(style: str, script: str) -> str:

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
+from bench.progress import visible, visible_json
 from bench.report.text import ARROWS, EN_DASH, MINUS, percent
 
 if TYPE_CHECKING:
@@ -58,11 +59,11 @@ def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
         UserError: unknown kind.
     """
     writers: Mapping[str, Callable[[], str]] = {
-        "terminal": lambda: terminal(views.grids, width),
-        "md": lambda: markdown(views.grids),
-        "csv": lambda: comma_separated(views.records()),
-        "tex": lambda: latex(views.grids),
-        "json": lambda: json.dumps(views.data(), allow_nan=False, ensure_ascii=False, indent=2) + "\n",
+        "terminal": lambda: visible(terminal(views.grids, width)),
+        "md": lambda: visible(markdown(views.grids)),
+        "csv": lambda: visible(comma_separated(views.records())),
+        "tex": lambda: visible(latex(views.grids)),
+        "json": lambda: visible_json(json.dumps(views.data(), allow_nan=False, ensure_ascii=False, indent=2)) + "\n",
     }
     if kind not in writers:
         raise UserError(f"unknown table format {kind!r}; expected one of {', '.join(writers)}")

@@ -46,6 +46,44 @@ def test_what_is_no_url_is_refused_without_repeating_it(url: str) -> None:
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.parametrize("url", ["http://" + "a." * 200 + "org/v1", "http://host/" + "v" * 5000, "http://h/\ud800"])
+def test_what_is_too_long_or_no_text_is_no_url(url: str) -> None:
+    with pytest.raises(UserError, match="--judge-url: expected the base URL of a server"):
+        Address.of(url)
+
+
+CLEAR = [
+    "http://example.invalid/v1",
+    "http://10.1.2.3:8000/v1",
+    "http://0.0.0.0/v1",
+    "http://localhost.example.org/v1",
+    "http://127.0.0.1.example.org/v1",
+    "http://[::2]/v1",
+    "http://api.openai.com/v1",
+    "http://2130706433/v1",
+]
+
+
+@pytest.mark.parametrize("url", CLEAR)
+def test_a_key_or_password_goes_over_no_network_in_clear(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecret")
+    with pytest.raises(UserError, match=r"the key in OPENAI_API_KEY over http.*https.*unset OPENAI_API_KEY.*ssh -L"):
+        Address.of(url).key()
+    Address.of(url.replace("http:", "https:")).key()
+    monkeypatch.delenv("OPENAI_API_KEY")
+    if "api.openai.com" not in url:
+        assert Address.of(url).key() == "none"
+        with pytest.raises(UserError, match="the user and password in --judge-url over http") as refused:
+            Address.of(url.replace("://", "://me:hunter2@")).key()
+        assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "localhost", "LocalHost", "[::1]"])
+def test_this_machine_gets_a_key_over_http(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-abc")
+    assert Address.of(f"http://me:pw@{host}:8000/v1").key() == "sk-abc"
+
+
 def test_openais_server_needs_a_key_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     for url in (None, "https://api.openai.com/v1", "https://API.openai.com/v1/"):
         with pytest.raises(UserError, match="OPENAI_API_KEY, found none"):

@@ -47,6 +47,15 @@ def test_what_does_not_fit_is_refused_with_what_would(tmp_path: Path, asked: Jud
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["openai", "hf"])
+@pytest.mark.parametrize("name", ["", " ", "m\ud800", "m\x1b[2J", "m\u202ex", "a\nb", "x" * 10_000])
+def test_a_name_that_nothing_could_hold_is_refused_in_a_printable_sentence(kind: str, name: str) -> None:
+    with pytest.raises(UserError, match="--judge-model: expected a name of 1 to 255 printable characters") as refused:
+        JudgeOptions(kind, name)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 250
+
+
 def test_a_server_of_ones_own_needs_no_key(tmp_path: Path) -> None:
     assert open_judge(JudgeOptions("openai", "m", URL), tmp_path).name == f"openai m at {URL}, judge/1"
 

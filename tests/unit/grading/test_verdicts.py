@@ -135,6 +135,54 @@ def test_an_altered_line_is_not_used(tmp_path: Path, field: str, value: object) 
     assert (again.get(ONE), again.damaged, len(again)) == (None, 1, 0)
 
 
+def test_another_verdict_in_a_whole_line_is_not_used_and_told_once(tmp_path: Path) -> None:
+    kept = Verdicts(tmp_path, JUDGE)
+    kept.put(ONE, True)
+    kept.put(TWO, False)
+    kept.path.write_text(kept.path.read_text().replace('"verdict": true', '"verdict": false'))
+    again = Verdicts(tmp_path, JUDGE)
+    assert (again.get(ONE), again.get(TWO)) == (None, False)
+    assert again.notes == ["1 damaged lines of the cache of verdicts are not used"]
+
+
+def test_no_flipped_bit_gives_another_verdict(tmp_path: Path) -> None:
+    kept = Verdicts(tmp_path, JUDGE)
+    kept.put(ONE, True, "r")
+    whole = kept.path.read_bytes()
+    for place in range(len(whole)):
+        kept.path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        again = Verdicts(tmp_path, JUDGE)
+        again.reported = "r"
+        assert again.get(ONE) in {None, True}
+
+
+def test_lines_of_earlier_versions_are_paid_for_all_the_same(tmp_path: Path) -> None:
+    kept = Verdicts(tmp_path, JUDGE)
+    kept.put(ONE, True)
+    entry = json.loads(kept.path.read_text())
+    del entry["digest"]
+    kept.path.write_text(json.dumps(entry) + "\n")
+    assert Verdicts(tmp_path, JUDGE).get(ONE) is True
+    kept.path.write_text(json.dumps({**entry, "dagest": "x"}) + "\n")
+    assert Verdicts(tmp_path, JUDGE).get(ONE) is None
+
+
+def test_what_another_process_writes_is_found_without_reading_all_again(tmp_path: Path) -> None:
+    one, other = Verdicts(tmp_path, JUDGE), Verdicts(tmp_path, JUDGE)
+    one.refresh()
+    other.put(ONE, True, "r")
+    one.refresh()
+    assert (one.get(ONE), one.reported) == (True, "r")
+    other.put(TWO, False, "s")
+    with one.path.open("ab") as file:
+        file.write(b'{"key": "half a li')
+    one.refresh()
+    assert (one.reported, one.damaged, len(one)) == ("r", 0, 2)
+    one.put(TWO, True, "r")
+    one.refresh()
+    assert one.get(TWO) is True
+
+
 def test_two_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", APPEND]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,96 @@
+"""Answers that a judge is being asked about: no two runs ask about one, and what a killed run left is told.
+
+`<cache>/verdicts/claims/<16 hex of the judge>-<16 hex of the answer>` is locked while the call is under way and removed
+when its verdict is written. The lock dies with its owner; a file without a lock is a call that was never finished.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.grading.grade import JudgeCase
+from bench.store.folders import key_of
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+FOLDER = "claims"
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
+
+
+class Claim:
+    """The right to ask about one answer; `end` it whatever comes of the call."""
+
+    def __init__(self, lock: FileLock | None) -> None:
+        self._lock = lock
+
+    def end(self, *, finished: bool) -> None:
+        """Give it back; one that is not finished leaves its file, for its call may have been paid."""
+        if self._lock is None:
+            return
+        if finished:
+            with suppress(OSError):
+                Path(self._lock.lock_file).unlink()
+        self._lock.release()
+
+
+class InFlight:
+    """The calls under way of one judge, in all runs that share a cache."""
+
+    def __init__(self, folder: Path, judge: str) -> None:
+        """Nothing is made yet.
+
+        Args:
+            folder: of the verdicts.
+            judge: name of the judge's file in it, without its suffix.
+        """
+        self.folder = folder / FOLDER
+        self.judge = judge
+
+    def claim(self, case: JudgeCase) -> Claim | None:
+        """The right to ask about an answer; None while another run asks.
+
+        Where the file system has no locks every run has it.
+
+        Raises:
+            OSError: the file can't be made.
+        """
+        from filelock import FileLock, Timeout
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self._path(case), fallback_to_soft=False)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            return None
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return Claim(None)
+            raise
+        return Claim(lock)
+
+    def left_behind(self, cases: Iterable[JudgeCase]) -> int:
+        """How many of these answers somebody was asking about when he was killed; they are forgotten by this.
+
+        Raises:
+            OSError: the files can't be read.
+        """
+        names = {path.name for path in self.folder.glob(f"{self.judge}-*")}
+        left = [case for case in cases if self._path(case).name in names] if names else []
+        claims = [claim for claim in map(self.claim, left) if claim is not None]
+        for claim in claims:
+            claim.end(finished=True)
+        return len(claims)
+
+    def tidy(self) -> None:
+        """Remove the folder where nothing is in it."""
+        with suppress(OSError):
+            self.folder.rmdir()
+
+    def _path(self, case: JudgeCase) -> Path:
+        return self.folder / f"{self.judge}-{key_of(asdict(case))[:16]}"
