@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,18 @@ def test_a_file_in_the_way_of_a_folder_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="file"):
         write_whole(tmp_path / "file" / "a", b"")
+
+
+def test_what_a_killed_process_of_this_machine_left_half_written_goes_with_the_next_file(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = tmp_path / f".a.parquet.{platform.node()}.{gone.pid}.tmp"
+    others = {
+        tmp_path / f".a.parquet.{platform.node()}.{os.getpid()}.tmp",
+        tmp_path / f".a.parquet.{platform.node()}x.{gone.pid}.tmp",
+        tmp_path / f"a.{platform.node()}.{gone.pid}.tmp",
+    }
+    for path in {left, *others}:
+        path.write_bytes(b"half")
+    write_whole(tmp_path / "b.json", b"{}")
+    assert set(tmp_path.iterdir()) == others | {tmp_path / "b.json"}
