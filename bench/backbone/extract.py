@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from bench.api import Signal, UserError
+from bench.backbone.beginnings import Beginnings
 from bench.backbone.items import NOTHING, Item, Measure, Pass
 from bench.backbone.measure import Arrays, Growth, Sampling, Upto
 from bench.backbone.model import Backbone
@@ -30,6 +31,8 @@ class Cost:
 
     forward_tokens: int = 0
     padded_tokens: int = 0
+    beginnings: int = 0
+    """Forward tokens of shared beginnings, of which others may have been in memory."""
     seconds: float = 0.0
 
 
@@ -42,6 +45,8 @@ class Measured:
     costs: dict[str, Cost] = field(default_factory=dict)
     halvings: int = 0
     """Number of times that a pack did not fit into memory and was halved."""
+    beginnings: Beginnings = field(default_factory=lambda: Beginnings("answers"))
+    """The shared beginnings among what was read; none where each sequence was read alone."""
 
 
 class Extractor:
@@ -71,6 +76,7 @@ class Extractor:
         """Read a shard; answers that are not given are generated greedily."""
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
+        self.beginnings = Beginnings(self._first_stage(items[0]) if items else "answers")
         values = {signal: [measure.unanswered or {}] * len(items) for signal, measure in self.measures.items()}
         answers = [NOTHING] * len(items)
         members = list(_members({i: item for i, item in enumerate(items) if not self._is_unneeded(item)}).values())
@@ -84,7 +90,8 @@ class Extractor:
                 for i in group:
                     answers[i] = answer
         columns = {signal: _column(values[signal], measure) for signal, measure in self.measures.items()}
-        return Measured(answers, columns, self.costs, self.halvings)
+        self.beginnings.bytes_per_token = self.backbone.session.bytes_per_token
+        return Measured(answers, columns, self.costs, self.halvings, self.beginnings)
 
     def _is_unneeded(self, item: Item) -> bool:
         """Whether nothing has to be read for an item: it has no answer, and all that is wanted is known without one."""
@@ -135,8 +142,9 @@ class Extractor:
 
     def _tree(self, pack: Pack, spread: list[int], first: Item) -> ContinuationTree:
         session = self.backbone.session
-        with self._counted("answers" if first.answer is None else self._reading_stage):
+        with self._counted(self._first_stage(first)):
             spots, states = read_pack(session, pack, self.asking.budget, self.blocks)
+        self.beginnings.add(session.path(pack))
         index = torch.as_tensor(spread, dtype=torch.long)
         return ContinuationTree(
             session, [spots[i] for i in spread], {b: rows[index.to(rows.device)] for b, rows in states.items()}
@@ -145,13 +153,14 @@ class Extractor:
     def _tree_alone(self, item: Item) -> ContinuationTree:
         session = self.backbone.session
         end = np.asarray([len(item.prompt) - 1])
-        with self._counted("answers" if item.answer is None else self._reading_stage):
+        with self._counted(self._first_stage(item)):
             states = read_alone(session, item.prompt, dict.fromkeys(self.blocks, end))
         return ContinuationTree(session, [item.prompt], states)
 
-    @property
-    def _reading_stage(self) -> str:
-        """The stage for which stored answers are read again."""
+    def _first_stage(self, item: Item) -> str:
+        """The stage for which prompts are read: stored answers are read again for what comes next."""
+        if self.stage is not None or item.answer is None:
+            return self.stage or "answers"
         if self.growth.answer > Upto.NOTHING:
             return "query"
         return "samples" if self.growth.samples else "continuations"
@@ -284,12 +293,13 @@ class _Counter:
         self.tokens = backbone.session.tokens
 
     def __enter__(self) -> None:
-        self.before = (self.tokens.forward, self.tokens.padded, time.perf_counter())
+        self.before = (self.tokens.forward, self.tokens.padded, self.tokens.beginnings, time.perf_counter())
 
     def __exit__(self, *_: object) -> None:
-        forward, padded, start = self.before
+        forward, padded, beginnings, start = self.before
         self.cost.forward_tokens += self.tokens.forward - forward
         self.cost.padded_tokens += self.tokens.padded - padded
+        self.cost.beginnings += self.tokens.beginnings - beginnings
         self.cost.seconds += time.perf_counter() - start
 
 

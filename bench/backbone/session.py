@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,15 +15,18 @@ import numpy.typing as npt
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
+from bench.backbone.beginnings import MOST_KEPT_BYTES, Path
 from bench.backbone.prefix import Pack
 from bench.prompts.tails import Ids
-
-MOST_KEPT_BYTES = 64 * 2**20
-"""Bytes of shared pieces that are kept for other splits, beside the current path."""
 
 
 def _size(piece: list[tuple[torch.Tensor, torch.Tensor]]) -> int:
     return sum(keys.nbytes + values.nbytes for keys, values in piece)
+
+
+def _name(pack: Pack, cuts: tuple[int, ...]) -> bytes:
+    """Name of the piece that ends at the last of these cuts."""
+    return np.asarray(cuts, dtype=np.int64).tobytes() + pack.shared[: cuts[-1]].tobytes()
 
 
 class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
@@ -76,6 +80,8 @@ class Tokens:
     """Positions that carry a token."""
     padded: int = 0
     """All positions, padding included."""
+    beginnings: int = 0
+    """Those of shared beginnings among them."""
 
 
 @dataclass
@@ -127,11 +133,24 @@ class Session:
                 kept = cut
         self._cuts, self._shared = pack.cuts, pack.shared
 
+    @staticmethod
+    def path(pack: Pack) -> Path:
+        """The pieces of a pack's shared beginning."""
+        starts = (0, *pack.cuts)
+        names = (hashlib.sha256(_name(pack, pack.cuts[: k + 1])).hexdigest()[:16] for k in range(len(pack.cuts)))
+        return tuple((name, stop - start) for name, start, stop in zip(names, starts, pack.cuts, strict=False))
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Size of one position in the cache; 0 before anything was read."""
+        filled = [layer for layer in self._layers if layer.is_initialized]
+        return sum(each[0, :, 0].nbytes for layer in filled for each in (layer.keys, layer.values))
+
     @torch.inference_mode()
     def _piece(self, pack: Pack, cuts: tuple[int, ...], start: int, chunk: int) -> None:
         """The piece that ends at the last of these cuts: read, or taken from those that are kept."""
         stop = cuts[-1]
-        name = np.asarray(cuts, dtype=np.int64).tobytes() + pack.shared[:stop].tobytes()
+        name = _name(pack, cuts)
         kept = self._pieces.get(name)
         if kept is not None:
             self._pieces.move_to_end(name)
@@ -142,6 +161,7 @@ class Session:
             last = min(first + chunk, stop)
             ahead = np.tril(np.ones((last - first, last), dtype=np.bool_), k=first)
             self.forward(pack.shared[first:last], np.arange(first, last), ahead, {})
+        self.tokens.beginnings += stop - start
         self._pieces[name] = [layer.copied(start) for layer in self._layers]
         while len(self._pieces) > 1 and sum(map(_size, self._pieces.values())) > MOST_KEPT_BYTES:
             self._pieces.popitem(last=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import Signal
+from bench.backbone.beginnings import Kept
 from bench.backbone.cost import StageCost
 from bench.backbone.measure import Growth, Upto
 from bench.backbone.prefix import PrefixTree
@@ -28,17 +29,23 @@ _ADAPTED = "adapter_predictions"
 
 
 def costs_of(readings: Sequence[Reading], reader: Reader) -> dict[str, StageCost]:
-    """Token positions that were fed to make these readings, as recorded when each was computed, and the floor.
+    """Token positions that one run from nothing feeds to make these readings, and the floor.
 
+    What each pass fed was recorded then, but for shared beginnings, which it may have found in memory: these are
+    counted in the order of the readings, so a run that was killed or had some of them stored says the same.
     The floor of a stage is the number of distinct prefixes, over all readings together, that it adds to the stages
     before it.
     """
     fed = {stage: np.zeros(2, dtype=np.int64) for stage in (*_STAGES, _ADAPTED)}
+    kept = {False: Kept(), True: Kept()}  # weights with an adapter have a cache of their own
     for reading in readings:
-        for shard in reading.bundles:
-            for entry in shard:
-                for stage, cost in entry.manifest["costs"].items():
-                    fed[stage] += [cost["forward_tokens"], cost["padded_tokens"]]
+        for entry in (entry for shard in reading.bundles for entry in shard):
+            for stage, cost in entry.manifest["costs"].items():
+                fed[stage] += [cost["forward_tokens"], cost["padded_tokens"]]
+                fed[stage] -= cost.get("beginnings", 0)
+            if begun := entry.manifest.get("beginnings"):
+                paths = [tuple((name, int(n)) for name, n in path) for path in begun["paths"]]
+                fed[begun["stage"]] += kept[reading.adapter is not None].read(paths, begun["bytes_per_token"])
     floors = floor_of(readings, reader)
     return {stage: StageCost(int(f), int(p), floors[stage]) for stage, (f, p) in fed.items() if f or floors[stage]}
 

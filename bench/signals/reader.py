@@ -223,6 +223,7 @@ class Reader:
             costs={stage: asdict(cost) for stage, cost in measured.costs.items()},
             halvings=measured.halvings,
             packed=self.backbone.packed,
+            beginnings=asdict(measured.beginnings),
         )
 
     def _kind(self, shard: Shard, asking: Asking) -> str:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import os
 import platform
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file in one step as others see it; missing folders are made, and an older file is replaced.
 
+    What a process of this machine that is gone left half-written beside it is removed.
+
     Raises:
         OSError: it can't be written; the older file stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path.parent)
     # machines that share a folder may have processes of one number; a name has at most 255 bytes
-    temporary = path.with_name(f".{path.name[:100]}.{platform.node()}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[:100]}.{machine()}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -61,3 +66,32 @@ def alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes of this machine left half-written."""
+    for left in folder.glob(f".*.{glob.escape(machine())}.*.tmp"):
+        pid = left.suffixes[-2][1:]
+        with contextlib.suppress(OSError):
+            if pid.isdigit() and not alive(int(pid)):
+                left.unlink()
+
+
+def alive(pid: int) -> bool:
+    """Whether there is a process of this number on this machine."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it is somebody else's
+        pass
+    return True
+
+
+@cache
+def machine() -> str:
+    """Name of the space in which a process number means one process: this machine, or this container of it."""
+    try:
+        return f"{platform.node()[:64]}.{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:  # no Linux
+        return platform.node()[:64]

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
 import re
 import shutil
 import tempfile
@@ -24,7 +23,7 @@ import numpy.typing as npt
 import platformdirs
 
 from bench.api import UserError
-from bench.store.files import synced
+from bench.store.files import alive, machine, synced
 
 _MANIFEST = "manifest.json"
 _GONE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -204,24 +203,14 @@ class Store:
         for path in self.root.glob("tmp-*"):
             name = own.fullmatch(path.name)
             with contextlib.suppress(OSError):
-                if (name and not _alive(int(name[1]))) or time.time() - path.stat().st_mtime > _OLD_S:
+                if (name and not alive(int(name[1]))) or time.time() - path.stat().st_mtime > _OLD_S:
                     shutil.rmtree(path, ignore_errors=True)
 
 
 def _prefix() -> str:
     """Beginning of the names of half-written folders of this machine."""
-    return f"tmp-{platform.node()[:64]}-"
+    return f"tmp-{machine()}-"
 
 
 def _own_prefix() -> str:
     return f"{_prefix()}{os.getpid()}-"
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -17,6 +17,7 @@ import pytest
 
 from bench.results.files import read, read_records
 from bench.run.pipeline import RunConfig, RunReport, run
+from tests.faults.workload import questions_file
 
 ROOT = Path(__file__).parents[2]
 CELLS = ("ptrue", "echo")
@@ -24,11 +25,11 @@ CELLS = ("ptrue", "echo")
 
 def numbers(report: RunReport) -> list[dict[str, Any]]:
     """What a result says, without what may differ: seconds, memory, provenance."""
-    kept = []
-    for path in report.paths:
-        row = read(path)
-        kept.append(vars_of(replace(row, timings={}, peak_memory_mb=None, provenance={})))
-    return kept
+    return [numbers_of(path) for path in report.paths]
+
+
+def numbers_of(path: Path) -> dict[str, Any]:
+    return vars_of(replace(read(path), timings={}, peak_memory_mb=None, provenance={}))
 
 
 def vars_of(row: Any) -> dict[str, Any]:
@@ -80,6 +81,9 @@ def test_a_run_killed_at_any_moment_ends_in_the_same_bytes(
         assert facts["ended"] == 0, name
         assert facts["statuses"] == ["ok", "ok"], name
         assert confidences(folder / name / "out", small_model) == expected, name
+        for path in (folder / "undisturbed" / "out").rglob("*--*.json"):
+            told = folder / name / "out" / path.relative_to(folder / "undisturbed" / "out")
+            assert numbers_of(told) == numbers_of(path), name  # costs too
 
 
 def test_what_a_killed_run_had_finished_is_not_done_again(killed: tuple[Path, dict[str, dict[str, Any]]]) -> None:
@@ -187,6 +191,28 @@ def manifest_broken(entry: Path) -> None:
 def manifest_emptied(entry: Path) -> None:
     manifest = json.loads((entry / "manifest.json").read_text(encoding="utf-8"))
     (entry / "manifest.json").write_text(json.dumps({**manifest, "files": {}}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("methods", [("ptrue", "ccps"), ("ccps", "it")])
+def test_a_damaged_entry_of_any_kind_changes_no_field(tmp_path: Path, methods: tuple[str, ...]) -> None:
+    quick = ("ccps.contrastive_steps=5", "ccps.classifier_steps=5", "it.steps=4", "it.deepspeed=false")
+    overrides = ("protocol.shots=0", *(each for each in quick if each.startswith(methods)))
+    file = questions_file(tmp_path)
+    config = RunConfig(
+        methods, "tiny", task_files=(file,), overrides=overrides, out=tmp_path / "out", cache=tmp_path / "cache"
+    )
+    first = run(config)
+    said = numbers(first)
+    assert [row.status for row in first.rows] == ["ok", "ok"]
+    damaged = {
+        entry.relative_to(tmp_path / "cache") for kind in ("readings", "fits") for entry in entries(config, kind)
+    }
+    assert len(damaged) >= 4
+    for entry in sorted(damaged):
+        altered(tmp_path / "cache" / entry)
+        again = run(config)
+        assert [note for note in again.notes if "was damaged" in note]
+        assert numbers(again) == said, entry
 
 
 @pytest.mark.parametrize("damage", [cut_short, altered, deleted, manifest_broken, manifest_emptied])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from bench.store import files
-from bench.store.files import write_whole
+from bench.store.files import machine, write_whole
 
 
 def test_a_file_is_written_below_new_folders_and_replaced(tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_the_older_file_stays_and_nothing_else_where_writing_fails(
         raise error
 
     monkeypatch.setattr(os, step, fail) if step == "fsync" else monkeypatch.setattr(Path, step, fail)
-    monkeypatch.setattr(files.platform, "node", lambda: "machine")
+    monkeypatch.setattr(files, "machine", lambda: "machine")
     with pytest.raises(type(error)):
         write_whole(path, b"new")
     assert seen == [f".a.machine.{os.getpid()}.tmp", "a"]
@@ -61,3 +62,18 @@ def test_a_file_in_the_way_of_a_folder_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="file"):
         write_whole(tmp_path / "file" / "a", b"")
+
+
+def test_what_a_killed_process_of_this_machine_left_half_written_goes_with_the_next_file(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = tmp_path / f".a.parquet.{machine()}.{gone.pid}.tmp"
+    others = {
+        tmp_path / f".a.parquet.{machine()}.{os.getpid()}.tmp",
+        tmp_path / f".a.parquet.{machine()}x.{gone.pid}.tmp",
+        tmp_path / f"a.{machine()}.{gone.pid}.tmp",
+    }
+    for path in {left, *others}:
+        path.write_bytes(b"half")
+    write_whole(tmp_path / "b.json", b"{}")
+    assert set(tmp_path.iterdir()) == others | {tmp_path / "b.json"}

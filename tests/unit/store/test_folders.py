@@ -6,7 +6,6 @@ import errno
 import io
 import json
 import os
-import platform
 import resource
 import shutil
 import signal
@@ -23,6 +22,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from bench.api import UserError
+from bench.store.files import machine
 from bench.store.folders import _MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
 
 FIELDS = {"weights": "abc", "dtype": "float32"}
@@ -196,7 +196,7 @@ def test_a_failed_write_leaves_nothing(store: Store) -> None:
 def test_leftovers_of_this_machines_dead_processes_go_and_all_others_stay_for_days(store: Store) -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     child.wait()
-    host, week = platform.node(), 8 * 86_400
+    host, week = machine(), 8 * 86_400
     stay = [
         f"tmp-{host}-{os.getpid()}-abc",
         f"tmp-other-{child.pid}-abc",
@@ -215,7 +215,7 @@ def test_leftovers_of_this_machines_dead_processes_go_and_all_others_stay_for_da
 
 def test_what_is_being_written_names_machine_and_process(store: Store) -> None:
     def look(folder: Path) -> None:
-        assert folder.name.startswith(f"tmp-{platform.node()}-{os.getpid()}-")
+        assert folder.name.startswith(f"tmp-{machine()}-{os.getpid()}-")
 
     store.put("signals", key_of(FIELDS), FIELDS, look)
 
