@@ -123,7 +123,7 @@ class Fitter:
             return None
         try:
             return _loaded(self.resolved.fresh(name), entry)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's own `load`; it is fitted again
+        except Exception as error:  # noqa: BLE001 - a plugin's own `load`; it is fitted again
             self.store.notes.append(f"the stored fit of {name} can't be used ({reason_of(error)}); it is fitted again")
             return None
 
