@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, registration
-from bench.api.errors import did_you_mean
+from bench.api.errors import did_you_mean, ends_the_program, reason_of
 from bench.api.methods import refuse_gold
 from bench.api.registration import Declaration
 
@@ -198,8 +198,10 @@ def _from_entry_point(kind: Kind, point: importlib.metadata.EntryPoint) -> list[
     origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
     try:
         return list(_entries_of(kind, point.module, _import_all(point.module), origin))
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever another package raises, ours must go on)
-        return [PluginEntry(point.name, None, point.module, origin, _reason(error))]
+    except BaseException as error:  # whatever another package raises, ours must go on
+        if ends_the_program(error):
+            raise
+        return [PluginEntry(point.name, None, point.module, origin, reason_of(error))]
 
 
 def _import_all(name: str) -> list[str]:
@@ -217,7 +219,7 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except Exception as error:
         _forget(name)
-        raise ContractError(f"{name} can't be imported: {_reason(error)}") from error
+        raise ContractError(f"{name} can't be imported: {reason_of(error)}") from error
 
 
 def _entries_of(kind: Kind, module: str, children: Sequence[str], origin: str) -> Iterator[PluginEntry[Any]]:
@@ -247,12 +249,6 @@ def _forget(module: str) -> None:
     registration.DECLARED[:] = [d for d in registration.DECLARED if d.module != module]
 
 
-def _reason(error: BaseException) -> str:
-    if isinstance(error, ContractError | UserError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
-
-
 def _check(kind: Kind, declaration: Declaration) -> None:
     plugin, name = declaration.plugin, declaration.name
     who = f"{kind.word} {name!r} in {declaration.module}"
@@ -278,7 +274,7 @@ def _check(kind: Kind, declaration: Declaration) -> None:
 
 
 def _from_file(kind: Kind, path: Path) -> list[PluginEntry[Any]]:
-    module = _run_file(path)
+    module = run_file(path)
     declared = _declared_in(module)
     if not declared:
         raise UserError(f"{path} registers nothing; decorate a class with @method(...) or @task(...) from bench.api")
@@ -290,8 +286,12 @@ def _from_file(kind: Kind, path: Path) -> list[PluginEntry[Any]]:
         raise UserError(f"{path}: {error}") from error
 
 
-def _run_file(path: Path) -> str:
-    """Execute a plugin file once per content; returns the name under which it stands in `sys.modules`."""
+def run_file(path: Path) -> str:
+    """Execute a plugin file once per content; returns the name under which it stands in `sys.modules`.
+
+    Raises:
+        UserError: it can't be read, or it raises.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -306,8 +306,10 @@ def _run_file(path: Path) -> str:
         sys.modules[name] = module  # before it runs: dataclasses look their module up here
         try:
             spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:
-            del sys.modules[name]
+        except BaseException as error:
+            sys.modules.pop(name, None)
             _forget(name)
-            raise UserError(f"{path} can't be imported: {_reason(error)}") from error
+            if ends_the_program(error):
+                raise
+            raise UserError(f"{path} can't be imported: {reason_of(error, path)}") from error
     return name

@@ -60,7 +60,8 @@ class Ragged:
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)  # position inside its row, for each value
         index = np.repeat(self.offsets[rows], lengths) + within
-        return Ragged(self.values[index], offsets, None if self.owner is None else self.owner[index])
+        owner = None if self.owner is None else _kept(self.owner[index])
+        return Ragged(_kept(self.values[index]), _kept(offsets), owner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +101,12 @@ def _frozen_view(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
+def _kept(fresh: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A fresh copy, itself read-only: else a view's `base` could be written."""
+    fresh.flags.writeable = False
+    return fresh
+
+
 class Batch:
     """Questions with their signals, as a method sees them; arrays are read-only, labels exist only in `fit`."""
 
@@ -108,7 +115,7 @@ class Batch:
     ) -> None:
         self.ids = tuple(ids)
         self._columns = {signal: _read_only(column) for signal, column in columns.items()}
-        self._correct = None if correct is None else _frozen_view(np.asarray(correct, dtype=np.bool_))
+        self._correct = None if correct is None else _frozen_view(_kept(np.array(correct, dtype=np.bool_)))
         self._reads: set[str] = set()
 
     def __len__(self) -> int:
@@ -166,8 +173,13 @@ class Batch:
             if isinstance(column, OutputHead):
                 columns[signal] = column
             else:
-                columns[signal] = column.take(index) if isinstance(column, Ragged) else column[index]
+                columns[signal] = column.take(index) if isinstance(column, Ragged) else _kept(column[index])
         correct = None if self._correct is None else self._correct[index]
         part = Batch([self.ids[i] for i in index], columns, correct)
         part._reads = self._reads
         return part
+
+
+def labels_of(batch: Batch) -> BoolArray | None:
+    """The labels of a batch, if there are any; for the harness: this is not counted as reading them."""
+    return batch._correct  # noqa: SLF001

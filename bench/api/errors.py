@@ -1,12 +1,24 @@
 """Mistakes that the harness distinguishes, and what becomes of those that plugins raise."""
 
 import difflib
+import logging
+import signal
+import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+PLUGINS = logging.getLogger("bench.plugins")
+"""Gets the traceback of whatever a plugin raises, at level INFO: a cell has room for one line only."""
+
+
+LONGEST = 2_000
+"""Letters of a reason; a plugin may raise a novel."""
 
 
 class UserError(Exception):
@@ -24,6 +36,14 @@ class ContractError(Exception):
     """A plugin broke a rule of `bench.api`; the message names the plugin and the rule."""
 
 
+class PluginError(Exception):
+    """An exception of a plugin in one line: its type, what it says, and the plugin's own line that raised it."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user, or the system, wants the program to end; what plugins raise is never taken for it."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint for the end of a sentence: the known name that is nearest to an unknown one; empty where none is near.
 
@@ -34,10 +54,36 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def reason_of(error: BaseException) -> str:
-    """An exception as a reason: one line, with its type where it is no mistake that the harness distinguishes."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, UserError | ContractError) else f"{type(error).__name__}: {text}"
+def reason_of(error: BaseException, home: Path | None = None) -> str:
+    """An exception as a reason: one line, with its type where it is no mistake that the harness distinguishes.
+
+    Args:
+        error: the exception.
+        home: file or folder of the plugin, whose innermost line in the traceback is named.
+    """
+    try:
+        text = " ".join(str(error).split())
+    except BaseException as worse:  # noqa: BLE001 - a plugin's own exception that can't say what it is
+        text = f"(its message can't be shown: {type(worse).__name__})"
+    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:LONGEST])
+    if isinstance(error, UserError | ContractError | PluginError):
+        return text
+    place = "" if home is None else _place(error, home)
+    return f"{type(error).__name__}: {text}{place}"
+
+
+def _place(error: BaseException, home: Path) -> str:
+    """The innermost line of a file, or of a folder's files, that an exception went through; empty where there is none.
+
+    A traceback is walked by hand: its lines may not be there to be read.
+    """
+    found, step = "", error.__traceback__
+    while step is not None:
+        path = Path(step.tb_frame.f_code.co_filename)
+        if path == home or home in path.parents:
+            found = f" ({path.name}:{step.tb_lineno})"
+        step = step.tb_next
+    return found
 
 
 @contextmanager
@@ -54,16 +100,60 @@ def fenced(who: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if ends_the_program(error):
+            raise
         raise UserError(f"{who}: {reason_of(error)}; correct it, or leave it out") from error
 
 
 def attempted(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
     """Result of the work, or the exception that a plugin raised in it: that is a failure of its cells, not of the run.
 
-    The exception comes without its traceback, whose frames would keep a failed method's arrays in memory.
+    The exception comes without its traceback and what led to it, whose frames would keep a failed method's arrays in
+    memory; of one that doesn't explain itself both go to the log `PLUGINS` as text.
     """
     try:
         return work(*args, **kwargs)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin raises
+    except BaseException as error:  # whatever a plugin raises
+        if ends_the_program(error):
+            raise
+        if not isinstance(error, UserError | ContractError | PluginError):  # these say all that there is to say
+            PLUGINS.info("%s", told(error))
+        error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
+
+
+def told(error: BaseException) -> str:
+    """The traceback as text."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException as worse:  # noqa: BLE001 - an exception of a plugin that can't be shown
+        return f"{type(error).__name__}, which can't be shown: {type(worse).__name__}"
+
+
+def ends_the_program(error: BaseException) -> bool:
+    """Whether an exception is an interrupt of the user, and none that a plugin raised."""
+    if isinstance(error, Interrupted):
+        return True
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not _interrupt
+
+
+@contextmanager
+def interrupts_told_apart() -> Iterator[None]:
+    """Within it Ctrl-C raises `Interrupted`, so that a bare `KeyboardInterrupt` is known to be a plugin's own.
+
+    Where signals have another handler already, or outside the main thread, everything stays as it is.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt(_number: int, _frame: Any) -> NoReturn:
+    raise Interrupted

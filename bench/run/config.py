@@ -83,3 +83,7 @@ class RunConfig:
     """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
     dry_run: bool = False
     """Print the plan and stop."""
+    method_timeout: float = 3600.0
+    """Seconds that one call of a method of --plugin may take, e.g. its fit."""
+    debug: bool = False
+    """Also print the tracebacks of plugins that fail."""

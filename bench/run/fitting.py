@@ -126,11 +126,12 @@ class Fitter:
             return None
         try:
             fitted = _loaded(self.resolved.fresh(name), entry)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's own `load`; it is fitted again
+            adapters = list(_adapters(fitted.method.fitted()))
+        except Exception as error:  # noqa: BLE001 - a plugin's own `load`; it is fitted again
             self._unusable(name, entry, reason_of(error))
             return None
         noted = len(self.store.notes)
-        if all(map(self._whole, _adapters(fitted.method.fitted()))):
+        if all(map(self._whole, adapters)):
             return fitted
         self._unusable(name, entry, "its adapter is another one")
         del self.store.notes[noted + 1 :]  # of a damaged adapter the store has said it

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench.api.errors import attempted, fenced
+from bench.api.errors import attempted, fenced, interrupts_told_apart
 from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
 from bench.progress import Progress, Silent
@@ -20,6 +21,8 @@ from bench.run.config import RunConfig
 from bench.run.feasibility import infeasible
 from bench.run.fitting import Fitted, Fitter
 from bench.run.inputs import StepResults
+from bench.run.isolation.guard import Isolation
+from bench.run.isolation.log import RunLog
 from bench.run.plan import Adapt, Fit, Predict, Read, Step
 from bench.run.predicting import Predictor
 from bench.run.preparation import open_resources, prepare
@@ -29,6 +32,7 @@ from bench.run.rows import RowBuilder, ScoredRow
 from bench.signals.batches import Batches
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
+from bench.store.folders import cache_folder
 
 
 @dataclass
@@ -58,9 +62,19 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     Raises:
         UserError: something outside the program is not as it must be; nothing was computed for it.
     """
-    progress = progress or Silent()
-    resolved = resolve(config)
+    progress, log = progress or Silent(), RunLog.below(config.cache or cache_folder())
+    with interrupts_told_apart(), log.opened(progress.say if config.debug else None):
+        with closing(Isolation(config.method_timeout, log)) as isolation:
+            report = _run(config, resolve(config, isolation), progress)
+        report.notes += isolation.notes
+        if report.failed and log.written:
+            report.notes.append(f"tracebacks, and what plugins printed, are in {log.path}")
+    return report
+
+
+def _run(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> RunReport:
     resources = open_resources(config, resolved, progress)
+    guard = resolved.isolation
     reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
 
     reasons = infeasible(methods, tests, resources.tasks, resolved.learn_on, reader.prompts)
@@ -72,6 +86,7 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
         return report
 
     batches = Batches(reader)
+    guard.attach(reader.backbone, resolved.cache)
     fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, config.seed)
     predictor = Predictor(resolved, reasons, batches, progress)
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
@@ -82,7 +97,9 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     for step in prepared.steps:
         match step:
             case Read(where, signals):
+                guard.check_weights(f"before {where} was read")
                 made.readings[where] = resources.grader.grade(reader.read(made.readings[where], signals))
+                guard.check_weights(f"while {where} was read")
             case Fit(name, where):
                 learned, selection = made.readings[where], made.selection(name, where)
                 made.fits[step] = attempted(fitter.fit, name, learned, selection)
@@ -98,6 +115,7 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
                     writer.write(version, inputs.predicted)
         give_back()
 
+    guard.check_weights("after the last prediction")
     report.forward_tokens = reader.forward_tokens
     report.notes += _complaints(made.fits)
     report.notes += [note for note in reader.store.notes if note not in report.notes]

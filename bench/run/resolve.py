@@ -22,6 +22,9 @@ from bench.grading.judges import JudgeOptions, public_options
 from bench.metrics.recalibration import recalibrator
 from bench.registry import Registry
 from bench.run.config import RunConfig
+from bench.run.isolation.guard import Isolation
+from bench.run.isolation.methods import guarded
+from bench.run.isolation.state import kept
 from bench.run.overrides import parse_overrides, protocol_with, typed
 from bench.run.plan import TrainOn
 from bench.store.folders import cache_folder
@@ -54,6 +57,8 @@ class ResolvedRun:
     release: Release | None = None
     """Source of answers instead of the model."""
     notes: Sequence[str] = field(default_factory=tuple)
+    isolation: Isolation = field(default_factory=Isolation, repr=False, compare=False)
+    """What keeps plugins from harming the run."""
 
     @property
     def test_splits(self) -> list[TaskSplit]:
@@ -83,14 +88,24 @@ class ResolvedRun:
         return config
 
 
-def resolve(config: RunConfig) -> ResolvedRun:
+def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRun:
     """Look up and check everything that a run names.
+
+    Args:
+        config: the request.
+        isolation: keeps plugins from harming the run; whoever gives it closes it.
 
     Raises:
         UserError: something is unknown or does not fit; says what would.
     """
-    method_registry = registry.methods(config.plugins)
-    task_registry = _tasks(config)
+    if not config.method_timeout > 0:
+        raise UserError(f"--method-timeout: expected seconds above 0, got {config.method_timeout:g}.")
+    isolation = isolation or Isolation(config.method_timeout)
+    for path in config.plugins:
+        isolation.probe(path)
+    with kept(lambda what: isolation.note(f"a plugin changed {what} when it was imported; that was put back")):
+        method_registry = registry.methods(config.plugins)
+        task_registry = _tasks(config)
     model = models.resolve(config.model)
     preset = config.preset or model.preset
     classes = _method_classes(config.methods, method_registry)
@@ -98,7 +113,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
     if config.exemplar_sets is not None:
         overrides.setdefault("protocol", {})["exemplar_sets"] = str(config.exemplar_sets)
     protocol, protocol_changes = protocol_with(preset, overrides.get("protocol", {}))
-    methods, changes = _instances(classes, preset, overrides)
+    methods, changes = _instances(_Maker(isolation, method_registry, config.plugins), classes, preset, overrides)
     tests = _tests(config, model, task_registry)
     for kind in config.recalibrate:
         recalibrator(kind)
@@ -125,6 +140,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
         judging=judging(config),
         release=_release(config, model),
         notes=[*method_registry.notes],
+        isolation=isolation,
     )
 
 
@@ -220,8 +236,29 @@ def _refuse_leaks(tests: Sequence[str], learn_on: Mapping[str, TrainOn]) -> None
 # --- presets and overrides --------------------------------------------------------------------------------------------
 
 
+class _Maker:
+    """Makes methods as a run may use them."""
+
+    def __init__(self, isolation: Isolation, known: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> None:
+        self.isolation = isolation
+        paths = {str(path): path for path in plugins}
+        self.paths = {entry.name: paths.get(entry.origin) for entry in known.entries()}
+
+    def __call__(self, cls: type[ConfidenceMethod], arguments: Mapping[str, object]) -> ConfidenceMethod:
+        """A checked method; that of a file is first made and checked in a process of its own."""
+        path = self.paths[cls.name]
+        if path is not None:
+            self.isolation.declare(cls, path, arguments)
+        method = guarded(cls, self.isolation, path)(**arguments)
+        _check_declared(method)
+        return method
+
+
 def _instances(
-    classes: Mapping[str, type[ConfidenceMethod]], preset: str, overrides: Mapping[str, Mapping[str, str]]
+    make: _Maker,
+    classes: Mapping[str, type[ConfidenceMethod]],
+    preset: str,
+    overrides: Mapping[str, Mapping[str, str]],
 ) -> tuple[dict[str, ConfidenceMethod], dict[str, Mapping[str, object]]]:
     methods: dict[str, ConfidenceMethod] = {}
     changes: dict[str, Mapping[str, object]] = {}
@@ -229,12 +266,11 @@ def _instances(
         if cls.presets and preset not in cls.presets:
             raise UserError(f"Method {name!r} has no preset {preset!r}: expected one of {', '.join(cls.presets)}.")
         with fenced(f"method {name!r}"):
-            method = cls(**cls.presets.get(preset, {}))
+            method = make(cls, cls.presets.get(preset, {}))
             if name in overrides:
                 defaults = method.params()
                 changes[name] = {key: typed(name, key, text, defaults) for key, text in overrides[name].items()}
-                method = cls(**{**defaults, **changes[name]})
-            _check_declared(method)
+                method = make(cls, {**defaults, **changes[name]})
         methods[name] = method
     return methods, changes
 

@@ -99,6 +99,11 @@ class SlowStart(Fine):
 '''
 
 
+def line(text: str) -> int:
+    """Number of the line of the plugins that has this text."""
+    return 1 + next(i for i, code in enumerate(PLUGINS.splitlines()) if text in code)
+
+
 @pytest.fixture(scope="module")
 def cells(bench: Command, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Method and task -> the cell of one run with all of them."""
@@ -119,9 +124,9 @@ def cells(bench: Command, small_model: Path, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
-        ("no-count", "KeyError: 'layers'"),
-        ("no-skip", "SystemExit: no idea"),
-        ("no-save", "ValueError: no room"),
+        ("no-count", f"KeyError: 'layers' (broken.py:{line('layers')})"),
+        ("no-skip", f"SystemExit: no idea (broken.py:{line('no idea')})"),
+        ("no-save", f"ValueError: no room (broken.py:{line('no room')})"),
         ("no-adapter", "no-adapter reads through an adapter of its own, and fit left none in `adapter_`"),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_method_that_fails_before_any_work_is_named_with_its_reason(tmp_path: 
     path = tmp_path / "broken.py"
     raising = f"    def {member}(*_, **__):\n        raise KeyError('gone')\n\n    def predict"
     path.write_text(PLUGIN.replace("def __init__", "def unused").replace("    def predict", raising), encoding="utf-8")
-    with pytest.raises(UserError, match=r"method 'fields': KeyError: 'gone'; correct it"):
+    with pytest.raises(UserError, match=r"method 'fields': KeyError: 'gone' \(broken.py:15\); correct it"):
         resolved(("fields", "ptrue"), plugins=(path,))
 
 
