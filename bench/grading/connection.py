@@ -51,7 +51,7 @@ _LONGEST_REASON = 160
 
 
 class Answer(NamedTuple):
-    """What a server answered."""
+    """Answer of a server."""
 
     model: str | None
     """Model that it says it is; None where it doesn't say."""
@@ -133,7 +133,7 @@ class Connection:
         return self._read(completion)
 
     def _read(self, completion: Any) -> Answer:
-        """What a completion says, which the client builds of whatever came."""
+        """Answer in a completion, which the client builds of whatever came."""
         try:
             model, text = completion.model, completion.choices[0].message.content
             if isinstance(model, str | None) and isinstance(text, str | None):

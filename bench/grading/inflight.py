@@ -75,7 +75,7 @@ class InFlight:
         return Claim(lock)
 
     def left_behind(self, cases: Iterable[JudgeCase]) -> int:
-        """How many of these answers somebody was asking about when he was killed; they are forgotten by this.
+        """Number of these answers that were asked about by a run that was killed; it is told once.
 
         Raises:
             OSError: the files can't be read.

@@ -168,7 +168,7 @@ class Verdicts:
             raise self._unusable("written", error) from error
 
     def left_behind(self, cases: Sequence[JudgeCase]) -> int:
-        """How many of these answers were being asked about when a run was killed.
+        """Number of these answers that were being asked about when a run was killed.
 
         Raises:
             UserError: what it left can't be read.

@@ -1,0 +1,409 @@
+"""Faults of a judge: of its server, of what runs share, of its cache, and of how it is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from bench.grading.openai import OpenAI
+from bench.run.config import RunConfig
+from tests.faults import commands, judge_server
+from tests.faults.commands import Ran
+from tests.faults.judge_server import QUICK, Reply, Script, Server, completion, good
+from tests.faults.ledger import Case, FaultError, Outcome
+from tests.faults.workload import QUICK as SHORT
+from tests.faults.workload import cache
+
+TITLE = "a judge and its server"
+PARALLEL = 8
+LIMIT = 24
+SECRET = "sk-planted-SECRET123XYZ"  # noqa: S105 - planted, to be looked for
+RUN = ("run", "--method", "ptrue", "--model", "tiny", "--task", "atlas-oe", "--limit", str(LIMIT), *SHORT)
+TOLD = "calls were under way when a run was stopped"
+NONSENSE = "answered no chat completion"
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """Every fault."""
+    world = _World(folder, Server(), Server())
+    for name, (script, code, calls, words) in _servers(world).items():
+        yield Case(name, partial(_server_fault, world, name, script, (code, calls, words)))
+    for sign in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
+        yield Case(f"{sign.name} with calls under way", partial(_stopped, world, sign))
+    for trial in (_at_once, _key_in_clear, _password_in_clear, _environment, _hostile_model_name, _table_of_it):
+        yield Case(trial.__name__.strip("_").replace("_", " "), partial(trial, world))
+    for name, harm in _HARMS.items():
+        yield Case(f"verdicts: {name}", partial(_harmed, world, name, harm))
+    for name in ("m\ud800", "m\x1b[2J\x07", "m\u202ex", "", "x" * 10_000):
+        yield Case(f"--judge-model {name[:10]!r}", partial(_named, world, name))
+
+
+@dataclass
+class _World:
+    """A server that is meant, one that isn't, and a run without fault."""
+
+    folder: Path
+    server: Server
+    other: Server
+    made: int = field(default=0)
+
+    @cached_property
+    def read(self) -> Path:
+        """A cache with the model's answers and no verdict; made in this process, which has then loaded all."""
+        from bench.grading import asking, connection  # noqa: F401 - loaded here
+        from bench.run.pipeline import run
+
+        folder = self.folder / "read"
+        task = {"methods": ("ptrue",), "model": "tiny", "tasks": ("atlas-oe",), "limit": LIMIT}
+        run(RunConfig(**task, overrides=("protocol.shots=0",), out=folder / "out", cache=folder / "cache"))
+        return folder / "cache"
+
+    @cached_property
+    def undisturbed(self) -> tuple[int, Mapping[str, Any]]:
+        """Calls and results of a run without fault."""
+        folder = self.fresh()
+        self.server.begin()
+        self.run(folder).expect(0)
+        return self.server.calls, commands.cells(folder / "out")
+
+    def fresh(self) -> Path:
+        """A folder whose cache has the model's answers."""
+        self.made += 1
+        folder = self.folder / f"case-{self.made}"
+        shutil.copytree(self.read, folder / "cache")
+        return folder
+
+    def arguments(self, folder: Path, *more: object, url: str | None = None) -> list[object]:
+        """Of a run with the judge."""
+        judge = ("--judge", "openai", "--judge-url", url or self.server.url)
+        named = () if "--judge-model" in more else ("--judge-model", "judge")
+        return [*RUN, *judge, *named, "--out", folder / "out", *more]
+
+    def run(self, folder: Path, *more: object, url: str | None = None, **options: Any) -> Ran:
+        """A run with the judge; whoever sees the key in what it says has found a fault."""
+        env = {**cache(folder), "OPENAI_API_KEY": SECRET, **options.pop("env", {})}
+        ran = commands.bench(*self.arguments(folder, *more, url=url), folder=folder, env=env, first=_hurried, **options)
+        self.check(folder, ran)
+        return ran
+
+    def check(self, folder: Path, ran: Ran) -> None:
+        """Refuse what holds the key or commands a terminal."""
+        _quiet(ran)
+        for path in folder.rglob("*"):
+            if path.is_file() and SECRET.encode() in path.read_bytes():
+                raise FaultError(Outcome.WRONG, f"the key stands in {path.name}")
+
+    def goes_on(self, folder: Path, expected: int) -> Ran:
+        """The same command with a server without fault, which is asked so often and gives the right result."""
+        self.server.begin()
+        ran = self.run(folder).expect(0)
+        if self.server.calls != expected:
+            raise FaultError(_paid(self.server.calls, expected), f"{self.server.calls} calls, not {expected}")
+        commands.same(commands.cells(folder / "out"), self.undisturbed[1])
+        return ran
+
+
+def _hurried() -> None:
+    """Shorter limits of the same kind, so that a fault takes seconds."""
+    defaults = OpenAI.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults |= {"timeout_s": 1.5, "retries": 1}
+
+
+def _quiet(ran: Ran) -> None:
+    for text in (ran.out, ran.err):
+        if SECRET in text or "hunter2" in text:
+            raise FaultError(Outcome.WRONG, "a secret is shown")
+        if set("\x1b\x07\u202e\x9b") & set(text):
+            raise FaultError(Outcome.WRONG, "text of others commands the terminal")
+
+
+def _paid(calls: int, expected: int) -> Outcome:
+    return Outcome.PAID if calls > expected else Outcome.WRONG
+
+
+def _says(ran: Ran, words: str) -> None:
+    if words not in " ".join(ran.err.split()):
+        raise FaultError(Outcome.WRONG, f"no {words!r} in {ran.err[-300:]!r}")
+
+
+# --- servers ----------------------------------------------------------------------------------------------------------
+
+Expected = tuple[int, tuple[int, int], str]
+"""Exit code, fewest and most calls, words that are said."""
+
+
+def _servers(world: _World) -> dict[str, tuple[Script, int, tuple[int, int], str]]:
+    """Name -> script, exit code, fewest and most calls, words that are said."""
+    n = world.undisturbed[0]
+
+    def always(reply: Reply) -> Script:
+        return lambda _n, _asked: reply
+
+    def after(k: int, reply: Reply) -> Script:
+        return lambda number, asked: good(number, asked) if number <= k else reply
+
+    def every_second(status: int) -> Script:
+        seen: set[str] = set()
+
+        def script(number: int, asked: dict[str, Any]) -> Reply:
+            text = asked["messages"][-1]["content"]
+            if text in seen:
+                return good(number, asked)
+            seen.add(text)
+            return Reply("later", status, QUICK)
+
+        return script
+
+    def body(value: Any, old: str = "", new: str = "") -> Script:
+        return always(Reply(body=json.dumps(value).replace(old, new).encode()))
+
+    elsewhere = {"Location": f"{world.other.url}/chat/completions"}
+    few = (1, 1)
+    return {
+        "429 at first": (every_second(429), 0, (2 * n, 2 * n), ""),
+        "500 at first": (every_second(500), 0, (2 * n, 2 * n), ""),
+        "503 at first": (every_second(503), 0, (2 * n, 2 * n), ""),
+        "429 always": (always(Reply("quota", 429, QUICK)), 2, (2, 2), "turned the call away"),
+        "429 for an hour": (always(Reply("quota", 429, {"Retry-After": "3600"})), 2, (1, 2), "turned the call away"),
+        "429 after five": (after(5, Reply("quota", 429, QUICK)), 2, (7, 5 + 2 * PARALLEL), "from the 5 verdicts"),
+        "500 after five": (after(5, Reply("dead", 500, QUICK)), 2, (7, 5 + 2 * PARALLEL), "from the 5 verdicts"),
+        "401 that repeats the key": (always(Reply(f"bad key {SECRET}", 401)), 2, few, "refuses the key (401: bad key"),
+        "reset": (always(Reply(raw=judge_server.reset)), 2, (2, 2), "can't be reached"),
+        "reset after five": (after(5, Reply(raw=judge_server.reset)), 2, (7, 5 + 2 * PARALLEL), "from the 5 verdicts"),
+        "half closed": (always(Reply(raw=judge_server.half_closed)), 2, (2, 2), "can't be reached"),
+        "drip": (always(Reply(raw=judge_server.drip)), 2, (2, 2), "gave no whole answer within"),
+        "silence": (always(Reply(raw=judge_server.silent)), 2, (2, 2), "gave no whole answer within"),
+        "endless": (always(Reply(raw=judge_server.endless)), 2, few, NONSENSE),
+        "307 to another port": (always(Reply("", 307, elsewhere)), 2, few, "sends the call elsewhere"),
+        "302 to another port": (always(Reply("", 302, elsewhere)), 2, few, "sends the call elsewhere"),
+        "HTML": (always(Reply(body=b"<html>hi</html>", headers={"Content-Type": "text/html"})), 2, few, NONSENSE),
+        "null": (always(Reply(body=b"null")), 2, few, NONSENSE),
+        "deep JSON": (always(Reply(body=b"[" * 100_000)), 2, few, NONSENSE),
+        "1e999": (body(completion(7), "7", "1e999"), 2, few, NONSENSE),
+        "a huge integer": (body(completion("no"), '"created": 1', f'"created": {"9" * 5000}'), 2, few, NONSENSE),
+        "a number as its model": (body(completion("no", 7)), 2, few, NONSENSE),
+        "an object of choices": (body({**completion("no"), "choices": {"0": 1}}), 2, few, NONSENSE),
+        "no UTF-8": (always(Reply(body=b"\xff\xfe\x00")), 2, few, NONSENSE),
+        "half characters": (body(completion("\ud800")), 2, (20, 20 + PARALLEL - 1), "neither yes nor no"),
+        "null as text": (body(completion(None)), 2, (20, 20 + PARALLEL - 1), "neither yes nor no"),
+        "never yes or no": (always(Reply("Perhaps")), 2, (20, 20 + PARALLEL - 1), "neither yes nor no"),
+        "another model after five": (after(5, Reply("no", model="judge-2")), 2, (6, 5 + PARALLEL), "judge changed"),
+        "commands in an error": (always(Reply("\x1b]0;x\x07\x1b[2J\u202e\x9b", 400)), 2, few, r"400: \x1b]0;x\x07"),
+    }  # fmt: skip
+
+
+def _server_fault(world: _World, name: str, script: Script, expected: Expected) -> None:
+    n, wanted = world.undisturbed
+    code, (fewest, most), words = expected
+    folder = world.fresh()
+    world.other.begin()
+    world.server.begin(script)
+    ran = world.run(folder).expect(code)
+    if not fewest <= world.server.calls <= most:
+        raise FaultError(_paid(world.server.calls, most), f"{world.server.calls} calls, not {fewest} to {most}")
+    if world.other.calls:
+        raise FaultError(Outcome.WRONG, "a server that was not named was called")
+    _says(ran, words)
+    if code == 0:
+        commands.same(commands.cells(folder / "out"), wanted)
+        world.goes_on(folder, 0)
+    elif name != "another model after five":  # that one's verdicts are rightly not used with those of the first
+        world.goes_on(folder, n - len(_lines(folder)))
+
+
+# --- runs that are stopped, or meet -----------------------------------------------------------------------------------
+
+
+def _stopped(world: _World, sign: signal.Signals) -> None:
+    """Stop a run when it has some verdicts, and calls under way that don't end."""
+    n, _ = world.undisturbed
+    folder = world.fresh()
+
+    def script(number: int, asked: dict[str, Any]) -> Reply:
+        reply = good(number, asked)
+        reply.seconds = 0.0 if number <= n // 2 else 30.0
+        return reply
+
+    world.server.begin(script)
+    env = {**cache(folder), "OPENAI_API_KEY": SECRET}
+    running = commands.started(*world.arguments(folder), folder=folder, env=env)
+    _until(lambda: world.server.calls >= n // 2 + PARALLEL)
+    ran = commands.finished(running, time.monotonic() - running.since, sign)
+    world.check(folder, ran)
+    ran.expect(*{signal.SIGKILL: (-9,), signal.SIGINT: (130,), signal.SIGTERM: (143, -15)}[sign])
+    kept = len(_lines(folder))
+    if kept < n // 2:
+        raise FaultError(Outcome.LOST, f"{kept} verdicts are kept of {n // 2}")
+    ran = world.goes_on(folder, n - kept)
+    _says(ran, f"{PARALLEL} {TOLD}")
+
+
+def _at_once(world: _World) -> None:
+    """Two runs on one cache."""
+    n, wanted = world.undisturbed
+    folder = world.fresh()
+
+    def script(number: int, asked: dict[str, Any]) -> Reply:
+        reply = good(number, asked)
+        reply.seconds = 0.2
+        return reply
+
+    world.server.begin(script)
+    env = {**cache(folder), "OPENAI_API_KEY": SECRET}
+    outs = [folder / "one", folder / "two"]
+    running = [commands.started(*world.arguments(out), folder=out, env=env) for out in outs]
+    for one, out in zip(running, outs, strict=True):
+        ran = commands.finished(one).expect(0)
+        world.check(folder, ran)
+        commands.same(commands.cells(out / "out"), wanted)
+    if len(world.server.prompts) != n or len(set(world.server.prompts)) != n:
+        raise FaultError(_paid(world.server.calls, n), f"{world.server.calls} calls, not {n}")
+
+
+def _until(seen: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not seen():
+        if time.monotonic() > end:
+            raise FaultError(Outcome.HUNG, "the calls don't come")
+        time.sleep(0.01)
+
+
+# --- keys, environment, names -----------------------------------------------------------------------------------------
+
+
+def _key_in_clear(world: _World) -> None:
+    _says(world.run(world.fresh(), url="http://judge.invalid/v1").expect(2), "the key in OPENAI_API_KEY over http")
+
+
+def _password_in_clear(world: _World) -> None:
+    ran = world.run(world.fresh(), url="http://me:hunter2@judge.invalid/v1", env={"OPENAI_API_KEY": ""}).expect(2)
+    _says(ran, "the user and password in --judge-url over http")
+
+
+def _environment(world: _World) -> None:
+    """Organisation and project are nobody else's; neither a base URL nor a proxy there redirects."""
+    folder = world.fresh()
+    proxy = world.other.url.removesuffix("/v1")
+    planted = {f"OPENAI_{name}": "planted-id" for name in ("ORG_ID", "PROJECT_ID", "ADMIN_KEY", "API_VERSION")}
+    planted |= {"OPENAI_BASE_URL": world.other.url, "http_proxy": proxy, "HTTP_PROXY": proxy, "ALL_PROXY": proxy}
+    world.server.begin()
+    world.other.begin()
+    world.run(folder, env=planted).expect(0)
+    if world.server.calls != world.undisturbed[0] or world.other.calls:
+        raise FaultError(Outcome.WRONG, f"{world.server.calls} calls, and {world.other.calls} to another server")
+    if "planted-id" in str(world.server.headers):
+        raise FaultError(Outcome.WRONG, "the server learned of an organisation or a project")
+    commands.same(commands.cells(folder / "out"), world.undisturbed[1])
+
+
+def _hostile_model_name(world: _World) -> None:
+    """A model that is called by commands to a terminal, halves of characters, and 10,000 letters."""
+    _hostile_results(world)
+
+
+def _table_of_it(world: _World) -> None:
+    """What a table and a page show of it."""
+    folder = _hostile_results(world)
+    for kind in ("terminal", "md", "csv", "tex", "json"):
+        more = ("--partial", "--deviations", "--format", kind)
+        ran = commands.bench("table", "--results", folder / "out", *more, folder=folder, env=cache(folder)).expect(0)
+        _quiet(ran)
+    more = ("--partial", "--deviations", "--out", folder / "page.html")
+    commands.bench("report", "--results", folder / "out", *more, folder=folder, env=cache(folder)).expect(0)
+    if set("\x1b\x07\u202e\x9b") & set((folder / "page.html").read_text(encoding="utf-8")):
+        raise FaultError(Outcome.WRONG, "the page holds commands")
+
+
+def _hostile_results(world: _World) -> Path:
+    folder = world.fresh()
+    name = "judge\x1b]0;x\x07\u202e\ud800\x9b" + "x" * 10_000
+
+    def script(number: int, asked: dict[str, Any]) -> Reply:
+        reply = good(number, asked)
+        reply.model = name
+        return reply
+
+    world.server.begin(script)
+    world.run(folder).expect(0)
+    for row in commands.cells(folder / "out").values():
+        if not row["judge"].isprintable() or len(row["judge"]) > 300:
+            raise FaultError(Outcome.WRONG, "the result holds what the server called itself")
+    return folder
+
+
+def _named(world: _World, name: str) -> None:
+    world.server.begin()
+    ran = world.run(world.fresh(), "--judge-model", name).expect(2)
+    _says(ran, "--judge-model: expected a name of 1 to 255 printable characters")
+    if world.server.calls:
+        raise FaultError(Outcome.PAID, "the server was called")
+
+
+# --- the cache of verdicts --------------------------------------------------------------------------------------------
+
+
+def _path(folder: Path) -> Path:
+    (path,) = (folder / "cache" / "verdicts").glob("*.jsonl")
+    return path
+
+
+def _lines(folder: Path) -> list[str]:
+    """The verdicts that are kept."""
+    found = list((folder / "cache" / "verdicts").glob("*.jsonl"))
+    return found[0].read_text(encoding="utf-8").splitlines() if found else []
+
+
+def _other_verdict(data: bytes) -> bytes:
+    return data.replace(b'"verdict": true', b'"verdict": false', 1)
+
+
+def _flipped(where: float, bit: int) -> Callable[[bytes], bytes]:
+    def flip(data: bytes) -> bytes:
+        place = int(len(data) * where)
+        place += data[place] == ord("\n")
+        return data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
+
+    return flip
+
+
+_HARMS: Mapping[str, Callable[[bytes], bytes]] = {
+    "another verdict": _other_verdict,
+    "a bit early": _flipped(0.05, 0),
+    "a bit in the middle": _flipped(0.5, 2),
+    "a bit late": _flipped(0.95, 5),
+    "cut in the middle of its last line": lambda data: data[:-40],
+    "emptied": lambda _data: b"",
+    "a line of something else": lambda data: b"[" * 100_000 + b"\n" + data,
+    "unreadable": lambda data: data,
+}
+
+
+def _harmed(world: _World, name: str, harm: Callable[[bytes], bytes]) -> None:
+    n, _ = world.undisturbed
+    folder = world.fresh()
+    world.goes_on(folder, n)
+    path = _path(folder)
+    whole = path.read_bytes()
+    if name == "unreadable":
+        path.unlink()
+        path.mkdir()  # root reads whatever has no rights
+        world.server.begin()
+        _says(world.run(folder).expect(2), "The cache of verdicts could not be read")
+        path.rmdir()
+        path.write_bytes(whole)
+        world.goes_on(folder, 0)
+        return
+    harmed = harm(whole)
+    path.write_bytes(harmed)
+    lost = len({*whole.splitlines()} - {*harmed.splitlines()})
+    ran = world.goes_on(folder, lost)
+    if harmed:
+        _says(ran, "damaged lines of the cache of verdicts are not used")
