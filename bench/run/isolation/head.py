@@ -17,7 +17,7 @@ _ROWS = 64
 _TOGETHER = 1024
 """Rows of which sums are taken at once."""
 _LOADED = ("model", "head", "session")
-"""What a backbone keeps of its weights."""
+"""Attributes of a backbone that hold its weights."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""How a process of plugins begins, what it may have, and that it ends with the one that started it."""
+"""Beginning of a process of plugins: its limits, and that it ends with the one that started it."""
 
 from __future__ import annotations
 

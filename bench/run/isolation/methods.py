@@ -13,7 +13,7 @@ from bench.run.isolation.guard import Isolation
 from bench.run.isolation.here import Here
 
 VERBS = ("fit", "predict", "save", "load", "fitted", "skip", "n_parameters")
-"""What a run asks of an instance once it is checked."""
+"""Verbs that a run asks of an instance once it is checked."""
 
 
 def guarded(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:

@@ -144,7 +144,7 @@ class Child:
         self.end = weakref.finalize(self, _end, self.child, (reading, writing, held), os.getpid())
 
     def own_ending(self) -> str:
-        """How it ended by itself."""
+        """Exit code or signal with which it ended by itself."""
         try:
             code = self.child.wait(1.0)
         except subprocess.TimeoutExpired:
