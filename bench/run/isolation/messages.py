@@ -1,4 +1,4 @@
-"""Messages that cross the pipe: batches with the output head in a file beside them, contexts, facts of trainings, failures."""
+"""Messages that cross the pipe: batches (their output head lies in a file), contexts, trainings, failures."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ REFUSED = {
     "reads exits": Harm("def reads(self):\n    os._exit(1)", "its process ended", "members"),
 }
 """Before any work: one sentence, exit code 2."""
-PIPE = "\ndef _pipe(n):\n    try:\n        return os.write(n, b"") == 0 and (os.fstat(n).st_mode & 0o170000) == 0o010000\n    except OSError:\n        return False\n"
+PIPE = "\ndef _pipe(n):\n    try:\n        return os.write(n, b'') == 0 and (os.fstat(n).st_mode & 0o170000) == 0o010000\n    except OSError:\n        return False\n"
 
 
 def cases(folder: Path) -> Iterator[Case]:
