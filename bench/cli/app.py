@@ -240,6 +240,7 @@ def check(
         Path | None, typer.Option(help="Also run this cell of --results again, named by its JSON file, and compare.")
     ] = None,
     data_dir: DataDir = None,
+    timeout: Annotated[float, typer.Option(help="Seconds that one rule may take with a file.")] = 300.0,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -253,7 +254,7 @@ def check(
     elif rerun is not None:
         raise UserError("--rerun: expected --results DIR as well, the folder that the cell is in")
     else:
-        passed = checks.plugin(str(target), data_dir, as_json=as_json)
+        passed = checks.plugin(str(target), data_dir, timeout, as_json=as_json)
     raise typer.Exit(0 if passed else 1)
 
 

@@ -10,30 +10,42 @@ from pathlib import Path
 
 from rich.text import Text
 
+from bench.cli.checker import check_file
 from bench.cli.printing import console, print_json, print_line
 from bench.data.sources import open_source
 from bench.progress import progress_on
 from bench.results.submissions import Verdict, check_results
+from bench.run.isolation.log import RunLog
 from bench.run.rerun import Rerun, rerun, settled
+from bench.store.folders import cache_folder
 from bench.testing import CheckResult, check_plugin
 
 
-def plugin(target: str, data_dir: Path | None, *, as_json: bool) -> bool:
+def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool) -> bool:
     """Check a method or a task; returns whether it keeps every rule.
 
     Args:
         target: a .py file or a registered name.
         data_dir: Parquet files of a task's data sets, instead of the Hub.
+        seconds: the longest that a rule may take with a file.
         as_json: print JSON.
 
     Raises:
         UserError: there is no such file or name.
     """
-    results = check_plugin(target, open_source(data_dir) if data_dir else None)
+    path = Path(target)
+    if path.suffix == ".py" or path.is_file():
+        log = RunLog.below(cache_folder())
+        with log.opened():
+            results = check_file(path, data_dir, seconds, log)
+    else:
+        log, results = None, check_plugin(target, open_source(data_dir) if data_dir else None)
     if as_json:
         print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in results])
     else:
         _print_checks(results)
+        if log is not None and log.written:
+            print_line(f"what it printed is in {log.path}")
     return all(result.ok for result in results)
 
 

@@ -58,7 +58,7 @@ class ResolvedRun:
     """Source of answers instead of the model."""
     notes: Sequence[str] = field(default_factory=tuple)
     isolation: Isolation = field(default_factory=Isolation, repr=False, compare=False)
-    """What keeps plugins from harming the run."""
+    """Protection of the run from its plugins."""
 
     @property
     def test_splits(self) -> list[TaskSplit]:

@@ -12,7 +12,9 @@ they give as `small`. A method that may break a rule says so in `expected_failur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -28,16 +30,17 @@ from bench.api import (
     Task,
     UserError,
 )
-from bench.api.errors import did_you_mean
+from bench.api.errors import did_you_mean, ends_the_program, reason_of
 from bench.signals.definition import definition
 from bench.signals.planted import MODEL
-from bench.testing.check import Check, MakeMethod, MakeTask
+from bench.testing.check import Check, MakeMethod, MakeTask, home_of
 from bench.testing.method_checks import METHOD_CHECKS, METHOD_DATA_CHECKS
 from bench.testing.observing import TRAIN
 from bench.testing.synthetic import planted
 from bench.testing.task_checks import TASK_CHECKS, TASK_ROW_CHECKS
 
-__all__ = ["Check", "CheckResult", "MakeMethod", "MakeTask", "check_plugin", "checks_for", "planted"]
+__all__ = ["Check", "CheckResult", "MakeMethod", "MakeTask", "check_plugin", "checks_for", "checks_of", "planted",
+           "without_repeats"]  # fmt: skip
 
 
 class CheckResult(NamedTuple):
@@ -48,6 +51,8 @@ class CheckResult(NamedTuple):
     ok: bool
     message: str
     """Empty where it is ok."""
+    raised: str = ""
+    """Plugin, and what it raised, where that is why it is not ok."""
 
 
 Made = tuple[MakeMethod | MakeTask, Check]
@@ -73,15 +78,42 @@ def check_plugin(target: str | Path, source: Source | None = None) -> list[Check
     Raises:
         UserError: the file can't be used, or nothing has this name.
     """
-    return [_result(make, check) for plugin in _plugins(target) for make, check in checks_for(plugin, source)]
+    return without_repeats([outcome() for _, outcome in checks_of(target, source)])
 
 
-def _result(make: MakeMethod | MakeTask, check: Check) -> CheckResult:
-    name = f"{make.__name__} {check.__name__}"
+def checks_of(target: str | Path, source: Source | None = None) -> Iterator[tuple[str, Callable[[], CheckResult]]]:
+    """Name of each check of `check_plugin`, and a function that does it."""
+    for plugin in _plugins(target):
+        for make, check in checks_for(plugin, source):
+            name = f"{make.__name__} {check.__name__}"
+            yield name, partial(_result, name, make, check)
+
+
+def without_repeats(results: Sequence[CheckResult]) -> list[CheckResult]:
+    """The results without rules that fail only because the plugin raises what it raised under another rule before."""
+    again = Counter(result.raised for result in results if result.raised)
+    first: dict[str, CheckResult] = {}
+    kept = []
+    for result in results:
+        if result.raised in first:
+            continue
+        others = again[result.raised] - 1 if result.raised else 0
+        if others > 0:
+            result = result._replace(message=f"{result.message} ({others} other rules fail by this alone)")  # noqa: PLW2901
+        if result.raised:
+            first[result.raised] = result
+        kept.append(result)
+    return kept
+
+
+def _result(name: str, make: MakeMethod | MakeTask, check: Check) -> CheckResult:
     try:
         check(make)
     except AssertionError as error:
-        return CheckResult(name, ok=False, message=str(error))
+        cause = error.__cause__
+        own = cause is None or isinstance(cause, AssertionError)
+        raised = "" if own or cause is None else f"{make.plugin.name}: {reason_of(cause, home_of(make.plugin))}"
+        return CheckResult(name, ok=False, message=str(error), raised=raised)
     return CheckResult(name, ok=True, message="")
 
 
@@ -106,7 +138,9 @@ def _rows_at_hand(make: MakeTask) -> bool:
     """Whether every split can be read from the source, as for tasks that make their questions themselves."""
     try:
         origins = [origin for split in make.plugin.card.splits for origin in make().origins(split)]
-    except (Exception, SystemExit):  # noqa: BLE001  (`check_origins` says so; collecting checks must go on)
+    except BaseException as error:  # `check_origins` says so; collecting checks must go on
+        if ends_the_program(error):
+            raise
         return False
     return all(make.source.has(card, split) for card, split in origins)
 
@@ -137,6 +171,8 @@ def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
     try:
         method = MakeMethod(plugin)()
         usable = [f for f in Format if method.skip(RunFacts(MODEL, "planted", f, TRAIN)) is None]
-    except (Exception, SystemExit):  # noqa: BLE001  (a check will say what is wrong with it; collecting checks must go on)
+    except BaseException as error:  # a check will say what is wrong with it; collecting checks must go on
+        if ends_the_program(error):
+            raise
         return [Format.CHOICE]
     return [f for f in usable if all(each.lacking(f) is None for each in needed)] or [Format.CHOICE]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench.api import ConfidenceMethod, Format, Source, Task
+from bench.api.errors import ends_the_program, reason_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,14 @@ class MakeTask:
         return self.plugin(self.source)
 
 
+def home_of(plugin: type) -> Path | None:
+    """The file of a plugin, by which an error says its line; None of one that was typed in."""
+    try:
+        return Path(inspect.getfile(plugin))
+    except (OSError, TypeError):
+        return None
+
+
 @dataclass(frozen=True)
 class Check:
     """One rule; calling it raises an AssertionError that names the plugin and the rule."""
@@ -69,11 +79,13 @@ class Check:
         who = f"{make.plugin.name}: "
         try:
             self.body(make)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if ends_the_program(error):
+                raise
             if self.expected_failure:
                 return
             rule = (self.body.__doc__ or "").splitlines()[0]
-            reason = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            reason = str(error) if isinstance(error, AssertionError) else reason_of(error, home_of(make.plugin))
             raise AssertionError(f"{who}rule {self.__name__!r} ({rule}) is broken: {reason}") from error
         if self.expected_failure:
             raise AssertionError(

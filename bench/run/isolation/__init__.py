@@ -1,1 +1,1 @@
-"""What plugins can't do to a run: methods of files live in processes of their own, the others are watched."""
+"""Protection of a run from its plugins: methods of files live in processes of their own, the others are watched."""

@@ -1,4 +1,4 @@
-"""All that stands between a run and its plugins: their processes, their log, the output head, notes for the user."""
+"""Protection of one run from its plugins: their processes, their log, the output head, notes for the user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEAD = "head.bin"
 
 @dataclass
 class Isolation:
-    """What keeps the plugins of one run from harming it and each other."""
+    """Keeps the plugins of one run from harming it and each other."""
 
     seconds: float = math.inf
     """The longest that one call of a method of a file may take."""

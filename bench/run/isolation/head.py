@@ -17,7 +17,7 @@ _ROWS = 64
 _TOGETHER = 1024
 """Rows of which sums are taken at once."""
 _LOADED = ("model", "head", "session")
-"""What a backbone keeps of its weights."""
+"""Attributes of a backbone that hold its weights."""
 
 
 @dataclass
@@ -106,4 +106,4 @@ def _row_sums(weight: torch.Tensor) -> torch.Tensor:
     odd = 2 * torch.arange(bits.shape[1], device=bits.device) + 1
     if bits.device.type == "cpu" and bits.dtype == torch.int64:
         return bits @ odd
-    return torch.cat([(rows.long() * odd).sum(dim=1) for rows in bits.split(_TOGETHER)])
+    return torch.cat([(rows.long() * odd).sum(dim=1) for rows in torch.split(bits, _TOGETHER)])

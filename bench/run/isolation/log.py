@@ -101,7 +101,7 @@ def _plain(text: str) -> str:
 
 
 class _Printed(io.TextIOBase):
-    """What is printed, told to a function."""
+    """Stream that tells a function what is printed."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()

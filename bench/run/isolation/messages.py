@@ -1,4 +1,4 @@
-"""What crosses the pipe: batches with the output head in a file beside them, contexts, facts of trainings, failures."""
+"""Messages that cross the pipe: batches (their output head lies in a file), contexts, trainings, failures."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Learned:
-    """What the harness wants to know after `fit`."""
+    """Facts that the harness wants to know after `fit`."""
 
     labels_read: bool
     validation_labels_read: bool

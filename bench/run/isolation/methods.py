@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from bench.run.isolation.guard import Isolation
 from bench.run.isolation.here import Here
 
 VERBS = ("fit", "predict", "save", "load", "fitted", "skip", "n_parameters")
-"""What a run asks of an instance once it is checked."""
+"""Verbs that a run asks of an instance once it is checked."""
 
 
 def guarded(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:
@@ -27,7 +28,8 @@ def guarded(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | N
     names = {name: getattr(plugin, name) for name in ("__module__", "__qualname__", "__doc__")}
     verbs = {verb: _called(caller, verb) for verb in VERBS}
     members = {**names, **verbs, "trains": classmethod(lambda _cls: plugin.trains())}
-    return type(plugin)(plugin.__name__, (plugin,), members)
+    made: type[ConfidenceMethod] = types.new_class(plugin.__name__, (plugin,), exec_body=lambda of: of.update(members))
+    return made
 
 
 def _called(caller: Here | Apart, verb: str) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,13 @@ from bench.run.isolation.log import RunLog
 from bench.run.isolation.messages import Failure
 from bench.run.isolation.pipe import Pipe
 
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from bench.run.isolation.worker import main; main()"
-)
-"""Program of the child: where to look for modules comes last among its arguments."""
+_START = """
+import importlib, json, sys
+sys.path[:] = json.loads(sys.argv.pop())
+importlib.import_module(sys.argv.pop()).main()
+"""
+"""Program of a child: its module comes last among its arguments but one, and where to look for modules last."""
+_WORKER = "bench.run.isolation.worker"
 _HOME = Path(__file__).resolve().parents[3]
 _PATIENCE = 10.0
 """Seconds in which a process that was killed is gone."""
@@ -42,7 +45,7 @@ class Process:
     """The longest that one call may take."""
     log: RunLog | None
     """To which everything goes that it prints; None: nowhere."""
-    _running: _Running | None = field(default=None, init=False)
+    _running: Child | None = field(default=None, init=False)
 
     @property
     def alive(self) -> bool:
@@ -91,7 +94,7 @@ class Process:
 
     def _answer(self, verb: str, arguments: tuple[Any, ...], serve: Serve | None) -> Any:
         if self._running is None:
-            self._running = _Running(self.path, None if self.log is None else self.log.for_child())
+            self._running = Child(_WORKER, [str(self.path.absolute())], self.log)
         pipe, deadline = self._running.pipe, time.monotonic() + self.seconds
         pipe.send((verb, *arguments), deadline)
         while True:
@@ -112,17 +115,25 @@ class Process:
             return Failure.of(error, self.path)
 
 
-class _Running:
-    """One running child."""
+class Child:
+    """A running process with a pipe to it, in a group of its own, of which nothing is left when it is ended."""
 
-    def __init__(self, path: Path, log: Path | None) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], log: RunLog | None) -> None:
+        """Start it.
+
+        Args:
+            module: its `main` is run, which begins with `life.begin`.
+            arguments: which that gives it.
+            log: to which everything goes that it prints; None: nowhere.
+        """
         there, writing = os.pipe()
         reading, back = os.pipe()
         life, held = os.pipe()
         numbers = [there, back, life, os.getpid(), _memory()]
         where = json.dumps([str(_HOME), *filter(None, sys.path)])
-        program = [sys.executable, "-P", "-c", _START, *map(str, numbers), str(path.absolute()), where]
-        with Path(log or os.devnull).open("ab") as out:
+        program = [sys.executable, "-P", "-c", _START, *map(str, numbers), *arguments, module, where]
+        path = None if log is None else log.for_child()
+        with Path(path or os.devnull).open("ab") as out:
             self.child = subprocess.Popen(
                 program, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(there, back, life),
                 start_new_session=True, env=_environment(),
@@ -133,7 +144,7 @@ class _Running:
         self.end = weakref.finalize(self, _end, self.child, (reading, writing, held), os.getpid())
 
     def own_ending(self) -> str:
-        """How it ended by itself."""
+        """Exit code or signal with which it ended by itself."""
         try:
             code = self.child.wait(1.0)
         except subprocess.TimeoutExpired:

@@ -26,13 +26,13 @@ class State:
     """One kind of state."""
 
     name: str
-    """As a note says it; empty where a change is nobody's business, as drawing from a generator."""
+    """Words of a note; empty where a change is nobody's business, as drawing from a generator."""
     get: Callable[[], Any]
     put: Callable[[Any], object]
 
 
 def states() -> tuple[State, ...]:
-    """What is watched; of torch only what is loaded."""
+    """Kinds of state that are watched; those of torch only where it is loaded."""
     return (*_PYTHON, *_NUMPY, *(_of_torch() if "torch" in sys.modules else ()))
 
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
-import signal
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +19,11 @@ import numpy as np
 from bench import registry
 from bench.api import AdapterRef, ConfidenceMethod, Context, ContractError, RunFacts, registration
 from bench.api.confidence import checked
+from bench.run.isolation.life import begin
 from bench.run.isolation.messages import Course, Failure, Learned, Questions, Setting
 from bench.run.isolation.pipe import Pipe
 
 Arguments = Mapping[str, object]
-_PARENT_DEATH_SIGNAL = 1
-"""`PR_SET_PDEATHSIG`."""
 
 
 @dataclass
@@ -129,10 +125,8 @@ class _Trainer:
 
 def main() -> None:
     """Serve the run that started this process, until it is gone."""
-    reading, writing, life, parent, most = map(int, sys.argv[1:6])
-    _end_with(parent, life)
-    _limit(most)
-    host = Host(Pipe(reading, writing), Path(sys.argv[6]))
+    pipe, (path,) = begin()
+    host = Host(pipe, Path(path))
     try:
         while True:
             verb, *arguments = host.pipe.receive()
@@ -145,29 +139,3 @@ def main() -> None:
         pass
     finally:
         os._exit(0)  # without waiting for a plugin's threads
-
-
-def _end_with(parent: int, life: int) -> None:
-    """End this process and what it started when the run is gone: `life` is a pipe that the run holds open."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # rather this one than the run
-    if os.getppid() != parent:
-        os._exit(1)
-
-    def wait() -> None:
-        os.read(life, 1)
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def _limit(most: int) -> None:
-    """Let it have so many bytes of memory, so that one that wants all gets a MemoryError and not the machine."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    lowest = min(most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY), 2**62)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_DATA, (lowest, hard))

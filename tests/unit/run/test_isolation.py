@@ -1,0 +1,181 @@
+"""What a plugin of this process changes is noticed, put back, and told of."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import random
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench.api import Batch, ConfidenceMethod, ContractError, FloatArray, Needs, OutputHead, QueryLogits, Unembedding
+from bench.api.errors import Interrupted, PluginError, attempted, interrupts_told_apart, reason_of
+from bench.run.isolation import log, state
+from bench.run.isolation.guard import Isolation
+from bench.run.isolation.methods import guarded
+
+HEAD = torch.arange(12.0 * 4).reshape(12, 4)
+
+
+class Model:
+    """A backbone as far as the guard knows it."""
+
+    device = "cpu"
+
+    @cached_property
+    def head(self) -> OutputHead:
+        return OutputHead(HEAD.clone())
+
+
+class Does(ConfidenceMethod):
+    """Does something when it predicts."""
+
+    name = "does"
+    needs = Needs(predict=frozenset({QueryLogits(), Unembedding()}))
+    harm: Callable[[Batch], object]
+
+    def predict(self, batch: Batch) -> FloatArray:
+        type(self).harm(batch)
+        return np.zeros(len(batch))
+
+
+def predicted(harm: Callable[[Batch], object]) -> tuple[Any, Isolation, Model]:
+    """A guarded method's confidences or what it raised."""
+    isolation, model = Isolation(), Model()
+    isolation.head.backbone = model  # type: ignore[assignment]
+    plugin = type("Harms", (Does,), {"harm": staticmethod(harm), "__module__": __name__})
+    batch = Batch(["a", "b"], {QueryLogits(): np.zeros((2, 2), np.float32), Unembedding(): model.head}).take([0, 1])
+    return attempted(guarded(plugin, isolation, None)().predict, batch), isolation, model
+
+
+def weight(batch: Batch) -> torch.Tensor:
+    return batch[Unembedding()].weight
+
+
+def set_a_number(batch: Batch) -> None:
+    weight(batch).numpy()[7, 2] += 1
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda b: weight(b).zero_(),
+        lambda b: weight(b).data.mul_(2),
+        set_a_number,
+        lambda b: weight(b)[11].fill_(3),
+    ],
+)
+def test_a_written_output_head_fails_the_cell_and_is_loaded_again(harm: Callable[[Batch], object]) -> None:
+    outcome, isolation, model = predicted(harm)
+    assert isinstance(outcome, ContractError)
+    assert "does wrote into the weights of the model's output head in predict" in str(outcome)
+    assert torch.equal(model.head.weight, HEAD)
+    assert isolation.head.intact(whole=True)
+
+
+def test_weights_that_change_while_nothing_is_called_stop_the_run() -> None:
+    _, isolation, model = predicted(lambda _: None)
+    isolation.check_weights("before")
+    model.head.weight.numpy()[3, 3] = 0
+    with pytest.raises(Exception, match=r"changed after, by something that one of these methods left running: does"):
+        isolation.check_weights("after")
+
+
+def test_columns_can_not_be_written_by_their_base() -> None:
+    def write(batch: Batch) -> None:
+        base = batch[QueryLogits()].base
+        base[:] = 1
+
+    outcome, *_ = predicted(write)
+    assert "read-only" in str(outcome)
+    assert str(outcome).startswith("ValueError: ")
+    assert "test_isolation.py:" in str(outcome)
+
+
+def patch(_: Batch) -> None:
+    np.random.default_rng = lambda *_: None  # type: ignore[assignment]
+    builtins.open = lambda *_: None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("harm", "told", "now"),
+    [
+        (lambda _: np.seterr(all="raise"), "numpy's error state", np.geterr),
+        (lambda _: torch.set_default_dtype(torch.float64), "torch's default dtype", torch.get_default_dtype),
+        (lambda _: torch.set_grad_enabled(False), "torch's gradient mode", torch.is_grad_enabled),
+        (lambda _: warnings.simplefilter("ignore"), "warning filters", lambda: list(warnings.filters)),
+        (lambda _: os.chdir("/"), "the working directory", Path.cwd),
+        (lambda _: os.environ.update(HARM="1"), "the environment", lambda: dict(os.environ)),
+        (lambda _: signal.signal(signal.SIGTERM, signal.SIG_IGN), "signal handlers", lambda: signal.getsignal(15)),
+        (lambda _: sys.setrecursionlimit(500), "Python's recursion limit", sys.getrecursionlimit),
+        (lambda _: sys.path.clear(), "sys.path", lambda: list(sys.path)),
+        (patch, "builtins.open", lambda: (np.random.default_rng, builtins.open)),
+        (lambda _: random.seed(1), "", random.getstate),
+        (lambda _: torch.manual_seed(1), "", lambda: torch.get_rng_state().tolist()),
+    ],
+)
+def test_what_is_changed_is_put_back_and_named(
+    harm: Callable[[Batch], object], told: str, now: Callable[[], object]
+) -> None:
+    before = now()
+    outcome, isolation, _ = predicted(harm)
+    assert isinstance(outcome, np.ndarray)
+    assert now() == before
+    assert isolation.notes[:1] == ([f"does changed {told} in predict; that was put back"] if told else [])
+
+
+def test_an_alarm_clock_does_not_go_off_later() -> None:
+    predicted(lambda _: signal.alarm(5))
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+class Own(BaseException):
+    """No `Exception`."""
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit, Own, SystemExit])
+def test_what_a_plugin_raises_never_ends_the_run(kind: type[BaseException]) -> None:
+    def harm(_: Batch) -> None:
+        raise kind("mine")
+
+    with interrupts_told_apart():
+        outcome, *_ = predicted(harm)
+    assert isinstance(outcome, PluginError)
+    assert str(outcome).startswith(f"{kind.__name__}: mine (test_isolation.py:")
+
+
+def test_an_interrupt_of_the_user_ends_it() -> None:
+    with interrupts_told_apart(), pytest.raises(Interrupted):
+        predicted(lambda _: os.kill(os.getpid(), signal.SIGINT))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_reason_is_one_line_that_steers_no_terminal() -> None:
+    assert reason_of(ValueError("a\n\x1b[2Jb\u202ec")) == "ValueError: a \ufffd[2Jb\ufffdc"
+
+
+def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None:
+    with log.RunLog(tmp_path / "cache" / "logs" / "0.log").opened():
+        pass
+    assert not (tmp_path / "cache").exists()
+    for number in range(log.KEPT + 2):
+        with log.RunLog(tmp_path / "logs" / f"{number:02}.log").opened():
+            sys.stdout.write("said")
+    names = sorted(path.name for path in (tmp_path / "logs").iterdir())
+    assert names == [f"{n:02}.log" for n in range(2, log.KEPT + 2)]
+
+
+def test_nothing_is_said_where_nothing_changed() -> None:
+    said: list[str] = []
+    with state.kept(said.append):
+        np.random.default_rng(0).normal()
+    assert not said
