@@ -172,7 +172,7 @@ class Work:
         folder = self.new() / "job"
         shutil.copytree(self.begun, folder)
         other = folder / CONFIG
-        other.write_text(other.read_text(encoding="utf-8").replace('"rank": ', '"rank":  '), encoding="utf-8")
+        other.write_text(other.read_text(encoding="utf-8").replace('"seed": ', '"seed": 1'), encoding="utf-8")
         said = in_fork(lambda: loop.main(folder / CONFIG))
         if said.count(DAMAGED) != 2 or '{"step": 1,' not in said:
             raise FaultError(Outcome.WRONG, said[-300:])
@@ -227,14 +227,15 @@ class Work:
         ran = folder / "ran"
         payload = f"cbuiltins\nexec\n(S'open({str(ran)!r},\"w\").close()'\ntR.".encode()
         names = ("deepspeed/mp_rank_00_model_states.pt", "latest", "optimiser.pt", "best.bin", "adapter_model.bin")
-        for place in [training, *(training / CHECKPOINTS).glob("step-*")]:
+        checkpoints = list((training / CHECKPOINTS).glob("step-*"))
+        for place in [training, *checkpoints]:
             for name in names:
                 (place / name).parent.mkdir(exist_ok=True)
                 (place / name).write_bytes(payload)
         result = self.run(folder, zero)
         if ran.exists():
             raise FaultError(Outcome.WRONG, "a pickle was executed")
-        self.right(folder, result, zero, notes=2)  # what is too much in a checkpoint makes it a damaged one
+        self.right(folder, result, zero, notes=len(checkpoints))  # what is too much in one makes it a damaged one
 
     def modules_here(self) -> None:
         """Modules of known names lie in the current folder."""
