@@ -84,15 +84,22 @@ def _damage(folder: Path, job: str, step: int) -> str | None:
     try:
         manifest: Mapping[str, Any] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         told = {name: value for name, value in manifest.items() if name != "digest"}
-        if manifest["digest"] != key_of(told) or (manifest["job"], manifest["step"]) != (job, step):
+        if manifest["digest"] != key_of(told):
             return f"{_MANIFEST} was altered"
-        files = dict(manifest["files"])
-        there = {path.name for path in folder.iterdir()} - {_MANIFEST}
-        if odd := sorted(there ^ files.keys()):
-            return f"{odd[0]} is missing or too much"
-        altered = [name for name, digest in files.items() if digest_file(folder / name) != digest]
+        if (manifest["job"], manifest["step"]) != (job, step):
+            return "it is of another training or step"
+        return _damaged_file(folder, manifest["files"])
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return "a file is missing"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"unreadable {_MANIFEST} ({type(error).__name__})"
-    return f"{altered[0]} was altered or cut short" if altered else None
+
+
+def _damaged_file(folder: Path, files: Mapping[str, str]) -> str | None:
+    there = {path.name for path in folder.iterdir()} - {_MANIFEST}
+    for name in sorted(there | files.keys()):
+        if name not in there or name not in files:
+            return f"{name} is missing or too much"
+        if digest_file(folder / name) != files[name]:
+            return f"{name} was altered or cut short"
+    return None

@@ -75,7 +75,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def ending(code: int) -> str:
-    """How a child ended, in words."""
+    """A child's end in words, by its exit code."""
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         return f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")

@@ -29,7 +29,6 @@ from bench.training.job import (
     ADAPTER,
     CHECKPOINTS,
     CONFIDENCES,
-    CONFIG,
     EXAMPLES,
     REPORT,
     VALIDATION,
@@ -259,8 +258,9 @@ class _Training:
         return int(self.processes.sum(torch.tensor([step])).item())
 
     def _identity(self) -> str:
-        """Digest of all that the training begins with."""
-        return key_of({name: digest_file(self.folder / name) for name in (CONFIG, EXAMPLES, VALIDATION)})
+        """Digest of all that the training depends on, wherever it lies."""
+        job = asdict(self.job) | {"search": [], "model": {**self.job.model, "source": ""}}
+        return key_of({"job": job, **{name: digest_file(self.folder / name) for name in (EXAMPLES, VALIDATION)}})
 
     def _recorded(self) -> dict[str, torch.Tensor]:
         """The confidences in the validation examples at each point so far, `(points, n)`."""

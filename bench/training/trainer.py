@@ -268,7 +268,7 @@ def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
 
 
 def _told(line: str) -> dict[str, Any]:
-    """What a line of the child's log reports: a `step`, or a `note` for the user; empty for any other line."""
+    """Report in a line of the child's log: a `step`, or a `note` for the user; empty for any other line."""
     if not line.startswith(('{"step": ', '{"note": ')):
         return {}
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from bench.api import (
     Adapter,
+    AdapterRef,
     At,
     Batch,
     ConfidenceMethod,
@@ -26,6 +29,7 @@ from bench.api import (
 from bench.api.early_stopping import TrainingStage, validation_loss
 from bench.api.methods import validation_signals
 from bench.api.protocol import FIXED
+from bench.backbone.adapter import fingerprint
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
@@ -221,3 +225,75 @@ def test_a_stored_fit_that_cannot_be_loaded_is_made_again_and_noted(tmp_path: Pa
         fits.fit("m", split("train"), None)
     assert Forgetful.fits == before + 2
     assert fits.store.notes == ["the stored fit of m can't be used (ValueError: no such number); it is fitted again"]
+
+
+# --- a stored fit with an adapter -------------------------------------------------------------------------------------
+
+
+class Adapted(Slope):
+    """A method with an adapter, deep in what it learned."""
+
+    name = "adapted"
+
+
+ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json", "base_model.json", "training.json")
+
+
+def with_adapter(store: Store) -> tuple[Fitter, Path]:
+    """A fitter whose store has a fit of `adapted` under the key `f`, and the folder of its adapter."""
+
+    def write(folder: Path) -> None:
+        for name in ADAPTER_FILES:
+            (folder / name).write_text(f"the bytes of {name}")
+
+    store.prepare()
+    trained = store.put("adapters", "ad" * 32, {}, write).folder
+    found, _, _ = fitted()
+    method = Adapted()
+    method.slope_ = 1.0
+    method.parts_ = {"first": AdapterRef(trained, fingerprint(trained))}
+    whole = Fitted(method, found.training, found.labels, None, 1.5)
+    store.put("fits", "f" * 64, {}, lambda folder: _save(whole, folder), seconds=1.5)
+    resolved: Any = SimpleNamespace(fresh=lambda _: Adapted())
+    nothing: Any = None
+    return Fitter(resolved, nothing, store, nothing, Silent(), 0), trained
+
+
+def test_a_stored_fit_is_used_with_a_whole_adapter(tmp_path: Path) -> None:
+    fitter, trained = with_adapter(Store(tmp_path))
+    again = fitter._stored("adapted", "f" * 64)
+    assert again is not None
+    assert again.method.fitted()["parts_"]["first"].folder == trained
+    assert fitter.store.notes == []
+
+
+@pytest.mark.parametrize("name", ADAPTER_FILES)
+def test_a_damaged_adapter_is_not_used_and_said_once(tmp_path: Path, name: str) -> None:
+    fitter, trained = with_adapter(Store(tmp_path))
+    content = bytearray((trained / name).read_bytes())
+    content[3] ^= 1
+    (trained / name).write_bytes(bytes(content))
+    assert fitter._stored("adapted", "f" * 64) is None
+    (note,) = fitter.store.notes
+    assert f"cache entry adapters/{'ad' * 6} was damaged ({name} was altered" in note
+    assert not trained.exists()
+    assert fitter._stored("adapted", "f" * 64) is None  # and there is room for the new fit
+    assert len(fitter.store.notes) == 1
+
+
+def test_the_adapter_of_another_cache_or_of_another_training_is_not_used(tmp_path: Path) -> None:
+    _, trained = with_adapter(Store(tmp_path / "old"))
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    fitter, _ = with_adapter(Store(tmp_path / "new"))
+    copied = replace(fitter, store=Store(tmp_path / "new"))
+    assert copied._stored("adapted", "f" * 64) is None
+    assert copied.store.notes == [
+        "the stored fit of adapted can't be used (its adapter is another one); it is fitted again"
+    ]
+
+    again, place = with_adapter(Store(tmp_path / "old"))
+    shutil.rmtree(place)
+    again.store.put("adapters", "ad" * 32, {}, lambda folder: [(folder / n).write_text("other") for n in ADAPTER_FILES])  # type: ignore[arg-type,return-value]
+    assert again._stored("adapted", "f" * 64) is None
+    assert "its adapter is another one" in again.store.notes[0]
+    assert trained.is_dir()

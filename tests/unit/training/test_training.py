@@ -374,7 +374,7 @@ def test_without_a_whole_checkpoint_it_begins_anew_and_one_of_other_work_is_not_
     shutil.copytree(config.parent / CHECKPOINTS, other.parent / CHECKPOINTS)
     loop.main(other)
     out = capsys.readouterr().out
-    assert out.count("was damaged (manifest.json was altered)") == 2
+    assert out.count("was damaged (it is of another training or step)") == 2
     assert logged(out)[0]["step"] == 1
 
 

@@ -1,0 +1,384 @@
+"""Adapters and their training: damaged files, deaths of either process, foreign files, two runs at once."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.run import fitting
+from bench.training import child, loop
+from bench.training.job import ADAPTER, CHECKPOINTS, CONFIG, Job
+from bench.training.optimisers import Processes
+from tests.faults import workload
+from tests.faults.commands import Ran, Running, cells, finished, same, started
+from tests.faults.ledger import Case, FaultError, Outcome
+
+TITLE = "adapters and their training"
+STEPS, EVERY = 12, 3
+"""Of a training, and between two checkpoints."""
+DAMAGED = "was damaged"
+
+
+def flipped(path: Path) -> None:
+    """Turn one bit over."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(bytes(content))
+
+
+def swapped(path: Path) -> None:
+    """Put the next file of the folder in its place."""
+    names = sorted(other for other in path.parent.iterdir() if other.is_file())
+    shutil.copyfile(names[names.index(path) - 1], path)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a bit flipped": flipped,
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-3]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "deleted": Path.unlink,
+    "another file in its place": swapped,
+}
+FILES = (
+    "adapter_model.safetensors", "adapter_config.json", "base_model.json", "confidences.safetensors", "training.json",
+    "manifest.json",
+)  # fmt: skip
+OF_CHECKPOINT = ("optimiser.safetensors", "best.safetensors", "state.json", "manifest.json")
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """All faults of this part."""
+    work = Work(folder)
+    for name in FILES:
+        for damage in DAMAGES if name == FILES[0] else ["a bit flipped"]:
+            yield Case(f"adapter: {name}, {damage}", functools.partial(work.adapter_damaged, name, damage))
+    for name in OF_CHECKPOINT:
+        for damage in DAMAGES:
+            yield Case(f"checkpoint: {name}, {damage}", functools.partial(work.checkpoint_damaged, name, damage))
+    yield Case("checkpoint: of another training", work.checkpoint_of_another)
+    for zero in (False, True):
+        way = "DeepSpeed" if zero else "torch"
+        for sign in (signal.SIGKILL, signal.SIGTERM):
+            yield Case(f"{way}: {sign.name} while it trains", functools.partial(work.ended, zero, sign))
+        yield Case(f"{way}: killed, and the checkpoint damaged", functools.partial(work.ended_and_damaged, zero))
+        yield Case(f"{way}: pickles beside the checkpoints", functools.partial(work.pickles, zero))
+    yield Case("the child killed while it trains", work.child_killed)
+    yield Case("modules in the current folder", work.modules_here)
+    yield Case("keys in the environment", work.keys)
+    yield Case("two runs that need one adapter", work.two_at_once)
+
+
+class Work:
+    """A run of `it` that is disturbed, and the undisturbed one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = workload.questions_file(folder)
+        self.count = 0
+
+    def arguments(self, folder: Path, zero: bool) -> list[str]:
+        """Of a run below a folder."""
+        settings = {"steps": STEPS, "batch_size": 4, "deepspeed": str(zero).lower()}
+        more = [text for name, value in settings.items() for text in ("--set", f"it.{name}={value}")]
+        return workload.command(self.file, folder, "it", *more)
+
+    def start(self, folder: Path, zero: bool = False, **how: Any) -> Running:
+        """Start a run."""
+        environment = workload.cache(folder) | how.pop("env", {})
+        return started(*self.arguments(folder, zero), folder=folder, env=environment, first=often, **how)
+
+    def run(self, folder: Path, zero: bool = False, **how: Any) -> Ran:
+        """Run to the end."""
+        return finished(self.start(folder, zero, **how))
+
+    @functools.cache  # noqa: B019 - one object lives as long as the part
+    def whole(self, zero: bool) -> Path:
+        """The folder of an undisturbed run."""
+        folder = self.folder / f"whole-{zero}"
+        self.run(folder, zero).expect(0)
+        return folder
+
+    def new(self) -> Path:
+        """An empty folder for a case."""
+        self.count += 1
+        folder = self.folder / f"case-{self.count}"
+        folder.mkdir()
+        return folder
+
+    def right(self, folder: Path, ran: Ran, zero: bool, notes: int = 0) -> None:
+        """Refuse a run that did not end well, with the undisturbed result, and with so many notes of damage."""
+        ran.expect(0)
+        same(cells(folder / "out"), cells(self.whole(zero) / "out"))
+        if (ran.out + ran.err).count(DAMAGED) != notes:
+            raise FaultError(Outcome.WRONG, f"expected {notes} notes of damage: {ran.err[-500:]}")
+
+    # --- damaged files ------------------------------------------------------------------------------------------------
+
+    def adapter_damaged(self, name: str, damage: str) -> None:
+        """A file of a stored adapter is damaged before the next run uses its fit."""
+        folder = self.new()
+        shutil.copytree(self.whole(False) / "cache", folder / "cache")
+        for read in (folder / "cache" / "readings").glob("*-adapted"):
+            shutil.rmtree(read)
+        fits = folder / "cache" / "fits"
+        for path in fits.rglob("*"):
+            if path.is_file():
+                moved(path, self.whole(False), folder)
+        for manifest in fits.rglob("manifest.json"):
+            resealed(manifest)
+        (path,) = (folder / "cache" / "adapters").glob(f"??/*/{name}")
+        DAMAGES[damage](path)
+        self.right(folder, self.run(folder), False, notes=1)
+
+    @functools.cached_property
+    def begun(self) -> Path:
+        """The folder of a training that was ended after two checkpoints; the whole training is beside it."""
+        root = self.new()
+        running = self.start(root)
+        training = trained_until(running, root, 1)
+        shutil.copytree(training, root / "whole")
+        os.killpg(running.pid, signal.SIGKILL)
+        finished(running)
+        gone(root)
+        for path in (root / "whole").iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+        shutil.copytree(root / "whole", root / "begun")
+        in_fork(lambda: loop.main(root / "whole" / CONFIG))
+        in_fork(lambda: until(root / "begun" / CONFIG, 2 * EVERY + 1))
+        return root / "begun"
+
+    def checkpoint_damaged(self, name: str, damage: str) -> None:
+        """A file of the newest checkpoint is damaged, and the training goes on; the child's code is loaded here."""
+        folder = self.new() / "job"
+        shutil.copytree(self.begun, folder)
+        path = folder / CHECKPOINTS / f"step-{2 * EVERY}" / name
+        DAMAGES[damage](path)
+        said = in_fork(lambda: loop.main(folder / CONFIG))
+        weights = [job / ADAPTER / FILES[0] for job in (folder, self.begun.parent / "whole")]
+        if not weights[0].is_file():
+            raise FaultError(Outcome.LOST, said[-300:])
+        if weights[0].read_bytes() != weights[1].read_bytes() or said.count(DAMAGED) != 1:
+            raise FaultError(Outcome.WRONG, said[-300:])
+
+    def checkpoint_of_another(self) -> None:
+        """The newest checkpoint is that of another seed's training."""
+        folder = self.new() / "job"
+        shutil.copytree(self.begun, folder)
+        other = folder / CONFIG
+        other.write_text(other.read_text(encoding="utf-8").replace('"seed": ', '"seed": 1'), encoding="utf-8")
+        said = in_fork(lambda: loop.main(folder / CONFIG))
+        if said.count(DAMAGED) != 2 or '{"step": 1,' not in said:
+            raise FaultError(Outcome.WRONG, said[-300:])
+
+    # --- deaths -------------------------------------------------------------------------------------------------------
+
+    def ended(self, zero: bool, sign: signal.Signals) -> Path:
+        """A run is ended while it trains, and started again at once; returns its folder."""
+        folder = self.new()
+        self._end(folder, zero, sign)
+        self.right(folder, self.run(folder, zero), zero)
+        return folder
+
+    def ended_and_damaged(self, zero: bool) -> None:
+        """The newest checkpoint of a killed run is damaged before the next one."""
+        folder = self.new()
+        training = self._end(folder, zero, signal.SIGKILL)
+        steps = sorted((training / CHECKPOINTS).glob("step-*"), key=lambda path: int(path.name[5:]))
+        (path,) = steps[-1].glob("optimiser*")
+        flipped(path)
+        self.right(folder, self.run(folder, zero), zero, notes=1)
+
+    def _end(self, folder: Path, zero: bool, sign: signal.Signals) -> Path:
+        running = self.start(folder, zero)
+        training = trained_until(running, folder, EVERY + 2)
+        os.kill(running.pid, sign)
+        start = time.monotonic()
+        ran = finished(running)
+        if ran.code not in {-sign, 128 + sign} or "Traceback" in ran.err:
+            raise FaultError(Outcome.TRACEBACK, f"exit {ran.code}: {ran.err[-300:]}")
+        gone(folder, max(0.1, 5.0 - (time.monotonic() - start)) if sign == signal.SIGTERM else 1.0)
+        return training
+
+    def child_killed(self) -> None:
+        """The child is killed, as for want of memory."""
+        folder = self.new()
+        running = self.start(folder)
+        trained_until(running, folder, EVERY + 2)
+        for pid in trainers(folder):
+            os.kill(pid, signal.SIGKILL)
+        ran = finished(running)
+        if "Traceback" in ran.err or "ended by SIGKILL" not in ran.out + ran.err:
+            raise FaultError(Outcome.TRACEBACK, f"exit {ran.code}: {ran.err[-300:]}")
+        self.right(folder, self.run(folder), False)
+
+    # --- foreign files, keys, another run -----------------------------------------------------------------------------
+
+    def pickles(self, zero: bool) -> None:
+        """Pickles that would run code lie where checkpoints and adapters are looked for."""
+        folder = self.new()
+        training = self._end(folder, zero, signal.SIGKILL)
+        ran = folder / "ran"
+        payload = f"cbuiltins\nexec\n(S'open({str(ran)!r},\"w\").close()'\ntR.".encode()
+        names = ("deepspeed/mp_rank_00_model_states.pt", "latest", "optimiser.pt", "best.bin", "adapter_model.bin")
+        checkpoints = list((training / CHECKPOINTS).glob("step-*"))
+        for place in [training, *checkpoints]:
+            for name in names:
+                (place / name).parent.mkdir(exist_ok=True)
+                (place / name).write_bytes(payload)
+        result = self.run(folder, zero)
+        if ran.exists():
+            raise FaultError(Outcome.WRONG, "a pickle was executed")
+        self.right(folder, result, zero, notes=len(checkpoints))  # what is too much in one makes it a damaged one
+
+    def modules_here(self) -> None:
+        """Modules of known names lie in the current folder."""
+        folder = self.new()
+        here, ran = folder / "here", folder / "ran"
+        here.mkdir()
+        for name in ("torch", "json", "numpy", "peft", "sitecustomize", "bench", "methods"):
+            text = f"open({str(ran)!r}, 'w').close()\nraise SystemExit(3)\n"
+            (here / f"{name}.py").write_text(text, encoding="utf-8")
+        result = self.run(folder, cwd=here, env={"PYTHONPATH": os.pathsep})
+        if ran.exists():
+            raise FaultError(Outcome.WRONG, "a module of the current folder was executed")
+        self.right(folder, result, False)
+
+    def keys(self) -> None:
+        """Keys in the environment of a run are looked for in that of its child."""
+        folder = self.new()
+        names = ("OPENAI_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "MY_PASSWORD")
+        running = self.start(folder, env=dict.fromkeys(names, "SECRET123"))
+        trained_until(running, folder, 1)
+        given = [Path(f"/proc/{pid}/environ").read_bytes() for pid in trainers(folder)]
+        result = finished(running)
+        if not given or any(b"SECRET123" in each for each in given):
+            raise FaultError(Outcome.WRONG, "the child has a key")
+        self.right(folder, result, False)
+
+    def two_at_once(self) -> None:
+        """Two runs of one cache begin together."""
+        folder = self.new()
+        log = folder / "started.txt"
+        log.touch()
+
+        def first() -> None:
+            often()
+            child.environment = counted(child.environment, log)
+
+        one, two = folder / "one", folder / "two"
+        environment = workload.cache(folder)
+        both = [started(*self.arguments(each, False), folder=each, env=environment, first=first) for each in (one, two)]
+        for each, running in zip((one, two), both, strict=True):
+            self.right(each, finished(running), False)
+        if len(log.read_text(encoding="utf-8")) != 1:
+            raise FaultError(Outcome.PAID, f"{len(log.read_text(encoding='utf-8'))} trainings")
+
+
+def often() -> None:
+    """In a run's own process: checkpoints after few steps."""
+    fitting.AdapterTrainer = functools.partial(fitting.AdapterTrainer, checkpoint_every=EVERY)  # type: ignore[assignment,misc]
+
+
+def counted(function: Callable[..., Any], log: Path) -> Callable[..., Any]:
+    """The function, with a letter in the log for each call."""
+
+    def called(*arguments: Any) -> Any:
+        with log.open("a", encoding="utf-8") as file:
+            file.write("x")
+        return function(*arguments)
+
+    return called
+
+
+def moved(path: Path, old: Path, new: Path) -> None:
+    """Name the folders of a copied cache as they are now."""
+    content = path.read_bytes()
+    path.write_bytes(content.replace(str(old).encode(), str(new).encode()))
+
+
+def resealed(manifest: Path) -> None:
+    """Write a manifest again for files that were changed on purpose."""
+    import json
+
+    from bench.store.folders import digest_file, key_of
+
+    told = json.loads(manifest.read_text(encoding="utf-8"))
+    del told["digest"]
+    told["files"] = {name: digest_file(manifest.parent / name) for name in told["files"]}
+    manifest.write_text(json.dumps(told | {"digest": key_of(told)}), encoding="utf-8")
+
+
+def trained_until(running: Running, folder: Path, step: int) -> Path:
+    """The training's folder, as soon as its log tells of this step."""
+    end = time.monotonic() + 90
+    while time.monotonic() < end:
+        for log in (folder / "cache" / "training").glob("*/train.log"):
+            if f'{{"step": {step},' in log.read_text(encoding="utf-8"):
+                return log.parent
+        time.sleep(0.005)
+    os.killpg(running.pid, signal.SIGKILL)
+    finished(running)
+    raise FaultError(Outcome.HUNG, f"no step {step} of a training: {running.err.read_text(encoding='utf-8')[-300:]}")
+
+
+def trainers(folder: Path) -> list[int]:
+    """Processes that train below a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (path / "cmdline").read_bytes()  # empty of one that has ended
+        except OSError:
+            continue
+        if b"bench.training" in told and str(folder.resolve()).encode() + b"/" in told:
+            found.append(int(path.name))
+    return found
+
+
+def gone(folder: Path, within: float = 1.0) -> None:
+    """Refuse processes that still train after some seconds."""
+    end = time.monotonic() + within
+    while left := trainers(folder):
+        if time.monotonic() > end:
+            raise FaultError(Outcome.HUNG, f"{len(left)} processes are left")
+        time.sleep(0.01)
+
+
+def until(config: Path, steps: int) -> None:
+    """Train so many steps of a job, and end as if killed."""
+
+    class Ended(loop._Training):
+        def _step(self, step: int) -> None:
+            if step == steps:
+                os._exit(0)
+            super()._step(step)
+
+    Ended(Job.read(config), config.parent, Processes("cpu", grouped=False)).run()
+
+
+def in_fork(work: Callable[[], None]) -> str:
+    """Do something in a fork of this process; returns what it printed."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.dup2(write, 1)
+            os.dup2(write, 2)
+            work()
+        except BaseException:  # noqa: BLE001 - it is shown
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, encoding="utf-8", errors="replace") as file:
+        said = file.read()
+    os.waitpid(pid, 0)
+    return said
