@@ -27,7 +27,7 @@ from bench.store.files import alive, machine, synced
 
 _MANIFEST = "manifest.json"
 _GONE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-"""What a file isn't where an entry is damaged; whatever else the system says may pass."""
+"""Errors about a file of a damaged entry; whatever else the system says may pass."""
 _OF_SYSTEM = re.compile(r"\(os error \d+\)")
 """Words of the system in an exception of safetensors, which is no OSError."""
 _OLD_S = 7 * 86_400

@@ -524,8 +524,8 @@ def test_methods_that_break_a_rule_fail_and_the_others_do_not(broken: tuple[Comp
     assert "Traceback" not in result.stdout + result.stderr
     assert result.stdout.count("failed") >= len(BREAKING)
     assert _row(folder / "out", "ptrue")["status"] == "ok"
-    written = [path.name for path in (folder / "out").rglob("*--s0.parquet")]  # the questions lie there too
-    assert written == ["ptrue--fixed--s0.parquet"]
+    written = [path.name for path in (folder / "out").rglob("*--s0--n16.parquet")]  # the questions lie there too
+    assert written == ["ptrue--fixed--s0--n16.parquet"]
     assert not list((folder / "cache").glob("fits/**/manifest.json"))  # failures are never stored
 
 
