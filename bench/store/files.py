@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import platform
 from pathlib import Path
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes of this machine left half-written."""
+    for left in folder.glob(".*.tmp"):
+        name, _, pid = left.stem.rpartition(".")
+        with contextlib.suppress(OSError):
+            if name.endswith(f".{platform.node()}") and pid.isdecimal() and _is_gone(int(pid)):
+                left.unlink()
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:  # it is somebody else's
+        pass
+    return False
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -31,22 +49,3 @@ def write_whole(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):  # what failed first is the reason
             temporary.unlink()
         raise
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what killed processes of this machine left half-written."""
-    for left in folder.glob(f".*.{glob.escape(platform.node())}.*.tmp"):
-        pid = left.suffixes[-2][1:]
-        with contextlib.suppress(OSError):
-            if pid.isdigit() and _is_gone(int(pid)):
-                left.unlink()
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except PermissionError:  # it is somebody else's
-        pass
-    return False
