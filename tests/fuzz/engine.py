@@ -25,7 +25,6 @@ LONGEST = 4096
 SECONDS, MEGABYTES = 1.0, 500
 """More processor time or memory for one input is a crash, too."""
 _HANGS = 5.0
-"""Seconds of processor time after which one input is given up."""
 _TARGETS = "tests.fuzz.targets"
 
 
@@ -37,6 +36,8 @@ class Watch:
     refusals: tuple[type[BaseException], ...]
     """Errors with which a parser may answer."""
     runs: int
+    hangs: float = 0.0
+    """Seconds of processor time after which one input is given up; 0: never."""
     done: int = 0
     refused: int = 0
     crashes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class Watch:
         """One execution."""
         self.done += 1
         before, start = _peak(), time.process_time()
-        signal.setitimer(signal.ITIMER_PROF, _HANGS)
+        signal.setitimer(signal.ITIMER_PROF, self.hangs)
         try:
             self.call(data)
         except self.refusals:
@@ -89,7 +90,7 @@ def run(name: str, runs: int, report: Path) -> None:
             targets = importlib.import_module(_TARGETS)
     target: Target = targets.TARGETS[name]
     with tempfile.TemporaryDirectory(dir=_memory()) as folder:
-        watch = Watch(target.prepare(Path(folder)), targets.REFUSALS, runs)
+        watch = Watch(target.prepare(Path(folder)), targets.REFUSALS, runs, _HANGS)
         seeds = target.seeds()
         for seed in seeds:
             watch.call(seed) if target.valid else watch(seed)  # what the program itself wrote must be taken
