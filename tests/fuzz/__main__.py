@@ -21,7 +21,7 @@ from tests.fuzz import engine
 KEPT = ROOT / "build" / "fuzz.json"
 RUNS = 10_000
 """Executions of each target."""
-_LONGEST = 600
+_LONGEST = 1200
 """Seconds of one target."""
 
 
