@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CHECKED := bench methods tasks tests
 
-.PHONY: demo test install format lint types contracts house tests slow check-readme bench bench-gpu faults results tiny clean
+.PHONY: demo test install format lint types contracts house tests slow check-readme bench bench-gpu faults fuzz results tiny clean
 
 demo: install  ## the comparison on the embedded model
 	$(BIN)/bench run --method all --model tiny
@@ -52,6 +52,9 @@ bench-gpu: install  ## the same on a CUDA device; says so where there is none
 
 faults: install  ## does a thousand faults to the program, at most 8 minutes a part: FAULTS="store judge"; started again, it goes on
 	$(BIN)/python -m tests.faults $(FAULTS)
+
+fuzz: install  ## feeds 27 parsers with 10,000 odd inputs each, about 20 minutes: FUZZ="result set --runs 500"; started again, it goes on
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 results: install  ## the committed comparison: all methods on the embedded model, three seeds, and its leaderboard
 	for seed in 0 1 2; do $(BIN)/bench run --method all --model tiny --seed $$seed --out results || exit 1; done

@@ -88,6 +88,7 @@ def parquet_table(
         reason = first_line(error).replace(f"{file}", "").strip()
         raise UserError(f"{name}: expected a whole Parquet file, but it can't be read ({reason}); {remedy}") from error
     require_rows(name, len(table))
+    _require_whole(table, name, remedy)
     return table
 
 
@@ -141,6 +142,18 @@ def require_rows(name: str, n: int) -> None:
     """
     if n == 0:
         raise UserError(f"{name}: expected at least one row, found none; the file is empty")
+
+
+def _require_whole(table: pa.Table, name: str, remedy: str) -> None:
+    """Check what Arrow reads without looking at it: that texts are UTF-8, and that lists end where they say."""
+    import pyarrow as pa
+
+    try:
+        table.validate(full=True)
+    except pa.ArrowException as error:
+        raise UserError(
+            f"{name}: expected whole values, but some are damaged ({first_line(error)}); {remedy}"
+        ) from error
 
 
 def first_line(error: BaseException) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import glob
 import os
 import platform
 from collections.abc import Iterator
@@ -70,10 +69,10 @@ def alone(folder: Path) -> Iterator[None]:
 
 def _sweep(folder: Path) -> None:
     """Remove what killed processes of this machine left half-written."""
-    for left in folder.glob(f".*.{glob.escape(machine())}.*.tmp"):
-        pid = left.suffixes[-2][1:]
+    for left in folder.glob(".*.tmp"):
+        name, _, pid = left.stem.rpartition(".")
         with contextlib.suppress(OSError):
-            if pid.isdigit() and not alive(int(pid)):
+            if name.endswith(f".{machine()}") and pid.isdecimal() and not alive(int(pid)):
                 left.unlink()
 
 

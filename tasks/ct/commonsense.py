@@ -176,7 +176,7 @@ NOT_ONE_BLANK = FilterVerdict(kept=False, why="sentences without exactly one bla
 
 def _resolvable(row: Row) -> FilterVerdict:
     sentence = row.values["sentence"]
-    if row.values["answer"] not in {"1", "2"}:
+    if row.values["answer"] not in ("1", "2"):  # a list is in no set
         return UNLABELLED
     return NOT_ONE_BLANK if isinstance(sentence, str) and sentence.count(BLANK) != 1 else KEPT
 
@@ -184,7 +184,7 @@ def _resolvable(row: Row) -> FilterVerdict:
 def _resolvable_published(row: Row) -> FilterVerdict:
     """The official code keeps sentences with two blanks and fills the first."""
     sentence = row.values["sentence"]
-    if row.values["answer"] not in {"1", "2"}:
+    if row.values["answer"] not in ("1", "2"):  # a list is in no set
         return UNLABELLED
     return NO_BLANK if isinstance(sentence, str) and BLANK not in sentence else KEPT
 

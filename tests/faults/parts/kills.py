@@ -75,8 +75,11 @@ class Runs:
         """What a run of all methods says, its seconds, and how often it changes a file."""
         folder, count = self.folder / "undisturbed", self.folder / "count.txt"
 
+        def count_to(n: int) -> None:
+            count.write_text(str(n), encoding="utf-8")
+
         def first() -> None:
-            watch(folder, lambda n: count.write_text(str(n), encoding="utf-8") and None)
+            watch(folder, count_to)
 
         self.ran(self.folder / "warm", "ptrue")  # what is imported late is in the cache of the disk then
         done = commands.bench(

@@ -58,6 +58,12 @@ def test_label_of_siqa_may_be_wrapped(hub: SimpleNamespace, wrapped: object) -> 
     assert read(hub, "siqa", label=wrapped).gold == 1
 
 
+@pytest.mark.parametrize("data_set", [commonsense.WINOGRANDE, commonsense.WINOGRANDE.published])
+def test_a_label_that_is_a_list_is_none_of_winogrande(hub: SimpleNamespace, data_set: DataSet) -> None:
+    assert data_set.filter is not None
+    assert not data_set.filter.judge(hub.row("winogrande", 0, answer=["1"])).kept
+
+
 @pytest.mark.parametrize("name", ["copa", "winogrande"])
 def test_open_answers_of_written_out_options_are_their_numbers(hub: SimpleNamespace, name: str) -> None:
     for i in range(3):

@@ -1,0 +1,1 @@
+"""Parsers of whatever comes from outside, fed with what nobody meant: `make fuzz`, minutes; bugs become unit tests."""

@@ -1,0 +1,290 @@
+"""Parsers of files: of questions, results, released answers, and of what the cache holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from transformers import AutoTokenizer
+
+from bench.api import Format, Question
+from bench.api.protocol import Protocol
+from bench.backbone.models import resolve
+from bench.data.question_files import task_of_file
+from bench.data.released import Release
+from bench.data.shelves import open_shelf
+from bench.grading.grade import JudgeCase
+from bench.grading.verdicts import Verdicts
+from bench.metrics import summarise
+from bench.progress import Silent
+from bench.prompts.chat import Chat
+from bench.prompts.shards import PromptTokeniser
+from bench.results import questions
+from bench.results.files import Records, read, read_records, to_json, write
+from bench.results.questions import QuestionText
+from bench.results.row import LabelsSeen, ResultRow
+from bench.signals.files import load_signal
+from bench.store.folders import Store, key_of
+from tasks.mmlu import MMLUChoice, MMLUOpen
+from tests.fuzz.inputs import EDITS, RAW, document, patched, text
+from tests.fuzz.target import Target
+
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "question": "What do bees make?", "choices": ["wax, honey", "silk"], "answer": "a", "split": "test"},
+    {
+        "id": 2,
+        "question": "How many?",
+        "choices": ["1", "2", "3"],
+        "answer": "2 ",
+        "subject": "numbers",
+        "split": "train",
+    },
+]
+OPEN: list[dict[str, Any]] = [{"question": "Where?", "answer": "here"}, {"question": "When?", "answer": "now"}]
+JUDGE = {"kind": "openai", "model": "judge"}
+FOLDERS = {"mmlu-choice": "MMLU-CHOICE", "mmlu-oe": "MMLU-OE"}
+RECORD = {
+    "context": "Question:\nWhere?\n\nChoices:\n  (a): in a lake\n  (b): in the sea", "target": "b", "llm_output": "b",
+    "conversation": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}],
+    "query_label": 1, "dataset_name": "obqa", "hash_id": "1f", "wrong_targets": "0",
+}  # fmt: skip
+
+
+def _lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _changed_lines(data: bytes, valid: list[dict[str, Any]]) -> bytes:
+    """JSON Lines: the bytes, or valid rows with changes."""
+    if data[:1] != EDITS:
+        return data[1:]
+    rows = json.loads(document(data, valid))
+    return _lines(rows) if isinstance(rows, list) else json.dumps(rows).encode()
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def _asked(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    task: Any = task_of_file(path, {Format.CHOICE: "ct-choice"})
+    for split in task.card.splits:
+        list(task(None).questions(split))
+
+
+def jsonl(folder: Path) -> Callable[[bytes], object]:
+    """A task file of JSON Lines."""
+    return lambda data: _asked(folder / "mine.jsonl", _changed_lines(data, OPEN if data[1:2] == b"\0" else ROWS))
+
+
+def comma_separated(folder: Path) -> Callable[[bytes], object]:
+    """A task file of comma-separated values."""
+    return lambda data: _asked(folder / "mine.csv", data)
+
+
+def _csv() -> bytes:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, ["question", "choices", "answer", "id"], extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows({**row, "choices": json.dumps(row["choices"])} for row in ROWS)
+    return out.getvalue().encode()
+
+
+def parquet(folder: Path) -> Callable[[bytes], object]:
+    """A task file of Parquet."""
+    valid = _parquet_of_rows()
+    return lambda data: _asked(folder / "mine.parquet", patched(data, valid))
+
+
+@cache
+def _parquet_of_rows() -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([{**row, "also": 1.5} for row in ROWS]), buffer)
+    return buffer.getvalue()
+
+
+def prompts(folder: Path) -> Callable[[bytes], object]:
+    """A question's text, subject and options in a prompt, as token ids of the embedded model."""
+    writer = PromptTokeniser(Chat(AutoTokenizer.from_pretrained(resolve("tiny").source)), 2048, Protocol())
+    (folder / "mine.jsonl").write_bytes(_lines(ROWS))
+    made: Any = task_of_file(folder / "mine.jsonl", {})
+    task = made(None)
+
+    def call(data: bytes) -> None:
+        said = text(data).encode("utf-8", "replace").decode()  # a file of questions has no half of a surrogate pair
+        subject, question, *options = [*said.split("\n"), "x", "y"]
+        asked = Question("1", subject, question, tuple(options[:26]), 0)
+        (shard,) = writer.shards(task, [asked], {}, Silent(), "test")
+        assert shard.tokens == len(shard.prompts[0])
+
+    return call
+
+
+def released(folder: Path) -> Callable[[bytes], object]:
+    """Records of answers that somebody released."""
+    files = [folder / "CCPS" / part / "model" / "test.jsonl" for part in FOLDERS.values()]
+    for file in files:
+        file.parent.mkdir(parents=True)
+    release = Release(open_shelf("", folder), "model", FOLDERS)
+    nothing: Any = None  # they read no rows
+    tasks = [MMLUChoice(nothing), MMLUOpen(nothing)]
+
+    def call(data: bytes) -> None:
+        which = data[0] % 2 if data else 0
+        files[which].write_bytes(_changed_lines(data[1:], [RECORD, {**RECORD, "hash_id": "2f"}]))
+        release.records(tasks[which], "test")
+
+    return call
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _result() -> tuple[bytes, bytes]:
+    """A cell as it is written: JSON and Parquet."""
+    correct, sure = np.arange(8) % 3 > 0, np.linspace(0.1, 0.9, 8)
+    names = [f"q{i}" for i in range(8)]
+    scores = summarise(sure, correct, ["a", "b"] * 4, Protocol())
+    row = ResultRow(
+        method="ccps", model="tiny", task="mine", preset="fixed", seed=0, protocol=Protocol().digest(), task_version=1,
+        status="ok", n=8, metrics=scores.metrics, per_subject=scores.per_subject, labels_seen=LabelsSeen(4, 2),
+        config={"steps": 5}, notes=("one",), provenance={"code": {"version": "1"}, "revisions": {"tiny": None}},
+    )  # fmt: skip
+    records = Records(names, ["a", "b"] * 4, correct, sure, ["a"] * 8, np.ones(8, dtype=np.bool_))
+    with TemporaryDirectory() as folder:
+        path = write(row, records, Path(folder))
+        return path.read_bytes(), path.with_suffix(".parquet").read_bytes()
+
+
+def result(folder: Path) -> Callable[[bytes], object]:
+    """The JSON file of a result; its Parquet file is whole."""
+    told, records = _result()
+    valid = json.loads(told)
+    path = folder / "ccps--fixed--s0.json"
+    path.with_suffix(".parquet").write_bytes(records)
+
+    def call(data: bytes) -> None:
+        path.write_bytes(document(data, valid))
+        to_json(replace(read(path), seed=1))
+
+    return call
+
+
+def confidences(folder: Path) -> Callable[[bytes], object]:
+    """The Parquet file of a result."""
+    _, records = _result()
+    path = folder / "ccps--fixed--s0.parquet"
+
+    def call(data: bytes) -> None:
+        path.write_bytes(patched(data, records))
+        read_records(path)
+
+    return call
+
+
+def asked_texts(folder: Path) -> Callable[[bytes], object]:
+    """The file of questions beside the results."""
+    path = questions.write("mine", 1, [QuestionText("q1", "a", "Which?", ("x", "y"), "a")], folder)
+    valid = path.read_bytes()
+
+    def call(data: bytes) -> None:
+        path.write_bytes(patched(data, valid))
+        questions.read(folder, "mine", 1)
+
+    return call
+
+
+# --- the cache --------------------------------------------------------------------------------------------------------
+
+
+def verdicts(folder: Path) -> Callable[[bytes], object]:
+    """Lines of verdicts that were paid for."""
+    kept = Verdicts(folder, JUDGE)
+    for number in range(3):
+        kept.put(JudgeCase("Where?", "here", f"there {number}"), number > 0, "judge-1")
+    valid = [json.loads(line) for line in kept.path.read_text(encoding="utf-8").splitlines()]
+
+    def call(data: bytes) -> None:
+        kept.path.write_bytes(_changed_lines(data, valid))
+        found = Verdicts(folder, JUDGE)
+        assert found.get(JudgeCase("Where?", "here", "never asked")) is None
+
+    return call
+
+
+SIGNALS: Mapping[str, Any] = {"signals": ["hidden"], "answers": "0"}
+
+
+def _entry(folder: Path) -> None:
+    import hashlib
+
+    name = f"{hashlib.sha256(b'hidden').hexdigest()[:16]}.safetensors"
+    save_file({"values": torch.ones(4, 3, dtype=torch.bfloat16)}, folder / name)
+
+
+def manifest(folder: Path) -> Callable[[bytes], object]:
+    """The manifest of an entry of the store: used whole or not at all."""
+    store, key = Store(folder), key_of(SIGNALS)
+    store.prepare()
+    entry = store.put("readings", key, SIGNALS, _entry)
+    whole = {path.name: path.read_bytes() for path in entry.folder.iterdir()}
+    valid = json.loads(whole["manifest.json"])
+
+    def call(data: bytes) -> None:
+        shutil.rmtree(entry.folder, ignore_errors=True)
+        entry.folder.mkdir(parents=True)
+        for name, content in whole.items():
+            (entry.folder / name).write_bytes(document(data, valid) if name == "manifest.json" else content)
+        found = store.get("readings", key)
+        assert found is None or dict(found.manifest) == valid
+        store.notes.clear()
+
+    return call
+
+
+def signal(folder: Path) -> Callable[[bytes], object]:
+    """A stored signal behind the store's door: read only where no byte was changed."""
+    store, key = Store(folder), key_of(SIGNALS)
+    store.prepare()
+    entry = store.put("readings", key, SIGNALS, _entry)
+    whole = {path.name: path.read_bytes() for path in entry.folder.iterdir()}
+
+    def call(data: bytes) -> None:
+        entry.folder.mkdir(parents=True, exist_ok=True)
+        for name, content in whole.items():
+            (entry.folder / name).write_bytes(content if name == "manifest.json" else patched(data, content))
+        found = store.get("readings", key)
+        assert found is None or load_signal([found], "hidden")["values"].shape == (4, 3)
+        store.notes.clear()
+
+    return call
+
+
+TARGETS = {
+    "task-jsonl": Target(jsonl, lambda: [EDITS, RAW + _lines(ROWS), RAW + _lines(OPEN)]),
+    "task-csv": Target(comma_separated, lambda: [_csv(), b"question,answer\nWhere?,here\n"]),
+    "task-parquet": Target(parquet, lambda: [EDITS, RAW + _parquet_of_rows()]),
+    "prompts": Target(prompts, lambda: [b"bees\nWhat?\nwax\nhoney", b"<|end|>\n{text}\n{{ x }}\n%s"]),
+    "released": Target(released, lambda: [b"\0" + EDITS, b"\1" + EDITS, b"\0" + RAW + _lines([RECORD])]),
+    "result": Target(result, lambda: [EDITS, RAW + _result()[0]]),
+    "records": Target(confidences, lambda: [EDITS, RAW + _result()[1]]),
+    "questions": Target(asked_texts, lambda: [EDITS]),
+    "verdicts": Target(verdicts, lambda: [EDITS, RAW + b"\n", RAW + b'{"key": 1}\n']),
+    "manifest": Target(manifest, lambda: [EDITS, RAW + b"{}"]),
+    "stored-signal": Target(signal, lambda: [EDITS]),
+}

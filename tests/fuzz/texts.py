@@ -1,0 +1,176 @@
+"""Parsers of short texts: answers of models and judges, options of the command line, names, and what a page shows."""
+
+from __future__ import annotations
+
+import importlib
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from bench.backbone.models import model_label, resolve
+from bench.data.released import revision_asked_for
+from bench.grading import prompt
+from bench.grading.address import Address
+from bench.grading.grade import JudgeCase, normalise_text, parse_letter, same_text, substring_rule
+from bench.grading.openai import OpenAI
+from bench.progress import Silent
+from bench.report import style
+from bench.report.text import plain
+from bench.results.files import model_folder, path_of
+from bench.results.row import ResultRow
+from bench.run.overrides import parse_overrides, protocol_with, typed
+from tests.fuzz.inputs import EDITS, RAW, document, edited, text
+from tests.fuzz.target import Target, simple
+
+STATUSES = (200, 200, 200, 200, 201, 204, 307, 400, 401, 404, 413, 429, 500, 503)
+COMPLETION: dict[str, Any] = {
+    "id": "x", "object": "chat.completion", "created": 1, "model": "judge-1",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Yes"}}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+}  # fmt: skip
+FIELDS = {"steps": 10_000, "deepspeed": True, "divergence": "jsd", "learning_rate": 1e-4, "unflipped": None}
+STYLE = b"[mine]\ncolour = '#1963de'\nmarker = 'o'\ndash = 'solid'\n"
+
+
+def letter(data: bytes) -> None:
+    """An answer that should be a letter."""
+    said = text(data)
+    found = parse_letter(said, "abcdefghij")
+    assert found is None or found in "abcdefghij"
+    substring_rule(said, "a")
+
+
+def normalised(data: bytes) -> None:
+    """An open answer, compared with itself and with another."""
+    said = text(data)
+    normalise_text(said)
+    assert same_text(said, said)
+    same_text(said, "1/2 cup")
+
+
+def shown(data: bytes) -> None:
+    """A text on a terminal and on a page: nothing that steers either is left."""
+    left = plain(text(data))
+    assert not [c for c in left if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
+
+
+def address(data: bytes) -> None:
+    """A judge's URL: its password isn't in what is shown."""
+    found = Address.of(text(data))
+    found.hidden("a reply with " + found.base)
+    assert "@" not in found.public.partition("//")[2].partition("/")[0]
+
+
+def model(data: bytes) -> None:
+    """A model's name: its label and its folder are safe parts of a path."""
+    name = text(data)
+    assert "\0" not in model_label(name)
+    assert "/" not in model_folder(name)
+    resolve(name)
+
+
+def path(data: bytes) -> None:
+    """Names that stand in the name of a result: it lies where it belongs."""
+    method, preset, task, *_ = [*text(data).split("\n"), "", "", ""]
+    row = ResultRow(
+        method=method, model="tiny", task=task, preset=preset, seed=0, protocol="0", task_version=1, status="skipped"
+    )
+    found = path_of(row, Path("out"))
+    assert found.resolve().is_relative_to(Path("out").resolve())
+
+
+def overrides(data: bytes) -> None:
+    """`--set`, for a method and for the protocol."""
+    parsed = parse_overrides([text(data)], ["ccps"])
+    for owner, fields in parsed.items():
+        if owner == "protocol":
+            protocol_with("fixed", fields)[0].digest()
+        for key, value in fields.items():
+            typed(owner, key, value, FIELDS)
+
+
+def styles(folder: Path) -> Callable[[bytes], object]:
+    """Colours and marks of a results folder, in TOML."""
+
+    def call(data: bytes) -> None:
+        (folder / style.FILE).write_bytes(data)
+        style.read(folder)
+
+    return call
+
+
+def openai(folder: Path) -> Callable[[bytes], object]:
+    """A server's answer to a judge: status, kind and body."""
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+    http: Any = importlib.import_module(DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])  # by any name
+    reply = SimpleNamespace(status=200, body=b"", count=0, kind="application/json")
+
+    def answer(_: object) -> object:
+        return http.Response(reply.status, content=reply.body, headers={"content-type": reply.kind})
+
+    def client(**options: Any) -> AsyncOpenAI:
+        options["http_client"] = http.AsyncClient(transport=http.MockTransport(answer), trust_env=False)
+        return AsyncOpenAI(**options)
+
+    def call(data: bytes) -> None:
+        reply.status = STATUSES[data[0] % len(STATUSES)] if data else 200
+        reply.kind = "text/html" if data and data[0] > 250 else "application/json"
+        reply.body, reply.count = document(data[1:], COMPLETION), reply.count + 1
+        if reply.status == 204:
+            reply.body = b""
+        judge = OpenAI(
+            Address.of("http://127.0.0.1:1/v1"), "judge", folder / str(reply.count), retries=0, timeout_s=5.0
+        )
+        judge.verdicts([JudgeCase("Where?", "here", "there")], "judging", Silent())
+
+    mock.patch("openai.AsyncOpenAI", client).start()
+    return call
+
+
+def overridden(data: bytes) -> None:
+    """Values of a protocol as JSON has them."""
+    from bench.api.protocol import changed
+
+    values = edited(
+        {"shots": 5, "letters": "abcd", "ece_bins": 10, "letter_rule": "exact", "drop_contaminated": True}, data
+    )
+    changed("paper", values if isinstance(values, dict) else {}).digest()
+
+
+NORMAL = (
+    "  The Blue-Green  Delta. ", "A", "-$1,000.50", "1/2 cup", "50 %", "COVID-19", "1e999",
+    "\u0663\u066b\u0661\u0664", "1,2,3.4e-5%", "2024-05-01",
+)  # fmt: skip
+TARGETS = {
+    "letter": simple(letter, b" (B).", b"The", b"[a]:", b"\xc3\xa9"),
+    "normalise": simple(normalised, *(each.encode() for each in NORMAL)),
+    "judge-answer": simple(lambda data: prompt.parse(text(data)), b"**Yes**, it is.", b"No: yes", b"yes/no", b" \n"),
+    "openai": Target(
+        openai,
+        lambda: [b"\0" + EDITS, b"\0" + RAW + b'{"model":"m","choices":[{"message":{"content":"no"}}]}'],
+    ),
+    "shown": simple(shown, b"\x1b[2J\x1b]0;title\x07", "\u202eabc\u2028".encode(), b"word " * 80),
+    "judge-url": simple(
+        address, b"http://127.0.0.1:8000/v1", b"https://me:secret@example.org/v1/?token=abcdef", b"http://[::1]:80/"
+    ),
+    "model-name": simple(model, b"tiny", b"Qwen/Qwen2.5-14B-Instruct", b"org/model", b"/"),
+    "result-path": simple(path, b"ccps\nfixed\nmmlu-choice", b"ccps+isotonic\npaper\nx.y"),
+    "set": simple(
+        overrides,
+        b"ccps.steps=5",
+        b"steps=5",
+        b"protocol.shots=0",
+        b"ccps.deepspeed=false",
+        b"protocol.letter_rule=exact",
+        b"unflipped=none",
+        b"protocol.letters=ABCD",
+        valid=False,
+    ),
+    "protocol": simple(overridden, b"", b"\0\0\0"),
+    "style": Target(styles, lambda: [STYLE]),
+    "released-name": simple(lambda data: revision_asked_for(text(data)), b"generate", b"released", b"released@abc"),
+}
