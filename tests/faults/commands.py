@@ -47,6 +47,19 @@ class Ran:
             raise FaultError(Outcome.LOST, said)
         return self
 
+    def refused(self, within: float = 30.0) -> Ran:
+        """This command, if it ended soon with one sentence for the user.
+
+        Raises:
+            FaultError: otherwise.
+        """
+        self.expect(2)
+        if sum(line.startswith("bench: ") for line in self.err.splitlines()) != 1:
+            raise FaultError(Outcome.LOST, f"no sentence: {self.err[-300:]!r}")
+        if self.seconds > within:
+            raise FaultError(Outcome.HUNG, f"a sentence after {self.seconds:.0f} s")
+        return self
+
 
 def bench(
     *arguments: object,
