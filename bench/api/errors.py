@@ -34,6 +34,25 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+def require_text(text: str, where: str) -> None:
+    """Check that a text can be written as UTF-8, as results are: not so half a surrogate pair, or a byte of a path.
+
+    Args:
+        text: whatever came from outside.
+        where: what it is in, for the message.
+
+    Raises:
+        UserError: it can't.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{where}: expected text that UTF-8 can hold, got {text[error.start]!a} in {text[:60]!a}; write it"
+            " otherwise, or rename the file"
+        ) from error
+
+
 def reason_of(error: BaseException) -> str:
     """An exception as a reason: one line, with its type where it is no mistake that the harness distinguishes."""
     text = " ".join(str(error).split())
