@@ -63,7 +63,9 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     resources = open_resources(config, resolved, progress)
     reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
 
-    reasons = infeasible(methods, tests, resources.tasks, resolved.learn_on, reader.prompts)
+    reasons = infeasible(
+        methods, tests, resources.tasks, resolved.learn_on, reader.prompts, lambda: reader.backbone.facts
+    )
     prepared = prepare(resolved, resources, reasons, config.limit)
     report = RunReport(_plan_in_words(prepared.steps, prepared.readings, reader))
     report.notes += [*resolved.notes, *prepared.notes, *reader.backbone.chat.notes]

@@ -325,15 +325,26 @@ def test_a_file_may_not_take_a_registered_name(bench: Command, tmp_path: Path) -
     assert said.endswith("rename one")
 
 
-def test_a_file_without_rows_to_learn_from_sends_methods_to_the_corpora(bench: Command, tmp_path: Path) -> None:
-    """The corpora need the Hub or a folder; an empty folder shows where the methods look."""
-    (tmp_path / "data").mkdir()
+def test_methods_that_learn_are_skipped_where_a_file_has_nothing_to_learn_from(bench: Command, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "isles.jsonl", quiz(3))
-    result = run_file(
-        bench, path, tmp_path, "--method", "pik", "--set", "pik.steps=300", "--data-dir", tmp_path / "data"
-    )
-    assert result.returncode == 2
-    assert "Expected the file ct/" in result.stderr
+    result = run_file(bench, path, tmp_path, "--method", "pik", "--set", "pik.steps=300")  # and ptrue
+    assert result.returncode == 0, result.stderr
+    rows = rows_in(tmp_path / "out")
+    assert (rows["ptrue"]["status"], rows["pik"]["status"]) == ("ok", "skipped")
+    assert "isles has no train rows; name some with --train-on FILE" in rows["pik"]["reason"]
+
+
+def test_one_file_is_learned_on_and_another_tested(bench: Command, tmp_path: Path) -> None:
+    train = write_lines(tmp_path / "more.jsonl", quiz(44)[6:])
+    path = write_lines(tmp_path / "isles.jsonl", quiz(6))
+    result = run_file(bench, path, tmp_path, "--method", "pik", "--set", "pik.steps=300", "--train-on", train)
+    assert result.returncode == 0, result.stderr
+    rows = rows_in(tmp_path / "out")
+    assert set(rows) == {"ptrue", "pik"}
+    assert (rows["pik"]["train_on"], rows["pik"]["n"], rows["pik"]["status"]) == ("more/train", 6, "ok")
+    assert sum(rows["pik"]["labels_seen"].values()) == 38
+    assert [p.name for p in (tmp_path / "out").glob("*/*") if p.is_dir()] == ["isles"]
+    assert any("more.jsonl" in name for name in rows["pik"]["provenance"]["revisions"])
 
 
 def test_a_bad_row_is_one_sentence_before_anything_is_loaded(bench: Command, tmp_path: Path) -> None:
