@@ -1,13 +1,15 @@
 """The command line: parsing only; each command calls one function and prints what it gives.
 
-Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can correct it.
+Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can correct it, 128 + n stopped by signal n.
 """
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +18,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from bench import registry
 from bench.api import ContractError, UserError
+from bench.api.errors import require_text
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
     announcer,
@@ -28,6 +32,8 @@ from bench.cli.printing import (
     print_sizes,
     print_written,
 )
+from bench.cli.stopping import INTERRUPTED, Stop, stoppable
+from bench.cli.streams import lenient
 from bench.run.config import RunConfig
 
 app = typer.Typer(
@@ -62,9 +68,6 @@ class Against(StrEnum):
 
     PAPER = "paper"
 
-
-_INTERRUPTED = 130
-"""Exit code of a command that was stopped with Ctrl-C."""
 
 HELP = help_of(RunConfig)
 Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help=HELP["plugins"])]
@@ -254,16 +257,49 @@ def check(
 
 
 def main() -> None:
-    """Entry point: user errors become one sentence on stderr and exit code 2."""
+    """Entry point: user errors become one sentence on stderr and exit code 2; signals end it in order."""
     if sys.argv[1:2] == ["list"]:  # half of its time would go into numpy's idle threads and looking for garbage
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         gc.disable()
+    with lenient() as out, stoppable() as stop:
+        try:
+            code = _code(stop)
+        except KeyboardInterrupt:
+            code = _stopped(stop)
+        out.flush()
+        if out.complaint:
+            _say(f"what it prints can't be written ({out.complaint}); results are stored all the same")
+            code = code or 2
+        sys.exit(code)
+
+
+def _code(stop: Stop) -> int:
+    """Run the command; returns its exit code."""
     try:
+        for word in sys.argv:
+            require_text(word, "the command line")
+        registry.import_own()
         app()
     except (UserError, ContractError) as error:
-        console(stderr=True).print(Text(f"bench: {error}"), soft_wrap=True)
-        sys.exit(2)
-    except SystemExit as stop:
-        if stop.code == _INTERRUPTED:  # typer turns KeyboardInterrupt into this
-            console(stderr=True).print("bench: interrupted; what was finished is stored, run the same command to go on")
-        raise
+        _say(str(error))
+        return 2
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        _say(f"{error.strerror}: {error.filename!r} has {len(str(error.filename)):,} letters; name a shorter one")
+        return 2
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:  # typer turns KeyboardInterrupt into this
+            return _stopped(stop)
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+def _stopped(stop: Stop) -> int:
+    console(stderr=True).print(stop.sentence(), soft_wrap=True)
+    return stop.code
+
+
+def _say(sentence: str) -> None:
+    readable = re.sub(r"(\S{100})\S{150,}", r"\1...", sentence)  # a word of 5,000 letters hides what is said of it
+    console(stderr=True).print(Text(f"bench: {readable}"), soft_wrap=True)

@@ -102,7 +102,8 @@ def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = (
     splits, fmt = _questions(rows, path.stem, purpose)
     if purpose not in splits:
         raise UserError(
-            f"{path}: expected at least one row of split {purpose!r}, found only {', '.join(splits)}; add one"
+            f"{path}: expected at least one row of split {purpose!r}, found only {', '.join(splits)}; add one, or leave"
+            " the column split out"
         )
     sizes = {split: len(questions) for split, questions in splits.items()}
     options = [len(question.choices) for questions in splits.values() for question in questions]

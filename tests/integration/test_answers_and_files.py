@@ -335,7 +335,7 @@ def test_methods_that_learn_are_skipped_where_a_file_has_nothing_to_learn_from(b
 
 
 def test_one_file_is_learned_on_and_another_tested(bench: Command, tmp_path: Path) -> None:
-    train = write_lines(tmp_path / "more.jsonl", quiz(44)[6:])
+    train = write_lines(tmp_path / "more.jsonl", quiz(44, split="train")[6:])
     path = write_lines(tmp_path / "isles.jsonl", quiz(6))
     result = run_file(bench, path, tmp_path, "--method", "pik", "--set", "pik.steps=300", "--train-on", train)
     assert result.returncode == 0, result.stderr
