@@ -228,7 +228,7 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def _tensors(path: Path) -> int:
-    """How many tensors a file says that it holds; 0 where it can't be read, which is said when it is loaded."""
+    """Number of tensors that a file says it holds; 0 where it can't be read, which is said when it is loaded."""
     try:
         with safe_open(path, framework="np") as file:
             return len(file.keys())

@@ -80,12 +80,16 @@ DataDir = Annotated[Path | None, typer.Option(help=HELP["data_dir"])]
 def run(config: RunConfig, *, as_json: AsJson = False) -> None:
     """Run methods on a model over tasks, score and compare them."""
     from bench.progress import progress_on
+
+    progress = progress_on(sys.stderr)
+    if config.dry_run:  # the libraries alone take seconds
+        progress.say("Plan: looking at the questions, the model and what is stored; nothing is computed")
     from bench.report import style
     from bench.run.pipeline import run as run_methods
 
     if not as_json:
         style.read(config.out)  # a file of colours that can't be read is said before hours of work
-    report = run_methods(config, progress_on(sys.stderr))
+    report = run_methods(config, progress)
     if as_json:
         from bench.results.files import to_json
 

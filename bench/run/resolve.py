@@ -129,7 +129,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
 
 
 _LARGEST = 2**63 - 1
-"""Of an option's number: what files, numpy and torch can hold."""
+"""Largest number of an option: files, numpy and torch can hold it."""
 
 
 def _check_numbers(config: RunConfig) -> None:

@@ -354,3 +354,20 @@ def test_a_bad_row_is_one_sentence_before_anything_is_loaded(bench: Command, tmp
     (said,) = result.stderr.splitlines()
     assert "isles.jsonl line 3: expected a letter from a to c" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_of_a_large_file_estimates_from_a_sample(
+    bench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bench.run import preparation
+
+    monkeypatch.setattr(preparation, "_SAMPLE", 5)
+    lines = [{**line, "question": f"{line['question']} {i}"} for i, line in enumerate(quiz(44) * 2)]
+    path = write_lines(tmp_path / "isles.jsonl", lines)
+    whole = run_file(bench, path, tmp_path)
+    assert "88 questions; QueryLogits(); 1 of 1 shards to compute" in whole.stderr
+    result = run_file(bench, path, tmp_path, "--dry-run")
+    assert result.returncode == 0
+    assert result.stderr.startswith("Plan: looking at the questions")
+    assert "88 questions; QueryLogits(); about" in result.stderr
+    assert "unless it is stored (from 5 of its prompts)" in result.stderr
