@@ -5,11 +5,9 @@ Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can correct it, 
 
 from __future__ import annotations
 
-import errno
 import gc
 import json
 import os
-import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -18,9 +16,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from bench import registry
-from bench.api import ContractError, UserError
-from bench.api.errors import require_text
+from bench.api import UserError
+from bench.cli.ending import exit_code
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
     announcer,
@@ -32,8 +29,6 @@ from bench.cli.printing import (
     print_sizes,
     print_written,
 )
-from bench.cli.stopping import INTERRUPTED, Stop, stoppable
-from bench.cli.streams import lenient
 from bench.run.config import RunConfig
 
 app = typer.Typer(
@@ -265,45 +260,4 @@ def main() -> None:
     if sys.argv[1:2] == ["list"]:  # half of its time would go into numpy's idle threads and looking for garbage
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         gc.disable()
-    with lenient() as out, stoppable() as stop:
-        try:
-            code = _code(stop)
-        except KeyboardInterrupt:
-            code = _stopped(stop)
-        out.flush()
-        if out.complaint:
-            _say(f"what it prints can't be written ({out.complaint}); results are stored all the same")
-            code = code or 2
-        sys.exit(code)
-
-
-def _code(stop: Stop) -> int:
-    """Run the command; returns its exit code."""
-    try:
-        for word in sys.argv:
-            require_text(word, "the command line")
-        registry.import_own()
-        app()
-    except (UserError, ContractError) as error:
-        _say(str(error))
-        return 2
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        _say(f"{error.strerror}: {error.filename!r} has {len(str(error.filename)):,} letters; name a shorter one")
-        return 2
-    except SystemExit as ended:
-        if ended.code == INTERRUPTED:  # typer turns KeyboardInterrupt into this
-            return _stopped(stop)
-        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    return 0
-
-
-def _stopped(stop: Stop) -> int:
-    console(stderr=True).print(stop.sentence(), soft_wrap=True)
-    return stop.code
-
-
-def _say(sentence: str) -> None:
-    readable = re.sub(r"(\S{100})\S{150,}", r"\1...", sentence)  # a word of 5,000 letters hides what is said of it
-    console(stderr=True).print(Text(f"bench: {readable}"), soft_wrap=True)
+    sys.exit(exit_code(app))

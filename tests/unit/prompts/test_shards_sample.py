@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from bench.prompts.shards import PromptTokeniser
 
 def some(sizes: list[int], sample: int | None) -> list[list[int]]:
     ends = np.cumsum([0, *sizes])
-    groups = [np.arange(start, end) for start, end in zip(ends, ends[1:], strict=False)]
+    groups = [np.arange(start, end) for start, end in itertools.pairwise(ends)]
     chat: Any = None
     return [rows.tolist() for rows in PromptTokeniser(chat, 512, FIXED, sample)._some(groups)]
 
