@@ -69,7 +69,7 @@ def cases(folder: Path) -> Iterator[Case]:
     """Signals at several moments, then whatever must change nothing, then what must be one sentence."""
     place = Place(folder, workload.questions_file(folder, sizes={"test": 12, "train": 24, "validation": 12}))
     for sign in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        for moment in (0.05, 0.3, 0.7, 1.2, 1.8):
+        for moment in (0.2, 0.4, 0.7, 1.2, 1.8):
             yield Case(f"{sign.name} after {moment} s", partial(_stopped, place, sign, moment))
     yield Case("SIGTERM twice", partial(_stopped_twice, place))
     yield Case("SIGHUP that nohup ignores", partial(_unheard, place))
