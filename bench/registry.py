@@ -172,6 +172,25 @@ def _is_ours(point: importlib.metadata.EntryPoint) -> bool:
     return point.dist is not None and point.dist.name == DISTRIBUTION
 
 
+def import_own() -> None:
+    """Import our packages of plugins before foreign ones of the same names, earlier on `sys.path`, can be found."""
+    sys.path.insert(0, str(_home()))
+    try:
+        for kind in (METHOD, TASK):
+            for point in importlib.metadata.entry_points(group=kind.group):
+                if _is_ours(point):
+                    importlib.import_module(point.module)
+    except ImportError:  # `_refuse_intruders` says it
+        pass
+    finally:
+        sys.path.remove(str(_home()))
+
+
+def _home() -> Path:
+    """The folder that `bench` and our packages of plugins are in."""
+    return Path(inspect.getfile(registration)).resolve().parents[2]
+
+
 def _refuse_intruders(kind: Kind) -> None:
     """Plain import names have a price: a foreign `tasks.py` earlier on `sys.path` would be taken for ours."""
     ours = [point for point in importlib.metadata.entry_points(group=kind.group) if _is_ours(point)]
@@ -180,7 +199,7 @@ def _refuse_intruders(kind: Kind) -> None:
             f"Expected the package {DISTRIBUTION} to be installed, but no built-in {kind.word}s are registered;"
             " run: pip install -e ."
         )
-    home = Path(inspect.getfile(registration)).resolve().parents[2]
+    home = _home()
     for point in ours:
         spec = importlib.util.find_spec(point.module)
         came_from = Path(spec.origin).resolve() if spec is not None and spec.origin else None

@@ -8,7 +8,8 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from types import FrameType
+from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,6 +43,15 @@ class PluginError(Exception):
 
 class Interrupted(KeyboardInterrupt):
     """The user, or the system, wants the program to end; what plugins raise is never taken for it."""
+
+
+class Interrupter:
+    """Signal handler that raises `Interrupted`."""
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Raise it."""
+        del number, frame
+        raise Interrupted
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -84,6 +94,25 @@ def _place(error: BaseException, home: Path) -> str:
             found = f" ({path.name}:{step.tb_lineno})"
         step = step.tb_next
     return found
+
+
+def require_text(text: str, where: str) -> None:
+    """Check that a text can be written as UTF-8, as results are: not so half a surrogate pair, or a byte of a path.
+
+    Args:
+        text: whatever came from outside.
+        where: what it is in, for the message.
+
+    Raises:
+        UserError: it can't.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{where}: expected text that UTF-8 can hold, got {text[error.start]!a} in {text[:60]!a}; write it"
+            " otherwise, or rename the file"
+        ) from error
 
 
 @contextmanager
@@ -135,7 +164,7 @@ def ends_the_program(error: BaseException) -> bool:
     """Whether an exception is an interrupt of the user, and none that a plugin raised."""
     if isinstance(error, Interrupted):
         return True
-    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not _interrupt
+    return isinstance(error, KeyboardInterrupt) and not isinstance(signal.getsignal(signal.SIGINT), Interrupter)
 
 
 @contextmanager
@@ -148,12 +177,8 @@ def interrupts_told_apart() -> Iterator[None]:
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGINT, Interrupter())
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _interrupt(_number: int, _frame: Any) -> NoReturn:
-    raise Interrupted

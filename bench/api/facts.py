@@ -15,8 +15,8 @@ class Projection(NamedTuple):
     """Its last name, e.g. `q_proj`."""
     inputs: int
     outputs: int
-    part: Literal["query", "value", ""] = ""
-    """Part that it plays in attention; empty for any other layer."""
+    part: Literal["query", "value", "fused", ""] = ""
+    """Part that it plays in attention; `fused` makes query, key and value at once; empty for any other layer."""
 
 
 @dataclass(frozen=True)

@@ -212,12 +212,17 @@ def _check(protocol: Protocol) -> None:
         "max_new_tokens_open": 1,
         "ece_bins": 1,
         "std_ddof": 0,
+        "split_seed": 0,
     }
     for key, bound in least.items():
         if getattr(protocol, key) < bound:
             raise UserError(f"--set protocol.{key}: expected at least {bound}, got {getattr(protocol, key)}.")
     if protocol.ece_bins > _MOST_BINS:
         raise UserError(f"--set protocol.ece_bins: expected at most {_MOST_BINS:,}, got {protocol.ece_bins}.")
+    if not 0 <= protocol.validation_fraction < 1:
+        raise UserError(
+            f"--set protocol.validation_fraction: expected a share from 0 to 1, got {protocol.validation_fraction}."
+        )
     for key, letters in (("letters", protocol.letters), ("query_letters", protocol.query_letters)):
         if len(set(letters.casefold())) != len(letters) or len(letters) < _TWO or not letters.isalnum():
             raise UserError(f"--set protocol.{key}: expected different letters, two at least, got {letters!r}.")

@@ -97,8 +97,6 @@ class Task(ABC):
     """Whether each prompt draws its exemplars from a large pool; else it shows the pool's first ones."""
     prompt_tokens: ClassVar[int | None] = None
     """Length above which a prompt loses exemplars; None: the model's context alone."""
-    is_corpus: ClassVar[bool] = False
-    """Whether methods learn on this task where a file of questions, asked in the same format, has no train split."""
 
     def __init__(self, source: Source, protocol: SharedProtocol | None = None) -> None:
         self.source = source

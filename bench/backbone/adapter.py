@@ -13,7 +13,8 @@ from typing import Any
 from safetensors import SafetensorError
 
 from bench.api import AdapterRef, UserError
-from bench.backbone.model import Backbone, first_line
+from bench.backbone.folder import first_line
+from bench.backbone.model import Backbone
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 """Names that peft gives the files."""

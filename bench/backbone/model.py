@@ -1,33 +1,24 @@
-"""Loading a Hugging Face causal LM: files, tokenizer, weights, head, and a check that passes do what we think."""
+"""Loading a Hugging Face causal LM: tokenizer, weights, head, and a check that passes do what we think."""
 
 from __future__ import annotations
 
-import hashlib
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
-from safetensors import SafetensorError
 
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.backbone import projections
+from bench.backbone.folder import find, first_line
 from bench.backbone.models import ModelSpec
 from bench.backbone.prefix import plan_packs
 from bench.backbone.session import Session, blocks, read_alone, read_pack
 from bench.prompts.chat import Chat
-
-FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-_OTHER_COPIES = ["consolidated*", "original/*", "*.gguf"]
-"""Second copies of the weights that some repositories hold."""
 
 _DEVICES = ("cuda", "mps", "cpu")
 
@@ -59,23 +50,19 @@ class Backbone:
         self.spec = spec
         self.options = options
         self.device = _device(options.device)
-        self.folder, self.commit = _files(spec, options)
-        self.config = _config(self.folder, spec, options)
+        self.files = find(spec, trust_remote_code=options.trust_remote_code)
+        self.folder = self.files.path
+        self.config = self.files.config()
         text = self.config.get_text_config()
         self.blocks = int(text.num_hidden_layers)
         self.context = int(getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", 0) or 1 << 30)
-        self.chat = Chat(_tokenizer(self.folder, spec, options))
+        self.chat = Chat(self.files.tokenizer())
+        self.chat.check()
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """Identity of the weights: the Hub commit, or a digest of configuration and weight files."""
-        if self.commit is not None:
-            return f"{self.spec.source}@{self.commit}"
-        digest = hashlib.sha256()
-        for path in sorted([self.folder / "config.json", *self.folder.glob("*.safetensors")]):
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        return digest.hexdigest()
+        """Identity of all that answers depend on: see `ModelFolder`."""
+        return self.files.fingerprint
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -100,13 +87,9 @@ class Backbone:
         Raises:
             UserError: weights are missing or can't be read.
         """
-        if not any(self.folder.glob("*.safetensors")):
-            raise UserError(f"Model {self.spec.name!r}: expected weights as *.safetensors in its folder, found none.")
-        try:
-            model = self._load(self.attention)
-        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-            raise UserError(f"Model {self.spec.name!r} can't be loaded: {first_line(error)}") from error
-        return model.to(self.device).eval().requires_grad_(requires_grad=False)
+        self.files.check_weights()
+        with self.files.told("it can't be loaded"):
+            return self._load(self.attention).to(self.device).eval().requires_grad_(requires_grad=False)
 
     def _load(self, attention: str) -> Any:
         transformers.utils.logging.disable_progress_bar()  # a run has its own
@@ -132,7 +115,8 @@ class Backbone:
     @cached_property
     def facts(self) -> ModelFacts:
         """Shapes, from the configuration."""
-        return _facts_from(self.spec.name, self.config, trust_remote_code=self.options.trust_remote_code)
+        with self.files.told("it can't be built from its config.json"):
+            return _facts_from(self.spec.name, self.config, trust_remote_code=self.options.trust_remote_code)
 
     @cached_property
     def head(self) -> OutputHead:
@@ -159,7 +143,7 @@ class Backbone:
     @cached_property
     def seconds_per_token(self) -> float:
         """A rough estimate without loading weights: twice the parameters, at this device's rate of multiplication."""
-        with torch.device("meta"):
+        with self.files.told("it can't be built from its config.json"), torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(
                 self.config, trust_remote_code=self.options.trust_remote_code
             )
@@ -263,53 +247,3 @@ def _window(text_config: Any) -> int | None:
     if width is None or (kinds is not None and "sliding_attention" not in kinds):
         return None
     return int(width)
-
-
-def _files(spec: ModelSpec, options: LoadOptions) -> tuple[Path, str | None]:
-    """The folder with the model's files and, for a model of the Hub, the commit."""
-    if spec.local:
-        folder = Path(spec.source)
-        if not (folder / "config.json").is_file():
-            raise UserError(f"Model folder {spec.name!r}: expected config.json in it, found none.")
-        return folder, None
-    allowed = [*FILES, "*.py"] if options.trust_remote_code else FILES
-    try:
-        folder = Path(
-            snapshot_download(
-                spec.source, revision=spec.revision, allow_patterns=allowed, ignore_patterns=_OTHER_COPIES
-            )
-        )
-    except GatedRepoError as error:
-        raise UserError(
-            f"Model {spec.source!r} is gated: accept its licence on the Hub and set HF_TOKEN to your token."
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise UserError(f"Model {spec.source!r} was not found on the Hub. Check the name, or set HF_TOKEN.") from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise UserError(
-            f"Model {spec.source!r} is not in the local cache and the Hub can't be reached ({first_line(error)})."
-            " Connect once, or name a local folder: --model FOLDER; --model tiny needs nothing."
-        ) from error
-    return folder, folder.name if re.fullmatch(r"[0-9a-f]{40}", folder.name) else None
-
-
-def _config(folder: Path, spec: ModelSpec, options: LoadOptions) -> Any:
-    try:
-        return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=options.trust_remote_code)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"Model {spec.name!r}: its config.json can't be used: {first_line(error)}") from error
-
-
-def _tokenizer(folder: Path, spec: ModelSpec, options: LoadOptions) -> Any:
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
-        raise UserError(f"Model {spec.name!r}: expected a tokenizer (tokenizer.json) in its folder, found none.")
-    try:
-        return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=options.trust_remote_code)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        raise UserError(f"Model {spec.name!r}: its tokenizer can't be loaded: {first_line(error)}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error, for one clear sentence."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""The linear layers of a model's blocks, and which of them make queries and values: by name, or by shape and type."""
+"""The linear layers of a model's blocks, and which make queries and values, together or apart: by name, or by shape."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from bench.backbone.session import blocks
 
 _NAMES: dict[str, Literal["query", "value"]] = {"q_proj": "query", "v_proj": "value"}
 """Names of most architectures."""
+_FUSED = frozenset({"qkv_proj", "c_attn", "query_key_value", "Wqkv", "W_pack", "wqkv", "qkv"})
+"""Names of layers that make queries, keys and values at once (Phi-3, GPT-2, GPT-NeoX, Falcon, MPT, ...)."""
 
 
 class Located(NamedTuple):
@@ -27,7 +29,7 @@ def locate(model: Any) -> list[Located]:
     paths = {module: name for name, module in model.named_modules()}
     found = []
     for block in _blocks(model):
-        parts = _by_name(block) or _by_shape(block, int(model.config.get_text_config().hidden_size))
+        parts = _by_name(block) or _fused(block) or _by_shape(block, int(model.config.get_text_config().hidden_size))
         for name, module in block.named_modules():
             if (shape := _shape(module)) is not None:
                 leaf = name.rpartition(".")[2]
@@ -95,6 +97,11 @@ def _by_name(block: Any) -> dict[Any, Literal["query", "value"]]:
         if isinstance(module, torch.nn.Linear) and (leaf := name.rpartition(".")[2]) in _NAMES
     }
     return parts if set(parts.values()) == {"query", "value"} else {}
+
+
+def _fused(block: Any) -> dict[Any, Literal["fused"]]:
+    named = {module: name.rpartition(".")[2] for name, module in block.named_modules()}
+    return {module: "fused" for module, leaf in named.items() if leaf in _FUSED and _shape(module) is not None}
 
 
 def _by_shape(block: Any, hidden_size: int) -> dict[Any, Literal["query", "value"]]:

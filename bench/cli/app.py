@@ -1,6 +1,6 @@
 """The command line: parsing only; each command calls one function and prints what it gives.
 
-Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can correct it.
+Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can correct it, 128 + n stopped by signal n.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from bench.api import ContractError, UserError
+from bench.api import UserError
+from bench.cli.ending import exit_code
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
     announcer,
@@ -64,9 +64,6 @@ class Against(StrEnum):
     PAPER = "paper"
 
 
-_INTERRUPTED = 130
-"""Exit code of a command that was stopped with Ctrl-C."""
-
 HELP = help_of(RunConfig)
 Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help=HELP["plugins"])]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")]
@@ -78,12 +75,16 @@ DataDir = Annotated[Path | None, typer.Option(help=HELP["data_dir"])]
 def run(config: RunConfig, *, as_json: AsJson = False) -> None:
     """Run methods on a model over tasks, score and compare them."""
     from bench.progress import progress_on
+
+    progress = progress_on(sys.stderr)
+    if config.dry_run:  # the libraries alone take seconds
+        progress.say("Plan: looking at the questions, the model and what is stored; nothing is computed")
     from bench.report import style
     from bench.run.pipeline import run as run_methods
 
     if not as_json:
         style.read(config.out)  # a file of colours that can't be read is said before hours of work
-    report = run_methods(config, progress_on(sys.stderr))
+    report = run_methods(config, progress)
     if as_json:
         from bench.results.files import to_json
 
@@ -259,16 +260,8 @@ def check(
 
 
 def main() -> None:
-    """Entry point: user errors become one sentence on stderr and exit code 2."""
+    """Entry point: user errors become one sentence on stderr and exit code 2; signals end it in order."""
     if sys.argv[1:2] == ["list"]:  # half of its time would go into numpy's idle threads and looking for garbage
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         gc.disable()
-    try:
-        app()
-    except (UserError, ContractError) as error:
-        console(stderr=True).print(Text(f"bench: {error}"), soft_wrap=True)
-        sys.exit(2)
-    except SystemExit as stop:
-        if stop.code == _INTERRUPTED:  # typer turns KeyboardInterrupt into this
-            console(stderr=True).print("bench: interrupted; what was finished is stored, run the same command to go on")
-        raise
+    sys.exit(exit_code(app))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.api import Format, Question, Split, Task, UserError
-from bench.api.errors import fenced
+from bench.api.errors import fenced, require_text
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.data.released import Release
@@ -77,7 +77,7 @@ class Loader:
         if source not in task.card.splits:
             raise UserError(
                 f"Task {where.task!r} has no {source} split (it has {', '.join(task.card.splits)}), which methods were"
-                " to learn on. Name another task: --train-on TASK."
+                " to learn on. Name another task, or a file: --train-on TASK, --train-on FILE."
             )
         questions = list(task.questions(source))
         if not derived or source != "train":
@@ -99,6 +99,8 @@ def check_questions(where: TaskSplit, questions: Sequence[Question], letters: st
         if question.id in seen:
             raise UserError(f"{where}: expected ids of their own, got two questions {question.id!r}; rename one.")
         seen.add(question.id)
+        texts = (question.id, question.subject, question.text, *question.choices, *(text for _, text in question.parts))
+        require_text("\n".join(texts), f"{where}, question {question.id!a}")
         n = len(question.choices)
         if letters is not None and not _MIN_OPTIONS <= n <= _MAX_OPTIONS:
             raise UserError(

@@ -6,8 +6,8 @@ One question a row, as JSON Lines, CSV or Parquet, with the columns
 - `choices`: a list of 2 to 26 options; in CSV a JSON list in one cell. Or, in any format, one column for each option:
   `choice_a`, `choice_b` and so on, left empty where a question has fewer. A file without options is asked openly;
 - `answer`: the right option's letter, text or index from 0; without options the right answer's text;
-- `subject` (or else the file's name), `id` (or else `<file's name>:<row>`), and `split`: `test` unless it says `dev`
-  (exemplars), `train` or `validation`.
+- `subject` (or else the file's name), `id` (or else `<file's name>:<row>`), and `split`: `test`, `dev` (exemplars),
+  `train` or `validation`. A row that doesn't say is for testing, or for learning in a file that is only learned on.
 
 Values are taken as they stand: in CSV every cell is text, so `1.0` and `NA` stay what they are. Other columns are
 passed over. Example of a line: `{"question": "What do bees make?", "choices": ["wax, honey", "silk"], "answer": "a"}`.
@@ -20,15 +20,17 @@ import io
 import json
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from bench.api import Format, PromptStyle, Question, Row, Split, Task, TaskCard, UserError
+from bench.api.errors import require_text
 from bench.data.tables import TableRows, csv_rows, json_lines, parquet_table, require_rows
 
 FEWEST, MOST = 2, 26
 """Options a question may have; there are 26 letters to name them."""
+_KINDS = frozenset({".jsonl", ".csv", ".parquet"})
 _DIGITS = 6
 """Hex digits of a file's SHA-256 in its task's name."""
 _LONGEST_NAME = 80 - 1 - _DIGITS
@@ -78,14 +80,20 @@ class _FileTask(Task):
         return {f"task file {self.file}": f"sha256 {self.sha256}"}
 
 
-def task_of_file(path: Path, corpora: Mapping[Format, str]) -> type[Task]:
+def is_question_file(name: str) -> bool:
+    """Whether a name ends as those of files of questions do; no task's name does."""
+    return Path(name).suffix.lower() in _KINDS
+
+
+def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = ()) -> type[Task]:
     """The task that a file of questions makes, e.g. `bees-3fa9c1`: named by the file, in lower case, and its content.
 
     So neither two files of one name nor two versions of one file share answers or results.
 
     Args:
         path: of the file.
-        corpora: format -> task on which methods learn where the file has no train split.
+        purpose: the split that a row is of unless it says otherwise, and of which there must be one.
+        taken: names that other tasks have.
 
     Raises:
         UserError: the file can't be read, or a row is not as it must be; names the file and the row.
@@ -93,10 +101,15 @@ def task_of_file(path: Path, corpora: Mapping[Format, str]) -> type[Task]:
     content = _content(path)
     sha256 = hashlib.sha256(content).hexdigest()
     name = f"{_name(path)}-{sha256[:_DIGITS]}"
+    while name in taken:
+        name += f"-{purpose}"
     rows = _rows(path, content)
-    splits, fmt = _questions(rows, path.stem)
-    if "test" not in splits:
-        raise UserError(f"{path}: expected at least one row of split 'test', found only {', '.join(splits)}; add one")
+    splits, fmt = _questions(rows, path.stem, purpose)
+    if purpose not in splits:
+        raise UserError(
+            f"{path}: expected at least one row of split {purpose!r}, found only {', '.join(splits)}; add one, or leave"
+            " the column split out"
+        )
     sizes = {split: len(questions) for split, questions in splits.items()}
     options = [len(question.choices) for questions in splits.values() for question in questions]
     card = TaskCard(
@@ -114,7 +127,7 @@ def task_of_file(path: Path, corpora: Mapping[Format, str]) -> type[Task]:
         "format": fmt,
         "card": card,
         "style": _STYLES[fmt],
-        "train_on": "" if "train" in splits else corpora.get(fmt, ""),
+        "train_on": "",
         "file": path.name,
         "sha256": sha256,
         "by_split": splits,
@@ -126,10 +139,11 @@ def task_of_file(path: Path, corpora: Mapping[Format, str]) -> type[Task]:
 
 
 def _name(path: Path) -> str:
+    require_text(str(path), "the name of a file of questions")
     name = "-".join(re.findall(r"[a-z0-9]+", path.stem.casefold()))
     if not name or len(name) > _LONGEST_NAME:
         raise UserError(
-            f"--task-file {path}: expected a file name of 1 to {_LONGEST_NAME} letters and digits, because it"
+            f"{path}: expected a file name of 1 to {_LONGEST_NAME} letters and digits, because it"
             " becomes the task's name; rename the file"
         )
     return name
@@ -140,15 +154,15 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UserError(
-            f"Expected a file of questions at {path}, given with --task-file: {error.strerror or error}"
+            f"Expected a file of questions at {path}, given with --task-file or --train-on: {error.strerror or error}"
         ) from error
 
 
 def _rows(path: Path, content: bytes) -> Iterable[Row]:
     name, file = str(path), io.BytesIO(content)
     kind = path.suffix.lower()
-    if kind not in {".jsonl", ".csv", ".parquet"}:
-        raise UserError(f"--task-file {path}: expected a name that ends in .jsonl, .csv or .parquet, got {path.name!r}")
+    if kind not in _KINDS:
+        raise UserError(f"{path}: expected a name that ends in .jsonl, .csv or .parquet, got {path.name!r}")
     require_rows(name, len(content))
     if kind == ".parquet":
         return _parquet_rows(file, name)
@@ -191,7 +205,7 @@ def _with_list(row: Row) -> Row:
 # --- a row ------------------------------------------------------------------------------------------------------------
 
 
-def _questions(rows: Iterable[Row], stem: str) -> tuple[dict[Split, list[Question]], Format]:
+def _questions(rows: Iterable[Row], stem: str, default: Split) -> tuple[dict[Split, list[Question]], Format]:
     """The questions by split, and how they are asked."""
     splits: dict[Split, list[Question]] = {}
     first: dict[str, str] = {}
@@ -212,7 +226,7 @@ def _questions(rows: Iterable[Row], stem: str) -> tuple[dict[Split, list[Questio
                 " change one of the two"
             )
         first[question.id] = row.where
-        splits.setdefault(_split(row), []).append(question)
+        splits.setdefault(_split(row, default), []).append(question)
     return splits, Format.CHOICE if lettered else Format.OPEN
 
 
@@ -240,6 +254,7 @@ def _text(row: Row, column: str) -> str:
     value = _value(row, column)
     if not isinstance(value, str) or not value.strip():
         raise _wrong(row, column, "a text that is not empty", value)
+    require_text(value, f"{row.where}, column {column!r}")
     return value
 
 
@@ -249,13 +264,14 @@ def _id(row: Row, stem: str) -> str:
         return f"{stem}:{row.index}"
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise _wrong(row, "id", "a text or a whole number", value)
+    require_text(str(value), f"{row.where}, column 'id'")
     return str(value)
 
 
-def _split(row: Row) -> Split:
+def _split(row: Row, default: Split) -> Split:
     value = row.values.get("split")
     if _empty(value):
-        return "test"
+        return default
     for split in SPLITS:
         if value == split:
             return split
@@ -285,6 +301,7 @@ def _choices(row: Row) -> tuple[str, ...]:
     for i, option in enumerate(options):
         if not isinstance(option, str) or not option.strip():
             raise _wrong(row, "choices" if listed else COLUMNS[i], f"a text that is not empty as option {i}", option)
+        require_text(option, f"{row.where}, option {i}")
     return tuple(options)
 
 

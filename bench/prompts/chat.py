@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from bench.api import UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt
+from bench.prompts.deadline import LateError, within
 from bench.prompts.tails import Ids
 from bench.prompts.templates import QUERY_SENTINEL, query_messages
 
@@ -25,6 +25,9 @@ _DATE_STRING = "26 Jul 2024"
 
 AT_ONCE = 32
 """Texts that are tokenised together: a tokenizer notes some 150 bytes about every token, and keeps what it freed."""
+
+_SECONDS = 10.0
+"""The longest that a template may take for one conversation; a thousandth of a second is usual."""
 
 _PLAIN_TEMPLATE = (
     "{{ bos_token or '' }}"
@@ -68,7 +71,33 @@ class Chat:
             turns = [{"role": "user", "content": first}, *turns[2:]]
         return self._apply(turns, answering=answering)
 
+    def check(self) -> None:
+        """Render a conversation, so that a template that can't be used is refused before any work.
+
+        Raises:
+            UserError: it fails, or it does not end.
+        """
+        try:
+            with within(_SECONDS):
+                self.render([Message("system", "probe"), Message("user", "probe")])
+        except LateError:
+            raise UserError(
+                f"The chat template of this model took more than {_SECONDS:.0f} s to write one short conversation;"
+                " mend or remove it."
+            ) from None
+
     def _apply(self, turns: list[dict[str, str]], *, answering: bool) -> str:
+        try:
+            return self._rendered(turns, answering=answering)
+        except LateError:
+            raise
+        except Exception as error:
+            why = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"The chat template of this model fails ({type(error).__name__}: {why}); mend or remove it."
+            ) from error
+
+    def _rendered(self, turns: list[dict[str, str]], *, answering: bool) -> str:
         return str(
             self.tokenizer.apply_chat_template(
                 turns,
@@ -83,8 +112,10 @@ class Chat:
     def _takes_system(self) -> bool:
         probe = [{"role": "system", "content": "probe-system"}, {"role": "user", "content": "probe-user"}]
         try:
-            return "probe-system" in self._apply(probe, answering=True)
-        except jinja2.TemplateError:
+            return "probe-system" in self._rendered(probe, answering=True)
+        except LateError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever a template does without one; a broken one fails again in `_apply`
             return False
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:

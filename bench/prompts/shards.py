@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _SHARD = 256
 """Questions of a shard, at least: whole subjects are joined until there are as many (bench/DESIGN.md, 4)."""
 
+_MANY_TIMES = 8
+"""A split of so many times the sample is not written whole for an estimate."""
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -69,6 +72,8 @@ class PromptTokeniser:
     context: int
     """Tokens that the model can read at once."""
     protocol: Protocol
+    sample: int | None = None
+    """Prompts of a large split that are written, for an estimate; None: all."""
     _letters: dict[int, list[Ids]] = field(default_factory=dict, compare=False, repr=False)
 
     def shards(
@@ -84,7 +89,7 @@ class PromptTokeniser:
         numbers = indices_in_subject(questions)
         shards = []
         with progress.stage(f"prompts {what}", len(questions)) as advance:
-            for rows in split_into_shards([q.subject for q in questions]):
+            for rows in self._some(split_into_shards([q.subject for q in questions])):
                 members = [questions[r] for r in rows]
                 if released:
                     shards.append(self._released(rows, members, task, released))
@@ -96,6 +101,14 @@ class PromptTokeniser:
                     shards.append(self._shard(rows, members, task, shown))
                 advance(len(rows))
         return shards
+
+    def _some(self, groups: list[npt.NDArray[np.int64]]) -> list[npt.NDArray[np.int64]]:
+        """The rows of each shard; of a split with many times the sample, those of some, cut where one is longer."""
+        total = sum(map(len, groups))
+        if self.sample is None or total <= _MANY_TIMES * self.sample:
+            return groups
+        count = max(1, len(groups) * self.sample // total)
+        return [groups[i * len(groups) // count][: self.sample] for i in range(count)]
 
     def prompt(self, task: Task, question: Question, shown: Sequence[Question] = ()) -> Prompt:
         """The conversation that asks a question."""

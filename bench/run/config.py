@@ -56,7 +56,7 @@ class RunConfig:
     limit: int | None = None
     """Test questions at most, spread over subjects; such results are partial."""
     train_on: Annotated[str | None, Heading("Questions, answers and grades")] = None
-    """TASK[:SPLIT] that methods learn on. Default: the task's own choice."""
+    """TASK[:SPLIT] or FILE that methods learn on. Default: the task's own choice, or the train rows of its file."""
     exemplar_sets: int | None = None
     """Exemplar sets per data set of a training corpus, instead of one per question."""
     data_dir: Path | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from bench.api import ConfidenceMethod, Task
+from bench.api import ConfidenceMethod, ModelFacts, Task, UserError
 from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser
-from bench.run.plan import TrainOn
+from bench.run.plan import TrainOn, adapted
 from bench.signals.definition import definition
 
 
@@ -17,6 +17,7 @@ def infeasible(
     tasks: Mapping[str, Task],
     learn_on: Mapping[str, TrainOn],
     prompts: PromptTokeniser,
+    facts: Callable[[], ModelFacts],
 ) -> dict[tuple[str, TaskSplit], str]:
     """Method and test -> why the method can't run there; pairs that can run are left out.
 
@@ -26,9 +27,10 @@ def infeasible(
         tasks: name -> task, those that are only learned on included.
         learn_on: test task -> where methods learn.
         prompts: of the model, which may lack what a signal needs.
+        facts: gives the model's shapes, which takes a while.
     """
     reasons = {
-        (name, test): reason_infeasible(method, test, tasks, learn_on[test.task], prompts)
+        (name, test): reason_infeasible(method, test, tasks, learn_on[test.task], prompts, facts)
         for name, method in methods.items()
         for test in tests
     }
@@ -41,6 +43,7 @@ def reason_infeasible(
     tasks: Mapping[str, Task],
     train_on: TrainOn,
     prompts: PromptTokeniser,
+    facts: Callable[[], ModelFacts],
 ) -> str | None:
     """Why a method can't run on a test; None where it can.
 
@@ -50,6 +53,7 @@ def reason_infeasible(
         tasks: as for `infeasible`.
         train_on: where methods learn for this test.
         prompts: of the model, which may lack what a signal needs.
+        facts: gives the model's shapes, which takes a while.
     """
     task = tasks[test.task]
     signals = method.reads().fit | method.reads().predict
@@ -57,12 +61,42 @@ def reason_infeasible(
         hindrance = definition(signal).hindrance(task, prompts)
         if hindrance is not None:
             return hindrance
+    return unlearnable(method, train_on, tasks) or _unadaptable(method, facts)
+
+
+def unlearnable(
+    method: ConfidenceMethod, train_on: TrainOn, tasks: Mapping[str, Task] | Mapping[str, type[Task]]
+) -> str | None:
+    """Why a method has nothing to learn from; None where it has, or learns nothing, or the task is not known here."""
     source = train_on.where(method)
-    if method.trains() and source.split == "validation" and not has_validation(tasks[source.task]):
-        return f"it learns on a validation split, and {source.task} has neither that nor a train split"
+    task = tasks.get(source.task)
+    if not method.trains() or task is None or source.split in task.card.splits:
+        return None
+    way_out = "name some with --train-on FILE, or a task with --train-on TASK"
+    if source.split != "validation":
+        return f"it learns, and {source.task} has no {source.split} rows; {way_out}"
+    if has_validation(task):
+        return None
+    return f"it learns on a validation split, and {source.task} has neither that nor train rows; {way_out}"
+
+
+def _unadaptable(method: ConfidenceMethod, facts: Callable[[], ModelFacts]) -> str | None:
+    """Why no adapter can be trained for a method that reads through one; None where it can."""
+    if not adapted(method):
+        return None
+    from bench.backbone import projections
+
+    named = str(method.params().get("target_modules") or "")
+    layers = [projections.Located(layer.name, layer) for layer in facts().projections]
+    try:
+        projections.targets(layers, named)
+    except UserError as error:
+        if named:
+            raise
+        return str(error).replace("METHOD.", f"{method.name}.")
     return None
 
 
-def has_validation(task: Task) -> bool:
+def has_validation(task: Task | type[Task]) -> bool:
     """Whether a task has a validation split, or a train split to take one from."""
     return not {"validation", "train"}.isdisjoint(task.card.splits)

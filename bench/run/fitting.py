@@ -89,7 +89,7 @@ class Fitter:
             validation: the split that it may choose a step by.
         """
         method = self.resolved.fresh(name)
-        seed = derived_seed(self.seed, name, self.backbone.fingerprint, str(learned.where))
+        seed = derived_seed(self.seed, name, self.backbone.files.weights, str(learned.where))
         fields = {
             "method": name,
             "code": f"{type(method).__module__}:{type(method).__qualname__}",

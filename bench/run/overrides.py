@@ -60,9 +60,35 @@ def typed(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
         raise UserError(f"{owner} has no field {key!r}: expected one of {', '.join(defaults) or 'none'}.{hint}")
     default = defaults[key]
     try:
-        return _parse(text, default)
+        value = _parse(text, default)
     except (ValueError, KeyError) as error:
-        raise UserError(f"--set {owner}.{key}={text}: expected {_expected(default)}, got {text!r}.") from error
+        raise UserError(f"--set {owner}.{key}={text}: expected {_expected(default)}, got {text!r:.60}.") from error
+    bound = _bound_missed(value, default, counted=owner != "protocol")
+    if bound:
+        raise UserError(f"--set {owner}.{key}={text}: expected {bound}, got {text:.60}.")
+    return value
+
+
+def _bound_missed(value: object, default: object, *, counted: bool) -> str:
+    """Bound of a number that a value misses, in words; empty where it is kept.
+
+    A number keeps the side of 0 that its default is on; a method's count (steps, rows of a batch) that is not 0 does
+    not become 0. What else a number must keep, its method says when it is made.
+
+    Args:
+        value: of the field.
+        default: its value so far.
+        counted: whether whole numbers that are positive stay so.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    if not -(2**63) <= value < 2**63:  # NaN too
+        return "a number" if value != value else "a number of at most 64 bits"  # noqa: PLR0124
+    if not isinstance(default, int | float) or default < 0 or value > 0:
+        return ""
+    if counted and isinstance(default, int) and default > 0:
+        return "at least 1"
+    return "at least 0" if value < 0 else ""
 
 
 def _parse(text: str, default: Any) -> Any:

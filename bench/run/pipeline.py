@@ -77,7 +77,9 @@ def _run(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> RunRep
     guard = resolved.isolation
     reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
 
-    reasons = infeasible(methods, tests, resources.tasks, resolved.learn_on, reader.prompts)
+    reasons = infeasible(
+        methods, tests, resources.tasks, resolved.learn_on, reader.prompts, lambda: reader.backbone.facts
+    )
     prepared = prepare(resolved, resources, reasons, config.limit)
     report = RunReport(_plan_in_words(prepared.steps, prepared.readings, reader))
     report.notes += [*resolved.notes, *prepared.notes, *reader.backbone.chat.notes]
@@ -158,11 +160,23 @@ def _plan_in_words(steps: Sequence[Step], readings: Mapping[TaskSplit, Reading],
 
 
 def _read_in_words(step: Read, reading: Reading, reader: Reader) -> str:
-    missing = reader.find(reading, step.signals)
     signals = ", ".join(sorted(map(repr, step.signals))) or "answers only"
-    left = reader.estimate(reading) * missing / len(reading.shards)
-    state = f"{missing} of {len(reading.shards)} shards to compute, about {left:,.0f} s" if missing else "all stored"
-    return f"read {step.where}: {len(reading.questions):,} questions; {signals}; {state}"
+    return (
+        f"read {step.where}: {len(reading.questions):,} questions; {signals}; {_left_in_words(step, reading, reader)}"
+    )
+
+
+def _left_in_words(step: Read, reading: Reading, reader: Reader) -> str:
+    written, total = len(reading.rows), len(reading.shards)
+    if any(len(shard.rows) == reader.sample for shard in reading.shards):  # a shard that was cut can't be looked up
+        return f"about {reader.estimate(reading):,.0f} s unless it is stored (from {written:,} of its prompts)"
+    missing = reader.find(reading, step.signals)
+    if not missing:
+        return "all stored"
+    left = f"about {reader.estimate(reading) * missing / total:,.0f} s"
+    if written < len(reading.questions):
+        return f"about {missing / total:.0%} of its shards to compute, {left} (from {written:,} of its prompts)"
+    return f"{missing} of {total} shards to compute, {left}"
 
 
 def _announce(lines: Sequence[str], resolved: ResolvedRun, model: str, progress: Progress) -> None:

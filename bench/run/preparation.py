@@ -24,6 +24,9 @@ from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.folders import Store
 
+_SAMPLE = 2_500
+"""Prompts of a large split by which a dry run estimates the whole."""
+
 
 @dataclass(frozen=True, eq=False)
 class Resources:
@@ -84,7 +87,8 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
         store.prepare()
-    reader = Reader(backbone, store, resolved.protocol, config.token_budget, progress, config.seed)
+    sample = _SAMPLE if config.dry_run else None
+    reader = Reader(backbone, store, resolved.protocol, config.token_budget, progress, config.seed, sample)
     return Resources(source, tasks, reader, Grader(reader, judge))
 
 

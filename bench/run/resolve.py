@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +17,14 @@ from bench.api.methods import refuse_gold
 from bench.api.protocol import Protocol
 from bench.backbone import models
 from bench.backbone.models import ModelSpec
-from bench.data.question_files import task_of_file
+from bench.data.question_files import is_question_file, task_of_file
 from bench.data.released import Release, open_release, revision_asked_for
 from bench.data.splits import TaskSplit
 from bench.grading.judges import JudgeOptions, public_options
 from bench.metrics.recalibration import recalibrator
 from bench.registry import Registry
 from bench.run.config import RunConfig
+from bench.run.feasibility import unlearnable
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.methods import guarded
 from bench.run.isolation.state import kept
@@ -98,14 +101,13 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
     Raises:
         UserError: something is unknown or does not fit; says what would.
     """
-    if not config.method_timeout > 0:
-        raise UserError(f"--method-timeout: expected seconds above 0, got {config.method_timeout:g}.")
+    _check_numbers(config)
     isolation = isolation or Isolation(config.method_timeout)
     for path in config.plugins:
         isolation.probe(path)
     with kept(lambda what: isolation.note(f"a plugin changed {what} when it was imported; that was put back")):
         method_registry = registry.methods(config.plugins)
-        task_registry = _tasks(config)
+        task_registry, train_on = _tasks(config)
     model = models.resolve(config.model)
     preset = config.preset or model.preset
     classes = _method_classes(config.methods, method_registry)
@@ -118,13 +120,10 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
     for kind in config.recalibrate:
         recalibrator(kind)
     learners = bool(config.recalibrate) or any(method.trains() for method in methods.values())
-    learn_on = {name: _learn_on(name, config.train_on, task_registry, learners=learners) for name in tests}
+    learn_on = {name: _learn_on(name, train_on, task_registry, learners=learners) for name in tests}
     names = {*tests, *(target.task for target in learn_on.values() if learners)}
     _refuse_leaks(tests, learn_on)
-    if config.limit is not None and config.limit < 1:
-        raise UserError(f"--limit: expected at least 1, got {config.limit}.")
-    if config.token_budget < 1:
-        raise UserError(f"--token-budget: expected at least 1, got {config.token_budget}.")
+    _refuse_unlearnable(methods, learn_on, task_registry)
     return ResolvedRun(
         model=model,
         preset=preset,
@@ -144,14 +143,42 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
     )
 
 
-def _tasks(config: RunConfig) -> Registry[Task]:
-    """All tasks, those of files of questions included."""
+_LARGEST = 2**63 - 1
+"""Largest number of an option: files, numpy and torch can hold it."""
+
+
+def _check_numbers(config: RunConfig) -> None:
+    if not 0 < config.method_timeout < math.inf:
+        raise UserError(f"--method-timeout: expected seconds above 0, got {config.method_timeout:g}.")
+    least = {"seed": 0, "limit": 1, "token_budget": 1, "exemplar_sets": 0}
+    for name, bound in least.items():
+        value = getattr(config, name)
+        if value is not None and not bound <= value <= _LARGEST:
+            range_ = f"at least {bound}" if value < bound else f"at most {_LARGEST}"
+            raise UserError(f"--{name.replace('_', '-')}: expected {range_}, got {value}.")
+
+
+def _tasks(config: RunConfig) -> tuple[Registry[Task], str | None]:
+    """All tasks, those of files of questions included; and `--train-on` with the name of a task instead of a file's."""
     known = registry.tasks(config.plugins)
-    if not config.task_files:
-        return known
-    corpora = {each.format: name for name in reversed(known.names()) if (each := known.get(name)).is_corpus}
-    files = [task_of_file(path, corpora) for path in config.task_files]
-    return registry.tasks(config.plugins, list(zip(files, map(str, config.task_files), strict=True)))
+    if not config.task_files and not _learning_file(config.train_on):
+        return known, config.train_on
+    made = [(task_of_file(path), str(path)) for path in config.task_files]
+    train_on = config.train_on
+    if learning := _learning_file(config.train_on):
+        task = next((task for task, path in made if os.path.abspath(path) == os.path.abspath(learning)), None)  # noqa: PTH100
+        if task is None:
+            task = task_of_file(Path(learning), "train", [*known.names(), *(each.name for each, _ in made)])
+            made.append((task, f"--train-on {learning}"))
+        train_on = task.name + str(config.train_on).removeprefix(learning)
+    return registry.tasks(config.plugins, made), train_on
+
+
+def _learning_file(train_on: str | None) -> str:
+    """The file of questions that `--train-on FILE[:SPLIT]` names; empty where it names a task."""
+    name, _, split = (train_on or "").rpartition(":")
+    path = name if split in SPLITS else train_on or ""
+    return path if is_question_file(path) else ""
 
 
 def judge_options(config: RunConfig) -> JudgeOptions:
@@ -206,7 +233,7 @@ def _learn_on(test: str, train_on: str | None, known: Registry[Task], *, learner
         if learners and target.task not in known.names():
             raise UserError(
                 f"Task {test!r} learns on {target.task!r}, which is not registered here. Name a task with a train"
-                " split: --train-on TASK[:SPLIT], for example --train-on atlas-choice."
+                " split: --train-on TASK[:SPLIT], for example --train-on atlas-choice, or a file: --train-on FILE."
             )
         return target
     name, _, split = train_on.partition(":")
@@ -231,6 +258,17 @@ def _refuse_leaks(tests: Sequence[str], learn_on: Mapping[str, TrainOn]) -> None
     for test, target in learn_on.items():
         if target.split == "test" and target.task in tests:
             raise UserError(f"--train-on {target}: methods would learn the labels that {test} tests them on.")
+
+
+def _refuse_unlearnable(
+    methods: Mapping[str, ConfidenceMethod], learn_on: Mapping[str, TrainOn], known: Registry[Task]
+) -> None:
+    """Refuse a run of which nothing is left, since all of its methods learn and there is nothing to learn from."""
+    names = {target.task for target in learn_on.values()} & set(known.names())
+    tasks = {name: known.get(name) for name in names}
+    reasons = [unlearnable(method, target, tasks) for method in methods.values() for target in learn_on.values()]
+    if reasons and all(reasons):
+        raise UserError(f"{', '.join(methods)}: nothing can be run, because {reasons[0]}.")
 
 
 # --- presets and overrides --------------------------------------------------------------------------------------------

@@ -42,13 +42,15 @@ class Reader:
     progress: Progress
     seed: int = 0
     """Seed of samples; answers and everything else read from the backbone don't depend on it."""
+    sample: int | None = None
+    """Prompts of a large split that are written, for a plan that is not carried out; None: all."""
     forward_tokens: int = 0
     """Token positions fed to the model by this reader itself; what the store had costs nothing."""
 
     @cached_property
     def prompts(self) -> PromptTokeniser:
         """Writes the prompts."""
-        return PromptTokeniser(self.backbone.chat, self.backbone.context, self.protocol)
+        return PromptTokeniser(self.backbone.chat, self.backbone.context, self.protocol, self.sample)
 
     def open(
         self, where: TaskSplit, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None
@@ -89,7 +91,7 @@ class Reader:
     def estimate(self, reading: Reading) -> float:
         """Seconds to read a split from nothing: the multiplications of its tokens at this device's measured rate."""
         tree_tokens = sum(len(pack) for shard in reading.shards for pack in _distinct_tails(shard.prompts))
-        return self.backbone.seconds_per_token * tree_tokens
+        return self.backbone.seconds_per_token * tree_tokens * len(reading.questions) / len(reading.rows)
 
     def read(self, reading: Reading, signals: frozenset[Signal]) -> Reading:
         """The split with its answers and signals available; what the store lacks is computed.

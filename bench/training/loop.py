@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import torch
+from transformers.pytorch_utils import Conv1D
 
 from bench.api import AdapterModel, Batch, EarlyStopping, FloatArray, Ragged, UserError
 from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base
@@ -317,6 +318,7 @@ def _with_lora(model: Any, recipe: Recipe, targets: list[str]) -> Any:
         lora_dropout=recipe.dropout,
         bias="none",
         target_modules=targets,
+        fan_in_fan_out=isinstance(model.get_submodule(targets[0]), Conv1D),
         task_type="CAUSAL_LM",
     )
     with warnings.catch_warnings():

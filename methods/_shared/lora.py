@@ -31,7 +31,7 @@ from bench.api import (
     TokenIds,
     Validation,
 )
-from methods._shared.training import check_fitted, check_labels
+from methods._shared.training import check_fitted, check_labels, check_shares
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -194,6 +194,10 @@ class LoraMethod(ConfidenceMethod):
     """Steps of the paper's training: where fewer are taken and the loss still falls, the result says "cut short"."""
     deepspeed: bool = True
     """ZeRO stage 2; off: plain torch does the same training. Paper, Training Details (docs/methods.md §6 #54)."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings with which nothing could be trained."""
+        check_shares(self.name, dropout=self.dropout, beta1=self.beta1, beta2=self.beta2)
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of yes through the adapter, shape (n,), float64."""

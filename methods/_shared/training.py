@@ -105,6 +105,21 @@ def check_fitted(method: ConfidenceMethod) -> None:
         )
 
 
+def check_shares(who: str, **shares: float) -> None:
+    """Refuse settings, such as dropout, that are not in [0, 1).
+
+    Args:
+        who: name of the method, for the error.
+        shares: name of the setting -> value.
+
+    Raises:
+        UserError: says which.
+    """
+    for key, value in shares.items():
+        if not 0 <= value < 1:
+            raise UserError(f"{who}.{key}: expected a number from 0 to below 1, got {value}")
+
+
 def check_labels(who: str, correct: BoolArray, split: str = "training") -> None:
     """Refuse answers that are all right or all wrong.
 

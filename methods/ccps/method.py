@@ -34,7 +34,7 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.training import check_fitted, check_labels, drawing_from
+from methods._shared.training import check_fitted, check_labels, check_shares, drawing_from
 from methods.ccps.columns import FEATURES, Variant
 
 if TYPE_CHECKING:
@@ -162,6 +162,17 @@ class Ccps(ConfidenceMethod):
     """Most steps. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
     classifier_steps: int = 5000
     """Most steps. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings with which nothing could be computed."""
+        check_shares(
+            self.name,
+            contrastive_dropout=self.contrastive_dropout,
+            classifier_dropout=self.classifier_dropout,
+            classifier_dropout_open=self.classifier_dropout_open,
+        )
+        if self.radius <= 0:
+            raise UserError(f"{self.name}.radius: expected more than 0, got {self.radius}")
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Learn scaler, encoder and classifier.

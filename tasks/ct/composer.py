@@ -178,7 +178,6 @@ class CTChoice(Corpus):
     sets: ClassVar[tuple[DataSet, ...]] = CHOICE_SETS
     quota: ClassVar[int] = ROWS // len(CHOICE_SETS)
     card: ClassVar[TaskCard] = _card(18_650, VALIDATION, (2, 6), VALIDATION_WHY, version=2)
-    is_corpus: ClassVar[bool] = True
     is_published: ClassVar[bool] = True
 
 
@@ -202,7 +201,6 @@ class CTOpen(Corpus):
         version=2,
     )
     style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.OPEN)
-    is_corpus: ClassVar[bool] = True
     is_published: ClassVar[bool] = True
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 import os
 import resource
@@ -15,6 +17,7 @@ from typing import Any
 
 import torch
 
+from bench import registry
 from bench.cli import app
 from tests.faults.ledger import FaultError, Outcome
 
@@ -45,6 +48,19 @@ class Ran:
             raise FaultError(Outcome.TRACEBACK, said)
         if self.code not in codes:
             raise FaultError(Outcome.LOST, said)
+        return self
+
+    def refused(self, within: float = 30.0) -> Ran:
+        """This command, if it ended soon with one sentence for the user.
+
+        Raises:
+            FaultError: otherwise.
+        """
+        self.expect(2)
+        if sum(line.startswith("bench: ") for line in self.err.splitlines()) != 1:
+            raise FaultError(Outcome.LOST, f"no sentence: {self.err[-300:]!r}")
+        if self.seconds > within:
+            raise FaultError(Outcome.HUNG, f"a sentence after {self.seconds:.0f} s")
         return self
 
 
@@ -93,6 +109,7 @@ def started(
 ) -> Running:
     """Start a command; see `bench`."""
     torch.set_num_threads(1)
+    _load()
     folder.mkdir(parents=True, exist_ok=True)
     out, err = (folder / f"{name}-{time.monotonic_ns()}.txt" for name in ("out", "err"))
     sys.stdout.flush()
@@ -113,6 +130,19 @@ def started(
         code = _ended()
     finally:
         os._exit(code)
+
+
+@functools.cache
+def _load() -> None:
+    """Import here what every command would import for itself; no work is done with it, so a fork is as if fresh."""
+    for name in (
+        "bench.run.pipeline", "bench.backbone.extract", "bench.backbone.adapter", "bench.report.tables.build",
+        "transformers.models.llama.modeling_llama", "pandas", "pyarrow.parquet", "scipy.stats", "sklearn.metrics",
+        "safetensors.torch", "datasets",
+    ):  # fmt: skip
+        importlib.import_module(name)
+    registry.methods()
+    registry.tasks()
 
 
 def _ended() -> int:

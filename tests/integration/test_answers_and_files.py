@@ -348,15 +348,26 @@ def test_limits_and_files_of_one_name_share_no_results(bench: Command, tmp_path:
     assert "JSON files that are no results are passed over: 1" in both.stderr
 
 
-def test_a_file_without_rows_to_learn_from_sends_methods_to_the_corpora(bench: Command, tmp_path: Path) -> None:
-    """The corpora need the Hub or a folder; an empty folder shows where the methods look."""
-    (tmp_path / "data").mkdir()
+def test_methods_that_learn_are_skipped_where_a_file_has_nothing_to_learn_from(bench: Command, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "isles.jsonl", quiz(3))
-    result = run_file(
-        bench, path, tmp_path, "--method", "pik", "--set", "pik.steps=300", "--data-dir", tmp_path / "data"
-    )
-    assert result.returncode == 2
-    assert "Expected the file ct/" in result.stderr
+    result = run_file(bench, path, tmp_path, "--method", "pik", "--set", "pik.steps=300")  # and ptrue
+    assert result.returncode == 0, result.stderr
+    rows = rows_in(tmp_path / "out")
+    assert (rows["ptrue"]["status"], rows["pik"]["status"]) == ("ok", "skipped")
+    assert "isles has no train rows; name some with --train-on FILE" in rows["pik"]["reason"]
+
+
+def test_one_file_is_learned_on_and_another_tested(bench: Command, tmp_path: Path) -> None:
+    train = write_lines(tmp_path / "more.jsonl", quiz(44, split="train")[6:])
+    path = write_lines(tmp_path / "isles.jsonl", quiz(6))
+    result = run_file(bench, path, tmp_path, "--method", "pik", "--set", "pik.steps=300", "--train-on", train)
+    assert result.returncode == 0, result.stderr
+    rows = rows_in(tmp_path / "out")
+    assert set(rows) == {"ptrue", "pik"}
+    assert (rows["pik"]["train_on"], rows["pik"]["n"], rows["pik"]["status"]) == ("more/train", 6, "ok")
+    assert sum(rows["pik"]["labels_seen"].values()) == 38
+    assert [p.name for p in (tmp_path / "out").glob("*/*") if p.is_dir()] == ["isles"]
+    assert any("more.jsonl" in name for name in rows["pik"]["provenance"]["revisions"])
 
 
 def test_a_bad_row_is_one_sentence_before_anything_is_loaded(bench: Command, tmp_path: Path) -> None:
@@ -366,3 +377,20 @@ def test_a_bad_row_is_one_sentence_before_anything_is_loaded(bench: Command, tmp
     (said,) = result.stderr.splitlines()
     assert "isles.jsonl line 3: expected a letter from a to c" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_of_a_large_file_estimates_from_a_sample(
+    bench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bench.run import preparation
+
+    monkeypatch.setattr(preparation, "_SAMPLE", 5)
+    lines = [{**line, "question": f"{line['question']} {i}"} for i, line in enumerate(quiz(44) * 2)]
+    path = write_lines(tmp_path / "isles.jsonl", lines)
+    whole = run_file(bench, path, tmp_path)
+    assert "88 questions; QueryLogits(); 1 of 1 shards to compute" in whole.stderr
+    result = run_file(bench, path, tmp_path, "--dry-run")
+    assert result.returncode == 0
+    assert result.stderr.startswith("Plan: looking at the questions")
+    assert "88 questions; QueryLogits(); about" in result.stderr
+    assert "unless it is stored (from 5 of its prompts)" in result.stderr

@@ -354,3 +354,26 @@ def test_built_in_that_is_broken_stops_everything(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(registration, "DECLARED", declared)
     with pytest.raises(ContractError, match=r"tasks\.\w+ registers no task"):
         registry.tasks()
+
+
+FOREIGN = """
+import sys
+from bench import registry
+if {ours}:
+    registry.import_own()
+print(len(registry.methods().names()), sys.path[0])
+"""
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_foreign_packages_of_our_names_do_not_stop_the_command(tmp_path: Path, *, ours: bool) -> None:
+    for name in ("tasks", "methods"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('not ours')\n", encoding="utf-8")
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", FOREIGN.format(ours=ours)], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
+    )  # fmt: skip
+    assert (done.returncode == 0) is ours, done.stderr
+    assert ours or "Expected the folder `methods` beside `bench`" in done.stderr

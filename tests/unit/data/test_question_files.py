@@ -24,8 +24,6 @@ from bench.data.question_files import _FileTask, task_of_file
 from bench.data.tables import csv_rows, json_lines
 from bench.prompts.templates import build
 
-CORPORA = {Format.CHOICE: "learn-choice"}
-
 BEES = {"question": "What do bees make?", "choices": ["honey", "silk", "ink"], "answer": "a"}
 OPEN = {"question": "What do bees make?", "answer": "honey"}
 
@@ -48,7 +46,7 @@ def table(folder: Path, columns: dict[str, Any], name: str = "bees.parquet") -> 
 
 
 def made(path: Path) -> Task:
-    return task_of_file(path, CORPORA)(None)  # type: ignore[arg-type]
+    return task_of_file(path)(None)  # type: ignore[arg-type]
 
 
 def asked(path: Path, split: str = "test") -> list[Question]:
@@ -57,7 +55,7 @@ def asked(path: Path, split: str = "test") -> list[Question]:
 
 def refused(path: Path, *words: str) -> str:
     with pytest.raises(UserError) as caught:
-        task_of_file(path, CORPORA)
+        task_of_file(path)
     said = str(caught.value)
     assert "\n" not in said
     assert str(path) in said
@@ -77,7 +75,7 @@ def test_a_file_with_options_is_a_choice_task(tmp_path: Path) -> None:
     path = jsonl(tmp_path, BEES, {**BEES, "subject": "biology", "id": "x"})
     task = made(path)
     assert isinstance(task, _FileTask)
-    assert (task.name, task.format, task.train_on) == (f"bees-{digits(path)}", Format.CHOICE, "learn-choice")
+    assert (task.name, task.format, task.train_on) == (f"bees-{digits(path)}", Format.CHOICE, "")
     assert (task.card.version, dict(task.card.sizes), task.card.options) == (1, {"test": 2}, (3, 3))
     assert asked(path) == [
         Question("bees:0", "bees", "What do bees make?", ("honey", "silk", "ink"), 0),
@@ -130,7 +128,7 @@ def test_the_prompt_is_the_one_of_mmlu(tmp_path: Path) -> None:
 )
 def test_the_name_is_the_files_own_in_lower_case(tmp_path: Path, stem: str, name: str) -> None:
     path = jsonl(tmp_path, BEES, name=f"{stem}.jsonl")
-    task = task_of_file(path, CORPORA)
+    task = task_of_file(path)
     assert task.name == f"{name}-{digits(path)}"
     assert NAME.fullmatch(task.name)
     assert next(task(None).questions("test")).id == f"{stem}:0"  # type: ignore[arg-type]
@@ -152,12 +150,12 @@ def test_neither_two_files_of_one_name_nor_two_versions_of_one_are_one_task(tmp_
 
 def test_a_file_is_registered_beside_the_others_and_once(tmp_path: Path) -> None:
     path = jsonl(tmp_path, BEES)
-    known = registry.tasks((), [(task_of_file(path, CORPORA), str(path))])
+    known = registry.tasks((), [(task_of_file(path), str(path))])
     name = f"bees-{digits(path)}"
     assert {name, "atlas-choice"} <= set(known.names())
     assert [e.name for e in known.entries() if e.origin == str(path)] == [name]
     with pytest.raises(UserError, match=f"Two tasks are called '{name}'"):
-        registry.tasks((), [(task_of_file(path, CORPORA), str(path))] * 2)
+        registry.tasks((), [(task_of_file(path), str(path))] * 2)
 
 
 # --- values are taken as they stand -----------------------------------------------------------------------------------
@@ -380,6 +378,27 @@ def test_a_file_without_test_rows(tmp_path: Path) -> None:
     refused(jsonl(tmp_path, {**BEES, "split": "train"}), "at least one row of split 'test'", "found only train")
 
 
+def test_a_file_to_learn_on_needs_no_split(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, BEES, {**BEES, "split": "test"})
+    task = task_of_file(path, "train", taken=["bees", "bees-train"])
+    assert (task.name, dict(task.card.sizes)) == ("bees-train-train", {"train": 1, "test": 1})
+    with pytest.raises(UserError, match="at least one row of split 'train', found only test"):
+        task_of_file(jsonl(tmp_path, {**BEES, "split": "test"}, name="other.jsonl"), "train")
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ({"question": "What \ud800?"}, "column 'question'"),
+        ({"choices": ["honey", "\udfff", "ink"]}, "option 1"),
+        ({"id": "q\ud800"}, "column 'id'"),
+        ({"subject": "\ud800"}, "column 'subject'"),
+    ],
+)
+def test_half_a_surrogate_pair_is_refused_with_its_row(tmp_path: Path, values: dict[str, Any], where: str) -> None:
+    refused(jsonl(tmp_path, BEES, {**BEES, **values}), "line 2", where, "expected text that UTF-8 can hold")
+
+
 @pytest.mark.parametrize("keep", [4, 100, -1, -100])
 def test_a_parquet_file_that_was_cut_short(tmp_path: Path, keep: int) -> None:
     path = table(tmp_path, {"question": ["q"] * 50, "answer": ["x"] * 50})
@@ -468,7 +487,7 @@ def test_another_kind_of_file(tmp_path: Path, name: str) -> None:
 
 
 def test_endings_may_be_in_capitals(tmp_path: Path) -> None:
-    assert task_of_file(jsonl(tmp_path, BEES, name="BEES.JSONL"), CORPORA).name.startswith("bees-")
+    assert task_of_file(jsonl(tmp_path, BEES, name="BEES.JSONL")).name.startswith("bees-")
 
 
 @pytest.mark.parametrize("stem", ["---", "蜂", "x" * 74])

@@ -115,7 +115,7 @@ def copied(tmp_path: Path) -> Path:
     folder = tmp_path / "models" / "copy"
     folder.mkdir(parents=True)
     for path in TINY.iterdir():
-        if path.suffix in {".json", ".safetensors", ".jinja"}:
+        if path.suffix in {".json", ".safetensors", ".jinja", ".txt"}:
             shutil.copy(path, folder)
     return folder
 

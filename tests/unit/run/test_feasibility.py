@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from bench.api import (
+    Adapter,
     Batch,
     ChoiceLogits,
     ConfidenceMethod,
     Context,
     FloatArray,
     Format,
+    ModelFacts,
     Needs,
     Of,
+    Projection,
     QueryLogits,
     Signal,
     Split,
     Task,
     TokenIds,
     Unembedding,
+    UserError,
 )
 from bench.data.splits import TaskSplit
 from bench.run.feasibility import has_validation, infeasible, reason_infeasible
@@ -30,6 +35,9 @@ from bench.run.plan import TrainOn
 from tests.fixtures.rivers import Rivers
 
 TEST = TaskSplit("rivers", "test")
+
+
+FACTS = ModelFacts("m", 8, 16, 1, (Projection("qkv_proj", 8, 24, "fused"), Projection("up", 8, 16)))
 
 
 class Still(ConfidenceMethod):
@@ -62,7 +70,7 @@ def task(fmt: Format = Format.CHOICE, *splits: Split) -> Task:
 
 def reason(method: ConfidenceMethod, tasks: Mapping[str, Task], hindrance: str | None = None) -> str | None:
     prompts = SimpleNamespace(query_hindrance=lambda _task: hindrance)
-    return reason_infeasible(method, TEST, tasks, TrainOn("rivers"), prompts)  # type: ignore[arg-type]
+    return reason_infeasible(method, TEST, tasks, TrainOn("rivers"), prompts, lambda: FACTS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("fmt", "runs"), [(Format.CHOICE, True), (Format.OPEN, False)])
@@ -92,5 +100,57 @@ def test_only_the_pairs_that_cannot_run_are_named() -> None:
     tasks = {"rivers": task(), "open": task(Format.OPEN)}
     methods: dict[str, Any] = {"letters": Still(ChoiceLogits()), "still": Still()}
     tests = [TEST, TaskSplit("open", "test")]
-    found = infeasible(methods, tests, tasks, {name: TrainOn(name) for name in tasks}, lambda _task: None)
+    found = infeasible(
+        methods, tests, tasks, {name: TrainOn(name) for name in tasks}, lambda _task: None, lambda: FACTS
+    )
     assert found == {("letters", tests[1]): "it reads option letters, and this task has none"}
+
+
+class Learner(Still):
+    """Learns on train."""
+
+    def fit(self, train: Batch, ctx: Context) -> Learner:
+        raise NotImplementedError
+
+
+def test_a_method_that_learns_needs_rows_to_learn_from() -> None:
+    tasks = {"rivers": task(Format.CHOICE, "test")}
+    assert reason(Learner(), tasks) == (
+        "it learns, and rivers has no train rows; name some with --train-on FILE, or a task with --train-on TASK"
+    )
+    assert reason(Still(), tasks) is None
+    assert reason(Learner(), {"rivers": task()}) is None
+
+
+class Adapted(Learner):
+    """Reads the query through an adapter of its own."""
+
+    name = "adapted"
+
+    def __init__(self, target_modules: str = "") -> None:
+        super().__init__(QueryLogits(Adapter.OWN))
+        self.target_modules = target_modules
+
+
+@pytest.mark.parametrize(
+    ("layers", "named", "words"),
+    [
+        (FACTS.projections, "", None),
+        (FACTS.projections[1:], "", "--set adapted.target_modules=NAME,NAME, of up"),
+        (FACTS.projections[1:], "up", None),
+        ((), "", "of none"),
+    ],
+)
+def test_an_adapter_needs_layers_that_can_be_told(
+    layers: tuple[Projection, ...], named: str, words: str | None
+) -> None:
+    prompts = SimpleNamespace(query_hindrance=lambda _task: None)
+    facts = replace(FACTS, projections=layers)
+    found = reason_infeasible(Adapted(named), TEST, {"rivers": task()}, TrainOn("rivers"), prompts, lambda: facts)  # type: ignore[arg-type]
+    assert found is None if words is None else words in str(found)
+
+
+def test_a_layer_that_is_not_there_is_the_users_mistake() -> None:
+    prompts: Any = SimpleNamespace(query_hindrance=lambda _task: None)
+    with pytest.raises(UserError, match="'qq' is no linear layer"):
+        reason_infeasible(Adapted("qq"), TEST, {"rivers": task()}, TrainOn("rivers"), prompts, lambda: FACTS)

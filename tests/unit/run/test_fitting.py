@@ -178,7 +178,7 @@ class Forgetful(Counting):
 def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0) -> Fitter:
     """A fitter whose splits have random states instead of those of a model."""
     resolved: Any = SimpleNamespace(fresh=lambda _name: method(), protocol=FIXED)
-    backbone: Any = SimpleNamespace(fingerprint="f", device="cpu")
+    backbone: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device="cpu")
     asking = SimpleNamespace(verdict_ids=np.array([1, 2]))
     batches: Any = SimpleNamespace(
         batch=lambda reading, _signals, *, labels: labelled(len(reading.where.split)),

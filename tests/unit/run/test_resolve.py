@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -55,11 +56,46 @@ def test_what_is_not_named_comes_from_the_model() -> None:
     assert run.config_of("ptrue", "atlas-choice") == {}
 
 
-def test_methods_learn_on_a_corpus_where_a_file_of_questions_has_no_train_split(tmp_path: Path) -> None:
-    path = tmp_path / "bees.jsonl"
-    path.write_text('{"question": "What do bees make?", "choices": ["honey", "silk"], "answer": "a"}', encoding="utf-8")
-    learn_on = resolved(("ccps",), task_files=(path,)).learn_on
-    assert {test: str(target) for test, target in learn_on.items()} == {"bees-bd2e35": "ct-choice:train"}
+def bees(folder: Path, name: str, *splits: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    row = {"question": "What do bees make?", "choices": ["honey", "silk"], "answer": "a"}
+    lines = [json.dumps({**row, "split": split} if split else row) for split in splits or ("",)]
+    (folder / name).write_text("\n".join(lines), encoding="utf-8")
+    return folder / name
+
+
+def test_a_file_without_train_rows_leaves_methods_that_learn_without_work(tmp_path: Path) -> None:
+    path = bees(tmp_path, "bees.jsonl")
+    run = resolved(("ccps", "ptrue"), tasks=(), task_files=(path,))
+    assert {test: str(target) for test, target in run.learn_on.items()} == {"bees": "bees:train"}
+    assert list(run.tasks) == ["bees"]
+    with pytest.raises(UserError, match=r"ccps, pik: nothing can be run, because it learns, and bees has no train rows;"
+                       " name some with --train-on FILE"):  # fmt: skip
+        resolved(("ccps", "pik"), tasks=(), task_files=(path,))
+
+
+def test_one_file_is_tested_and_another_learned_on(tmp_path: Path) -> None:
+    test, train = bees(tmp_path, "bees.jsonl"), bees(tmp_path, "wasps.jsonl")
+    run = resolved(("ccps",), tasks=(), task_files=(test,), train_on=str(train))
+    assert (run.tests, {name: str(target) for name, target in run.learn_on.items()}) == (
+        ("bees",), {"bees": "wasps:train"},
+    )  # fmt: skip
+    assert run.config_of("ccps", "bees") == {"train_on": "wasps:train"}
+    other = bees(tmp_path / "other", "bees.jsonl", "train", "test")
+    run = resolved(("ccps",), tasks=(), task_files=(test,), train_on=str(other))
+    assert (run.tests, str(run.learn_on["bees"])) == (("bees",), "bees-train:train")
+    run = resolved(("ccps",), tasks=(), task_files=(test,), train_on=f"{other}:test")
+    assert str(run.learn_on["bees"]) == "bees-train:test"
+
+
+def test_a_file_that_is_tested_may_be_learned_on_too(tmp_path: Path) -> None:
+    path = bees(tmp_path, "bees.jsonl", "train", "test")
+    run = resolved(("ccps",), tasks=("atlas-choice",), task_files=(path,), train_on=str(path))
+    assert {test: str(target) for test, target in run.learn_on.items()} == dict.fromkeys(
+        ("atlas-choice", "bees"), "bees:train"
+    )
+    with pytest.raises(UserError, match="would learn the labels that bees tests them on"):
+        resolved(("ccps",), tasks=(), task_files=(path,), train_on=f"{path}:test")
 
 
 def test_a_corpus_may_be_named_without_its_format() -> None:
@@ -225,6 +261,11 @@ def test_a_preset_sets_methods_and_protocol_together() -> None:
         ({"limit": 0}, "--limit: expected at least 1, got 0"),
         ({"limit": -5}, "--limit: expected at least 1, got -5"),
         ({"token_budget": 0}, "--token-budget: expected at least 1, got 0"),
+        ({"seed": -1}, "--seed: expected at least 0, got -1"),
+        ({"seed": 2**63}, f"--seed: expected at most {2**63 - 1}, got {2**63}"),
+        ({"limit": 2**63}, f"--limit: expected at most {2**63 - 1}"),
+        ({"exemplar_sets": -1}, "--exemplar-sets: expected at least 0, got -1"),
+        ({"train_on": "nothing.jsonl"}, "Expected a file of questions at nothing.jsonl"),
         ({"train_on": "atlass"}, "Unknown task 'atlass'"),
         ({"train_on": "atlas-choice:trian"}, "expected a split of train, validation, test, dev, got 'trian'"),
         (
@@ -362,3 +403,31 @@ class Quiet(ConfidenceMethod):
 def test_a_method_knows_whether_it_learns() -> None:
     assert not Quiet().trains()
     assert resolved(("ccps",)).methods["ccps"].trains()
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("ccps.learning_rate=nan", "expected a number, got nan"),
+        ("ccps.unflipped_at_test=inf", "expected a number of at most 64 bits, got inf"),
+        ("ccps.steps=9223372036854775808", "expected a number of at most 64 bits"),
+        ("ccps.classifier_steps=-1", "expected at least 1, got -1"),
+        ("ccps.batch_size=0", "expected at least 1, got 0"),
+        ("ccps.weight_decay=-0.5", "expected at least 0, got -0.5"),
+        ("ccps.classifier_dropout=1", r"ccps\.classifier_dropout: expected a number from 0 to below 1, got 1\.0"),
+        ("ccps.radius=0", "expected more than 0"),
+        ("it.dropout=1.5", "expected a number from 0 to below 1"),
+        ("it.beta2=1", "expected a number from 0 to below 1"),
+        ("protocol.validation_fraction=2", "expected a share from 0 to 1, got 2"),
+        ("protocol.split_seed=-1", "expected at least 0, got -1"),
+    ],
+)
+def test_a_number_that_nothing_can_be_computed_with_is_refused(override: str, complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        resolved(("ccps", "it"), overrides=(override,))
+
+
+def test_numbers_at_the_edge_are_taken() -> None:
+    overrides = ("protocol.shots=0", "protocol.exemplar_seed=0", "ccps.weight_decay=0", "ccps.classifier_dropout=0")
+    run = resolved(("ccps",), overrides=overrides, seed=2**63 - 1)
+    assert (run.protocol.shots, run.methods["ccps"].params()["weight_decay"]) == (0, 0.0)

@@ -674,17 +674,40 @@ def test_queries_and_values_are_found_by_name_or_by_shape() -> None:
     assert parts(llama(num_hidden_layers=1)) == [("q_proj", "query"), ("v_proj", "value")]
     assert parts(transformers.OPTConfig(num_hidden_layers=1)) == [("v_proj", "value"), ("q_proj", "query")]
     assert parts(transformers.CTRLConfig(n_layer=1)) == [("Wq", "query"), ("Wv", "value")]  # other names
-    for fused in (transformers.GPT2Config(n_layer=1), transformers.GPTNeoXConfig(num_hidden_layers=1)):
-        assert parts(fused) == []
+    for config, name in (
+        (transformers.GPT2Config(n_layer=1), "c_attn"),
+        (transformers.GPTNeoXConfig(num_hidden_layers=1), "query_key_value"),
+        (transformers.Phi3Config(num_hidden_layers=1, pad_token_id=0), "qkv_proj"),
+    ):
+        assert parts(config) == [(name, "fused")]
 
 
-def test_fused_projections_must_be_named(tmp_path: Path) -> None:
+def gpt2(folder: Path) -> Path:
     config = transformers.GPT2Config(
         vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2, n_positions=64, bos_token_id=1, eos_token_id=2
     )
-    train = trainer(load(save_model(tmp_path / "gpt2", config), "gpt2"), tmp_path / "cache")
-    with pytest.raises(UserError, match=r"--set ct\.target_modules=NAME,NAME, of c_attn, c_proj, c_fc"):
-        train(loss=CT, examples=examples(), settings=SETTINGS)
+    return save_model(folder, config)
+
+
+def phi3(folder: Path) -> Path:
+    config = transformers.Phi3Config(
+        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+    )  # fmt: skip
+    return save_model(folder, config)
+
+
+@pytest.mark.parametrize(("made", "layer"), [(gpt2, "c_attn"), (phi3, "qkv_proj")])
+def test_fused_projections_are_found_and_trained(made: Callable[[Path], Path], layer: str, tmp_path: Path) -> None:
+    train = trainer(load(made(tmp_path / "model"), "fused"), tmp_path / "cache")
+    ref = train(loss=CT, examples=examples(), settings=SETTINGS)
+    tensors = load_file(ref.folder / "adapter_model.safetensors")
+    assert {name.split(".")[-3] for name in tensors} == {layer}
+    assert all(array.any() for array in tensors.values())  # B begins as 0
+
+
+def test_a_name_that_is_no_layer_is_refused(tmp_path: Path) -> None:
+    train = trainer(load(gpt2(tmp_path / "gpt2"), "gpt2"), tmp_path / "cache")
     with pytest.raises(UserError, match="'c_atn' is no linear layer"):
         train(loss=CT, examples=examples(), settings={**SETTINGS, "target_modules": "c_atn"})
     assert train._targets(Recipe.of({**SETTINGS, "target_modules": "c_attn"})) == ["transformer.h.0.attn.c_attn"]
