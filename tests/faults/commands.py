@@ -21,7 +21,7 @@ from tests.faults.ledger import FaultError, Outcome
 LONGEST = 120.0
 """Seconds after which a command hangs."""
 MEASURED = {"timings", "peak_memory_mb", "provenance", "seconds", "digest"}
-"""Fields of a result that are times, memory, tell of the machine, or are a digest over these."""
+"""Fields of a result that are times, memory, tell of the machine, or are a digest of such."""
 
 
 @dataclass(frozen=True)
