@@ -20,12 +20,13 @@ _ABOUT = """# Results
 
 This page is generated: `make results`, or `python -m bench.report.leaderboard results` where results were only added.
 
-`<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of what differs from the defaults>].json` is one cell of the
-comparison; the Parquet file of the same name has one row per question (`id, subject, correct, confidence, answer,
-parsed`), from which every number can be computed again. `questions/` has the text of the questions, `paper/` the
-published numbers. Runs with `--limit` go to `partial/` and enter no table unless asked for. Tables and reports show
-what the Parquet files give. `records_digest` is the SHA-256 of a cell's Parquet file, `questions_digest` a digest of
-the questions that were tested.
+`<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of what differs from the defaults>][--n<limit>].json` is one cell
+of the comparison; the Parquet file of the same name has one row per question (`id, subject, correct, confidence,
+answer, parsed`), from which every number can be computed again. `questions/` has the text of the questions, `paper/`
+the published numbers. Runs with `--limit` go to `partial/` and enter no table unless asked for. A later run without
+numbers lies beside as `….failed.json` and replaces nothing. Tables and reports show what the Parquet files give.
+`records_digest` is the SHA-256 of a cell's Parquet file, `questions_digest` a digest of the questions that were tested,
+and `digest` that of all other fields.
 
 Fields of the JSON file: see `ResultRow` in `bench/results/row.py`; `schema_version` names their version. Metrics are
 fractions, not percent: `mean` and `std` over subjects, `pooled` over all questions, `n_undefined` subjects left out.
