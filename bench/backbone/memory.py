@@ -12,6 +12,9 @@ from pathlib import Path
 _PROCESS = Path("/proc/self/status")
 """File in which Linux describes this process."""
 
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""Words by which errors of other kinds say that memory ran out: the CPU's allocator, drivers, and cuBLAS."""
+
 
 def peak_memory_mb(device: str) -> float:
     """Largest memory so far in MiB: of the accelerator where there is one, else of the process."""
@@ -24,6 +27,13 @@ def peak_memory_mb(device: str) -> float:
         return int(line.split()[1]) / 2**10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak) / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: the accelerator's own kind, or by the words of other allocators."""
+    if type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
+        return True
+    return any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
 def give_back() -> None:

@@ -223,6 +223,7 @@ class Reader:
             costs={stage: asdict(cost) for stage, cost in measured.costs.items()},
             halvings=measured.halvings,
             packed=self.backbone.packed,
+            hindrance=self.backbone.hindrance,
         )
 
     def _kind(self, shard: Shard, asking: Asking) -> str:
