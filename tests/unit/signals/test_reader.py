@@ -1,4 +1,4 @@
-"""Shards hold every question once and every subject whole, and prompts keep the question whatever the context."""
+"""Shards hold every question once and have a fair size, and prompts keep the question whatever the context."""
 
 from __future__ import annotations
 
@@ -11,38 +11,52 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.api import At, ContractError, Hidden, Of, Question, Signal, Split, TokenIds, UserError
+from bench.api import (
+    At,
+    ChoiceLogits,
+    ContractError,
+    Hidden,
+    Of,
+    QueryLogits,
+    Question,
+    Signal,
+    Split,
+    TokenIds,
+    UserError,
+)
 from bench.api.protocol import FIXED, PAPER, Protocol
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
-from bench.prompts.shards import _SHARD, split_into_shards
+from bench.prompts import shards as sharding
+from bench.prompts.shards import _MOST, _SHARD, split_into_shards
 from bench.signals.batches import Batches
+from bench.signals.definition import pass_definitions
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.folders import Store
 from tests.fixtures.rivers import Rivers
 
 sizes = st.lists(st.integers(1, 400), min_size=1, max_size=8)
+large = st.lists(st.integers(1, 2000), min_size=1, max_size=4)
 
 
-@given(sizes, st.randoms(use_true_random=False), st.booleans())
-def test_every_row_is_in_one_shard_and_subjects_are_whole(counts: list[int], rng, mixed: bool) -> None:  # type: ignore[no-untyped-def]
+@given(sizes | large, st.randoms(use_true_random=False), st.booleans())
+def test_every_row_is_in_one_shard_and_subjects_stay_together(counts: list[int], rng, mixed: bool) -> None:  # type: ignore[no-untyped-def]
     subjects = [f"s{i}" for i, n in enumerate(counts) for _ in range(n)]
     if mixed:
         rng.shuffle(subjects)
     shards = split_into_shards(subjects)
     assert sorted(np.concatenate(shards).tolist()) == list(range(len(subjects)))
-    homes = [{subjects[row] for row in shard} for shard in shards]
-    assert sum(map(len, homes)) == len(set(subjects))
     assert all(len(shard) >= _SHARD for shard in shards[:-1])
-    for shard, home in zip(shards, homes, strict=True):
-        by_subject = [subjects[row] for row in shard]
-        assert len([a for a, b in pairwise(by_subject) if a != b]) == len(home) - 1
-        for subject in home:
-            rows = [row for row in shard if subjects[row] == subject]
-            assert rows == sorted(rows)
+    assert all(len(shard) <= _MOST for shard in shards)
+    in_order = np.concatenate(shards).tolist()
+    by_subject = [subjects[row] for row in in_order]
+    assert len([a for a, b in pairwise(by_subject) if a != b]) == len(set(subjects)) - 1
+    for subject in set(subjects):
+        rows = [row for row in in_order if subjects[row] == subject]
+        assert rows == sorted(rows)
 
 
 @given(sizes)
@@ -51,6 +65,17 @@ def test_a_shard_is_closed_as_soon_as_it_is_large_enough(counts: list[int]) -> N
     for shard in split_into_shards(subjects):
         last = subjects[shard[-1]]
         assert sum(subjects[row] != last for row in shard) < _SHARD
+
+
+@given(sizes)
+def test_only_shards_that_are_too_large_are_cut(counts: list[int]) -> None:
+    """The others keep their keys, so that what was read before is found."""
+    subjects = [f"s{i}" for i, n in enumerate(counts) for _ in range(n)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharding, "_MOST", 10**9)
+        whole = split_into_shards(subjects)
+    kept = {tuple(shard) for shard in split_into_shards(subjects)}
+    assert {tuple(shard) for shard in whole if len(shard) <= _MOST} <= kept
 
 
 def test_no_rows_make_no_shards() -> None:
@@ -160,3 +185,23 @@ def test_right_answers_stand_in_labelled_batches_only(small_model: Path, tmp_pat
     reader, reading = read(small_model, tmp_path, 4096)
     with pytest.raises(ContractError, match="which tells the right answer"):
         Batches(reader).batch(reading, frozenset({signal}), labels=False)
+
+
+def test_a_cut_shard_says_the_same_question_by_question(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals = frozenset({Hidden(1.0, At.PROMPT_END), ChoiceLogits(), QueryLogits()})
+
+    def columns(folder: Path) -> tuple[int, dict[Signal, np.ndarray]]:
+        reader, reading = read(small_model, folder, 4096)
+        reader.store.prepare()
+        done = reader.read(reading, signals)
+        found = pass_definitions(signals).items()
+        return len(done.shards), {signal: each.column(reader.stored(done)) for signal, each in found}
+
+    n_whole, whole = columns(tmp_path / "whole")
+    monkeypatch.setattr(sharding, "_MOST", 1)
+    n_cut, cut = columns(tmp_path / "cut")
+    assert (n_whole, n_cut) == (1, 3)
+    for signal in signals:
+        np.testing.assert_allclose(cut[signal], whole[signal], atol=1e-5, rtol=1e-5)
