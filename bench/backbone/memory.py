@@ -21,7 +21,7 @@ def peak_memory_mb(device: str) -> float:
     if device.startswith("cuda"):
         import torch
 
-        return float(torch.cuda.max_memory_allocated()) / 2**20
+        return float(torch.cuda.max_memory_allocated(device)) / 2**20
     if _PROCESS.is_file():  # what getrusage says on Linux is at least the peak of the process that started this one
         (line,) = (line for line in _PROCESS.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 2**10

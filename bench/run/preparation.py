@@ -70,6 +70,7 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     Raises:
         UserError: one of them is not as it must be.
     """
+    from bench.backbone.devices import default_budget
     from bench.backbone.model import Backbone, LoadOptions
 
     if not config.dry_run:
@@ -84,7 +85,8 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
         store.prepare()
-    reader = Reader(backbone, store, resolved.protocol, config.token_budget, progress, config.seed)
+    budget = config.token_budget or default_budget(backbone.device)
+    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed)
     return Resources(source, tasks, reader, Grader(reader, judge))
 
 

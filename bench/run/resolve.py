@@ -108,7 +108,7 @@ def resolve(config: RunConfig) -> ResolvedRun:
     _refuse_leaks(tests, learn_on)
     if config.limit is not None and config.limit < 1:
         raise UserError(f"--limit: expected at least 1, got {config.limit}.")
-    if config.token_budget < 1:
+    if config.token_budget is not None and config.token_budget < 1:
         raise UserError(f"--token-budget: expected at least 1, got {config.token_budget}.")
     return ResolvedRun(
         model=model,

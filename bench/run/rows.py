@@ -99,7 +99,7 @@ class RowBuilder:
             task=test.where.task,
             preset=self.resolved.preset,
             seed=self.config.seed,
-            config={**self.resolved.config_of(name, test.where.task), **unlike},
+            config={**self.resolved.config_of(name, test.where.task), **self.reader.unusual, **unlike},
             protocol=self.resolved.protocol.digest(),
             task_version=test.task.card.version,
             deviations={**self.resolved.deviations_of(name), **unlike},

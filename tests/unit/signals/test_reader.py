@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +27,7 @@ from bench.api import (
     UserError,
 )
 from bench.api.protocol import FIXED, PAPER, Protocol
+from bench.backbone import devices
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
@@ -205,3 +208,50 @@ def test_a_cut_shard_says_the_same_question_by_question(
     assert (n_whole, n_cut) == (1, 3)
     for signal in signals:
         np.testing.assert_allclose(cut[signal], whole[signal], atol=1e-5, rtol=1e-5)
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def key(folder: Path, tmp_path: Path, budget: int, dtype: str, device: str = "cpu") -> tuple[str, dict[str, object]]:
+    """Where the store looks for a shard, and what a result says of the budget; nothing is computed."""
+    backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu", dtype=dtype))
+    backbone.device = device
+    reader = Reader(backbone, Store(tmp_path / "cache"), FIXED, budget, Silent())
+    task = Lengths(None)  # type: ignore[arg-type]
+    reading = reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
+    return reader._kind(reading.shards[0], reader.asking(reading)), reader.unusual
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cards: one of 80 GB, one of 24 GB."""
+    named = {"cuda": ("H100", 85 * 10**9), "cuda:0": ("H100", 85 * 10**9), "cuda:1": ("L4", 24 * 10**9)}
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: named[device][0])
+    properties = lambda device: SimpleNamespace(total_memory=named[device][1])  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+
+
+@pytest.mark.usefixtures("cards")
+def test_below_float32_a_reading_belongs_to_its_budget_and_kind_of_device(small_model: Path, tmp_path: Path) -> None:
+    def short(budget: int, device: str) -> str:
+        return key(small_model, tmp_path, budget, "bfloat16", device)[0]
+
+    assert short(1024, "cpu") == short(1024, "cpu")
+    assert short(1024, "cuda") == short(1024, "cuda:0")
+    assert len({short(1024, "cpu"), short(512, "cpu"), short(1024, "cuda"), short(1024, "cuda:1")}) == 4
+
+
+@pytest.mark.usefixtures("cards")
+def test_in_float32_neither_matters(small_model: Path, tmp_path: Path) -> None:
+    assert len({key(small_model, tmp_path, b, "float32", d)[0] for b in (64, 1024) for d in ("cpu", "cuda:1")}) == 1
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_budget_is_told_where_it_can_matter_and_is_not_the_devices_own(small_model: Path, tmp_path: Path) -> None:
+    assert key(small_model, tmp_path, 1024, "bfloat16")[1] == {}
+    assert key(small_model, tmp_path, 64, "float32")[1] == {}
+    assert key(small_model, tmp_path, 64, "bfloat16")[1] == {"token_budget": 64}
+    assert key(small_model, tmp_path, 8192, "bfloat16", "cuda")[1] == {}
+    assert key(small_model, tmp_path, 1024, "bfloat16", "cuda")[1] == {"token_budget": 1024}
+    assert [devices.default_budget(d) for d in ("cpu", "mps", "cuda", "cuda:1")] == [1024, 1024, 8192, 2048]
