@@ -48,7 +48,7 @@ class Reader:
 
     @cached_property
     def arithmetic(self) -> dict[str, object]:
-        """What the bits of a pass depend on below float32, where they can change an answer; nothing in float32."""
+        """Class of device and token budget, on which answers can depend below float32; empty in float32."""
         if str(self.backbone.dtype) == "torch.float32":
             return {}
         return {"device": class_of(self.backbone.device), "token_budget": self.budget}
