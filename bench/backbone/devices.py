@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 _BUDGETS = {"cuda": ((40, 8192), (0, 2048))}
 """Kind of device -> (memory of the card in GB at least, tokens), the largest first."""
 _BUDGET = 1024
@@ -33,3 +35,17 @@ def default_budget(device: str) -> int:
 
     size = round(torch.cuda.get_device_properties(device).total_memory / _GB)
     return next(tokens for least, tokens in steps if size >= least)
+
+
+def alone_visible(device: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables for a child process in which `cuda` is this card and no other; empty for a device without a number.
+
+    Args:
+        device: as it is called here, e.g. `cuda:1`.
+        environment: this process's own, which may already hide cards: numbers count those that are left.
+    """
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or not number:
+        return {}
+    seen = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return {"CUDA_VISIBLE_DEVICES": seen[int(number)] if seen else number}
