@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -64,6 +65,13 @@ class Ragged:
         return Ragged(_kept(self.values[index]), _kept(offsets), owner)
 
 
+_FLOAT32_BYTES = 4
+_SCRATCH = 16 * 2**20
+"""Weights of an output head that are widened to float32 at once: 64 MiB."""
+_MIXED = ("cuda", "meta")
+"""Kinds of device that multiply short weights into a float32 result."""
+
+
 @dataclass(frozen=True, eq=False)
 class OutputHead:
     """Map from a final hidden state h to logits: u = scale * (W h + b), capped to c * tanh(u / c) where c is set."""
@@ -75,14 +83,44 @@ class OutputHead:
     scale: float = 1.0
     softcap: float | None = None
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits of shape `(..., v)` from hidden states `(..., d)`, in float32."""
-        weight = self.weight.float()
-        u = hidden.float() @ weight.T
+    def logits(self, hidden: torch.Tensor, rows: Sequence[int] | None = None) -> torch.Tensor:
+        """Logits of shape `(..., v)` from hidden states `(..., d)`, in float32.
+
+        Args:
+            hidden: the states.
+            rows: ids of the tokens whose logits are wanted, `(..., len(rows))`; by default all.
+        """
+        if rows is not None and self._is_short:
+            index = list(rows)
+            bias = None if self.bias is None else self.bias[index]
+            return replace(self, weight=self.weight[index], bias=bias).logits(hidden)
+        u = self._products(hidden)
         if self.bias is not None:
             u = u + self.bias.float()
         u = u * self.scale
-        return u if self.softcap is None else self.softcap * (u / self.softcap).tanh()
+        u = u if self.softcap is None else self.softcap * (u / self.softcap).tanh()
+        return u if rows is None else u[..., list(rows)]
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether the weights have fewer bits than the logits."""
+        return self.weight.dtype.itemsize < _FLOAT32_BYTES
+
+    def _products(self, hidden: torch.Tensor) -> torch.Tensor:
+        """W h in float32, `(..., v)`, without a float32 copy of a whole W that has fewer bits."""
+        if not self._is_short or hidden.requires_grad:  # pieces would be kept for the way back, and be the whole again
+            return hidden.float() @ self.weight.float().T
+        states = hidden.reshape(-1, hidden.shape[-1])
+        wide = states.float()
+        if states.device.type in _MIXED and states.dtype == self.weight.dtype:
+            mm = sys.modules["torch"].mm  # not imported here, but whoever has a tensor has it
+            u: torch.Tensor = mm(states, self.weight.T, out_dtype=wide.dtype)  # sums in float32
+        else:
+            u = wide.new_empty(len(states), len(self.weight))
+            step = max(1, _SCRATCH // self.weight.shape[1])
+            for start in range(0, len(self.weight), step):
+                u[:, start : start + step] = wide @ self.weight[start : start + step].float().T
+        return u.reshape(*hidden.shape[:-1], len(self.weight))
 
 
 Column = npt.NDArray[Any] | Ragged | OutputHead

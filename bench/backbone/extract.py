@@ -13,6 +13,7 @@ from bench.api import Signal, UserError
 from bench.backbone.beginnings import Beginnings
 from bench.backbone.items import NOTHING, Item, Measure, Pass
 from bench.backbone.measure import Arrays, Growth, Sampling, Upto
+from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
 from bench.backbone.prefix import Pack, plan_packs
 from bench.backbone.sampling import draw
@@ -126,7 +127,7 @@ class Extractor:
 
     def _halved(self, pack: Pack, prompts: list[Ids], error: Exception) -> list[tuple[Pack, list[bytes]]]:
         """The same prompts in packs of half the size, after a pack did not fit into memory."""
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+        if not is_out_of_memory(error):
             raise error
         if len(prompts) == 1:
             raise UserError(
@@ -215,14 +216,13 @@ class Extractor:
                 done.verdicts[i] = self._verdict_alone(np.concatenate([before, answer, self.asking.suffix]))
         done.tree.read()
         if ends:
-            verdicts = done.logits(list(ends.values()))[:, self.asking.verdict_ids.tolist()]
-            done.verdicts[list(ends)] = verdicts.cpu()
+            done.verdicts[list(ends)] = done.logits(list(ends.values()), self.asking.verdict_ids).cpu()
 
     def _verdict_alone(self, ids: Ids) -> torch.Tensor:
         """(2,) logits after a conversation that does not continue the prompt."""
         end = {self.last: np.asarray([len(ids) - 1])}
         states = read_alone(self.backbone.session, ids, end)[self.last]
-        return self.backbone.head.logits(states)[0, self.asking.verdict_ids.tolist()].cpu()
+        return self.backbone.head.logits(states, self.asking.verdict_ids.tolist())[0].cpu()
 
     def _grow_options(self, done: Pass) -> None:
         for i, group in enumerate(done.items):

@@ -63,9 +63,10 @@ class Pass:
         """`(len(nodes), d)` states in the model's dtype, on its device."""
         return self.tree.states(self.backbone.block_of(depth), nodes)
 
-    def logits(self, nodes: Sequence[int]) -> torch.Tensor:
-        """`(len(nodes), v)` float32 logits of what follows, on the model's device."""
-        return self.backbone.head.logits(self.tree.states(self.backbone.blocks, nodes))
+    def logits(self, nodes: Sequence[int], rows: Ids | None = None) -> torch.Tensor:
+        """`(len(nodes), v)` float32 logits of what follows, of all tokens or those in `rows`, on the model's device."""
+        ids = None if rows is None else rows.tolist()
+        return self.backbone.head.logits(self.tree.states(self.backbone.blocks, nodes), ids)
 
     def path(self, i: int) -> list[int]:
         """The nodes of question i from its prompt's end on, as far as they were read."""

@@ -12,18 +12,28 @@ from pathlib import Path
 _PROCESS = Path("/proc/self/status")
 """File in which Linux describes this process."""
 
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""Words by which errors of other kinds say that memory ran out: the CPU's allocator, drivers, and cuBLAS."""
+
 
 def peak_memory_mb(device: str) -> float:
     """Largest memory so far in MiB: of the accelerator where there is one, else of the process."""
     if device.startswith("cuda"):
         import torch
 
-        return float(torch.cuda.max_memory_allocated()) / 2**20
+        return float(torch.cuda.max_memory_allocated(device)) / 2**20
     if _PROCESS.is_file():  # what getrusage says on Linux is at least the peak of the process that started this one
         (line,) = (line for line in _PROCESS.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 2**10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak) / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: the accelerator's own kind, or by the words of other allocators."""
+    if type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
+        return True
+    return any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
 def give_back() -> None:

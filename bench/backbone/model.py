@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
 
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.backbone import projections
+from bench.backbone.agreement import DTYPES, Probe
 from bench.backbone.folder import find, first_line
+from bench.backbone.memory import is_out_of_memory
 from bench.backbone.models import ModelSpec
-from bench.backbone.prefix import plan_packs
-from bench.backbone.session import Session, blocks, read_alone, read_pack
+from bench.backbone.session import Session, blocks
 from bench.prompts.chat import Chat
 
 _DEVICES = ("cuda", "mps", "cpu")
@@ -26,9 +26,6 @@ _RATE_SIZE = 512
 """Side of the matrix product that measures a device's rate."""
 _OVERHEAD = 3.0
 """Time of a forward pass over that of its matrix products alone, roughly: attention, norms, small shapes."""
-
-_AGREEMENT = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.5}
-"""Largest difference between logits of a packed and a plain pass, by dtype; fp32 stays below 1e-4 in practice."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class Backbone:
         if name == "auto":
             name = str(getattr(self.config, "dtype", None) or "float32").removeprefix("torch.")
         dtype = getattr(torch, name, None)
-        if dtype not in _AGREEMENT:
+        if dtype not in DTYPES:
             raise UserError(f"Unknown dtype {name!r}: expected float32, bfloat16 or float16.")
         return dtype  # type: ignore[no-any-return]
 
@@ -156,43 +153,40 @@ class Backbone:
             seconds.append(time.perf_counter() - start)
         return float(2 * weights * min(seconds) / (2 * _RATE_SIZE**3) * _OVERHEAD)
 
-    @cached_property
+    @property
     def packed(self) -> bool:
-        """Whether branches can share a cache on this architecture: measured once on a small example.
+        """Whether branches can share a cache on this architecture.
 
         Raises:
-            UserError: hidden states times output head are not the model's logits, so no signal would be right.
+            UserError: as for `hindrance`.
         """
-        ids = np.arange(2, 42, dtype=np.int32) % min(self.facts.vocab_size, 40)
-        sequences = [ids[:20], ids[:30], np.concatenate([ids[:18], ids[30:38]])]
-        plain = [self._logits(s) for s in sequences]
-        ends = [{self.blocks: np.asarray([len(s) - 1])} for s in sequences]
-        alone = [read_alone(self.session, s, end)[self.blocks] for s, end in zip(sequences, ends, strict=True)]
-        worst = (self.head.logits(torch.cat(alone)) - torch.stack(plain)).abs().max().item()
-        if not worst <= _AGREEMENT[self.dtype]:
+        return self.hindrance is None
+
+    @cached_property
+    def hindrance(self) -> str | None:
+        """Why branches can't share a cache, measured once on a small example; None where they can.
+
+        Raises:
+            UserError: hidden states times output head are not the model's logits, so no signal would be right; or
+                the device has no memory left for even this.
+        """
+        probe = Probe(self.session, self.head, self.blocks)
+        try:
+            wrong, hindrance = probe.wrong_head(), probe.hindrance()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UserError(
+                f"Model {self.spec.name!r} leaves no memory on {self.device} for passes of 30 tokens. Use a smaller"
+                " --dtype or a larger device, or end what else runs on it."
+            ) from error
+        if wrong is not None:
             raise UserError(
                 f"Model {self.spec.name!r}: last hidden states times the output head differ from its logits by"
-                f" {worst:.3g}; this architecture does more after its last block than is known here. Please report it."
+                f" {wrong:.3g}; this architecture does more after its last block than is known here. Please report it."
             )
-        agrees = self._packed_agrees(sequences, torch.stack(plain))
-        self.session.reset()
         self.session.tokens.forward = self.session.tokens.padded = 0
-        return agrees
-
-    def _packed_agrees(self, sequences: list[np.ndarray], plain: torch.Tensor) -> bool:
-        got = torch.zeros_like(plain)
-        try:
-            for pack in plan_packs(sequences, budget=12):
-                _, states = read_pack(self.session, pack, 7, [self.blocks])
-                got[torch.as_tensor(pack.rows, device=got.device)] = self.head.logits(states[self.blocks])
-        except (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError):
-            return False  # no such cache or mask: nothing is shared then, and results say so
-        return bool((got - plain).abs().max().item() <= _AGREEMENT[self.dtype])
-
-    @torch.inference_mode()
-    def _logits(self, ids: np.ndarray) -> torch.Tensor:
-        inputs = torch.as_tensor(ids, dtype=torch.long, device=self.device)[None]
-        return self.model(input_ids=inputs, use_cache=False).logits[0, -1].float()  # type: ignore[no-any-return]
+        return hindrance
 
     def block_of(self, depth: float) -> int:
         """The block that a depth fraction means; its output is what `Hidden(depth)` reads.

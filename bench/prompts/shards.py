@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SHARD = 256
 """Questions of a shard, at least: whole subjects are joined until there are as many (bench/DESIGN.md, 4)."""
+_MOST = 512
+"""Questions of a shard, at most: what is lost when a run is killed, and what is in memory at once."""
 
 _MANY_TIMES = 8
 """A split of so many times the sample is not written whole for an estimate."""
@@ -51,17 +53,21 @@ class Shard:
 
 
 def split_into_shards(subjects: Sequence[str]) -> list[npt.NDArray[np.int64]]:
-    """Row numbers of each shard: subjects in order of appearance, joined until a shard has at least _SHARD of them."""
+    """Row numbers of each shard: subjects in order of appearance, joined until a shard has at least _SHARD of them.
+
+    What has more than _MOST is cut into pieces of nearly one size; their questions stay in order.
+    """
     members: dict[str, list[int]] = {}
     for row, subject in enumerate(subjects):
         members.setdefault(subject, []).append(row)
-    shards: list[list[int]] = []
+    joined: list[list[int]] = []
     for rows in members.values():
-        if shards and len(shards[-1]) < _SHARD:
-            shards[-1].extend(rows)
+        if joined and len(joined[-1]) < _SHARD:
+            joined[-1].extend(rows)
         else:
-            shards.append(list(rows))
-    return [np.asarray(rows, dtype=np.int64) for rows in shards]
+            joined.append(list(rows))
+    arrays = (np.asarray(rows, dtype=np.int64) for rows in joined)
+    return [piece for rows in arrays for piece in np.array_split(rows, -(-len(rows) // _MOST))]
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,8 @@ class RunConfig:
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
-    token_budget: int = 1024
-    """Tokens of one forward pass."""
+    token_budget: int | None = None
+    """Tokens of one forward pass. Default: 1,024; on cards 2,048, from 40 GB on 8,192."""
     trust_remote_code: bool = False
     """Run code that comes with the model."""
     out: Annotated[Path, Heading("Output")] = Path("results")

@@ -20,6 +20,7 @@ from bench.api.early_stopping import TrainingStage, best_point, validation_loss
 from bench.api.errors import reason_of
 from bench.api.methods import validation_signals
 from bench.api.signals import tells_gold
+from bench.backbone.devices import kind_of
 from bench.progress import Progress
 from bench.results.row import LabelsSeen, Training
 from bench.run.resolve import ResolvedRun, source_digest
@@ -97,7 +98,7 @@ class Fitter:
             "params": {k: repr(v) for k, v in method.params().items()},
             "seed": seed,
             "protocol": self.resolved.protocol.digest(),
-            "device": self.backbone.device,
+            "device": kind_of(self.backbone.device),
             "learned from": _identity(learned),
             "validation": None if validation is None else _identity(validation),
         }

@@ -73,6 +73,7 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     Raises:
         UserError: one of them is not as it must be.
     """
+    from bench.backbone.devices import default_budget
     from bench.backbone.model import Backbone, LoadOptions
 
     if not config.dry_run:
@@ -88,7 +89,8 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     if not config.dry_run:
         store.prepare()
     sample = _SAMPLE if config.dry_run else None
-    reader = Reader(backbone, store, resolved.protocol, config.token_budget, progress, config.seed, sample)
+    budget = config.token_budget or default_budget(backbone.device)
+    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample)
     return Resources(source, tasks, reader, Grader(reader, judge))
 
 

@@ -99,7 +99,7 @@ class RowBuilder:
             task=test.where.task,
             preset=self.resolved.preset,
             seed=self.config.seed,
-            config={**self.resolved.config_of(name, test.where.task), **unlike},
+            config={**self.resolved.config_of(name, test.where.task), **self.reader.unusual, **unlike},
             protocol=self.resolved.protocol.digest(),
             task_version=test.task.card.version,
             deviations={**self.resolved.deviations_of(name), **unlike},
@@ -204,7 +204,9 @@ def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
     halvings = sum(int(manifest["halvings"]) for manifest in manifests)
     notes = [f"{halvings} forward passes did not fit into memory and were halved"] if halvings else []
     if not all(manifest["packed"] for manifest in manifests):
-        notes.append("this architecture can't share a cache between questions: each was read alone")
+        reasons = sorted({str(manifest["hindrance"]) for manifest in manifests if manifest.get("hindrance")})
+        why = f" ({'; '.join(reasons)})" if reasons else ""
+        notes.append(f"this model can't share a cache between questions{why}: each was read alone")
     selects = protocol.kept_step is KeptStep.VALIDATION
     if selects and inputs.fitted and inputs.fitted.training.stages and inputs.selection is None:
         notes.append("no validation answers chose the step of its training: the last one was kept")

@@ -37,7 +37,7 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
 
     def take(self, done: Pass) -> list[list[Arrays]]:
         """`values`: `(k,)`, -inf for letters that the question does not show."""
-        logits = done.logits(range(len(done.items)))[:, done.asking.letter_ids.tolist()].cpu()
+        logits = done.logits(range(len(done.items)), done.asking.letter_ids).cpu()
         rows: list[list[Arrays]] = []
         for row, group in zip(logits, done.items, strict=True):
             rows.append([{"values": row.clone()} for _ in group])

@@ -12,6 +12,7 @@ import numpy as np
 from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Signal, Task
 from bench.api.protocol import Protocol
 from bench.api.question import Released
+from bench.backbone.devices import class_of, default_budget
 from bench.backbone.measure import Growth
 from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
@@ -46,6 +47,19 @@ class Reader:
     """Prompts of a large split that are written, for a plan that is not carried out; None: all."""
     forward_tokens: int = 0
     """Token positions fed to the model by this reader itself; what the store had costs nothing."""
+
+    @cached_property
+    def arithmetic(self) -> dict[str, object]:
+        """Class of device and token budget, on which answers can depend below float32; empty in float32."""
+        if str(self.backbone.dtype) == "torch.float32":
+            return {}
+        return {"device": class_of(self.backbone.device), "token_budget": self.budget}
+
+    @property
+    def unusual(self) -> dict[str, object]:
+        """The token budget, where it can change an answer and is not this device's own."""
+        usual = not self.arithmetic or self.budget == default_budget(self.backbone.device)
+        return {} if usual else {"token_budget": self.budget}
 
     @cached_property
     def prompts(self) -> PromptTokeniser:
@@ -226,6 +240,7 @@ class Reader:
             halvings=measured.halvings,
             packed=self.backbone.packed,
             beginnings=asdict(measured.beginnings),
+            hindrance=self.backbone.hindrance,
         )
 
     def _kind(self, shard: Shard, asking: Asking) -> str:
@@ -241,6 +256,7 @@ class Reader:
             if shard.given is None
             else {"released": digest_arrays(shard.given)},
             "extractor": VERSION,
+            **self.arithmetic,
         }
         return f"readings/{key_of(fields)}"
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from bench.signals.stored import StoredSplit
 
 
+_AT_ONCE = 64
+"""Questions whose logits are held at once: 80 MB in float64 for 152,064 tokens."""
+
+
 class SampleAgreementDefinition(PassDefinition[SampleAgreement]):
     """Stored are the samples' ids, `values` with `offsets`, each sample closed by -1; grading says which agree."""
 
@@ -81,11 +85,15 @@ class SampleAgreementDefinition(PassDefinition[SampleAgreement]):
 
         states: Any = HiddenDefinition(Hidden(1.0, At.PROMPT_END)).column(split)  # (n, d): one row for each prompt
         head, stops, signal = split.backbone.head, split.backbone.stops, self.signal
-        for question, state in zip(split.questions, states, strict=True):
-            logits = head.logits(torch.tensor(state[None], device=head.weight.device))
-            numbers = uniforms(split.seed, question.id, signal.n, 1)[:, 0].tolist()
-            tokens = draw(logits, [0] * signal.n, numbers, signal.temperature, signal.top_p)
-            yield [np.asarray([] if token in stops else [token], dtype=np.int32) for token in tokens]
+        for first in range(0, len(states), _AT_ONCE):
+            part = torch.tensor(states[first : first + _AT_ONCE]).to(head.weight)  # back to the dtype they were read in
+            questions = split.questions[first : first + _AT_ONCE]
+            numbers = [float(u) for q in questions for u in uniforms(split.seed, q.id, signal.n, 1)[:, 0]]
+            rows = [row for row in range(len(questions)) for _ in range(signal.n)]
+            drawn = draw(head.logits(part), rows, numbers, signal.temperature, signal.top_p)
+            letters = [np.asarray([] if token in stops else [token], dtype=np.int32) for token in drawn]
+            for own in range(0, len(letters), signal.n):
+                yield letters[own : own + signal.n]
 
     def agreement(self, split: StoredSplit, comparer: Comparer) -> Agreement:
         """Whether each sample says what the greedy answer says (docs/methods.md §2.14)."""

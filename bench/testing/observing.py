@@ -59,7 +59,7 @@ def contents(batch: Batch) -> dict[Signal, bytes]:
 
 def _bytes(column: Any) -> bytes:
     if isinstance(column, OutputHead):
-        return bytes(column.weight.numpy().tobytes())
+        return bytes(column.weight.cpu().float().numpy().tobytes())  # numpy has no bfloat16
     return bytes((column.values if isinstance(column, Ragged) else column).tobytes())
 
 

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bench.backbone.devices import alone_visible
+
 _PARENT = "CONFBENCH_PARENT"
 """Environment variable with the number of the process without which a child ends."""
 _STOP_SECONDS = 2.0
@@ -37,12 +39,13 @@ _FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"
 
 
 @contextmanager
-def started(config: Path, processes: int) -> Iterator[subprocess.Popen[str]]:
+def started(config: Path, processes: int, device: str) -> Iterator[subprocess.Popen[str]]:
     """A child, or several of them, in a process group of which nothing is left afterwards.
 
     Args:
         config: absolute path of the job's configuration.
         processes: number of those that train together.
+        device: as it is called here; a numbered card is the only one that the child sees, as `cuda`.
     """
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "bench.training", str(config), str(processes)],
@@ -50,7 +53,7 @@ def started(config: Path, processes: int) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         cwd=Path(os.sep).resolve(),
-        env=environment(os.environ, processes),
+        env=environment(os.environ, processes) | alone_visible(device, os.environ),
         text=True,
         encoding="utf-8",
         errors="replace",

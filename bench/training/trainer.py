@@ -28,6 +28,7 @@ import numpy.typing as npt
 from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, Validation
 from bench.api.early_stopping import TrainingStage
 from bench.backbone.cost import StageCost
+from bench.backbone.devices import kind_of
 from bench.progress import Progress, Silent
 from bench.store.claims import claimed
 from bench.store.decoding import decoded
@@ -124,7 +125,7 @@ class AdapterTrainer:
             model=asdict(self.backbone.spec) | {"source": _absolute(self.backbone.spec)},
             weights=self.backbone.fingerprint,
             load={
-                "device": self.backbone.device,
+                "device": kind_of(self.backbone.device),
                 "dtype": self._dtype(),
                 "trust_remote_code": options.trust_remote_code,
             },
@@ -149,7 +150,7 @@ class AdapterTrainer:
             "validation": {name: _digest(column) for name, column in validation.examples.items()},
             "weights": job.weights,
             "dtype": job.load["dtype"],
-            "device": self.backbone.device.partition(":")[0],
+            "device": kind_of(self.backbone.device),
             "attention": self.backbone.attention,
             "loss": {"name": job.loss, "source": _source_digest(job.loss)},
             "settings": dict(job.settings),
@@ -221,7 +222,7 @@ class AdapterTrainer:
             (config.parent / "train.log").open("a", encoding="utf-8", buffering=1) as log,
             self.progress.stage(f"train {self.method}", recipe.steps, unit="steps") as advance,
             _aside(self.backbone),
-            child.started(config, self._processes) as process,
+            child.started(config, self._processes, self.backbone.device) as process,
         ):
             done = 0
             for line in process.stdout or ():
@@ -288,11 +289,13 @@ def _aside(backbone: Backbone) -> Iterator[None]:
     import torch
 
     backbone.session.reset()
+    vars(backbone).pop("head", None)  # its detached weight would keep the memory of the card
     backbone.model.to("cpu")
     torch.cuda.empty_cache()
     try:
         yield
     finally:
+        vars(backbone).pop("head", None)
         backbone.model.to(backbone.device)
 
 

@@ -71,7 +71,7 @@ def _answered(one: Trace) -> object:
     judged = [str(row.config.get(key)) for key in ("judge", "judge_model", "judge_url")]
     return (
         row.model, row.task, row.task_version, row.protocol, row.answers_source, row.judge, row.limit,
-        str(row.config.get("dtype")), *judged,
+        str(row.config.get("dtype")), row.config.get("token_budget"), *judged,
     )  # fmt: skip
 
 

@@ -64,9 +64,12 @@ class HeadGuard:
 
     def _same(self, *, whole: bool) -> bool:
         weight = self._weight()
-        if weight._version != self._version or not _equal(self._sample, _sampled(weight)):  # noqa: SLF001
+        if not whole and weight._version == self._version and _equal(self._sample, _sampled(weight)):  # noqa: SLF001
+            return True
+        if not _equal(self._sums, _row_sums(weight)):
             return False
-        return not whole or _equal(self._sums, _row_sums(weight))
+        self._version = weight._version  # noqa: SLF001 - weights that were moved to another device and back
+        return True
 
     def _remember(self) -> None:
         weight = self._weight()

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from bench.backbone.memory import _PROCESS, give_back, peak_memory_mb
 
@@ -40,3 +41,9 @@ def test_what_is_free_goes_back_and_what_is_not_stays() -> None:
     give_back()
     assert before - resident() > 100
     assert all(float(piece.sum()) == len(piece) for piece in kept)
+
+
+def test_peak_memory_is_that_of_the_device_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = {"cuda": 5 * 2**20, "cuda:1": 7 * 2**20}
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device=None: peaks[device])
+    assert [peak_memory_mb(device) for device in peaks] == [5.0, 7.0]

@@ -175,10 +175,10 @@ class Forgetful(Counting):
         raise ValueError("no such number")
 
 
-def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0) -> Fitter:
+def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: str = "cpu") -> Fitter:
     """A fitter whose splits have random states instead of those of a model."""
     resolved: Any = SimpleNamespace(fresh=lambda _name: method(), protocol=FIXED)
-    backbone: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device="cpu")
+    backbone: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device=device)
     asking = SimpleNamespace(verdict_ids=np.array([1, 2]))
     batches: Any = SimpleNamespace(
         batch=lambda reading, _signals, *, labels: labelled(len(reading.where.split)),
@@ -199,6 +199,13 @@ def test_a_fit_is_made_once_and_told_alike(tmp_path: Path) -> None:
     assert Counting.fits == before + 1
     assert (again.training, again.labels, again.seconds) == (first.training, first.labels, first.seconds)
     assert first.labels == LabelsSeen(validation=80)  # labels of training answers are never looked at
+
+
+def test_a_fit_belongs_to_the_kind_of_device_and_not_to_its_number(tmp_path: Path) -> None:
+    before = Counting.fits
+    for device in ("cuda", "cuda:1", "cuda:0", "cpu"):
+        fitter(Counting, tmp_path, device=device).fit("m", split("train"), split("validation"))
+    assert Counting.fits == before + 2
 
 
 @pytest.mark.parametrize(

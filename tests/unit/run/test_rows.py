@@ -99,3 +99,16 @@ def test_what_a_step_raised_is_the_failure_of_its_cells_alone(read: tuple[RowBui
     assert (inputs.failure, inputs.adapted, dict(inputs.seconds)) == (
         None, before.readings[TEST], {"adapter_predictions": 1.5},
     )  # fmt: skip
+
+
+def test_a_row_says_why_each_question_was_read_alone(read: tuple[RowBuilder, StepResults]) -> None:
+    rows, made = read
+    inputs = made.inputs("ptrue", TEST)
+    assert not [note for note in rows.row("ptrue", inputs).notes if "share a cache" in note]
+    manifests = [entry.manifest for shard in inputs.predicted.bundles for entry in shard]
+    with pytest.MonkeyPatch.context() as patch:
+        for manifest in manifests:
+            patch.setitem(manifest, "packed", False)
+            patch.setitem(manifest, "hindrance", "it refuses the mask")
+        (note,) = [note for note in rows.row("ptrue", inputs).notes if "share a cache" in note]
+    assert note == "this model can't share a cache between questions (it refuses the mask): each was read alone"

@@ -1,48 +1,65 @@
-"""Shards hold every question once and every subject whole, and prompts keep the question whatever the context."""
+"""Shards hold every question once and have a fair size, and prompts keep the question whatever the context."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.api import At, ContractError, Hidden, Of, Question, Signal, Split, TokenIds, UserError
+from bench.api import (
+    At,
+    ChoiceLogits,
+    ContractError,
+    Hidden,
+    Of,
+    QueryLogits,
+    Question,
+    Signal,
+    Split,
+    TokenIds,
+    UserError,
+)
 from bench.api.protocol import FIXED, PAPER, Protocol
+from bench.backbone import devices
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
-from bench.prompts.shards import _SHARD, split_into_shards
+from bench.prompts import shards as sharding
+from bench.prompts.shards import _MOST, _SHARD, split_into_shards
 from bench.signals.batches import Batches
+from bench.signals.definition import pass_definitions
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.folders import Store
 from tests.fixtures.rivers import Rivers
 
 sizes = st.lists(st.integers(1, 400), min_size=1, max_size=8)
+large = st.lists(st.integers(1, 2000), min_size=1, max_size=4)
 
 
-@given(sizes, st.randoms(use_true_random=False), st.booleans())
-def test_every_row_is_in_one_shard_and_subjects_are_whole(counts: list[int], rng, mixed: bool) -> None:  # type: ignore[no-untyped-def]
+@given(sizes | large, st.randoms(use_true_random=False), st.booleans())
+def test_every_row_is_in_one_shard_and_subjects_stay_together(counts: list[int], rng, mixed: bool) -> None:  # type: ignore[no-untyped-def]
     subjects = [f"s{i}" for i, n in enumerate(counts) for _ in range(n)]
     if mixed:
         rng.shuffle(subjects)
     shards = split_into_shards(subjects)
     assert sorted(np.concatenate(shards).tolist()) == list(range(len(subjects)))
-    homes = [{subjects[row] for row in shard} for shard in shards]
-    assert sum(map(len, homes)) == len(set(subjects))
     assert all(len(shard) >= _SHARD for shard in shards[:-1])
-    for shard, home in zip(shards, homes, strict=True):
-        by_subject = [subjects[row] for row in shard]
-        assert len([a for a, b in pairwise(by_subject) if a != b]) == len(home) - 1
-        for subject in home:
-            rows = [row for row in shard if subjects[row] == subject]
-            assert rows == sorted(rows)
+    assert all(len(shard) <= _MOST for shard in shards)
+    in_order = np.concatenate(shards).tolist()
+    by_subject = [subjects[row] for row in in_order]
+    assert len([a for a, b in pairwise(by_subject) if a != b]) == len(set(subjects)) - 1
+    for subject in set(subjects):
+        rows = [row for row in in_order if subjects[row] == subject]
+        assert rows == sorted(rows)
 
 
 @given(sizes)
@@ -51,6 +68,17 @@ def test_a_shard_is_closed_as_soon_as_it_is_large_enough(counts: list[int]) -> N
     for shard in split_into_shards(subjects):
         last = subjects[shard[-1]]
         assert sum(subjects[row] != last for row in shard) < _SHARD
+
+
+@given(sizes)
+def test_only_shards_that_are_too_large_are_cut(counts: list[int]) -> None:
+    """The others keep their keys, so that what was read before is found."""
+    subjects = [f"s{i}" for i, n in enumerate(counts) for _ in range(n)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharding, "_MOST", 10**9)
+        whole = split_into_shards(subjects)
+    kept = {tuple(shard) for shard in split_into_shards(subjects)}
+    assert {tuple(shard) for shard in whole if len(shard) <= _MOST} <= kept
 
 
 def test_no_rows_make_no_shards() -> None:
@@ -160,3 +188,70 @@ def test_right_answers_stand_in_labelled_batches_only(small_model: Path, tmp_pat
     reader, reading = read(small_model, tmp_path, 4096)
     with pytest.raises(ContractError, match="which tells the right answer"):
         Batches(reader).batch(reading, frozenset({signal}), labels=False)
+
+
+def test_a_cut_shard_says_the_same_question_by_question(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals = frozenset({Hidden(1.0, At.PROMPT_END), ChoiceLogits(), QueryLogits()})
+
+    def columns(folder: Path) -> tuple[int, dict[Signal, np.ndarray]]:
+        reader, reading = read(small_model, folder, 4096)
+        reader.store.prepare()
+        done = reader.read(reading, signals)
+        found = pass_definitions(signals).items()
+        return len(done.shards), {signal: each.column(reader.stored(done)) for signal, each in found}
+
+    n_whole, whole = columns(tmp_path / "whole")
+    monkeypatch.setattr(sharding, "_MOST", 1)
+    n_cut, cut = columns(tmp_path / "cut")
+    assert (n_whole, n_cut) == (1, 3)
+    for signal in signals:
+        np.testing.assert_allclose(cut[signal], whole[signal], atol=1e-5, rtol=1e-5)
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def key(folder: Path, tmp_path: Path, budget: int, dtype: str, device: str = "cpu") -> tuple[str, dict[str, object]]:
+    """Where the store looks for a shard, and what a result says of the budget; nothing is computed."""
+    backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu", dtype=dtype))
+    backbone.device = device
+    reader = Reader(backbone, Store(tmp_path / "cache"), FIXED, budget, Silent())
+    task = Lengths(None)  # type: ignore[arg-type]
+    reading = reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
+    return reader._kind(reading.shards[0], reader.asking(reading)), reader.unusual
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cards: one of 80 GB, one of 24 GB."""
+    named = {"cuda": ("H100", 85 * 10**9), "cuda:0": ("H100", 85 * 10**9), "cuda:1": ("L4", 24 * 10**9)}
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: named[device][0])
+    properties = lambda device: SimpleNamespace(total_memory=named[device][1])  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+
+
+@pytest.mark.usefixtures("cards")
+def test_below_float32_a_reading_belongs_to_its_budget_and_kind_of_device(small_model: Path, tmp_path: Path) -> None:
+    def short(budget: int, device: str) -> str:
+        return key(small_model, tmp_path, budget, "bfloat16", device)[0]
+
+    assert short(1024, "cpu") == short(1024, "cpu")
+    assert short(1024, "cuda") == short(1024, "cuda:0")
+    assert len({short(1024, "cpu"), short(512, "cpu"), short(1024, "cuda"), short(1024, "cuda:1")}) == 4
+
+
+@pytest.mark.usefixtures("cards")
+def test_in_float32_neither_matters(small_model: Path, tmp_path: Path) -> None:
+    assert len({key(small_model, tmp_path, b, "float32", d)[0] for b in (64, 1024) for d in ("cpu", "cuda:1")}) == 1
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_budget_is_told_where_it_can_matter_and_is_not_the_devices_own(small_model: Path, tmp_path: Path) -> None:
+    assert key(small_model, tmp_path, 1024, "bfloat16")[1] == {}
+    assert key(small_model, tmp_path, 64, "float32")[1] == {}
+    assert key(small_model, tmp_path, 64, "bfloat16")[1] == {"token_budget": 64}
+    assert key(small_model, tmp_path, 8192, "bfloat16", "cuda")[1] == {}
+    assert key(small_model, tmp_path, 1024, "bfloat16", "cuda")[1] == {"token_budget": 1024}
+    assert [devices.default_budget(d) for d in ("cpu", "mps", "cuda", "cuda:1")] == [1024, 1024, 8192, 2048]

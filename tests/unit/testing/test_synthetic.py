@@ -15,12 +15,14 @@ from bench.api import (
     Format,
     Hidden,
     Of,
+    OutputHead,
     QueryLogits,
     SampleAgreement,
     TokenIds,
     Unembedding,
 )
 from bench.testing import planted
+from bench.testing.observing import contents
 
 GOLD, WRONG, ANSWER = (Hidden(1.0, at) for at in (At.GOLD_PREDICTING, At.WRONG_PREDICTING, At.ANSWER_PREDICTING))
 SIGNALS = (
@@ -89,3 +91,11 @@ def test_truth_can_be_seen_in_samples_and_through_an_adapter() -> None:
     assert roc_auc_score(batch.correct, agree.mean(axis=1)) > 0.7
     own, frozen = (np.diff(batch[QueryLogits(adapter)], axis=1) for adapter in Adapter.__members__.values())
     assert own == pytest.approx(frozen, abs=1e-5)
+
+
+def test_contents_of_a_head_in_bfloat16_can_be_remembered() -> None:
+    weight = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+    batch = Batch(["a"], {Unembedding(): OutputHead(weight)})
+    before = contents(batch)
+    weight[0, 0] += 1
+    assert contents(batch) != before

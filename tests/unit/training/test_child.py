@@ -111,7 +111,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from bench.training import child
-with child.started(Path(sys.argv[1]), int(sys.argv[2])) as process:
+with child.started(Path(sys.argv[1]), int(sys.argv[2]), "cpu") as process:
     for line in process.stdout:
         print(line, end="", flush=True)
 """
@@ -156,7 +156,7 @@ def test_one_that_does_not_want_to_end_is_ended(folder: Path, tmp_path: Path, mo
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     config = write_job(load(folder), tmp_path / "job", SETTINGS, loss="stubborn:loss", search=(str(tmp_path),))
     start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), child.started(config, 1) as process:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), child.started(config, 1, "cpu") as process:  # noqa: PT012
         assert process.stdout is not None
         assert any(line == "here\n" for line in process.stdout)
         start = time.monotonic()

@@ -1,0 +1,150 @@
+"""Whether a model does what passes take it to do, measured on a few short sequences after loading.
+
+Two things are asked: are the last hidden states times the output head the model's own logits, and are the logits of
+sequences that share a cache those of each sequence alone? Neither is asked for equality. Arithmetic below float32
+differs with the shape of a pass, in deep models by more than any constant would allow; so the second question is
+answered in units of what the model's own cache does to the same sequences, without packs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers.cache_utils import DynamicCache
+
+from bench.api import OutputHead
+from bench.backbone.memory import is_out_of_memory
+from bench.backbone.prefix import plan_packs
+from bench.backbone.session import Session, read_alone, read_pack, run_blocks
+from bench.prompts.tails import Ids
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+_FLOOR = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.05}
+"""Difference that is always allowed, between logits or their log-softmax."""
+_NOISE = 3.0
+"""Multiple of the model's own noise that is allowed between packed and plain log-softmax."""
+_NOISIEST = {torch.float32: 1e-2, torch.float16: 0.5, torch.bfloat16: 1.0}
+"""Noise beyond which nothing is taken for noise: the model's own cache changes what it says."""
+_ROUNDINGS = 2.0
+"""Spacings of a dtype, at the size of the largest logit, by which rounding may move a logit."""
+
+_BUDGET, _CHUNK = 24, 7
+"""Such that the sequences share a cached piece read in chunks, and branches stand beside each other in a pack."""
+_PLACES = (7, 16, -1)
+"""Where the sequences are cut to measure the noise."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A model, and what its passes are compared on."""
+
+    session: Session
+    head: OutputHead
+    blocks: int
+    """Number of blocks; the state after the last one is what the head maps to logits."""
+
+    @property
+    def sequences(self) -> list[Ids]:
+        """Four sequences: one begins another, three branch off at different places."""
+        ids = np.arange(2, 42, dtype=np.int32) % min(len(self.head.weight), 40)
+        first = ids[:18]
+        return [ids[:20], ids[:30], np.concatenate([first, ids[30:38]]), np.concatenate([first[:10], ids[20:38]])]
+
+    @torch.inference_mode()
+    def wrong_head(self) -> float | None:
+        """Largest difference between states times head and the model's logits; None where rounding explains it.
+
+        A model rounds its logits to its dtype, which between 64 and 128 has steps of 0.5 in bfloat16.
+        """
+        said = torch.stack([self._said(ids) for ids in self.sequences])  # (n, v)
+        apart = (self._plain() - said).abs().amax(dim=-1)
+        dtype = self.session.dtype
+        rounding = _ROUNDINGS * torch.finfo(dtype).eps * said.abs().amax(dim=-1)
+        fine = apart <= _FLOOR[dtype] + rounding  # false for NaN
+        return None if bool(fine.all()) else float(apart[~fine].max())
+
+    @torch.inference_mode()
+    def hindrance(self) -> str | None:
+        """Why branches can't share a cache on this model; None where they can.
+
+        Raises:
+            RuntimeError: the device fails or has no memory left, which says nothing about the model.
+        """
+        plain = self._plain()
+        try:
+            apart = _apart(self._packed(), plain)
+            if apart <= _FLOOR[self.session.dtype]:
+                return None
+            noise = self._noise(plain)
+        except (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+            if isinstance(error, torch.AcceleratorError) or is_out_of_memory(error):
+                raise
+            return f"it refuses the cache or the mask of a pack ({type(error).__name__})"
+        finally:
+            self.session.reset()
+        if noise <= _NOISIEST[self.session.dtype] and apart <= _NOISE * noise:
+            return None
+        return (
+            f"log-probabilities of packed and plain passes differ by {apart:.2g},"
+            f" those of plain passes among themselves by {noise:.2g}"
+        )
+
+    def _said(self, ids: Ids) -> torch.Tensor:
+        """`(v,)` the model's own logits after a sequence."""
+        inputs = torch.as_tensor(ids, dtype=torch.long, device=self.session.device)[None]
+        return self.session.model(input_ids=inputs, use_cache=False).logits[0, -1].float()  # type: ignore[no-any-return]
+
+    def _plain(self) -> torch.Tensor:
+        """`(n, v)` logits after each sequence, read whole and without a cache."""
+        ends = [{self.blocks: np.asarray([len(ids) - 1])} for ids in self.sequences]
+        read = [read_alone(self.session, ids, end) for ids, end in zip(self.sequences, ends, strict=True)]
+        return self.head.logits(torch.cat([states[self.blocks] for states in read]))
+
+    def _packed(self) -> torch.Tensor:
+        """`(n, v)` logits after each sequence, read in packs."""
+        found: dict[int, torch.Tensor] = {}
+        for pack in plan_packs(self.sequences, _BUDGET):
+            _, states = read_pack(self.session, pack, _CHUNK, [self.blocks])
+            found |= zip(pack.rows.tolist(), self.head.logits(states[self.blocks]), strict=True)
+        return torch.stack([found[row] for row in range(len(found))])
+
+    def _noise(self, plain: torch.Tensor) -> float:
+        """Largest difference to `plain` that rounding makes without packs: sequences in two pieces, or inputs nudged.
+
+        The second is for devices and models on which pieces happen to give the same bits.
+        """
+        reads = [torch.cat([self._halves(ids, at) for ids in self.sequences]) for at in _PLACES]
+        reads.append(torch.cat([self._nudged(ids) for ids in self.sequences]))
+        return max(_apart(read, plain) for read in reads)
+
+    def _nudged(self, ids: Ids) -> torch.Tensor:
+        """`(1, v)` logits after a sequence some of whose embeddings are moved by one spacing of the dtype."""
+        last = {self.blocks: np.asarray([len(ids) - 1])}
+        with self.session.model.get_input_embeddings().register_forward_hook(_nudge):
+            return self.head.logits(read_alone(self.session, ids, last)[self.blocks])
+
+    def _halves(self, ids: Ids, at: int) -> torch.Tensor:
+        """`(1, v)` logits after a sequence that is read in two pieces, with the model's own cache and mask."""
+        model, last = self.session.model, {self.blocks: np.asarray([-1])}
+        cache = DynamicCache(config=model.config)
+        states = {}
+        for piece in (ids[:at], ids[at:]):
+            inputs = torch.as_tensor(piece, dtype=torch.long, device=self.session.device)[None]
+            states = run_blocks(model, last, input_ids=inputs, past_key_values=cache, use_cache=True)
+        return self.head.logits(states[self.blocks])
+
+
+def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Largest difference of two log-softmaxes; infinite where something is not a number."""
+    differences = one.log_softmax(dim=-1) - other.log_softmax(dim=-1)
+    return float(differences.abs().nan_to_num(float("inf")).max())
+
+
+def _nudge(_module: object, _inputs: object, output: torch.Tensor) -> torch.Tensor:
+    """`(..., d)` embeddings, every eighth number moved by one spacing of its dtype, up and down in turn."""
+    signs = torch.zeros_like(output)
+    signs[..., ::16], signs[..., 8::16] = 1, -1
+    return output + output * torch.finfo(output.dtype).eps * signs

@@ -1,0 +1,51 @@
+"""Classes of devices: what computes the same bits, and how many tokens one forward pass takes there by default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_BUDGETS = {"cuda": ((40, 8192), (0, 2048))}
+"""Kind of device -> (memory of the card in GB at least, tokens), the largest first."""
+_BUDGET = 1024
+"""Tokens of a forward pass on every other kind."""
+_GB = 10**9
+
+
+def kind_of(device: str) -> str:
+    """Kind of a device, without its number: `cuda` for `cuda:1`."""
+    return device.partition(":")[0]
+
+
+def class_of(device: str) -> str:
+    """Kind of a device and, of a card, its name: what has one class computes one thing with the same bits."""
+    kind = kind_of(device)
+    if kind != "cuda":
+        return kind
+    import torch
+
+    return f"{kind} {torch.cuda.get_device_name(device)}"
+
+
+def default_budget(device: str) -> int:
+    """Tokens of one forward pass, by the card's size as it was built: free memory differs from run to run."""
+    steps = _BUDGETS.get(kind_of(device))
+    if steps is None:
+        return _BUDGET
+    import torch
+
+    size = round(torch.cuda.get_device_properties(device).total_memory / _GB)
+    return next(tokens for least, tokens in steps if size >= least)
+
+
+def alone_visible(device: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables for a child process in which `cuda` is this card and no other; empty for a device without a number.
+
+    Args:
+        device: as it is called here, e.g. `cuda:1`.
+        environment: this process's own, which may already hide cards: numbers count those that are left.
+    """
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or not number:
+        return {}
+    seen = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return {"CUDA_VISIBLE_DEVICES": seen[int(number)] if seen else number}

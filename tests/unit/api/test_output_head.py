@@ -1,0 +1,92 @@
+"""The output head: the numbers of a float32 copy, without the copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bench.api import OutputHead, batch
+
+ROWS = [3, 99, 3, 7]
+
+
+class Largest(TorchDispatchMode):
+    """Numbers of the largest tensor that a block of code makes."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and not func.is_view:
+            self.numbers = max(self.numbers, out.numel())
+        return out
+
+
+def heads(dtype: torch.dtype) -> Iterator[OutputHead]:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(1000, 64, generator=generator).to(dtype)
+    bias = torch.randn(1000, generator=generator).to(dtype)
+    yield OutputHead(weight)
+    yield OutputHead(weight, bias, 0.25, 30.0)
+
+
+def exact(head: OutputHead, hidden: torch.Tensor) -> torch.Tensor:
+    u = hidden.double() @ head.weight.double().T
+    u = head.scale * (u if head.bias is None else u + head.bias.double())
+    return u if head.softcap is None else head.softcap * (u / head.softcap).tanh()
+
+
+@pytest.fixture
+def hidden() -> torch.Tensor:
+    return torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("scratch", [1, 64 * 300, 1 << 24])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_logits_are_exact_up_to_the_order_of_sums(
+    dtype: torch.dtype, scratch: int, hidden: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "_SCRATCH", scratch)
+    for head in heads(dtype):
+        for states in (hidden, hidden.to(dtype), hidden[0], hidden[0, 0], hidden[:, :0]):
+            got = head.logits(states)
+            assert got.dtype == torch.float32
+            torch.testing.assert_close(got, exact(head, states).float(), atol=2e-5, rtol=1e-6)
+            torch.testing.assert_close(head.logits(states, ROWS), got[..., ROWS], atol=2e-5, rtol=1e-6)
+
+
+def test_float32_is_one_product_to_the_bit(hidden: torch.Tensor) -> None:
+    plain, _ = heads(torch.float32)
+    assert torch.equal(plain.logits(hidden), hidden @ plain.weight.T)
+    assert torch.equal(plain.logits(hidden, ROWS), (hidden @ plain.weight.T)[..., ROWS])
+
+
+@pytest.mark.parametrize("rows", [None, ROWS])
+def test_a_short_head_is_never_widened_whole(
+    rows: list[int] | None, hidden: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "_SCRATCH", 64 * 100)
+    for head in heads(torch.bfloat16):
+        with Largest() as seen:
+            head.logits(hidden.bfloat16(), rows)
+        assert seen.numbers <= (10 * 1000 if rows is None else 10 * 64)
+
+
+def test_an_accelerator_multiplies_short_weights_as_they_are(hidden: torch.Tensor) -> None:
+    head = OutputHead(torch.empty(1000, 64, dtype=torch.bfloat16, device="meta"))
+    with Largest() as seen:
+        got = head.logits(hidden.bfloat16().to("meta"))
+    assert (got.shape, got.dtype, seen.numbers) == ((2, 5, 1000), torch.float32, 10 * 1000)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_losses_have_gradients_through_the_head(dtype: torch.dtype, hidden: torch.Tensor) -> None:
+    for head in heads(dtype):
+        ours, theirs = (hidden.clone().to(dtype).requires_grad_() for _ in range(2))
+        head.logits(ours).logsumexp(-1).sum().backward()
+        exact(head, theirs).logsumexp(-1).sum().backward()
+        torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-2 if dtype == torch.bfloat16 else 1e-4, rtol=1e-2)
