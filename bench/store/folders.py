@@ -159,7 +159,7 @@ class Store:
         """
         temporary = None
         try:
-            temporary = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=self.root))
+            temporary = temporary_folder(self.root)
             write(temporary)
             files = {path.name: digest_file(path) for path in sorted(temporary.iterdir())}
             manifest = {"kind": kind, "key": key, "fields": dict(fields), "files": files, **extra}
@@ -205,6 +205,15 @@ class Store:
             with contextlib.suppress(OSError):
                 if (name and not alive(int(name[1]))) or time.time() - path.stat().st_mtime > _OLD_S:
                     shutil.rmtree(path, ignore_errors=True)
+
+
+def temporary_folder(root: Path) -> Path:
+    """A new folder below a store's root, which the next run removes should this process not come to it.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    return Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=root))
 
 
 def _prefix() -> str:
