@@ -159,7 +159,7 @@ class Store:
         """
         temporary = None
         try:
-            temporary = Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=self.root))
+            temporary = fresh_folder(self.root)
             write(temporary)
             files = {path.name: digest_file(path) for path in sorted(temporary.iterdir())}
             manifest = {"kind": kind, "key": key, "fields": dict(fields), "files": files, **extra}
@@ -198,13 +198,23 @@ class Store:
         return self.root / kind / key[:2] / key
 
     def _sweep(self) -> None:
-        """Remove what processes of this machine that are gone left half-written, and what is old."""
+        """Remove what processes of this machine that are gone left half-written, and what is old of all others."""
         own = re.compile(rf"{re.escape(_prefix())}(\d+)-\w+")  # of another machine, a number may be alive there
         for path in self.root.glob("tmp-*"):
             name = own.fullmatch(path.name)
             with contextlib.suppress(OSError):
-                if (name and not alive(int(name[1]))) or time.time() - path.stat().st_mtime > _OLD_S:
+                left = not alive(int(name[1])) if name else time.time() - path.stat().st_mtime > _OLD_S
+                if left:
                     shutil.rmtree(path, ignore_errors=True)
+
+
+def fresh_folder(root: Path) -> Path:
+    """A new folder in the store, for this process alone; if it is killed, a later run on this machine removes it.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    return Path(tempfile.mkdtemp(prefix=_own_prefix(), dir=root))
 
 
 def _prefix() -> str:

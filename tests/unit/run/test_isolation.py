@@ -22,6 +22,7 @@ from bench.api.errors import Interrupted, PluginError, attempted, interrupts_tol
 from bench.run.isolation import log, state
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.methods import guarded
+from bench.store.folders import Store
 
 HEAD = torch.arange(12.0 * 4).reshape(12, 4)
 
@@ -179,3 +180,14 @@ def test_nothing_is_said_where_nothing_changed() -> None:
     with state.kept(said.append):
         np.random.default_rng(0).normal()
     assert not said
+
+
+def test_weights_that_a_killed_run_left_for_its_processes_are_swept(tmp_path: Path) -> None:
+    child = os.fork()
+    if not child:
+        Isolation().attach(Model(), tmp_path)  # type: ignore[arg-type]
+        os._exit(0)  # as if killed: nothing is closed
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.iterdir())) == 1
+    Store(tmp_path).prepare()
+    assert [path.name for path in tmp_path.iterdir()] == [".writable"]
