@@ -109,7 +109,7 @@ class Store:
             ) from error
         if problem is None:
             return Entry(folder, manifest)
-        self._discard(folder)
+        self.remove(kind, key)
         self.notes.append(f"cache entry {kind}/{key[:12]} was damaged ({problem}); it is computed again")
         return None
 
@@ -121,8 +121,9 @@ class Store:
         except (*_GONE, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return f"unreadable manifest ({type(error).__name__})", {}
 
-    def _discard(self, folder: Path) -> None:
-        """Remove a folder at once, as others see it: another process may be reading it, or put a whole one there."""
+    def remove(self, kind: str, key: str) -> None:
+        """Remove an entry at once, as others see it: another process may be reading it, or put a whole one there."""
+        folder = self._folder(kind, key)
         away = self.root / f"{_own_prefix()}{os.urandom(4).hex()}"
         with contextlib.suppress(OSError):
             folder.rename(away)
