@@ -160,7 +160,6 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
         else:
             with alone(path.parent):
                 write_whole(_pending(path, digest), columns)
-                path.with_suffix(FAILED).unlink(missing_ok=True)
                 write_whole(path, text)
                 _finish(path, digest)
     except OSError as error:
@@ -176,10 +175,13 @@ def _pending(path: Path, digest: str) -> Path:
 def _finish(path: Path, digest: str) -> None:
     """Give a Parquet file that its JSON file waits for its name, if there is one, and remove others that waited.
 
+    With it goes the account of a failure before, not earlier: else a write that fails takes away what there was.
+
     To be called by one process at a time.
     """
     pending = _pending(path, digest)
     if pending.is_file() and digest_file(pending) == digest:
+        path.with_suffix(FAILED).unlink(missing_ok=True)
         pending.replace(path.with_suffix(".parquet"))
     for left in path.parent.glob(f".{escape(path.stem)}.{'[0-9a-f]' * 8}.parquet"):
         left.unlink(missing_ok=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +79,8 @@ class Fitter:
     progress: Progress
     seed: int
     """Seed of the run."""
+    _unusable: set[str] = field(default_factory=set)
+    """Keys of stored fits that new ones replace."""
 
     def fit(self, name: str, learned: Reading, validation: Reading | None) -> Fitted:
         """Fit a method, or load the same fit of an earlier run.
@@ -129,13 +130,13 @@ class Fitter:
             fitted = _loaded(self.resolved.fresh(name), entry)
             adapters = list(_adapters(fitted.method.fitted()))
         except Exception as error:  # noqa: BLE001 - a plugin's own `load`; it is fitted again
-            self._unusable(name, entry, reason_of(error))
+            self._to_replace(name, key, reason_of(error))
             return None
         noted = len(self.store.notes)
         if all(map(self._whole, adapters)):
             return fitted
-        self._unusable(name, entry, "its adapter is another one")
-        del self.store.notes[noted + 1 :]  # of a damaged adapter the store has said it
+        of_store = self.store.notes[noted:]  # of a damaged adapter it has said it
+        self._to_replace(name, key, "" if of_store else "its adapter is another one")
         return None
 
     def _whole(self, ref: AdapterRef) -> bool:
@@ -147,10 +148,11 @@ class Fitter:
             return False
         return fingerprint(entry.folder) == ref.fingerprint
 
-    def _unusable(self, name: str, entry: Entry, reason: str) -> None:
-        """Make room for another fit, and say why."""
-        self.store.notes.append(f"the stored fit of {name} can't be used ({reason}); it is fitted again")
-        shutil.rmtree(entry.folder, ignore_errors=True)
+    def _to_replace(self, name: str, key: str, reason: str) -> None:
+        """Say why a fit is made again; the stored one stays until then, for it may be whole and the memory short."""
+        self._unusable.add(key)
+        if reason:
+            self.store.notes.append(f"the stored fit of {name} can't be used ({reason}); it is fitted again")
 
     def _new(
         self, name: str, key: str, fields: dict[str, Any], learned: Reading, validation: Reading | None, seed: int
@@ -176,6 +178,8 @@ class Fitter:
             base_rate_nll=None if held is None else _base_rate_nll(train, held),
         )
         fitted = Fitted(method, training, labels, curve, seconds)
+        if key in self._unusable:
+            self.store.remove(KIND, key)
         self.store.put(KIND, key, fields, lambda folder: _save(fitted, folder), seconds=seconds)
         return fitted
 

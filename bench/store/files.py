@@ -21,8 +21,8 @@ def write_whole(path: Path, content: bytes) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path.parent)
-    # machines that share a folder may have processes of one number; a name has at most 255 bytes
-    temporary = path.with_name(f".{path.name[:100]}.{machine()}.{os.getpid()}.tmp")
+    # threads may write one file, and machines that share a folder may have processes of one number
+    temporary = path.with_name(f".{os.urandom(4).hex()}.{machine()}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(content)

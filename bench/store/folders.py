@@ -109,7 +109,7 @@ class Store:
             ) from error
         if problem is None:
             return Entry(folder, manifest)
-        self._discard(folder)
+        self.remove(kind, key)
         self.notes.append(f"cache entry {kind}/{key[:12]} was damaged ({problem}); it is computed again")
         return None
 
@@ -121,8 +121,9 @@ class Store:
         except (*_GONE, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return f"unreadable manifest ({type(error).__name__})", {}
 
-    def _discard(self, folder: Path) -> None:
-        """Remove a folder at once, as others see it: another process may be reading it, or put a whole one there."""
+    def remove(self, kind: str, key: str) -> None:
+        """Remove an entry at once, as others see it: another process may be reading it, or put a whole one there."""
+        folder = self._folder(kind, key)
         away = self.root / f"{_own_prefix()}{os.urandom(4).hex()}"
         with contextlib.suppress(OSError):
             folder.rename(away)
@@ -159,7 +160,7 @@ class Store:
         """
         temporary = None
         try:
-            temporary = temporary_folder(self.root)
+            temporary = fresh_folder(self.root)
             write(temporary)
             files = {path.name: digest_file(path) for path in sorted(temporary.iterdir())}
             manifest = {"kind": kind, "key": key, "fields": dict(fields), "files": files, **extra}
@@ -198,17 +199,18 @@ class Store:
         return self.root / kind / key[:2] / key
 
     def _sweep(self) -> None:
-        """Remove what processes of this machine that are gone left half-written, and what is old."""
+        """Remove what processes of this machine that are gone left half-written, and what is old of all others."""
         own = re.compile(rf"{re.escape(_prefix())}(\d+)-\w+")  # of another machine, a number may be alive there
         for path in self.root.glob("tmp-*"):
             name = own.fullmatch(path.name)
             with contextlib.suppress(OSError):
-                if (name and not alive(int(name[1]))) or time.time() - path.stat().st_mtime > _OLD_S:
+                left = not alive(int(name[1])) if name else time.time() - path.stat().st_mtime > _OLD_S
+                if left:
                     shutil.rmtree(path, ignore_errors=True)
 
 
-def temporary_folder(root: Path) -> Path:
-    """A new folder below a store's root, which the next run removes should this process not come to it.
+def fresh_folder(root: Path) -> Path:
+    """A new folder in the store, for this process alone; if it is killed, a later run on this machine removes it.
 
     Raises:
         OSError: it can't be made.

@@ -15,7 +15,7 @@ from bench.api.errors import PluginError
 from bench.run.isolation.head import HeadGuard
 from bench.run.isolation.log import RunLog
 from bench.run.isolation.process import Process
-from bench.store.folders import temporary_folder
+from bench.store.folders import fresh_folder
 
 if TYPE_CHECKING:
     from bench.backbone.model import Backbone
@@ -68,7 +68,7 @@ class Isolation:
     def attach(self, backbone: Backbone, cache: Path) -> None:
         """Guard the weights of this backbone; what processes need of them lies in the cache meanwhile."""
         self.head.backbone = backbone
-        self._folder = temporary_folder(cache)
+        self._folder = fresh_folder(cache)
 
     @property
     def head_file(self) -> Path:

@@ -72,7 +72,9 @@ class Head:
 
         if not path.exists():
             flat = head.weight.detach().contiguous().view(torch.uint8)
-            flat.numpy().tofile(path)
+            part = path.with_suffix(".part")  # on a full disk a part of it must not pass for the whole
+            flat.numpy().tofile(part)
+            part.replace(path)
         dtype = str(head.weight.dtype).rpartition(".")[2]
         bias = None if head.bias is None else head.bias.clone()
         rows, columns = head.weight.shape

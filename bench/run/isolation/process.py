@@ -126,22 +126,22 @@ class Child:
             arguments: which that gives it.
             log: to which everything goes that it prints; None: nowhere.
         """
-        there, writing = os.pipe()
-        reading, back = os.pipe()
-        life, held = os.pipe()
-        numbers = [there, back, life, os.getpid(), _memory()]
-        where = json.dumps([str(_HOME), *filter(None, sys.path)])
-        program = [sys.executable, "-P", "-c", _START, *map(str, numbers), *arguments, module, where]
-        path = None if log is None else log.for_child()
-        with Path(path or os.devnull).open("ab") as out:
-            self.child = subprocess.Popen(
-                program, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(there, back, life),
-                start_new_session=True, env=_environment(),
-            )  # fmt: skip
-        for descriptor in (there, back, life):
-            os.close(descriptor)
-        self.pipe = Pipe(reading, writing)
-        self.end = weakref.finalize(self, _end, self.child, (reading, writing, held), os.getpid())
+        with contextlib.ExitStack() as its, contextlib.ExitStack() as ours:
+            there, writing = _pipe(its, ours)
+            back, reading = _pipe(its, ours, reads=False)
+            life, held = _pipe(its, ours)
+            numbers = [there, back, life, os.getpid(), _memory()]
+            where = json.dumps([str(_HOME), *filter(None, sys.path)])
+            program = [sys.executable, "-P", "-c", _START, *map(str, numbers), *arguments, module, where]
+            path = None if log is None else log.for_child()
+            with Path(path or os.devnull).open("ab") as out:
+                self.child = subprocess.Popen(
+                    program, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(there, back, life),
+                    start_new_session=True, env=_environment(),
+                )  # fmt: skip
+            self.pipe = Pipe(reading, writing)
+            self.end = weakref.finalize(self, _end, self.child, (reading, writing, held), os.getpid())
+            ours.pop_all()
 
     def own_ending(self) -> str:
         """Exit code or signal with which it ended by itself."""
@@ -150,6 +150,15 @@ class Child:
         except subprocess.TimeoutExpired:
             return "it closed its pipe"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def _pipe(its: contextlib.ExitStack, ours: contextlib.ExitStack, *, reads: bool = True) -> tuple[int, int]:
+    """The child's end of a new pipe, from which it reads or into which it writes, and ours; closed with the stacks."""
+    ends = os.pipe()
+    own, other = ends if reads else ends[::-1]
+    its.callback(os.close, own)
+    ours.callback(os.close, other)
+    return own, other
 
 
 def _end(child: subprocess.Popen[bytes], descriptors: tuple[int, ...], owner: int) -> None:

@@ -222,6 +222,7 @@ def test_a_run_without_numbers_takes_none_away_and_is_told_until_one_has_them(tm
 
 def test_a_write_that_fails_leaves_the_older_cell(tmp_path, monkeypatch):
     path = write(ROW, RECORDS, tmp_path)
+    write(FAILED, None, tmp_path)
     before = files_below(tmp_path)
     real = os.fsync
     for last in (1, 2):
@@ -237,6 +238,17 @@ def test_a_write_that_fails_leaves_the_older_cell(tmp_path, monkeypatch):
             write(replace(ROW, notes=("new",)), replace(RECORDS, confidence=np.full(3, 0.5)), tmp_path)
         assert read(path) == as_written(ROW, path)
         assert {name: text for name, text in files_below(tmp_path).items() if not name.startswith(".")} == before
+
+
+def test_a_failure_is_told_until_the_numbers_are_there(tmp_path):
+    for k in itertools.count(1):
+        out = tmp_path / str(k)
+        write(FAILED, None, out)
+        ended = in_a_child_that_ends_at(k, lambda out=out: write(ROW, RECORDS, out))
+        (row,) = read_all(out)
+        assert row.status == "failed" or row.metrics == ROW.metrics
+        if ended:
+            break
 
 
 def files_below(folder):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import os
 import random
 import signal
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +24,10 @@ from bench.api import Batch, ConfidenceMethod, ContractError, FloatArray, Needs,
 from bench.api.errors import Interrupted, PluginError, attempted, interrupts_told_apart, reason_of
 from bench.run.isolation import log, state
 from bench.run.isolation.guard import Isolation
+from bench.run.isolation.messages import Head
 from bench.run.isolation.methods import guarded
+from bench.run.isolation.process import Process
+from bench.store.folders import Store
 
 HEAD = torch.arange(12.0 * 4).reshape(12, 4)
 
@@ -179,3 +185,41 @@ def test_nothing_is_said_where_nothing_changed() -> None:
     with state.kept(said.append):
         np.random.default_rng(0).normal()
     assert not said
+
+
+def test_weights_that_a_killed_run_left_for_its_processes_are_swept(tmp_path: Path) -> None:
+    child = os.fork()
+    if not child:
+        Isolation().attach(Model(), tmp_path)  # type: ignore[arg-type]
+        os._exit(0)  # as if killed: nothing is closed
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.iterdir())) == 1
+    Store(tmp_path).prepare()
+    assert [path.name for path in tmp_path.iterdir()] == [".writable"]
+
+
+def test_a_process_that_can_not_be_started_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", fails)
+    before = os.dup(0)
+    os.close(before)
+    with pytest.raises(PluginError, match="could not be started"):
+        Process(tmp_path / "plugin.py", 10.0, None).ask("method 'a'", "run_file")
+    after = os.dup(0)
+    os.close(after)
+    assert after == before  # the lowest free number
+
+
+def test_half_a_head_is_no_head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def ends_early(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    head, path = OutputHead(HEAD), tmp_path / "head.bin"
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.Tensor, "numpy", lambda _: SimpleNamespace(tofile=ends_early))
+        with pytest.raises(OSError, match="No space"):
+            Head.written(head, path)
+    assert torch.equal(Head.written(head, path).read().weight, HEAD)

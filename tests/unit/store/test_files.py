@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,8 @@ def test_the_older_file_stays_and_nothing_else_where_writing_fails(
     monkeypatch.setattr(files, "machine", lambda: "machine")
     with pytest.raises(type(error)):
         write_whole(path, b"new")
-    assert seen == [f".a.machine.{os.getpid()}.tmp", "a"]
+    assert re.fullmatch(rf"\.[0-9a-f]{{8}}\.machine\.{os.getpid()}\.tmp", seen[0])
+    assert seen[1:] == ["a"]
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == b"old"
 
@@ -77,3 +80,22 @@ def test_what_a_killed_process_of_this_machine_left_half_written_goes_with_the_n
         path.write_bytes(b"half")
     write_whole(tmp_path / "b.json", b"{}")
     assert set(tmp_path.iterdir()) == others | {tmp_path / "b.json"}
+
+
+def test_threads_that_write_one_file_write_it_whole(tmp_path: Path) -> None:
+    failures = []
+
+    def write(byte: bytes) -> None:
+        try:
+            for _ in range(50):
+                write_whole(tmp_path / "a", byte * 100_000)
+                assert len(set((tmp_path / "a").read_bytes())) == 1
+        except (OSError, AssertionError) as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(byte,)) for byte in (b"a", b"b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []

@@ -199,6 +199,7 @@ def test_leftovers_of_this_machines_dead_processes_go_and_all_others_stay_for_da
     host, week = machine(), 8 * 86_400
     stay = [
         f"tmp-{host}-{os.getpid()}-abc",
+        f"tmp-{host}-{os.getpid()}-old",  # of a run that takes more than a week
         f"tmp-other-{child.pid}-abc",
         f"tmp-{child.pid}-abc",
         f"tmp-{host}-5-{child.pid}-abc",
