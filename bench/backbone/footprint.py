@@ -25,7 +25,7 @@ from bench.backbone.session import Session, run_blocks
 
 _RESERVE = 1.5e9
 """Bytes of a device that tensors can't have: its context, libraries' workspaces, fragments."""
-_TRAINED = 16
+TRAINED_BYTES = 16
 """Bytes that a trained weight takes: itself, its gradient and AdamW's two moments in float32."""
 _READ = 32
 """Positions of a pass whose logits a loss reads."""
@@ -36,11 +36,11 @@ class Footprint:
     """Bytes on the device at the peak of one kind of work."""
 
     weights: int
-    """The model's own."""
+    """Weights of the model."""
     blocks: int
-    """What lives until the end in every block: keys and values in reading, saved activations in training."""
+    """Keys and values of all blocks in reading, saved activations in training: what lives to the end of a pass."""
     rest: int
-    """Everything that is there once: a block's passing tensors, the head's float32 copy, logits."""
+    """Tensors that are there once: a block's passing tensors, the head's float32 copy, logits."""
     trained: int = 0
     """The adapter, its gradients and AdamW's moments."""
 
@@ -204,7 +204,7 @@ def training(
     layers = projections.locate(on_meta(config, dtype))
     chosen = set(projections.targets(layers, named))
     sizes = [one.projection.inputs + one.projection.outputs for one in layers if one.path in chosen]
-    return Footprint(found.weights, found.blocks, found.rest, _TRAINED * rank * sum(sizes))
+    return Footprint(found.weights, found.blocks, found.rest, TRAINED_BYTES * rank * sum(sizes))
 
 
 def _footprint(

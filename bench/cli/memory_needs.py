@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 READING_TOKENS, TRAINING_TOKENS = 1024, 2048
 """Tokens of a pass at the default budgets."""
-_TRAINED_BYTES = 16
-"""Of a trained weight: itself, its gradient and AdamW's two moments in float32."""
 _LARGE = 100_000_000
 """Trained weights from which on a method's own layer is worth a line."""
 
@@ -54,7 +52,7 @@ def _of_model(name: str, methods: dict[str, type[ConfidenceMethod]]) -> Iterator
             settings: Any = cls().params()
             adapters.setdefault((settings["rank"], settings["target_modules"]), []).append(method)
         elif trained >= _LARGE:
-            fit = footprint.Footprint(reading.weights, 0, reading.rest, _TRAINED_BYTES * trained)
+            fit = footprint.Footprint(reading.weights, 0, reading.rest, footprint.TRAINED_BYTES * trained)
             yield _record(name, f"fit of {method}", fit)
     for (rank, named), trainers in adapters.items():
         plain, less = (
