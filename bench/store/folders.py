@@ -23,7 +23,8 @@ import numpy.typing as npt
 import platformdirs
 
 from bench.api import UserError
-from bench.store.files import alive, machine, synced
+from bench.store.files import synced
+from bench.store.processes import alive, machine
 
 _MANIFEST = "manifest.json"
 _GONE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)

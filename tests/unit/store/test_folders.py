@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from bench.api import UserError
-from bench.store.files import machine
 from bench.store.folders import _MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
+from bench.store.processes import machine
 
 FIELDS = {"weights": "abc", "dtype": "float32"}
 CONTENT = bytes(range(256)) * 20
