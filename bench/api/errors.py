@@ -17,7 +17,6 @@ T = TypeVar("T")
 PLUGINS = logging.getLogger("bench.plugins")
 """Gets the traceback of whatever a plugin raises, at level INFO: a cell has room for one line only."""
 
-
 LONGEST = 2_000
 """Letters of a reason; a plugin may raise a novel."""
 
@@ -75,7 +74,7 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
         text = " ".join(str(error).split())
     except BaseException as worse:  # noqa: BLE001 - a plugin's own exception that can't say what it is
         text = f"(its message can't be shown: {type(worse).__name__})"
-    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:LONGEST])
+    text = text[:LONGEST].encode(errors="replace").decode()  # half a character can't be written into a result
     if isinstance(error, UserError | ContractError | PluginError):
         return text
     place = "" if home is None else _place(error, home)

@@ -6,7 +6,6 @@ when its verdict is written. The lock dies with its owner; a file without a lock
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 FOLDER = "claims"
-_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 
 
 class Claim:
@@ -62,6 +60,8 @@ class InFlight:
         """
         from filelock import FileLock, Timeout
 
+        from bench.store.claims import NO_LOCKS
+
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self._path(case), fallback_to_soft=False)
         try:
@@ -69,7 +69,7 @@ class InFlight:
         except Timeout:
             return None
         except OSError as error:
-            if error.errno in _NO_LOCKS:
+            if error.errno in NO_LOCKS:
                 return Claim(None)
             raise
         return Claim(lock)

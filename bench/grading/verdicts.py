@@ -21,6 +21,7 @@ from bench.api import UserError
 from bench.grading.grade import JudgeCase
 from bench.grading.inflight import Claim, InFlight
 from bench.progress import Advance, Progress
+from bench.store.files import synced
 from bench.store.folders import key_of
 
 FOLDER = "verdicts"
@@ -191,7 +192,7 @@ class Verdicts:
         if written != len(data):
             raise OSError(None, "no space left for a whole line")
         if new:
-            _sync_folder(self.path.parent)
+            synced(self.path.parent)
 
     def _key(self, case: JudgeCase, reported: str | None) -> str:
         return key_of({"judge": self.judge, "reported": reported, **asdict(case)})
@@ -201,15 +202,6 @@ class Verdicts:
             f"The cache of verdicts could not be {what}: {error.strerror or error}. Free some disk space, or set"
             " CONFBENCH_CACHE to a folder that can be read and written."
         )
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new file's name survive a power cut, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def missing(cases: Sequence[JudgeCase], verdicts: Verdicts) -> list[JudgeCase]:

@@ -29,7 +29,7 @@ from bench.data.tables import exact_table
 from bench.results.row import SCHEMA_VERSION, ResultRow
 from bench.store.decoding import decoded, parsed
 from bench.store.files import alone, write_whole
-from bench.store.folders import digest_file, key_of
+from bench.store.folders import DIGEST, digest_file, sealed
 
 SEPARATOR = "--"
 RECALIBRATED = "+"
@@ -42,8 +42,6 @@ _DEEPEST = 20
 """Levels of objects and lists in a field that holds any values."""
 FAILED = ".failed.json"
 """Ending of the file of a run that ended without numbers."""
-_DIGEST = "digest"
-"""Field of a JSON file: SHA-256 of the others, so that no number is changed without being noticed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,12 +192,6 @@ def to_json(row: ResultRow) -> str:
     return json.dumps(values, allow_nan=False, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
 
 
-def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object with a digest of all its other fields."""
-    told = {name: value for name, value in values.items() if name != _DIGEST}
-    return {**told, _DIGEST: key_of(told)}
-
-
 def _parquet(records: Records) -> bytes:
     """The bytes of the Parquet file."""
     import pyarrow as pa
@@ -329,7 +321,7 @@ def schema() -> str:
         for name, hint in typing.get_type_hints(record).items():
             lines.append(f"{record.__name__}.{name}: {hint if typing.get_args(hint) else hint.__name__}")
             pending += [part for part in _record_types(hint) if part not in pending]
-    lines += [f"json.{_DIGEST}: str", *(f"parquet.{name}: {kind}" for name, kind in _columns().items())]
+    lines += [f"json.{DIGEST}: str", *(f"parquet.{name}: {kind}" for name, kind in _columns().items())]
     return re.sub(r"\bbench[\w.]*\.(?=\w)", "", "\n".join(lines)) + "\n"  # a record may move to another module
 
 
@@ -347,13 +339,13 @@ def _row_from(values: Any) -> ResultRow:
     version = values.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
-    row = decoded({name: value for name, value in values.items() if name != _DIGEST}, ResultRow)
+    row = decoded({name: value for name, value in values.items() if name != DIGEST}, ResultRow)
     if not isinstance(row.provenance.get("code", {}), Mapping):
         raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
     for name in ("config", "deviations", "provenance"):
         if not _is_shallow(getattr(row, name), _DEEPEST):
             raise ValueError(f"{name}: expected at most {_DEEPEST} levels")
-    if values.get(_DIGEST) != sealed(values)[_DIGEST]:
+    if values.get(DIGEST) != sealed(values)[DIGEST]:
         raise ValueError("its digest is not that of what it says, so something in it was changed")
     return row
 

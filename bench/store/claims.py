@@ -18,7 +18,8 @@ from bench.store.files import write_whole
 LEASE = 180.0
 """Seconds without a sign of life after which a claim of another machine is over, where the file system has no locks."""
 _POLL = 0.1
-_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
+NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
+"""Errors of a file system that has no locks."""
 
 
 @contextmanager
@@ -55,7 +56,7 @@ def _acquired(path: Path, owner: Path, waiting: Callable[[str], None]) -> BaseFi
     try:
         return _waited(FileLock(path, fallback_to_soft=False), owner, waiting)
     except OSError as error:
-        if isinstance(error, Timeout) or error.errno not in _NO_LOCKS:
+        if isinstance(error, Timeout) or error.errno not in NO_LOCKS:
             raise
     return _waited(SoftFileLease(path.with_name(f"{path.name}.lease"), lease_duration=LEASE), owner, waiting)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import platform
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+
+from bench.store.processes import alive, machine
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -74,23 +74,3 @@ def _sweep(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if name.endswith(f".{machine()}") and pid.isdecimal() and not alive(int(pid)):
                 left.unlink()
-
-
-def alive(pid: int) -> bool:
-    """Whether there is a process of this number on this machine."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it is somebody else's
-        pass
-    return True
-
-
-@cache
-def machine() -> str:
-    """Name of the space in which a process number means one process: this machine, or this container of it."""
-    try:
-        return f"{platform.node()[:64]}.{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:  # no Linux
-        return platform.node()[:64]

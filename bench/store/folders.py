@@ -23,9 +23,12 @@ import numpy.typing as npt
 import platformdirs
 
 from bench.api import UserError
-from bench.store.files import alive, machine, synced
+from bench.store.files import synced
+from bench.store.processes import alive, machine
 
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
+DIGEST = "digest"
+"""Field of a JSON object: SHA-256 of the others, so that nothing is changed without being noticed."""
 _GONE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """Errors about a file of a damaged entry; whatever else the system says may pass."""
 _OF_SYSTEM = re.compile(r"\(os error \d+\)")
@@ -57,6 +60,58 @@ def digest_arrays(arrays: Sequence[npt.NDArray[Any]]) -> str:
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with a digest of all its other fields."""
+    told = {name: value for name, value in values.items() if name != DIGEST}
+    return {**told, DIGEST: key_of(told)}
+
+
+def seal(folder: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Write a folder's manifest, with these fields and the digests of its files; all is on the disk when this returns.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    files = {path.name: digest_file(path) for path in sorted(folder.iterdir())}
+    manifest = sealed({**fields, "files": files})
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
+    for path in (*folder.iterdir(), folder):
+        synced(path)
+    return manifest
+
+
+def inspected(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+    """Damage of a sealed folder in words, None where it is whole; and its manifest.
+
+    Args:
+        folder: as `seal` left it.
+        fields: that its manifest must have.
+
+    Raises:
+        OSError: it can't be read now, which is no damage.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if manifest != sealed(manifest):
+            return f"{MANIFEST} was altered", {}
+        if any(manifest[name] != value for name, value in fields.items()):
+            return f"it is of another {' or '.join(fields)}", {}
+        return _damaged(folder, manifest["files"]), manifest
+    except (*_GONE, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return f"unreadable {MANIFEST} ({type(error).__name__})", {}
+
+
+def _damaged(folder: Path, files: Mapping[str, str]) -> str | None:
+    """The first of these files that is not as it was, and how."""
+    for name, digest in files.items():
+        try:
+            if digest_file(folder / Path(name).name) != digest:
+                return f"{name} was altered or cut short"
+        except _GONE:
+            return f"{name} is missing"
+    return None
 
 
 @dataclass(frozen=True)
@@ -100,7 +155,7 @@ class Store:
         try:
             if not folder.exists():
                 return None
-            problem, manifest = self._read(folder, key)
+            problem, manifest = inspected(folder, {"key": key})
         except (OSError, MemoryError) as error:
             place = getattr(error, "filename", None) or folder
             raise UserError(
@@ -112,14 +167,6 @@ class Store:
         self.remove(kind, key)
         self.notes.append(f"cache entry {kind}/{key[:12]} was damaged ({problem}); it is computed again")
         return None
-
-    def _read(self, folder: Path, key: str) -> tuple[str | None, Mapping[str, Any]]:
-        """Damage of an entry in words, None where it is whole; and its manifest."""
-        try:
-            manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-            return self._damage(folder, key, manifest), manifest
-        except (*_GONE, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            return f"unreadable manifest ({type(error).__name__})", {}
 
     def remove(self, kind: str, key: str) -> None:
         """Remove an entry at once, as others see it: another process may be reading it, or put a whole one there."""
@@ -133,20 +180,6 @@ class Store:
         """All whole entries of a kind, by key."""
         keys = sorted(path.name for path in (self.root / kind).glob("??/*") if path.is_dir())
         return [entry for key in keys if (entry := self.get(kind, key)) is not None]
-
-    @staticmethod
-    def _damage(folder: Path, key: str, manifest: Mapping[str, Any]) -> str | None:
-        told = {name: value for name, value in manifest.items() if name != "digest"}
-        if manifest["digest"] != key_of(told) or manifest["key"] != key:
-            return f"{_MANIFEST} was altered"
-        for name, digest in manifest["files"].items():
-            path = folder / Path(name).name
-            try:
-                if digest_file(path) != digest:
-                    return f"{name} was altered or cut short"
-            except _GONE:
-                return f"{name} is missing"
-        return None
 
     def put(self, kind: str, key: str, fields: Mapping[str, Any], write: Callable[[Path], None], **extra: Any) -> Entry:
         """Let `write` fill a folder, then make it appear at once under the key, with its manifest.
@@ -162,12 +195,7 @@ class Store:
         try:
             temporary = fresh_folder(self.root)
             write(temporary)
-            files = {path.name: digest_file(path) for path in sorted(temporary.iterdir())}
-            manifest = {"kind": kind, "key": key, "fields": dict(fields), "files": files, **extra}
-            manifest["digest"] = key_of(manifest)
-            (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
-            for path in (*temporary.iterdir(), temporary):
-                synced(path)
+            manifest = seal(temporary, {"kind": kind, "key": key, "fields": dict(fields), **extra})
             return self._place(temporary, kind, key, manifest)
         except Exception as error:
             if not isinstance(error, OSError) and not _OF_SYSTEM.search(str(error)):

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from bench.api import UserError
-from bench.store.files import write_whole
-from bench.store.folders import digest_file, key_of
+from bench.store.folders import MANIFEST, inspected, seal
 
 KEPT = 2
 """The newest ones; the older of them is for the day on which the newer is damaged."""
-_MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{1,15})")
 
 
@@ -41,9 +37,7 @@ def complete(root: Path, step: int, job: str) -> None:
         job: digest of what is trained.
     """
     folder, whole = partial(root, step), root / f"step-{step}"
-    manifest = {"job": job, "step": step, "files": {path.name: digest_file(path) for path in sorted(folder.iterdir())}}
-    text = json.dumps(manifest | {"digest": key_of(manifest)}, indent=1)
-    write_whole(folder / _MANIFEST, text.encode())
+    seal(folder, {"job": job, "step": step})
     shutil.rmtree(whole, ignore_errors=True)
     folder.rename(whole)
     keep = {root / f"step-{kept}" for kept in _steps(root)[:KEPT]}
@@ -81,25 +75,8 @@ def _steps(root: Path) -> list[int]:
 
 
 def _damage(folder: Path, job: str, step: int) -> str | None:
-    try:
-        manifest: Mapping[str, Any] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        told = {name: value for name, value in manifest.items() if name != "digest"}
-        if manifest["digest"] != key_of(told):
-            return f"{_MANIFEST} was altered"
-        if (manifest["job"], manifest["step"]) != (job, step):
-            return "it is of another training or step"
-        return _damaged_file(folder, manifest["files"])
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return "a file is missing"
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return f"unreadable {_MANIFEST} ({type(error).__name__})"
-
-
-def _damaged_file(folder: Path, files: Mapping[str, str]) -> str | None:
-    there = {path.name for path in folder.iterdir()} - {_MANIFEST}
-    for name in sorted(there | files.keys()):
-        if name not in there or name not in files:
-            return f"{name} is missing or too much"
-        if digest_file(folder / name) != files[name]:
-            return f"{name} was altered or cut short"
-    return None
+    problem, manifest = inspected(folder, {"job": job, "step": step})
+    if problem is None:
+        more = {path.name for path in folder.iterdir()} - {MANIFEST, *manifest["files"]}
+        return f"{min(more)} is too much" if more else None
+    return problem

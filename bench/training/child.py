@@ -5,28 +5,23 @@ Nothing of the current folder is executed, no key or token is passed on, and a c
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
 import subprocess
 import sys
 import sysconfig
-import threading
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.backbone.devices import alone_visible
+from bench.store.processes import end_group, end_with
 
 _PARENT = "CONFBENCH_PARENT"
 """Environment variable with the number of the process without which a child ends."""
 _STOP_SECONDS = 2.0
 """Time that a child has to end by itself."""
-_WATCH_SECONDS = 0.5
-_SET_DEATH_SIGNAL = 1
-"""`PR_SET_PDEATHSIG` of Linux."""
 _SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|^(OPENAI|ANTHROPIC|WANDB|AWS|AZURE|GOOGLE)_",
     re.IGNORECASE,
@@ -63,18 +58,9 @@ def started(config: Path, processes: int, device: str) -> Iterator[subprocess.Po
         yield process
     finally:
         if process.poll() is None:
-            _end(process)
+            end_group(process, _STOP_SECONDS)
         if process.stdout is not None:
             process.stdout.close()
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, sign)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_SECONDS)
-            return
 
 
 def ending(code: int) -> str:
@@ -104,19 +90,7 @@ def environment(of: Mapping[str, str], processes: int) -> dict[str, str]:
 
 def end_with_parent() -> None:
     """Let this process end at once when its parent does, however that ends."""
-    parent = int(os.environ.get(_PARENT, os.getppid()))
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
-    else:
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:  # it had ended before
-        os._exit(1)
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_WATCH_SECONDS)
-    os._exit(1)
+    end_with(int(os.environ.get(_PARENT, os.getppid())))
 
 
 def train_together(config: Path, processes: int) -> None:

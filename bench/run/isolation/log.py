@@ -42,7 +42,7 @@ class RunLog:
         """
         handlers: list[logging.Handler] = [_Telling(self._write)]
         if say is not None:
-            handlers.append(_Telling(lambda text: say(_plain(text))))
+            handlers.append(_Telling(say))
         level = PLUGINS.level
         PLUGINS.setLevel(logging.INFO)
         for handler in handlers:
@@ -93,11 +93,6 @@ class RunLog:
                 old.unlink(missing_ok=True)
             for folder in (self.path.parent, self.path.parent.parent):
                 folder.rmdir()  # if there is nothing in it
-
-
-def _plain(text: str) -> str:
-    """Text without what would steer a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 class _Printed(io.TextIOBase):

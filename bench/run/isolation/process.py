@@ -21,6 +21,7 @@ from bench.api.errors import PLUGINS, PluginError, ends_the_program
 from bench.run.isolation.log import RunLog
 from bench.run.isolation.messages import Failure
 from bench.run.isolation.pipe import Pipe
+from bench.store.processes import end_group
 
 _START = """
 import importlib, json, sys
@@ -30,8 +31,6 @@ importlib.import_module(sys.argv.pop()).main()
 """Program of a child: its module comes last among its arguments but one, and where to look for modules last."""
 _WORKER = "bench.run.isolation.worker"
 _HOME = Path(__file__).resolve().parents[3]
-_PATIENCE = 10.0
-"""Seconds in which a process that was killed is gone."""
 Serve = Callable[..., AdapterRef]
 
 
@@ -129,18 +128,17 @@ class Child:
         with contextlib.ExitStack() as its, contextlib.ExitStack() as ours:
             there, writing = _pipe(its, ours)
             back, reading = _pipe(its, ours, reads=False)
-            life, held = _pipe(its, ours)
-            numbers = [there, back, life, os.getpid(), _memory()]
+            numbers = [there, back, os.getpid(), _memory()]
             where = json.dumps([str(_HOME), *filter(None, sys.path)])
             program = [sys.executable, "-P", "-c", _START, *map(str, numbers), *arguments, module, where]
             path = None if log is None else log.for_child()
             with Path(path or os.devnull).open("ab") as out:
                 self.child = subprocess.Popen(
-                    program, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(there, back, life),
+                    program, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(there, back),
                     start_new_session=True, env=_environment(),
                 )  # fmt: skip
             self.pipe = Pipe(reading, writing)
-            self.end = weakref.finalize(self, _end, self.child, (reading, writing, held), os.getpid())
+            self.end = weakref.finalize(self, _end, self.child, (reading, writing), os.getpid())
             ours.pop_all()
 
     def own_ending(self) -> str:
@@ -164,10 +162,7 @@ def _pipe(its: contextlib.ExitStack, ours: contextlib.ExitStack, *, reads: bool 
 def _end(child: subprocess.Popen[bytes], descriptors: tuple[int, ...], owner: int) -> None:
     if os.getpid() != owner:  # a fork of the run
         return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(_PATIENCE)
+    end_group(child)
     for descriptor in descriptors:
         os.close(descriptor)
 

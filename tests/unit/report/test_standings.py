@@ -28,8 +28,9 @@ from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import decoded, encoded
 from bench.report.style import built_in
 from bench.results.cells import read_all
-from bench.results.files import Records, path_of, sealed, write
+from bench.results.files import Records, path_of, write
 from bench.results.row import ResultRow, Training
+from bench.store.folders import sealed
 
 PROTOCOL = Protocol()
 SUBJECTS = [f"subject {k % 4}" for k in range(160)]

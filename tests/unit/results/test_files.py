@@ -37,11 +37,11 @@ from bench.results.files import (
     read,
     read_records,
     schema,
-    sealed,
     to_json,
     write,
 )
 from bench.results.row import SCHEMA_VERSION, LabelsSeen, ResultRow
+from bench.store.folders import sealed
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

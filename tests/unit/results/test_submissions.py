@@ -30,6 +30,7 @@ from bench.results.files import Records
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions import Verdict, check_results
 from bench.results.submissions.numbers import with_numbers_of
+from bench.store.folders import sealed
 
 SHA = "a" * 40
 summarise = metrics.summarise
@@ -199,7 +200,7 @@ def edited(change: Callable[[dict[str, Any]], object], name: str = CCPS) -> Tamp
         path = folder / f"{name}.json"
         values = json.loads(path.read_text(encoding="utf-8"))
         change(values)
-        path.write_text(json.dumps(files.sealed(values)), encoding="utf-8")
+        path.write_text(json.dumps(sealed(values)), encoding="utf-8")
 
     return tamper
 

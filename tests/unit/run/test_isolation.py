@@ -165,8 +165,9 @@ def test_an_interrupt_of_the_user_ends_it() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_reason_is_one_line_that_steers_no_terminal() -> None:
-    assert reason_of(ValueError("a\n\x1b[2Jb\u202ec")) == "ValueError: a \ufffd[2Jb\ufffdc"
+def test_a_reason_is_one_line_that_a_file_can_hold() -> None:
+    """What would steer a terminal is shown with its escape where people see it, and not before."""
+    assert reason_of(ValueError("a\n\x1b[2Jb\ud800 \u0645\u06cc\u200c")) == "ValueError: a \x1b[2Jb? \u0645\u06cc\u200c"
 
 
 def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None:

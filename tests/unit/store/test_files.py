@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from bench.store import files
-from bench.store.files import machine, write_whole
+from bench.store.files import write_whole
+from bench.store.processes import machine
 
 
 def test_a_file_is_written_below_new_folders_and_replaced(tmp_path: Path) -> None:

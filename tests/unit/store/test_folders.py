@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from bench.api import UserError
-from bench.store.files import machine
-from bench.store.folders import _MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
+from bench.store.folders import MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
+from bench.store.processes import machine
 
 FIELDS = {"weights": "abc", "dtype": "float32"}
 CONTENT = bytes(range(256)) * 20
@@ -108,26 +108,26 @@ def deleted(folder: Path) -> None:
 
 
 def without_manifest(folder: Path) -> None:
-    (folder / _MANIFEST).unlink()
+    (folder / MANIFEST).unlink()
 
 
 def cut_manifest(folder: Path) -> None:
-    text = (folder / _MANIFEST).read_bytes()
-    (folder / _MANIFEST).write_bytes(text[: len(text) // 2])
+    text = (folder / MANIFEST).read_bytes()
+    (folder / MANIFEST).write_bytes(text[: len(text) // 2])
 
 
 def binary_manifest(folder: Path) -> None:
-    (folder / _MANIFEST).write_bytes(b"\xff\xfe\x00")
+    (folder / MANIFEST).write_bytes(b"\xff\xfe\x00")
 
 
 def manifest_of_another_type(folder: Path) -> None:
-    (folder / _MANIFEST).write_text("[1, 2]", encoding="utf-8")
+    (folder / MANIFEST).write_text("[1, 2]", encoding="utf-8")
 
 
 def edit_manifest(folder: Path, edit: Callable[[dict[str, object]], object]) -> None:
-    manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     edit(manifest)
-    (folder / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
 
 
 def manifest_that_names_no_file(folder: Path) -> None:
@@ -222,7 +222,7 @@ def test_what_is_being_written_names_machine_and_process(store: Store) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ENOMEM])
-@pytest.mark.parametrize("name", [_MANIFEST, "values.bin"])
+@pytest.mark.parametrize("name", [MANIFEST, "values.bin"])
 def test_what_cannot_be_read_for_the_moment_is_said_and_stays(
     store: Store, monkeypatch: pytest.MonkeyPatch, number: int, name: str
 ) -> None:
@@ -238,7 +238,7 @@ def test_what_cannot_be_read_for_the_moment_is_said_and_stays(
         patch.setattr(io, "open", broken)
         with pytest.raises(UserError, match=rf"can't be read \({os.strerror(number)}: .*{name}\)\. Try again"):
             get(store)
-        assert sorted(path.name for path in folder.iterdir()) == [_MANIFEST, "other.bin", "values.bin"]
+        assert sorted(path.name for path in folder.iterdir()) == [MANIFEST, "other.bin", "values.bin"]
         assert store.notes == []
     assert get(store) is not None
 
@@ -256,7 +256,7 @@ def test_a_damaged_entry_goes_at_once_for_others(store: Store, monkeypatch: pyte
 
 @pytest.mark.parametrize("content", ["[" * 200_000, '{"digest": 1e999}', '{"files": {"\\ud800": 1}}'])
 def test_absurd_manifests_are_damage(store: Store, content: str) -> None:
-    (put(store).folder / _MANIFEST).write_text(content, encoding="utf-8")
+    (put(store).folder / MANIFEST).write_text(content, encoding="utf-8")
     assert get(store) is None
     assert "was damaged" in store.notes[0]
 

@@ -33,8 +33,9 @@ from bench.backbone.models import ModelSpec
 from bench.backbone.projections import of_config
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions
+from bench.store import folders
 from bench.store.folders import Store, digest_file
-from bench.training import checkpoints, loop
+from bench.training import loop
 from bench.training.job import (
     ADAPTER,
     CHECKPOINTS,
@@ -374,7 +375,7 @@ def test_without_a_whole_checkpoint_it_begins_anew_and_one_of_other_work_is_not_
     shutil.copytree(config.parent / CHECKPOINTS, other.parent / CHECKPOINTS)
     loop.main(other)
     out = capsys.readouterr().out
-    assert out.count("was damaged (it is of another training or step)") == 2
+    assert out.count("was damaged (it is of another job or step)") == 2
     assert logged(out)[0]["step"] == 1
 
 
@@ -389,7 +390,7 @@ def test_a_checkpoint_that_can_t_be_read_for_the_moment_stays(
             raise OSError(errno.EIO, "Input/output error")
         return digest_file(path)
 
-    monkeypatch.setattr(checkpoints, "digest_file", unread)
+    monkeypatch.setattr(folders, "digest_file", unread)
     with pytest.raises(UserError, match=r"can't be read: Input/output error\. Nothing was removed"):
         loop.main(tmp_path / "job" / CONFIG)
     assert (tmp_path / "job" / CHECKPOINTS / "step-6" / "state.json").is_file()
