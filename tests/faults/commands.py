@@ -120,6 +120,7 @@ def started(
     code = 70
     try:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
         for path, descriptor in ((out, 1), (err, 2)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
         os.environ |= {"COLUMNS": "200", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", **(env or {})}
