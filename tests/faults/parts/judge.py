@@ -343,7 +343,7 @@ def _named(world: _World, name: str) -> None:
     world.server.begin()
     ran = world.run(world.fresh(), "--judge-model", name).expect(2)
     halved = "\ud800" in name  # nothing of a command line may be that
-    _says(ran, "expected text that UTF-8 can hold" if halved else "--judge-model: expected a name of 1 to 255 printable")
+    _says(ran, "expected text that UTF-8 can hold" if halved else "--judge-model: expected a name of 1 to 255")
     if world.server.calls:
         raise FaultError(Outcome.PAID, "the server was called")
 
