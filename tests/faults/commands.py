@@ -188,6 +188,13 @@ def finished(running: Running, kill_after: float | None = None, sign: signal.Sig
         time.sleep(0.01)
 
 
+def replaced(descriptor: int, new: int) -> None:
+    """Put another file under a standard stream, as if it had been there when Python began."""
+    os.dup2(new, descriptor)
+    stream = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
+    setattr(sys, ("stdin", "stdout", "stderr")[descriptor], stream)
+
+
 def limited(kind: int, amount: int) -> Callable[[], None]:
     """For `first`: a resource limit, e.g. of `resource.RLIMIT_FSIZE`, which fails writes instead of killing."""
 
