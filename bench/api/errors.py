@@ -163,7 +163,9 @@ def ends_the_program(error: BaseException) -> bool:
     """Whether an exception is an interrupt of the user, and none that a plugin raised."""
     if isinstance(error, Interrupted):
         return True
-    return isinstance(error, KeyboardInterrupt) and not isinstance(signal.getsignal(signal.SIGINT), Interrupter)
+    handler = signal.getsignal(signal.SIGINT)
+    raises = handler not in {signal.SIG_IGN, signal.SIG_DFL} and not isinstance(handler, Interrupter)
+    return isinstance(error, KeyboardInterrupt) and raises
 
 
 @contextmanager

@@ -60,6 +60,7 @@ class Zeroes(Fine):
 
     def fit(self, train, ctx):
         train[Unembedding()].weight.zero_()
+        np.seterr(all="raise")
         return self
 '''
 
@@ -92,6 +93,7 @@ def test_what_a_file_does_to_its_process_fails_its_own_cell_alone(
     line = 1 + PLUGINS[: PLUGINS.index("raise Key")].count("\n")
     assert cells["interrupts"][:2] == ("failed", f"KeyboardInterrupt: mine (harm.py:{line})")
     assert cells["zeroes"][0] == "ok"
+    assert any(note.startswith("zeroes changed numpy") and note.endswith("in fit; that was put back") for note in notes)
     (log,) = (tmp_path / "cache" / "logs").iterdir()
     assert "about to sleep" in log.read_text(encoding="utf-8")
     assert "KeyboardInterrupt: mine" in log.read_text(encoding="utf-8")

@@ -106,5 +106,5 @@ class Isolation:
         return self._spare.get(path) or self._spare.setdefault(path, self._new(path))
 
     def _new(self, path: Path) -> Process:
-        self._all.append(Process(path, self.seconds, self.log))
+        self._all.append(Process(path, self.seconds, self.log, self.note))
         return self._all[-1]

@@ -44,6 +44,8 @@ class Process:
     """The longest that one call may take."""
     log: RunLog | None
     """To which everything goes that it prints; None: nowhere."""
+    note: Callable[[str], None] = field(default=lambda _: None)
+    """Told what a plugin changed there and had put back."""
     _running: Child | None = field(default=None, init=False)
 
     @property
@@ -65,7 +67,7 @@ class Process:
             UserError: it raised that; so do the other errors of `bench.api`.
         """
         try:
-            answer = self._answer(verb, arguments, serve)
+            answer = self._answer(who, verb, arguments, serve)
         except TimeoutError:
             self.close()
             limit = f"{self.seconds:g} s"
@@ -91,7 +93,7 @@ class Process:
         running.end()
         return ending
 
-    def _answer(self, verb: str, arguments: tuple[Any, ...], serve: Serve | None) -> Any:
+    def _answer(self, who: str, verb: str, arguments: tuple[Any, ...], serve: Serve | None) -> Any:
         if self._running is None:
             self._running = Child(_WORKER, [str(self.path.absolute())], self.log)
         pipe, deadline = self._running.pipe, time.monotonic() + self.seconds
@@ -100,6 +102,9 @@ class Process:
             kind, value = pipe.receive(deadline)
             if kind == "answer":
                 return value
+            if kind == "changed":
+                self.note(f"{who} changed {value} in {verb}; that was put back")
+                continue
             left = deadline - time.monotonic()
             pipe.send(self._served(value, serve), math.inf)
             deadline = time.monotonic() + left

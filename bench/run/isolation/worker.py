@@ -22,6 +22,7 @@ from bench.api.confidence import checked
 from bench.run.isolation.life import begin
 from bench.run.isolation.messages import Course, Failure, Learned, Questions, Setting
 from bench.run.isolation.pipe import Pipe
+from bench.run.isolation.state import kept
 
 Arguments = Mapping[str, object]
 
@@ -37,9 +38,10 @@ class Host:
     """Methods that have learned, by the number that the run gave them."""
 
     def answer(self, verb: str, arguments: tuple[Any, ...]) -> Any:
-        """Result of a verb, or what the plugin raised."""
+        """Result of a verb, or what the plugin raised; state of this process that it changed is put back and told."""
         try:
-            return getattr(self, verb)(*arguments)
+            with kept(lambda what: self.pipe.send(("changed", what))):
+                return getattr(self, verb)(*arguments)
         except BaseException as error:  # noqa: BLE001 - whatever a plugin raises
             return Failure.of(error, self.path)
 

@@ -159,6 +159,19 @@ def test_what_a_plugin_raises_never_ends_the_run(kind: type[BaseException]) -> N
     assert str(outcome).startswith(f"{kind.__name__}: mine (test_isolation.py:")
 
 
+def test_a_run_that_is_deaf_to_the_user_is_not_ended_by_a_plugin() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `nohup` and the jobs of a shell have it
+    try:
+        outcome, *_ = predicted(lambda _: raised(KeyboardInterrupt("mine")))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert isinstance(outcome, PluginError)
+
+
+def raised(error: BaseException) -> None:
+    raise error
+
+
 def test_an_interrupt_of_the_user_ends_it() -> None:
     with interrupts_told_apart(), pytest.raises(Interrupted):
         predicted(lambda _: os.kill(os.getpid(), signal.SIGINT))
