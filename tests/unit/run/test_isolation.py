@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from bench.api import Batch, ConfidenceMethod, ContractError, FloatArray, Needs, OutputHead, QueryLogits, Unembedding
-from bench.api.errors import Interrupted, PluginError, attempted, interrupts_told_apart, reason_of
+from bench.api.errors import Interrupted, PluginError, attempted, home_of, interrupts_told_apart, reason_of
 from bench.run.isolation import log, state
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.messages import Head
@@ -168,6 +168,13 @@ def test_an_interrupt_of_the_user_ends_it() -> None:
 def test_a_reason_is_one_line_that_a_file_can_hold() -> None:
     """What would steer a terminal is shown with its escape where people see it, and not before."""
     assert reason_of(ValueError("a\n\x1b[2Jb\ud800 \u0645\u06cc\u200c")) == "ValueError: a \x1b[2Jb? \u0645\u06cc\u200c"
+
+
+def test_a_method_that_was_typed_in_has_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert home_of(Does) == Path(__file__).parents[2]  # the folder of its package, `tests`
+    monkeypatch.setattr(Does, "__module__", "__main__")
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    assert home_of(Does) is None
 
 
 def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None:
