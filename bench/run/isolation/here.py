@@ -46,7 +46,7 @@ class Here:
         isolation, name = self.isolation, self.plugin.name
         isolation.busy = True
         try:
-            with kept(lambda what: isolation.note(f"{name} changed {what} in {verb}; that was put back")):
+            with kept(lambda what, end: isolation.note(f"{name} changed {what} in {verb}; {end}")):
                 return work()
         except BaseException as error:
             if ends_the_program(error):

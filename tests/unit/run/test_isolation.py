@@ -139,6 +139,26 @@ def test_what_is_changed_is_put_back_and_named(
     assert isolation.notes[:1] == ([f"does changed {told} in predict; that was put back"] if told else [])
 
 
+def test_what_can_not_be_put_back_is_named_and_all_else_is_put_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+
+    def harm(_: Batch) -> None:
+        os.chdir("/")
+        here.rmdir()
+        np.seterr(all="raise")
+        builtins.len = None  # type: ignore[assignment]
+
+    before = np.geterr(), len
+    outcome, isolation, _ = predicted(harm)
+    assert isinstance(outcome, PluginError)  # its own call of `len`
+    assert (np.geterr(), len) == before
+    assert "does changed the working directory in predict; it can't be put back" in " ".join(isolation.notes)
+
+
 def test_an_alarm_clock_does_not_go_off_later() -> None:
     predicted(lambda _: signal.alarm(5))
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
@@ -181,6 +201,11 @@ def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None
     with log.RunLog(tmp_path / "cache" / "logs" / "0.log").opened():
         pass
     assert not (tmp_path / "cache").exists()
+    (tmp_path / "own").mkdir()
+    empty = log.RunLog(tmp_path / "own" / "logs" / "0.log")
+    with empty.opened():
+        empty.for_child()
+    assert list((tmp_path / "own").iterdir()) == []  # a folder that was there stays
     for number in range(log.KEPT + 2):
         with log.RunLog(tmp_path / "logs" / f"{number:02}.log").opened():
             sys.stdout.write("said")
@@ -190,7 +215,7 @@ def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None
 
 def test_nothing_is_said_where_nothing_changed() -> None:
     said: list[str] = []
-    with state.kept(said.append):
+    with state.kept(lambda what, end: said.append(what + end)):
         np.random.default_rng(0).normal()
     assert not said
 
