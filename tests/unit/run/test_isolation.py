@@ -256,3 +256,11 @@ def test_half_a_head_is_no_head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         with pytest.raises(OSError, match="No space"):
             Head.written(head, path)
     assert torch.equal(Head.written(head, path).read().weight, HEAD)
+
+
+def test_a_process_that_ends_is_not_waited_for_while_another_one_holds_its_pipe(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(
+        "import os, time\nif os.fork():\n    os._exit(3)\ntime.sleep(60)\n", encoding="utf-8"
+    )
+    with pytest.raises(PluginError, match="its process ended in run_file: exit code 3"):
+        Process(tmp_path / "plugin.py", 40.0, None).ask("method 'a'", "run_file")
