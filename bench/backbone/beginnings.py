@@ -37,7 +37,7 @@ class Beginnings:
 
 @dataclass
 class Kept:
-    """What is in memory of the beginnings that were read: the current path, and the pieces used last."""
+    """Memory of the beginnings that were read: the current path, and the pieces used last."""
 
     _path: Path = ()
     _pieces: OrderedDict[str, int] = field(default_factory=OrderedDict)

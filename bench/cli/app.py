@@ -24,6 +24,7 @@ from bench.cli.printing import (
     print_fields,
     print_json,
     print_line,
+    print_memory,
     print_notes,
     print_records,
     print_sizes,
@@ -151,14 +152,17 @@ def params(
     model: Annotated[list[str], typer.Option(help="Alias, Hub id or folder; may be repeated.")],
     plugin: Plugins = None,
     *,
+    memory: Annotated[bool, typer.Option("--memory", help="Show what reading and fits take on a device.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Count trained parameters, beside the paper's numbers."""
-    from bench.cli.parameter_counts import sizes
+    from bench.cli import memory_needs, parameter_counts
 
-    records = sizes(separated(model), plugin or ())
+    records = (memory_needs.memory if memory else parameter_counts.sizes)(separated(model), plugin or ())
     if as_json:
         print_json(records)
+    elif memory:
+        print_memory(records)
     else:
         print_sizes(records)
 

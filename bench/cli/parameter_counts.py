@@ -24,6 +24,12 @@ def _table(package: str, name: str) -> dict[str, Any]:
     return tomllib.loads((resources.files(package) / name).read_text(encoding="utf-8"))
 
 
+def shipped_configuration(name: str) -> dict[str, Any] | None:
+    """Settings of the configuration of one of the paper's models, or None."""
+    found: dict[str, Any] | None = _table(*_CONFIGS).get(name)
+    return found
+
+
 def facts_of(name: str) -> ModelFacts:
     """Shapes of a model from its configuration: the shipped one of the paper's models, or the model's own.
 
@@ -32,7 +38,7 @@ def facts_of(name: str) -> ModelFacts:
     """
     from bench.backbone.model import Backbone, LoadOptions, facts_from_settings
 
-    shipped = _table(*_CONFIGS).get(name)
+    shipped = shipped_configuration(name)
     spec = models.resolve(name)
     if shipped is None:
         return Backbone(spec, LoadOptions(device="cpu")).facts

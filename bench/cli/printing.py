@@ -67,6 +67,17 @@ def print_sizes(records: Sequence[Mapping[str, Any]]) -> None:
         console().print(Text(f"{number}) {reason}"))
 
 
+def print_memory(records: Sequence[Mapping[str, Any]]) -> None:
+    """Print memory in GB, and below it what the columns mean."""
+    in_gb = [{k: f"{v:.1f}" if isinstance(v, float) else v or "" for k, v in record.items()} for record in records]
+    print_records(in_gb)
+    print_line(
+        "GB of 1e9 bytes, computed from shapes for bfloat16 without loading anything. Blocks: keys and values, or saved"
+        " activations. Rest: passing tensors, the head's float32 copy, logits. Checkpointed: the total with gradient"
+        " checkpointing. Allow 1.5 GB more for the device's own."
+    )
+
+
 def print_written(paths: Sequence[Path]) -> None:
     """Print the files that were written."""
     for path in paths:

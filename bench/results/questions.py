@@ -134,7 +134,7 @@ def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:
         UserError: the file is there and not as it must be; names it.
     """
     path = path_of(task, version, folder)
-    if not path.is_file():
+    if not path.exists():
         return {}
     try:
         table = exact_table(path, _columns())

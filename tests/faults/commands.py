@@ -120,6 +120,7 @@ def started(
     code = 70
     try:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
         for path, descriptor in ((out, 1), (err, 2)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
         os.environ |= {"COLUMNS": "200", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", **(env or {})}
@@ -185,6 +186,13 @@ def finished(running: Running, kill_after: float | None = None, sign: signal.Sig
             os.waitpid(running.pid, 0)
             raise FaultError(Outcome.HUNG, f"no end within {LONGEST:.0f} s")
         time.sleep(0.01)
+
+
+def replaced(descriptor: int, new: int) -> None:
+    """Put another file under a standard stream, as if it had been there when Python began."""
+    os.dup2(new, descriptor)
+    stream = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
+    setattr(sys, ("stdin", "stdout", "stderr")[descriptor], stream)
 
 
 def limited(kind: int, amount: int) -> Callable[[], None]:

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoTokenizer
 
-from bench.api import Format, Question
+from bench.api import Question
 from bench.api.protocol import Protocol
 from bench.backbone.models import resolve
 from bench.data.question_files import task_of_file
@@ -78,7 +78,7 @@ def _changed_lines(data: bytes, valid: list[dict[str, Any]]) -> bytes:
 
 def _asked(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    task: Any = task_of_file(path, {Format.CHOICE: "ct-choice"})
+    task: Any = task_of_file(path)
     for split in task.card.splits:
         list(task(None).questions(split))
 
@@ -121,7 +121,7 @@ def prompts(folder: Path) -> Callable[[bytes], object]:
     """A question's text, subject and options in a prompt, as token ids of the embedded model."""
     writer = PromptTokeniser(Chat(AutoTokenizer.from_pretrained(resolve("tiny").source)), 2048, Protocol())
     (folder / "mine.jsonl").write_bytes(_lines(ROWS))
-    made: Any = task_of_file(folder / "mine.jsonl", {})
+    made: Any = task_of_file(folder / "mine.jsonl")
     task = made(None)
 
     def call(data: bytes) -> None:

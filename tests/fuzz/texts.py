@@ -104,17 +104,14 @@ def styles(folder: Path) -> Callable[[bytes], object]:
 
 def openai(folder: Path) -> Callable[[bytes], object]:
     """A server's answer to a judge: status, kind and body."""
-    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+    from openai import DefaultAsyncHttpxClient
 
     http: Any = importlib.import_module(DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])  # by any name
     reply = SimpleNamespace(status=200, body=b"", count=0, kind="application/json")
 
-    def answer(_: object) -> object:
-        return http.Response(reply.status, content=reply.body, headers={"content-type": reply.kind})
-
-    def client(**options: Any) -> AsyncOpenAI:
-        options["http_client"] = http.AsyncClient(transport=http.MockTransport(answer), trust_env=False)
-        return AsyncOpenAI(**options)
+    async def answer(_client: object, request: object, **_options: object) -> object:
+        headers = {"content-type": reply.kind}
+        return http.Response(reply.status, content=reply.body, headers=headers, request=request)
 
     def call(data: bytes) -> None:
         reply.status = STATUSES[data[0] % len(STATUSES)] if data else 200
@@ -125,9 +122,9 @@ def openai(folder: Path) -> Callable[[bytes], object]:
         judge = OpenAI(
             Address.of("http://127.0.0.1:1/v1"), "judge", folder / str(reply.count), retries=0, timeout_s=5.0
         )
-        judge.verdicts([JudgeCase("Where?", "here", "there")], "judging", Silent())
+        with mock.patch.object(DefaultAsyncHttpxClient, "send", answer):
+            judge.verdicts([JudgeCase("Where?", "here", "there")], "judging", Silent())
 
-    mock.patch("openai.AsyncOpenAI", client).start()
     return call
 
 

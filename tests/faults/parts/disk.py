@@ -76,7 +76,7 @@ def _piped(arguments: list[str], said: Path, env: dict[str, str], first: Callabl
         def begin() -> None:
             for number, cat in enumerate(cats, start=1):
                 assert cat.stdin is not None
-                os.dup2(cat.stdin.fileno(), number)
+                commands.replaced(number, cat.stdin.fileno())
             if first is not None:
                 first()
 

@@ -158,16 +158,9 @@ def _unheard(place: Place) -> None:
 def _to(path: str, *descriptors: int, flags: int = os.O_WRONLY) -> First:
     def redirect() -> None:
         for descriptor in descriptors:
-            _replace(descriptor, os.open(path, flags))
+            commands.replaced(descriptor, os.open(path, flags))
 
     return redirect
-
-
-def _replace(descriptor: int, new: int) -> None:
-    """Another file under a standard stream, as if it had been there when Python began."""
-    os.dup2(new, descriptor)
-    stream = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
-    setattr(sys, ("stdin", "stdout", "stderr")[descriptor], stream)
 
 
 def _closed(*descriptors: int) -> First:
@@ -188,7 +181,7 @@ def _broken(*descriptors: int) -> First:
         reading, writing = os.pipe()
         os.close(reading)
         for descriptor in descriptors:
-            _replace(descriptor, writing)
+            commands.replaced(descriptor, writing)
 
     return pipe
 

@@ -1,0 +1,258 @@
+"""Memory that a model takes on its device to read and to train an adapter, from its configuration alone.
+
+Passes are made on the meta device with the true widths: nothing is computed, and the bytes of all tensors that are
+alive are followed. What one block adds is the difference between models of three blocks and of two.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bench.api import OutputHead, UserError
+from bench.backbone import projections
+from bench.backbone.session import Session, run_blocks
+
+_RESERVE = 1.5e9
+"""Bytes of a device that tensors can't have: its context, libraries' workspaces, fragments."""
+TRAINED_BYTES = 16
+"""Bytes that a trained weight takes: itself, its gradient and AdamW's two moments in float32."""
+_READ = 32
+"""Positions of a pass whose logits a loss reads."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes on the device at the peak of one kind of work."""
+
+    weights: int
+    """Weights of the model."""
+    blocks: int
+    """Keys and values of all blocks in reading, saved activations in training: what lives to the end of a pass."""
+    rest: int
+    """Tensors that are there once: a block's passing tensors, the head's float32 copy, logits."""
+    trained: int = 0
+    """The adapter, its gradients and AdamW's moments."""
+
+    @property
+    def total(self) -> int:
+        """All together."""
+        return self.weights + self.blocks + self.rest + self.trained
+
+
+@contextmanager
+def accelerated() -> Iterator[None]:
+    """Attention and dropout on the meta device as an accelerator takes them, in one kernel each.
+
+    Attention keeps no matrix of scores then, and dropout's mask is a byte for each number. Function modes would not do:
+    reading a block again in the backward pass is out of their reach.
+    """
+    ours = torch.nn.functional
+    plain, drop = ours.scaled_dot_product_attention, ours.dropout
+
+    def attention(query: Any, key: Any, value: Any, attn_mask: Any = None, **settings: Any) -> Any:
+        if query.device.type != "meta":
+            return plain(query, key, value, attn_mask=attn_mask, **settings)
+        mask = None if attn_mask is None else attn_mask.expand(*query.shape[:3], key.shape[2])
+        grows = torch.is_grad_enabled() and query.requires_grad
+        kernel = torch.ops.aten._scaled_dot_product_efficient_attention  # noqa: SLF001 - it has no other name
+        return kernel(query, key, value, mask, grows, scale=settings.get("scale"))[0]
+
+    def dropout(values: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: FBT001, FBT002
+        if values.device.type != "meta" or not training or inplace:
+            return drop(values, p, training, inplace)
+        return torch.native_dropout(values, p, train=True)[0]
+
+    ours.scaled_dot_product_attention, ours.dropout = attention, dropout  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        ours.scaled_dot_product_attention, ours.dropout = plain, drop
+
+
+class _Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The bytes of tensors made in here that are still alive, and the most there were."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.most = 0
+        there = [*model.parameters(), *model.buffers()]  # operations give views of these
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet(tensor.untyped_storage() for tensor in there)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation and note the storages that it made."""
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
+                self._note(tensor.untyped_storage())
+        return out
+
+    def _note(self, storage: Any) -> None:
+        if storage in self._known or not storage.nbytes():
+            return
+        self._known.add(storage)
+        self.now += storage.nbytes()
+        self.most = max(self.most, self.now)
+        weakref.finalize(storage, self._gone, storage.nbytes()).atexit = False
+
+    def _gone(self, size: int) -> None:
+        self.now -= size
+
+
+def configuration(settings: Mapping[str, Any]) -> Any:
+    """The configuration that these settings mean, `model_type` among them."""
+    others = {key: value for key, value in settings.items() if key != "model_type"}
+    return transformers.AutoConfig.for_model(settings["model_type"], **others)
+
+
+def cut(config: Any, blocks: int) -> Any:
+    """The same configuration with another number of blocks."""
+    fewer = copy.deepcopy(config)
+    text = fewer.get_text_config()
+    text.num_hidden_layers = blocks
+    if getattr(text, "layer_types", None):
+        text.layer_types = list(text.layer_types)[:blocks]
+    return fewer
+
+
+def on_meta(config: Any, dtype: torch.dtype) -> Any:
+    """The model of a configuration without weights, as it is read: frozen, without dropout."""
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    return model.to(dtype).eval().requires_grad_(requires_grad=False)
+
+
+def with_lora(model: Any, rank: int, named: str = "") -> Any:
+    """The model with an adapter as the trainer makes it, dropout on."""
+    import peft
+
+    paths = projections.targets(projections.locate(model), named)
+    with warnings.catch_warnings(), torch.device("meta"):
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
+        settings = peft.LoraConfig(r=rank, lora_dropout=0.1, target_modules=paths, task_type="CAUSAL_LM")
+        wrapped = peft.get_peft_model(model, settings)
+    wrapped.eval()
+    for name, module in wrapped.named_modules():
+        if "lora_dropout" in name:
+            module.train()
+    return wrapped
+
+
+def reading(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
+    """Memory of reading a pack of `budget` tokens after a shared beginning as long."""
+
+    def one_pass(model: Any) -> object:
+        session = Session(model)
+        beginning = np.tril(np.ones((budget, budget), dtype=np.bool_))
+        ids = np.zeros(budget, dtype=np.int32)
+        session.forward(ids, np.arange(budget), beginning, {})
+        visible = np.concatenate([np.ones_like(beginning), beginning], axis=1)
+        last = int(model.config.get_text_config().num_hidden_layers)
+        read = {last: np.arange(_READ)}
+        states = session.forward(ids, np.arange(budget, 2 * budget), visible, read)[last]
+        return _head(model).logits(states), session
+
+    return _footprint(config, dtype, one_pass, lambda model: model)
+
+
+def training(
+    config: Any, dtype: torch.dtype, tokens: int, *, rank: int = 8, named: str = "", checkpointing: bool = False
+) -> Footprint:
+    """Memory of a training step whose passes have `tokens` tokens.
+
+    Args:
+        config: the model's.
+        dtype: of the frozen weights; the adapter's are float32.
+        tokens: in one pass.
+        rank: of the adapter.
+        named: layers that get one, as `projections.targets` takes them.
+        checkpointing: whether the states between blocks alone are kept, and each block is read again.
+    """
+
+    def wrap(model: Any) -> Any:
+        wrapped = with_lora(model, rank, named)
+        if checkpointing:
+            newer = getattr(model, "activation_checkpointing_enable", None)  # the old name warns where there is this
+            (newer or model.gradient_checkpointing_enable)({"use_reentrant": False})
+            model.train()  # else transformers keeps everything; none of these models has dropout of its own
+        return wrapped
+
+    def one_pass(wrapped: Any) -> object:
+        model = wrapped.get_base_model()
+        session = Session(model)
+        mask = session.mask(np.tril(np.ones((tokens, tokens), dtype=np.bool_)), np.arange(tokens))
+        ids = torch.zeros((1, tokens), dtype=torch.long, device="meta")
+        places = torch.zeros_like(ids)
+        last = int(model.config.get_text_config().num_hidden_layers)
+        read = {last: np.arange(_READ)}
+        given = {"input_ids": ids, "position_ids": places, "attention_mask": mask, "use_cache": False}
+        logits = _head(model).logits(run_blocks(model, read, **given)[last])
+        adapter = [p for p in wrapped.parameters() if p.requires_grad]
+        return torch.autograd.grad(logits.log_softmax(dim=-1).sum(), adapter)
+
+    found = _footprint(config, dtype, one_pass, wrap)
+    layers = projections.locate(on_meta(config, dtype))
+    chosen = set(projections.targets(layers, named))
+    sizes = [one.projection.inputs + one.projection.outputs for one in layers if one.path in chosen]
+    return Footprint(found.weights, found.blocks, found.rest, TRAINED_BYTES * rank * sum(sizes))
+
+
+def _footprint(
+    config: Any, dtype: torch.dtype, one_pass: Callable[[Any], object], wrap: Callable[[Any], Any]
+) -> Footprint:
+    # In the first block nothing before the adapter has a gradient, so it saves less than the others.
+    two, three = (_peak(wrap(on_meta(cut(config, blocks), dtype)), one_pass) for blocks in (2, 3))
+    blocks = int(config.get_text_config().num_hidden_layers)
+    weights = sum(p.nbytes for p in on_meta(config, dtype).parameters())
+    return Footprint(weights, blocks * (three - two), two - 2 * (three - two))
+
+
+def _peak(model: Any, one_pass: Callable[[Any], object]) -> int:
+    with accelerated(), _Alive(model) as alive:
+        one_pass(model)
+    return int(alive.most)
+
+
+def _head(model: Any) -> OutputHead:
+    return OutputHead(model.get_output_embeddings().weight.detach())
+
+
+def device_memory(device: str) -> int | None:
+    """Bytes of an accelerator; None where memory is the computer's own, which can't be told beforehand."""
+    if not device.startswith("cuda"):
+        return None
+    return int(torch.cuda.get_device_properties(torch.device(device)).total_memory)
+
+
+def refuse_training(name: str, needed: Footprint, tokens: int, available: int | None, device: str) -> None:
+    """Refuse to train an adapter where it can't fit.
+
+    Args:
+        name: of the model, for the message.
+        needed: what `training` says of it.
+        tokens: in one pass, as `needed` was taken.
+        available: what `device_memory` says.
+        device: for the message.
+
+    Raises:
+        UserError: it does not fit.
+    """
+    if available is None or needed.total + _RESERVE <= available:
+        return
+    fixed = (needed.weights + needed.trained + _RESERVE) / 1e9
+    smaller = "fewer tokens a pass, gradient checkpointing, or a larger device"
+    way = smaller if fixed * 1e9 < available else "a smaller model or a larger device: its weights alone don't fit"
+    raise UserError(
+        f"Training an adapter of {name} takes about {needed.total / 1e9 + _RESERVE / 1e9:.0f} GB with {tokens:,} tokens"
+        f" a pass, and {device} has {available / 1e9:.0f} GB: use {way}."
+    )

@@ -1,0 +1,88 @@
+"""A backbone of a model's true widths without weights, on which the real code reads and trains."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import torch
+
+from bench.backbone import footprint
+from bench.backbone.extract import Extractor
+from bench.backbone.items import Pass
+from bench.backbone.model import Backbone
+from bench.backbone.session import Session
+from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, STOP, Counter
+
+DTYPE = torch.bfloat16
+SHORT, LONGER = 3, 4
+"""Blocks of the two models that are measured; with three of them each depth that is read is a block of its own."""
+
+
+@cache
+def configurations() -> dict[str, Any]:
+    """Alias -> configuration of the paper's models."""
+    given = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))
+    return {name: footprint.configuration(settings) for name, settings in given.items()}
+
+
+class DrySession(Session):
+    """Begins a section of the count with each forward pass."""
+
+    def __init__(self, model: Any, counter: Counter) -> None:
+        super().__init__(model)
+        self.counter, self.kind = counter, PREFILL
+
+    def share(self, pack: Any, chunk: int) -> None:
+        """A kind of its own."""
+        self.kind = SHARED
+        try:
+            super().share(pack, chunk)
+        finally:
+            self.kind = PREFILL
+
+    def forward(self, ids: Any, positions: Any, visible: Any, read: Any) -> dict[int, torch.Tensor]:
+        """One section."""
+        self.counter.begin(self.kind, len(ids))
+        try:
+            return super().forward(ids, positions, visible, read)
+        finally:
+            self.counter.begin(OTHER)
+
+
+class DryBackbone(Backbone):
+    """All that the extractor asks of a backbone."""
+
+    def __init__(self, name: str, blocks: int, counter: Counter, *, rank: int = 0) -> None:
+        self.config = footprint.cut(configurations()[name], blocks)
+        self.blocks, self.device, self.context = blocks, "meta", 1 << 30
+        model = footprint.on_meta(self.config, DTYPE)
+        if rank:  # layers with an adapter stand in for the others; what reads it turns dropout off
+            footprint.with_lora(model, rank).eval()
+        session = DrySession(model, counter)
+        vars(self).update(model=model, dtype=DTYPE, packed=True, stops=frozenset({STOP}), session=session)
+
+
+class DryExtractor(Extractor):
+    """Tells decoding from reading given tokens."""
+
+    def _generate(self, done: Pass) -> None:
+        with self._decoding():
+            super()._generate(done)
+
+    def _grow_samples(self, done: Pass) -> None:
+        with self._decoding():
+            super()._grow_samples(done)
+
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        session: Any = self.backbone.session
+        session.kind = DECODE
+        try:
+            yield
+        finally:
+            session.kind = PREFILL

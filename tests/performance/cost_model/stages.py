@@ -1,0 +1,335 @@
+"""The stages of the comparison, each measured on a dry backbone by the code that runs it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench import registry
+from bench.api import Adapter, ConfidenceMethod, Context, Format, OutputHead, QueryLogits, Ragged, Signal
+from bench.backbone import footprint
+from bench.backbone.prefix import plan_packs
+from bench.backbone.session import read_pack
+from bench.prompts.asking import Asking
+from bench.signals.definition import definition, pass_definitions, read_from_model, stored
+from bench.testing import planted
+from bench.training.job import Job
+from bench.training.model import ReadableModel, together
+from methods._shared.lora import ct_loss, it_loss
+from methods.ccps.features import perturbation_features
+from methods.litcab.networks import Layer, Objective, Tokens, write_gradient
+from tests.performance.cost_model.arithmetic import Ideal, Machine
+from tests.performance.cost_model.backbone import (
+    DTYPE,
+    LONGER,
+    SHORT,
+    DryBackbone,
+    DryExtractor,
+    configurations,
+)
+from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, Counter, Section, Trace, counted
+from tests.performance.cost_model.workload import Packs, Workload, items, workloads
+
+MACHINE = Machine()
+SAMPLES, LONGEST = 10, 30
+"""Of self-consistency; tokens of an open answer at most."""
+ENOUGH = 20
+"""Questions at least whose decoding is followed, since lengths are drawn."""
+STEPS, BATCH, TRAINING_TOKENS, RANK = 10_000, 32, 2048, 8
+"""Of every training in preset `paper`; tokens of a pass of training."""
+OPTIMISER_LAUNCHES = 6
+"""Of a step, for each tensor of an adapter: DeepSpeed's product, sum and their derivatives, and its flat copies."""
+ADAMW_BYTES = 28
+"""Of a fused step of AdamW, for each weight: weight, gradient and two moments are read, three are written."""
+
+
+@dataclass
+class Stage:
+    """What one stage does altogether."""
+
+    passes: float
+    """Forward passes."""
+    tokens: float
+    """Tokens fed in these."""
+    total: Section
+    seconds: float
+    ideal: float
+    """Seconds."""
+
+    def record(self) -> dict[str, float]:
+        """Rounded to three or four digits, for the file of figures."""
+        values = {
+            "passes": self.passes, "tokens": self.tokens, "launches": self.total.launches,
+            "TFLOP": (self.total.flops + self.total.flops32) / 1e12, "GB": self.total.bytes / 1e9,
+            "down": self.total.down, "up": self.total.up, "seconds": self.seconds, "ideal": self.ideal,
+        }  # fmt: skip
+        return {name: float(f"{value:.4g}") for name, value in values.items()}
+
+
+def stages(model: str) -> dict[str, Callable[[int], Stage]]:
+    """Name of a stage -> how it is measured at a token budget of reading."""
+    works = workloads()
+    reads: dict[str, Callable[[int], Stage]] = {
+        f"read {name}": lambda budget, name=name: _reading(model, works[name], budget, learning="ct-" in name)  # type: ignore[misc]
+        for name in works
+    }
+    tests = [name for name in works if "ct-" not in name]
+    others: dict[str, Callable[[int], Stage]] = {
+        "adapters read the tests": lambda budget: _sum(
+            [_times(_reading(model, works[name], budget, adapted=True), 2) for name in tests]
+        ),
+        "LitCab, choice": lambda _: _litcab(model, works["ct-local-choice"]),
+        "LitCab, open": lambda _: _litcab(model, works["ct-local-oe"]),
+        "CCPS features": lambda _: _features(model, works),
+        "probes and CCPS networks": lambda _: _networks(),
+    }
+    trainings: dict[str, Callable[[int], Stage]] = {
+        f"train {name}, {fmt}": lambda _, name=name, work=work: _training(model, name, works[work])  # type: ignore[misc]
+        for fmt, work in (("choice", "ct-local-choice"), ("open", "ct-local-oe"))
+        for name in ("IT", "CT")
+    }
+    return {**reads, **others, **trainings}
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def signals_of(fmt: Format, *, learning: bool) -> frozenset[Signal]:
+    """What all methods together read of a split that they learn on, or are tested on."""
+    needs = [entry.plugin().reads() for entry in registry.methods().entries() if entry.plugin is not None]
+    wanted = {signal for need in needs for signal in (need.fit if learning else need.predict)}
+    read = {signal for signal in read_from_model(wanted) if definition(signal).lacking(fmt) is None}
+    return stored(read, fmt, 1 if fmt is Format.CHOICE else LONGEST)
+
+
+def pack_trace(
+    model: str, work: Workload, budget: int, blocks: int, *, learning: bool = False, adapted: bool = False
+) -> tuple[Trace, Trace]:
+    """Sections of reading a pack's prompts for the first time, and of packs that find their beginning in the cache."""
+    fmt = Format.OPEN if work.open else Format.CHOICE
+    mean = float(np.mean(work.answers)) if work.open else math.inf  # a letter always comes
+    counter = Counter(mean, configurations()[model].get_text_config().vocab_size)
+    backbone = DryBackbone(model, blocks, counter, rank=RANK if adapted else 0)
+    signals = frozenset({QueryLogits(Adapter.OWN)}) if adapted else signals_of(fmt, learning=learning)
+    words = np.arange(100, 100 + work.query, dtype=np.int32)
+    letters = np.arange(2, 2 + (0 if work.open else work.options), dtype=np.int32)
+    asking = Asking(LONGEST if work.open else 1, letters, words, np.asarray([5, 6], dtype=np.int32), budget)
+    packs = work.packs[str(budget)]
+    drawn = SAMPLES if any(measure.growth.samples for measure in pass_definitions(signals).values()) else 0
+    chosen = items(work, packs, 1000, samples=drawn, given=adapted)
+    extractor = DryExtractor(backbone, asking, pass_definitions(signals), None)
+    first_pack = plan_packs([item.prompt for item in chosen], budget)[0]
+    first = counted(lambda: read_pack(backbone.session, first_pack, budget, [blocks]), counter)
+    counter.trace = Trace([OTHER], [0], [Section()])
+    repeats = _repeats(work, packs, adapted=adapted)
+    later = counted(lambda: [extractor.measure(chosen) for _ in range(repeats)], counter)
+    return first, Trace(later.kinds, later.tokens, later.sections)
+
+
+def _repeats(work: Workload, packs: Packs, *, adapted: bool) -> int:
+    """Packs whose sections are followed: more than one where lengths are drawn and a pack has few questions."""
+    return -(-ENOUGH // max(1, round(packs.questions))) if work.open and not adapted else 1
+
+
+def _reading(model: str, work: Workload, budget: int, *, learning: bool = False, adapted: bool = False) -> Stage:
+    whole = configurations()[model].get_text_config().num_hidden_layers
+    short, longer = (
+        pack_trace(model, work, budget, blocks, learning=learning, adapted=adapted) for blocks in (SHORT, LONGER)
+    )
+    first, later = (a.extended(b, LONGER - SHORT, whole - SHORT) for a, b in zip(short, longer, strict=True))
+    packs = work.packs[str(budget)]
+    repeats = _repeats(work, packs, adapted=adapted)
+    beginnings = [i for i, kind in enumerate(first.kinds) if kind == SHARED]
+    read = sum(first.tokens[i] for i in beginnings)
+    number = work.questions / packs.questions
+    shared = number * packs.pieces / read if read else 0.0
+    ideal = _ideal(model)
+    parts = [(first, beginnings, shared), (later, range(len(later.kinds)), number / repeats)]
+    total, stage = Section(), Stage(0, 0, Section(), 0, 0)
+    for trace, chosen, times in parts:
+        sections = [trace.sections[i] for i in chosen]
+        for one in sections:
+            total = total.plus(one, times)
+        stage.seconds += times * MACHINE.seconds(sections)
+        stage.passes += times * sum(trace.tokens[i] > 0 for i in chosen)
+        stage.tokens += times * sum(trace.tokens[i] for i in chosen)
+        given, said = (
+            sum(trace.tokens[i] for i in chosen if trace.kinds[i] in kinds) for kinds in ({SHARED, PREFILL}, {DECODE})
+        )
+        stage.ideal += times * (ideal.prefill(given) + ideal.decode(said))
+    stage.total = total
+    return stage
+
+
+@cache
+def _ideal(model: str) -> Ideal:
+    return Ideal.of(footprint.on_meta(configurations()[model], DTYPE), MACHINE)
+
+
+def _sum(parts: list[Stage]) -> Stage:
+    whole = Stage(0, 0, Section(), 0, 0)
+    for part in parts:
+        whole.total = whole.total.plus(part.total)
+        for name in ("passes", "tokens", "seconds", "ideal"):
+            setattr(whole, name, getattr(whole, name) + getattr(part, name))
+    return whole
+
+
+def _times(stage: Stage, times: float) -> Stage:
+    return Stage(
+        times * stage.passes, times * stage.tokens, Section().plus(stage.total, times), times * stage.seconds,
+        times * stage.ideal,
+    )  # fmt: skip
+
+
+# --- fits -------------------------------------------------------------------------------------------------------------
+
+
+def _head(model: str) -> OutputHead:
+    text = configurations()[model].get_text_config()
+    return OutputHead(torch.empty(text.vocab_size, text.hidden_size, dtype=DTYPE, device="meta"))
+
+
+def _litcab(model: str, work: Workload) -> Stage:
+    """A step of LitCab on questions with options of the mean length, as often as it is taken."""
+    head, length = _head(model), round(float(np.mean(work.answers)))
+    states = BATCH * (1 + work.options * (length - 1))
+    n = BATCH * work.options * length
+    rng = np.random.default_rng(0)
+    width = head.weight.shape[1]
+    tokens = Tokens(np.zeros((states, width), dtype=np.float32), rng.integers(0, states, n), rng.integers(0, 1000, n))
+    layer, gradient = Layer.zeros(head), Layer.zeros(head)
+    wrong = np.arange(n) % work.options > 0
+    counter = Counter()
+    trace = counted(lambda: write_gradient(layer, gradient, head, tokens, wrong, Objective(3.0, 0.01, False)), counter)
+    weights = layer.weight.numel()
+    step = [*trace.sections, Section(launches=1, bytes=ADAMW_BYTES * weights)]
+    total = Section()
+    for one in step:
+        total = total.plus(one, STEPS)
+    return Stage(0, 0, total, STEPS * MACHINE.seconds(step), STEPS * _ideal(model).layer_step(states, weights))
+
+
+def _features(model: str, works: dict[str, Workload]) -> Stage:
+    """CCPS' features of all answer tokens, of tests and training."""
+    head, chunk = _head(model), 64
+    states = torch.empty(chunk, head.weight.shape[1], device="meta")
+    ids = torch.zeros(chunk, dtype=torch.long, device="meta")
+    with np.errstate(all="ignore"):  # all numbers are 0
+        trace = counted(lambda: perturbation_features(states, ids, head), Counter())
+    tokens = sum(
+        work.questions * float(np.mean(work.answers)) if work.open else work.questions for work in works.values()
+    )
+    times = tokens / chunk
+    total = Section()
+    for one in trace.sections:
+        total = total.plus(one, times)
+    # Three products with the head are what has to be computed: the state's logits, the gradient, its direction's.
+    return Stage(
+        0, 0, total, times * MACHINE.seconds(trace.sections), 3 * 2 * head.weight.numel() * tokens / MACHINE.flops
+    )
+
+
+def _networks() -> Stage:
+    """Launches of all trainings of small networks; nothing else matters in them."""
+    launches = 0.0
+    for name in ("pik", "saplma-f", "saplma-m", "saplma-um", "ccps"):
+        cls = registry.methods().get(name)
+        given = ("contrastive_steps", "classifier_steps") if name == "ccps" else ("steps",)
+        for fmt in Format:
+            few, many = (_launches(cls(**dict.fromkeys(given, steps)), fmt) for steps in (2, 6))
+            launches += (many - few) / 4 * STEPS / len(given)
+    total = Section(launches=launches)
+    return Stage(0, 0, total, MACHINE.seconds([total]), MACHINE.seconds([total]))
+
+
+def _launches(method: ConfidenceMethod, fmt: Format) -> float:
+    train = planted(method.reads().fit, 64, seed=0, fmt=fmt)
+    counter = Counter(device="cpu")
+    trace = counted(lambda: method.fit(train, Context(0, fmt)), counter)
+    return sum(one.launches for one in trace.sections)
+
+
+def _training(model: str, name: str, work: Workload) -> Stage:
+    whole = configurations()[model].get_text_config().num_hidden_layers
+    short, longer = (_step_trace(model, name, work, blocks) for blocks in (SHORT, LONGER))
+    trace = short.extended(longer, LONGER - SHORT, whole - SHORT)
+    total = Section()
+    for one in trace.sections:
+        total = total.plus(one, STEPS)
+    tokens = STEPS * sum(trace.tokens)
+    return Stage(
+        STEPS * sum(n > 0 for n in trace.tokens), tokens, total, STEPS * MACHINE.seconds(trace.sections),
+        _ideal(model).training(tokens),
+    )  # fmt: skip
+
+
+def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
+    """One step: a section for each forward pass with its backward pass."""
+    counter = Counter()
+    backbone = DryBackbone(model, blocks, counter)
+    wrapped = footprint.with_lora(backbone.model, RANK)
+    settings = {"divergence": "jsd", "divergence_weight": 1.0}
+    examples, loss = _examples(work), ct_loss if name == "CT" else it_loss
+    readable = ReadableModel(backbone, wrapped, _job())
+    adapter = [p for p in wrapped.parameters() if p.requires_grad]
+    queries = [examples["query"][i].astype(np.int32) for i in range(BATCH)]
+    groups = together(queries, TRAINING_TOKENS)
+    if name == "CT":  # what is asked of the frozen model is read once for the whole run, before the steps
+        ends = [int(n) for n in examples["gold"].lengths]
+        rows = [
+            np.concatenate([examples["prompt"][i], examples["gold"][i][:-1]]).astype(np.int32) for i in range(BATCH)
+        ]
+        with counter.on():
+            readable.remember((row.tobytes(), end) for row, end in zip(rows, ends, strict=True))
+        counter.trace = Trace([OTHER], [0], [Section()])
+
+    def step() -> None:
+        sums = [torch.zeros_like(p, dtype=torch.float32) for p in adapter]
+        for group in groups:
+            counter.begin(PREFILL, 1)
+            before = readable.fed.forward
+            some = {key: column.take(np.asarray(group)) if isinstance(column, Ragged) else column[group]
+                    for key, column in examples.items()}  # fmt: skip
+            value = loss(readable, some, settings) / BATCH
+            for into, gradient in zip(sums, torch.autograd.grad(value, adapter), strict=True):
+                into.add_(gradient)
+            value.item()
+            counter.trace.tokens[-1] = readable.fed.forward - before
+        counter.begin(OTHER)
+        counter.section.launches += OPTIMISER_LAUNCHES * len(adapter)
+
+    return counted(step, counter)
+
+
+def _examples(work: Workload) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+
+    def words(length: int) -> Any:
+        return rng.integers(2, 1000, length)
+
+    beginning = words(work.packs["1024"].before)
+    prompts = [words(work.prompts[i * 5 % len(work.prompts)]) for i in range(BATCH)]
+    for prompt in prompts:
+        prompt[: len(beginning)] = beginning[: len(prompt)]
+    answers, gold = ([words(work.answers[(i * k) % len(work.answers)]) for i in range(BATCH)] for k in (3, 7))
+    query = words(work.query)
+    queries = [np.concatenate([prompt, answer, query]) for prompt, answer in zip(prompts, answers, strict=True)]
+    return {
+        "query": Ragged.of(queries), "prompt": Ragged.of(prompts), "gold": Ragged.of(gold),
+        "correct": np.arange(BATCH) % 2 == 0,
+    }  # fmt: skip
+
+
+def _job() -> Job:
+    empty: dict[str, Any] = {}
+    return Job(
+        model=empty, weights="", load=empty, loss="", settings=empty, columns=(), confidence="", validation=(),
+        targets=(), verdict_ids=(5, 6), packed=True, token_budget=TRAINING_TOKENS, checkpoint_every=STEPS,
+    )  # fmt: skip

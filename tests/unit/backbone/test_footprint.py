@@ -1,0 +1,79 @@
+"""Memory from shapes: against numbers that can be worked out by hand, and the sentence that refuses what can't fit."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from typing import Any
+
+import pytest
+import torch
+
+from bench.api import UserError
+from bench.backbone import footprint
+
+SETTINGS = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))
+WEIGHTS = {"llama8b": 8_030_261_248, "qwen14b": 14_770_033_664, "mistral24b": 23_572_403_200, "qwen32b": 32_763_876_352}
+"""Parameters as the models' cards and files give them."""
+BF16 = 2
+TOKENS = 512
+
+
+def config(name: str) -> Any:
+    return footprint.configuration(SETTINGS[name])
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_reading_holds_the_weights_keys_and_values_and_a_float32_copy_of_the_head(name: str) -> None:
+    text = config(name)
+    found = footprint.reading(text, torch.bfloat16, TOKENS)
+    assert found.weights == BF16 * WEIGHTS[name]
+    assert found.blocks == text.num_hidden_layers * 2 * 8 * 128 * (2 * TOKENS) * BF16  # 8 heads of 128, two packs long
+    head = 4 * text.vocab_size * text.hidden_size
+    assert head < found.rest < 1.2 * head
+    assert found.total == found.weights + found.blocks + found.rest
+
+
+def test_training_saves_what_adds_up_by_hand() -> None:
+    """Llama 8B, per token and block: what the derivatives of frozen layers and of two LoRA layers need."""
+    wide, inner, blocks = 4096, 14336, 32
+    norms = 2 * 4 * wide
+    attention = 4 * BF16 * wide  # query, keys and values repeated to as many heads, output
+    lora = 2 * (4 * wide + wide)  # float32 input after dropout, and its mask, of query and value
+    mlp = 3 * BF16 * inner
+    by_hand = norms + attention + lora + mlp
+    found = footprint.training(config("llama8b"), torch.bfloat16, TOKENS)
+    assert found.blocks / blocks / TOKENS == pytest.approx(by_hand, rel=0.05)
+    assert found.trained == 16 * 3_407_872
+
+
+def test_with_checkpointing_a_block_keeps_the_states_before_it_alone() -> None:
+    text = config("llama8b")
+    kept = footprint.training(text, torch.bfloat16, TOKENS, checkpointing=True)
+    assert kept.blocks == pytest.approx(text.num_hidden_layers * TOKENS * text.hidden_size * BF16, rel=0.01)
+    whole = footprint.training(text, torch.bfloat16, TOKENS)
+    assert kept.rest >= whole.rest * 0.9
+    assert kept.total < whole.total
+
+
+@pytest.mark.parametrize(("name", "limit"), [("llama8b", 24), ("qwen14b", 40), ("mistral24b", 57), ("qwen32b", 78)])
+def test_with_checkpointing_the_papers_models_train_on_one_large_card(name: str, limit: int) -> None:
+    needed = footprint.training(config(name), torch.bfloat16, 2048, checkpointing=True)
+    assert needed.total <= limit * 1e9
+
+
+def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
+    needed = footprint.training(config("qwen32b"), torch.bfloat16, 2048)
+    with pytest.raises(UserError, match=r"qwen32b takes about 11\d GB with 2,048 tokens a pass, and cuda:1 has 85 GB"):
+        footprint.refuse_training("qwen32b", needed, 2048, 85_000_000_000, "cuda:1")
+    with pytest.raises(UserError, match="weights alone don't fit"):
+        footprint.refuse_training("qwen32b", needed, 2048, 48_000_000_000, "cuda")
+    footprint.refuse_training("qwen32b", needed, 2048, 141_000_000_000, "cuda")
+    footprint.refuse_training("qwen32b", needed, 2048, footprint.device_memory("cpu"), "cpu")
+
+
+def test_attention_is_put_back() -> None:
+    before = torch.nn.functional.scaled_dot_product_attention
+    with footprint.accelerated():
+        assert torch.nn.functional.scaled_dot_product_attention is not before
+    assert torch.nn.functional.scaled_dot_product_attention is before
