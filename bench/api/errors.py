@@ -1,6 +1,7 @@
 """Mistakes that the harness distinguishes, and what becomes of those that plugins raise."""
 
 import difflib
+import inspect
 import logging
 import signal
 import threading
@@ -79,6 +80,16 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
         return text
     place = "" if home is None else _place(error, home)
     return f"{type(error).__name__}: {text}{place}"
+
+
+def home_of(plugin: type) -> Path | None:
+    """The file of a plugin, or the folder of its package; None of one that was typed in."""
+    try:
+        path = Path(inspect.getfile(plugin))
+    except (OSError, TypeError):
+        return None
+    depth = plugin.__module__.count(".")
+    return path.parents[depth - 1] if depth else path
 
 
 def _place(error: BaseException, home: Path) -> str:

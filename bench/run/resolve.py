@@ -105,7 +105,7 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
     isolation = isolation or Isolation(config.method_timeout)
     for path in config.plugins:
         isolation.probe(path)
-    with kept(lambda what: isolation.note(f"a plugin changed {what} when it was imported; that was put back")):
+    with kept(lambda what, end: isolation.note(f"a plugin changed {what} when it was imported; {end}")):
         method_registry = registry.methods(config.plugins)
         task_registry, train_on = _tasks(config)
     model = models.resolve(config.model)

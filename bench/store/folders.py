@@ -164,16 +164,24 @@ class Store:
             ) from error
         if problem is None:
             return Entry(folder, manifest)
-        self.remove(kind, key)
+        self.remove(kind, key, unless=lambda there: inspected(there, {"key": key})[0] is None)
         self.notes.append(f"cache entry {kind}/{key[:12]} was damaged ({problem}); it is computed again")
         return None
 
-    def remove(self, kind: str, key: str) -> None:
-        """Remove an entry at once, as others see it: another process may be reading it, or put a whole one there."""
+    def remove(self, kind: str, key: str, unless: Callable[[Path], bool] = lambda _: False) -> None:
+        """Remove an entry at once, as others see it, for another process may be reading it.
+
+        Args:
+            kind: the part of the store.
+            key: of the entry.
+            unless: asked of the folder, since another process may have put a whole one there meanwhile: it stays.
+        """
         folder = self._folder(kind, key)
         away = self.root / f"{_own_prefix()}{os.urandom(4).hex()}"
         with contextlib.suppress(OSError):
             folder.rename(away)
+            if unless(away):
+                away.rename(folder)
             shutil.rmtree(away, ignore_errors=True)
 
     def entries(self, kind: str) -> list[Entry]:

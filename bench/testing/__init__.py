@@ -30,10 +30,10 @@ from bench.api import (
     Task,
     UserError,
 )
-from bench.api.errors import did_you_mean, ends_the_program, reason_of
+from bench.api.errors import did_you_mean, ends_the_program, home_of, reason_of
 from bench.signals.definition import definition
 from bench.signals.planted import MODEL
-from bench.testing.check import Check, MakeMethod, MakeTask, home_of
+from bench.testing.check import Check, MakeMethod, MakeTask
 from bench.testing.method_checks import METHOD_CHECKS, METHOD_DATA_CHECKS
 from bench.testing.observing import TRAIN
 from bench.testing.synthetic import planted

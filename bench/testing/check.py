@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bench.api import ConfidenceMethod, Format, Source, Task
-from bench.api.errors import ends_the_program, reason_of
+from bench.api.errors import ends_the_program, home_of, reason_of
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,6 @@ class MakeTask:
     def __call__(self) -> Task:
         """A new instance."""
         return self.plugin(self.source)
-
-
-def home_of(plugin: type) -> Path | None:
-    """The file of a plugin, by which an error says its line; None of one that was typed in."""
-    try:
-        return Path(inspect.getfile(plugin))
-    except (OSError, TypeError):
-        return None
 
 
 @dataclass(frozen=True)

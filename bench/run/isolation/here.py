@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bench.api import Batch, ConfidenceMethod, Context, ContractError, OutputHead, UntrainableError, UserError
-from bench.api.errors import PLUGINS, PluginError, ends_the_program, reason_of, told
+from bench.api.errors import PLUGINS, PluginError, ends_the_program, home_of, reason_of, told
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.state import kept
 
@@ -48,7 +46,7 @@ class Here:
         isolation, name = self.isolation, self.plugin.name
         isolation.busy = True
         try:
-            with kept(lambda what: isolation.note(f"{name} changed {what} in {verb}; that was put back")):
+            with kept(lambda what, end: isolation.note(f"{name} changed {what} in {verb}; {end}")):
                 return work()
         except BaseException as error:
             if ends_the_program(error):
@@ -70,12 +68,6 @@ class Here:
 @dataclass(frozen=True)
 class _Raised:
     error: Exception
-
-
-def home_of(plugin: type) -> Path:
-    """The file of a plugin, or the folder of its package."""
-    path, depth = Path(inspect.getfile(plugin)), plugin.__module__.count(".")
-    return path.parents[depth - 1] if depth else path
 
 
 def _has_head(arguments: tuple[Any, ...]) -> bool:

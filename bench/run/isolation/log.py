@@ -7,7 +7,7 @@ import io
 import logging
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
@@ -24,6 +24,8 @@ class RunLog:
 
     path: Path
     _out: TextIOWrapper | None = None
+    _made: list[Path] = field(default_factory=list)
+    """Folders that were not there before."""
 
     @classmethod
     def below(cls, cache: Path) -> RunLog:
@@ -70,6 +72,7 @@ class RunLog:
     def _file(self) -> TextIOWrapper | None:
         if self._out is None:
             with contextlib.suppress(OSError):
+                self._made += [each for each in (self.path.parent, self.path.parent.parent) if not each.exists()]
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._out = self.path.open("a", encoding="utf-8", errors="replace", buffering=1)
         return self._out
@@ -91,7 +94,7 @@ class RunLog:
                 self.path.unlink()
             for old in sorted(self.path.parent.glob("*.log"))[:-KEPT]:
                 old.unlink(missing_ok=True)
-            for folder in (self.path.parent, self.path.parent.parent):
+            for folder in self._made:
                 folder.rmdir()  # if there is nothing in it
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 _PIECE = 2**20
+_LOOK_S = 1.0
+"""Seconds between two looks whether the other process is there."""
 _COUNT, _SIZE = struct.Struct("<I"), struct.Struct("<Q")
 
 
@@ -27,6 +29,8 @@ class Pipe:
     """File descriptor."""
     writing: int
     """File descriptor."""
+    alive: Callable[[], bool] = lambda: True
+    """Whether the other process is there: one that it forked may hold its end open."""
 
     def send(self, message: Any, deadline: float = math.inf) -> None:
         """Send a message.
@@ -67,19 +71,32 @@ class Pipe:
     def _write(self, part: memoryview, deadline: float) -> None:
         os.set_blocking(self.writing, False)
         while part:
-            _wait(self.writing, select.POLLOUT, deadline)
+            self._wait(self.writing, select.POLLOUT, deadline)
             part = part[_nonblocking(lambda left=part: os.write(self.writing, left[:_PIECE])) or 0 :]  # type: ignore[misc]
 
     def _read(self, size: int, deadline: float) -> bytes:
         whole = bytearray(size)
         rest = memoryview(whole)
         while rest:
-            _wait(self.reading, select.POLLIN, deadline)
+            self._wait(self.reading, select.POLLIN, deadline)
             n = os.readv(self.reading, [rest[:_PIECE]])
             if n == 0:
                 raise EOFError
             rest = rest[n:]
         return bytes(whole) if size < _PIECE else whole  # type: ignore[return-value]
+
+    def _wait(self, descriptor: int, event: int, deadline: float) -> None:
+        """Wait until something can be read or written, or the other end is gone."""
+        poll = select.poll()
+        poll.register(descriptor, event)
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            if poll.poll(1000 * min(_LOOK_S, left)):
+                return
+            if not self.alive() and not poll.poll(0):  # it may have written last
+                raise EOFError
 
 
 def _nonblocking(write: Callable[[], int]) -> int:
@@ -87,15 +104,3 @@ def _nonblocking(write: Callable[[], int]) -> int:
         return write()
     except BlockingIOError:  # less room than the system had promised
         return 0
-
-
-def _wait(descriptor: int, event: int, deadline: float) -> None:
-    """Wait until something can be read or written, or the other end is gone."""
-    poll = select.poll()
-    poll.register(descriptor, event)
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        if poll.poll(None if math.isinf(left) else min(left, 3600.0) * 1000):
-            return

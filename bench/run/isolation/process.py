@@ -142,8 +142,9 @@ class Child:
                     program, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(there, back),
                     start_new_session=True, env=_environment(),
                 )  # fmt: skip
-            self.pipe = Pipe(reading, writing)
-            self.end = weakref.finalize(self, _end, self.child, (reading, writing), os.getpid())
+            child = self.child
+            self.pipe = Pipe(reading, writing, lambda: child.poll() is None)
+            self.end = weakref.finalize(self, _end, child, (reading, writing), os.getpid())
             ours.pop_all()
 
     def own_ending(self) -> str:

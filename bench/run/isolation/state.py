@@ -12,13 +12,15 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+_BACK = "that was put back"
 
 
 @dataclass(frozen=True)
@@ -37,25 +39,33 @@ def states() -> tuple[State, ...]:
 
 
 @contextlib.contextmanager
-def kept(changed: Callable[[str], None]) -> Iterator[None]:
+def kept(changed: Callable[[str, str], None]) -> Iterator[None]:
     """Within it anything may be changed; afterwards all is as it was.
 
     Args:
-        changed: told the name of each kind of state that had been changed.
+        changed: told the name of each kind of state that had been changed, and whether it was put back.
     """
     before = [(state, state.get()) for state in states()]
-    patched = {name: _functions(name) for name in _PATCHABLE if name in sys.modules}
+    first, last = _functions_of(_PATCHABLE), _functions_of(_PATCHABLE_OF_TORCH)
     try:
         yield
     finally:
+        _unpatch(first, changed)  # what follows calls them
         for state, value in before:
             if not _same(state.get(), value):
-                state.put(value)
-                if state.name:
-                    changed(state.name)
-        for name, functions in patched.items():
-            for attribute in _unpatched(sys.modules[name], functions):
-                changed(f"{name}.{attribute}")
+                _put_back(state, value, changed)
+        _unpatch(last, changed)  # some follow torch's default dtype
+
+
+def _put_back(state: State, value: Any, changed: Callable[[str, str], None]) -> None:
+    """Put one kind of state back; where that can't be done, e.g. the folder is gone, all others still are."""
+    try:
+        state.put(value)
+    except Exception as error:  # noqa: BLE001 - whatever a library says of it
+        changed(state.name or "a generator of random numbers", f"it can't be put back ({error})")
+    else:
+        if state.name:
+            changed(state.name, _BACK)
 
 
 def _same(now: Any, before: Any) -> bool:
@@ -69,21 +79,24 @@ def _same(now: Any, before: Any) -> bool:
 
 # --- functions of libraries that a plugin may replace -----------------------------------------------------------------
 
-_PATCHABLE = ("builtins", "math", "random", "os", "json", "time", "numpy", "numpy.linalg", "numpy.random", "torch",
-              "torch.nn.functional", "torch.linalg")  # fmt: skip
+_PATCHABLE = ("builtins", "math", "random", "os", "json", "time", "numpy", "numpy.linalg", "numpy.random")
+_PATCHABLE_OF_TORCH = ("torch", "torch.nn.functional", "torch.linalg")
+_Functions = list[tuple[ModuleType, Mapping[str, Any]]]
 
 
-def _functions(name: str) -> dict[str, Any]:
-    return {key: value for key, value in vars(sys.modules[name]).items() if callable(value)}
+def _functions_of(names: Sequence[str]) -> _Functions:
+    """The functions of those modules that are loaded."""
+    modules = [sys.modules[name] for name in names if name in sys.modules]
+    return [(module, {key: value for key, value in vars(module).items() if callable(value)}) for module in modules]
 
 
-def _unpatched(module: ModuleType, before: Mapping[str, Any]) -> list[str]:
-    """Put the functions of a module back; returns the names of those that were replaced."""
-    now = vars(module)
-    replaced = [name for name, value in before.items() if now.get(name) is not value]
-    for name in replaced:
-        setattr(module, name, before[name])
-    return replaced
+def _unpatch(functions: _Functions, changed: Callable[[str, str], None]) -> None:
+    """Put the functions of modules back."""
+    for module, before in functions:
+        now = vars(module)
+        for name in [name for name, value in before.items() if now.get(name) is not value]:
+            setattr(module, name, before[name])
+            changed(f"{module.__name__}.{name}", _BACK)
 
 
 # --- Python -----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from bench.api import Batch, ConfidenceMethod, ContractError, FloatArray, Needs, OutputHead, QueryLogits, Unembedding
-from bench.api.errors import Interrupted, PluginError, attempted, interrupts_told_apart, reason_of
+from bench.api.errors import Interrupted, PluginError, attempted, home_of, interrupts_told_apart, reason_of
 from bench.run.isolation import log, state
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.messages import Head
@@ -139,6 +139,26 @@ def test_what_is_changed_is_put_back_and_named(
     assert isolation.notes[:1] == ([f"does changed {told} in predict; that was put back"] if told else [])
 
 
+def test_what_can_not_be_put_back_is_named_and_all_else_is_put_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+
+    def harm(_: Batch) -> None:
+        os.chdir("/")
+        here.rmdir()
+        np.seterr(all="raise")
+        builtins.len = None  # type: ignore[assignment]
+
+    before = np.geterr(), len
+    outcome, isolation, _ = predicted(harm)
+    assert isinstance(outcome, PluginError)  # its own call of `len`
+    assert (np.geterr(), len) == before
+    assert "does changed the working directory in predict; it can't be put back" in " ".join(isolation.notes)
+
+
 def test_an_alarm_clock_does_not_go_off_later() -> None:
     predicted(lambda _: signal.alarm(5))
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
@@ -183,10 +203,22 @@ def test_a_reason_is_one_line_that_a_file_can_hold() -> None:
     assert reason_of(ValueError("a\n\x1b[2Jb\ud800 \u0645\u06cc\u200c")) == "ValueError: a \x1b[2Jb? \u0645\u06cc\u200c"
 
 
+def test_a_method_that_was_typed_in_has_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert home_of(Does) == Path(__file__).parents[2]  # the folder of its package, `tests`
+    monkeypatch.setattr(Does, "__module__", "__main__")
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    assert home_of(Does) is None
+
+
 def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None:
     with log.RunLog(tmp_path / "cache" / "logs" / "0.log").opened():
         pass
     assert not (tmp_path / "cache").exists()
+    (tmp_path / "own").mkdir()
+    empty = log.RunLog(tmp_path / "own" / "logs" / "0.log")
+    with empty.opened():
+        empty.for_child()
+    assert list((tmp_path / "own").iterdir()) == []  # a folder that was there stays
     for number in range(log.KEPT + 2):
         with log.RunLog(tmp_path / "logs" / f"{number:02}.log").opened():
             sys.stdout.write("said")
@@ -196,7 +228,7 @@ def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None
 
 def test_nothing_is_said_where_nothing_changed() -> None:
     said: list[str] = []
-    with state.kept(said.append):
+    with state.kept(lambda what, end: said.append(what + end)):
         np.random.default_rng(0).normal()
     assert not said
 
@@ -237,3 +269,11 @@ def test_half_a_head_is_no_head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         with pytest.raises(OSError, match="No space"):
             Head.written(head, path)
     assert torch.equal(Head.written(head, path).read().weight, HEAD)
+
+
+def test_a_process_that_ends_is_not_waited_for_while_another_one_holds_its_pipe(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(
+        "import os, time\nif os.fork():\n    os._exit(3)\ntime.sleep(60)\n", encoding="utf-8"
+    )
+    with pytest.raises(PluginError, match="its process ended in run_file: exit code 3"):
+        Process(tmp_path / "plugin.py", 40.0, None).ask("method 'a'", "run_file")

@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from bench.api import UserError
+from bench.store import folders
 from bench.store.folders import MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
 from bench.store.processes import machine
 
@@ -320,3 +322,24 @@ def test_two_keys_are_equal_exactly_where_the_fields_are(a: dict[str, int], b: d
 def test_the_digest_of_a_file_is_its_sha256(tmp_path: Path) -> None:
     (tmp_path / "abc").write_bytes(b"abc")
     assert digest_file(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_whole_entry_that_another_process_has_just_put_there_stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = put(store)
+    (entry.folder / "values.bin").write_bytes(b"damaged")
+    real = folders.inspected
+
+    def meanwhile(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+        found = real(folder, fields)
+        monkeypatch.setattr(folders, "inspected", real)
+        Store(store.root).get("signals", key_of(FIELDS))
+        put(Store(store.root))
+        return found
+
+    monkeypatch.setattr(folders, "inspected", meanwhile)
+    assert get(store) is None
+    assert "was damaged" in store.notes[0]
+    assert get(store) is not None
+    assert not list(store.root.glob("tmp-*"))
