@@ -103,7 +103,8 @@ class Process:
             if kind == "answer":
                 return value
             if kind == "changed":
-                self.note(f"{who} changed {value} in {verb}; that was put back")
+                what, end = value
+                self.note(f"{who} changed {what} in {verb}; {end}")
                 continue
             left = deadline - time.monotonic()
             pipe.send(self._served(value, serve), math.inf)

@@ -40,7 +40,7 @@ class Host:
     def answer(self, verb: str, arguments: tuple[Any, ...]) -> Any:
         """Result of a verb, or what the plugin raised; state of this process that it changed is put back and told."""
         try:
-            with kept(lambda what: self.pipe.send(("changed", what))):
+            with kept(lambda what, end: self.pipe.send(("changed", (what, end)))):
                 return getattr(self, verb)(*arguments)
         except BaseException as error:  # noqa: BLE001 - whatever a plugin raises
             return Failure.of(error, self.path)
