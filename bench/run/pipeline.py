@@ -85,6 +85,9 @@ def _run(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> RunRep
     report.notes += [*resolved.notes, *prepared.notes, *reader.backbone.chat.notes]
     _announce([*report.plan, *prepared.notes, *reader.backbone.chat.notes], resolved, config.model, progress)
     if config.dry_run:
+        for note in dict.fromkeys(reader.store.notes):
+            report.notes.append(note)
+            progress.say(f"  {note}")
         return report
 
     batches = Batches(reader)

@@ -129,6 +129,8 @@ class Store:
     root: Path
     notes: list[str] = field(default_factory=list)
     """Notes for the user on what was found damaged and is computed again."""
+    looks_only: bool = False
+    """Whether a damaged entry stays where it is, as in a dry run."""
 
     def prepare(self) -> None:
         """Make the folder, and remove what processes that are gone left half-written.
@@ -146,7 +148,7 @@ class Store:
         self._sweep()
 
     def get(self, kind: str, key: str) -> Entry | None:
-        """The entry, if it is there and whole; a damaged one is removed and noted.
+        """The entry, if it is there and whole; a damaged one is noted, and removed unless this only looks.
 
         Raises:
             UserError: it can't be read now, which is no damage: nothing is removed.
@@ -164,6 +166,9 @@ class Store:
             ) from error
         if problem is None:
             return Entry(folder, manifest)
+        if self.looks_only:
+            self.notes.append(f"cache entry {kind}/{key[:12]} is damaged ({problem}); a run computes it again")
+            return None
         self.remove(kind, key, unless=lambda there: inspected(there, {"key": key})[0] is None)
         self.notes.append(f"cache entry {kind}/{key[:12]} was damaged ({problem}); it is computed again")
         return None
