@@ -82,8 +82,10 @@ def _run(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> RunRep
     )
     prepared = prepare(resolved, resources, reasons, config.limit)
     report = RunReport(_plan_in_words(prepared.steps, prepared.readings, reader))
-    report.notes += [*resolved.notes, *prepared.notes, *reader.backbone.chat.notes]
-    _announce([*report.plan, *prepared.notes, *reader.backbone.chat.notes], resolved, config.model, progress)
+    damaged = reader.store.notes if config.dry_run else []
+    report.notes += [*resolved.notes, *prepared.notes, *reader.backbone.chat.notes, *damaged]
+    lines = [*report.plan, *prepared.notes, *reader.backbone.chat.notes, *damaged]
+    _announce(lines, resolved, config.model, progress)
     if config.dry_run:
         return report
 

@@ -84,7 +84,7 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
         with fenced(f"task {name!r}"):
             tasks[name] = task(source, resolved.protocol)
     backbone = Backbone(resolved.model, LoadOptions(config.device, config.dtype, config.trust_remote_code))
-    store = Store(resolved.cache)
+    store = Store(resolved.cache, looks_only=config.dry_run)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
         store.prepare()

@@ -74,6 +74,8 @@ class Store:
     root: Path
     notes: list[str] = field(default_factory=list)
     """Notes for the user on what was found damaged and is computed again."""
+    looks_only: bool = False
+    """Whether a damaged entry stays where it is, as in a dry run."""
 
     def prepare(self) -> None:
         """Make the folder, and remove what processes that are gone left half-written.
@@ -91,7 +93,7 @@ class Store:
         self._sweep()
 
     def get(self, kind: str, key: str) -> Entry | None:
-        """The entry, if it is there and whole; a damaged one is removed and noted.
+        """The entry, if it is there and whole; a damaged one is noted, and removed unless this only looks.
 
         Raises:
             UserError: it can't be read now, which is no damage: nothing is removed.
@@ -109,6 +111,10 @@ class Store:
             ) from error
         if problem is None:
             return Entry(folder, manifest)
+        if self.looks_only:
+            note = f"cache entry {kind}/{key[:12]} is damaged ({problem}); a run computes it again"
+            self.notes += [] if note in self.notes else [note]
+            return None
         self.remove(kind, key)
         self.notes.append(f"cache entry {kind}/{key[:12]} was damaged ({problem}); it is computed again")
         return None

@@ -278,6 +278,18 @@ def test_a_full_disk_in_the_writer_of_safetensors_is_a_user_error(store: Store) 
     assert [path.name for path in store.root.iterdir()] == [".writable"]
 
 
+def test_a_store_that_only_looks_says_what_is_damaged_and_takes_nothing_away(store: Store) -> None:
+    altered(put(store).folder)
+    looking = Store(store.root, looks_only=True)
+    files = sorted(store.root.rglob("*"))
+    assert get(looking) is None
+    assert get(looking) is None
+    assert sorted(store.root.rglob("*")) == files
+    (note,) = looking.notes
+    assert "is damaged" in note
+    assert "a run computes it again" in note
+
+
 def test_looking_makes_no_folder(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
     assert get(store) is None
