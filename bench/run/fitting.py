@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, FloatArray, Signal
+from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractError, FloatArray, Signal
 from bench.api.confidence import checked
 from bench.api.early_stopping import TrainingStage, best_point, validation_loss
 from bench.api.errors import reason_of
@@ -180,8 +180,27 @@ class Fitter:
         fitted = Fitted(method, training, labels, curve, seconds)
         if key in self._unusable:
             self.store.remove(KIND, key)
-        self.store.put(KIND, key, fields, lambda folder: _save(fitted, folder), seconds=seconds)
+
+        def write(folder: Path) -> None:
+            _save(fitted, folder)
+            self._require_whole(fitted.method, name, folder, train if held is None else held)
+
+        self.store.put(KIND, key, fields, write, seconds=seconds)
         return fitted
+
+    def _require_whole(self, method: ConfidenceMethod, name: str, folder: Path, labelled: Batch) -> None:
+        """Refuse a method that saves less than it learned: a run that takes its fit from the store would differ."""
+        if not method.reads().predict <= labelled.signals:
+            return
+        try:
+            sure = _predicted(self.resolved.fresh(name).load(folder), labelled)
+        except Exception:  # noqa: BLE001 - a plugin's own `load`; every run fits it again, and says so
+            return
+        if not np.allclose(sure, _predicted(method, labelled), atol=_SAME, equal_nan=True):
+            raise ContractError(
+                f"{name} gives other confidences once its fit is saved and loaded: what `fit` learns must stand in"
+                " attributes that end in _, or be in its own `save` and `load`"
+            )
 
 
 def derived_seed(seed: int, *parts: str) -> int:

@@ -20,6 +20,7 @@ from bench.api import (
     Batch,
     ConfidenceMethod,
     Context,
+    ContractError,
     FloatArray,
     Hidden,
     Needs,
@@ -251,6 +252,29 @@ def test_a_stored_fit_stays_until_there_is_another_one(tmp_path: Path, monkeypat
     before = Counting.fits
     fitter(Counting, tmp_path).fit("m", split("train"), None)
     assert Counting.fits == before
+
+
+class Unsaved(Slope):
+    """Keeps what it learned where it is not saved."""
+
+    name = "unsaved"
+    shift = 0.0
+
+    def fit(self, train: Batch, ctx: Context) -> Unsaved:
+        super().fit(train, ctx)
+        self.shift = 0.3
+        return self
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return np.clip(super().predict(batch) - self.shift, 0.0, 1.0)
+
+
+def test_a_method_that_saves_less_than_it_learned_is_refused_and_not_stored(tmp_path: Path) -> None:
+    fits = fitter(Unsaved, tmp_path)
+    for validation in (split("validation"), None):
+        with pytest.raises(ContractError, match=r"m gives other confidences once its fit is saved and loaded"):
+            fits.fit("m", split("train"), validation)
+    assert fits.store.entries("fits") == []
 
 
 # --- a stored fit with an adapter -------------------------------------------------------------------------------------
