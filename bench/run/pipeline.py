@@ -88,10 +88,9 @@ def _run(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> RunRep
     )
     prepared = prepare(resolved, resources, reasons, config.limit)
     report = RunReport(_plan_in_words(prepared.steps, prepared.readings, reader))
-    damaged = reader.store.notes if config.dry_run else []
-    report.notes += [*resolved.notes, *prepared.notes, *reader.backbone.chat.notes, *damaged]
-    lines = [*report.plan, *prepared.notes, *reader.backbone.chat.notes, *damaged]
-    _announce(lines, resolved, config.model, progress)
+    notes = [*prepared.notes, *reader.backbone.chat.notes, *(reader.store.notes if config.dry_run else ())]
+    report.notes += [*resolved.notes, *notes]
+    _announce([*report.plan, *notes], resolved, config.model, progress)
     if config.dry_run:
         return report
 
