@@ -305,18 +305,27 @@ def _from_file(kind: Kind, path: Path) -> list[PluginEntry[Any]]:
         raise UserError(f"{path}: {error}") from error
 
 
-def run_file(path: Path) -> str:
-    """Execute a plugin file once per content; returns the name under which it stands in `sys.modules`.
+def module_of(path: Path) -> str:
+    """Name in `sys.modules` of a plugin file as it is now.
 
     Raises:
-        UserError: it can't be read, or it raises.
+        UserError: it can't be read.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"Expected a Python file at {path}, given with --plugin: {error.strerror}") from error
     digest = hashlib.sha256(str(path.resolve()).encode() + content).hexdigest()[:12]
-    name = f"{DISTRIBUTION}_plugin_{path.stem}_{digest}"
+    return f"{DISTRIBUTION}_plugin_{path.stem}_{digest}"
+
+
+def run_file(path: Path) -> str:
+    """Execute a plugin file once per content; returns the name under which it stands in `sys.modules`.
+
+    Raises:
+        UserError: it can't be read, or it raises.
+    """
+    name = module_of(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UserError(f"Expected a file ending in .py after --plugin, got {path}")

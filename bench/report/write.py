@@ -50,7 +50,7 @@ def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambd
     tables = tables_of(view, cache, say)
 
     def records_of(row: ResultRow) -> files.Records:
-        return files.read_records(files.path_of(row, wanted.results))
+        return files.read_records(files.place_of(row, wanted.results))
 
     payload = page.payload(tables, records_of, lambda task, version: questions.read(wanted.results, task, version))
     paths = [page.write(wanted.out, payload)]

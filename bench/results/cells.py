@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.api import UserError
-from bench.results.files import FAILED, PARTIAL, RESERVED, read
+from bench.results.files import FAILED, PARTIAL, RESERVED, path_of, read
 from bench.results.row import ResultRow
 
 _OWN = re.compile(r".+--.+--s-?\d+(--[0-9a-f]{8})?(--n\d+)?(\.failed)?\.json")
@@ -41,6 +41,11 @@ def shown(path: Path) -> ResultRow:
     if row.status != "ok" or not failed.is_file():
         return row
     last = read(failed)
+    if path_of(last, Path()).parts[-3:] != failed.parts[-3:]:
+        raise UserError(
+            f"result {failed} says that it is of another cell: {path_of(last, Path()).name}; don't rename"
+            " results, and delete this one"
+        )
     when = datetime.fromtimestamp(failed.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M UTC")
     reason = " ".join((last.reason or "no reason given").split())
     if len(reason) > _LONGEST:

@@ -110,6 +110,12 @@ def path_of(row: ResultRow, out: Path) -> Path:
     return base / model_folder(row.model) / row.task / f"{SEPARATOR.join(parts)}{ending}"
 
 
+def place_of(row: ResultRow, results: Path) -> Path:
+    """Path of a row's JSON file where it was read below a folder of results, or below the `partial` in one."""
+    limited = row.limit is not None and results.absolute().name == PARTIAL
+    return path_of(row, results.absolute().parent if limited else results)
+
+
 def config_digest(config: Mapping[str, Any]) -> str:
     """First 8 hex digits of the SHA-256 of a configuration."""
     return hashlib.sha256(json.dumps(_encode(config), sort_keys=True).encode()).hexdigest()[:8]

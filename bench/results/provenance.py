@@ -19,7 +19,11 @@ from pathlib import Path
 from typing import Any
 
 DISTRIBUTION = "confbench"
-_CODE = ("bench", "methods", "tasks")
+METHODS = "methods"
+"""Import package of the built-in methods."""
+PLUGIN = "method "
+"""Before the name of any other method in the revisions, which have a digest of its source."""
+_CODE = ("bench", METHODS, "tasks")
 """The import packages; together with pyproject.toml what makes a checkout dirty."""
 _PACKAGES = (
     "numpy", "torch", "transformers", "tokenizers", "datasets", "safetensors", "scikit-learn", "pandas", "pyarrow",

@@ -5,6 +5,7 @@ questions -> prompts -> answers and signals (once, shared by all methods) -> fit
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -34,6 +35,9 @@ from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.folders import cache_folder
 
+_ONE_AT_A_TIME = threading.RLock()
+"""Held by the run of this process: standard streams, torch's settings and the model's weights are all threads'."""
+
 
 @dataclass
 class RunReport:
@@ -59,11 +63,13 @@ class RunReport:
 def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     """Run the chosen methods on a model over tasks, score them and write the results.
 
+    Threads of one process run one after the other.
+
     Raises:
         UserError: something outside the program is not as it must be; nothing was computed for it.
     """
     progress, log = progress or Silent(), RunLog.below(config.cache or cache_folder())
-    with interrupts_told_apart(), log.opened(progress.say if config.debug else None):
+    with _ONE_AT_A_TIME, interrupts_told_apart(), log.opened(progress.say if config.debug else None):
         with closing(Isolation(config.method_timeout, log)) as isolation:
             report = _run(config, resolve(config, isolation), progress)
         report.notes += isolation.notes
@@ -82,12 +88,10 @@ def _run(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> RunRep
     )
     prepared = prepare(resolved, resources, reasons, config.limit)
     report = RunReport(_plan_in_words(prepared.steps, prepared.readings, reader))
-    report.notes += [*resolved.notes, *prepared.notes, *reader.backbone.chat.notes]
-    _announce([*report.plan, *prepared.notes, *reader.backbone.chat.notes], resolved, config.model, progress)
+    notes = [*prepared.notes, *reader.backbone.chat.notes, *(reader.store.notes if config.dry_run else ())]
+    report.notes += [*resolved.notes, *notes]
+    _announce([*report.plan, *notes], resolved, config.model, progress)
     if config.dry_run:
-        for note in dict.fromkeys(reader.store.notes):
-            report.notes.append(note)
-            progress.say(f"  {note}")
         return report
 
     batches = Batches(reader)

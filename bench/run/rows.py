@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from bench.run.costs import costs_of, signals_alone, tokens_alone
 from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
-from bench.run.resolve import ResolvedRun
+from bench.run.resolve import ResolvedRun, source_digest
 from bench.signals.definition import growths_of
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
@@ -121,7 +122,7 @@ class RowBuilder:
             cost=self._cost(inputs),
             limit=self.config.limit,
             notes=(*self.reader.backbone.chat.notes, *_notes(inputs, self.resolved.protocol)),
-            provenance=provenance.collect(self.reader.backbone.device, self._revisions(inputs)),
+            provenance=provenance.collect(self.reader.backbone.device, self._revisions(name, inputs)),
         )
 
     def with_numbers(self, row: ResultRow, test: Reading, confidence: FloatArray) -> ScoredRow:
@@ -168,8 +169,12 @@ class RowBuilder:
             return self._costs[key]
         return {**self._costs[key], "adapter_training": training_cost(inputs.adapted.adapter)}
 
-    def _revisions(self, inputs: Inputs) -> dict[str, str | None]:
+    def _revisions(self, name: str, inputs: Inputs) -> dict[str, str | None]:
         revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.backbone.fingerprint}
+        plugin = type(self.resolved.methods[files.base_of(name)])
+        if plugin.__module__.partition(".")[0] != provenance.METHODS:
+            with suppress(OSError, TypeError):  # its file is gone by now
+                revisions[f"{provenance.PLUGIN}{plugin.name}"] = f"sha256 {source_digest(plugin)}"
         for reading in inputs.splits:
             revisions |= self.origins[reading.where]
         return revisions

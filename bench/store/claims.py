@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -18,6 +19,8 @@ from bench.store.files import write_whole
 LEASE = 180.0
 """Seconds without a sign of life after which a claim of another machine is over, where the file system has no locks."""
 _POLL = 0.1
+_PATIENCE = 10
+"""Polls within which an owner has written down who it is."""
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
 """Errors of a file system that has no locks."""
 
@@ -71,7 +74,11 @@ def _waited(lock: BaseFileLock, owner: Path, waiting: Callable[[str], None]) -> 
 
 
 def _described(owner: Path) -> str:
-    """The owner in words."""
+    """The owner in words; one who has just begun has not said yet who it is."""
+    for _ in range(_PATIENCE):
+        if owner.exists():
+            break
+        time.sleep(_POLL)
     try:
         told = json.loads(owner.read_text(encoding="utf-8"))
         return f"process {int(told['pid'])} on {str(told['host'])[:100]!s}, since {str(told['since'])[:30]}"

@@ -167,7 +167,8 @@ class Store:
         if problem is None:
             return Entry(folder, manifest)
         if self.looks_only:
-            self.notes.append(f"cache entry {kind}/{key[:12]} is damaged ({problem}); a run computes it again")
+            note = f"cache entry {kind}/{key[:12]} is damaged ({problem}); a run computes it again"
+            self.notes += [] if note in self.notes else [note]
             return None
         self.remove(kind, key, unless=lambda there: inspected(there, {"key": key})[0] is None)
         self.notes.append(f"cache entry {kind}/{key[:12]} was damaged ({problem}); it is computed again")

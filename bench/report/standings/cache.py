@@ -21,7 +21,7 @@ from bench.report.grouping import Key, ece_bins_of
 from bench.report.standings import compute
 from bench.report.standings.compute import Standings, computed, decoded, encoded
 from bench.report.text import plain
-from bench.results.files import PARTIAL, path_of
+from bench.results.files import place_of
 from bench.results.row import ResultRow
 from bench.store.files import write_whole
 from bench.store.folders import digest_file
@@ -71,8 +71,7 @@ class StandingsReader:
 
     def _path(self, row: ResultRow) -> Path:
         """The row's Parquet file."""
-        limited = row.limit is not None and self.results.absolute().name == PARTIAL
-        path = path_of(row, self.results.absolute().parent if limited else self.results)
+        path = place_of(row, self.results)
         for file in (path, path.with_suffix(".parquet")):
             if not file.is_file():
                 raise UserError(

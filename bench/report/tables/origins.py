@@ -13,6 +13,8 @@ from functools import cached_property
 
 from bench.report.grouping import Key
 from bench.report.text import listed
+from bench.results.files import base_of
+from bench.results.provenance import PLUGIN
 from bench.results.row import ResultRow
 
 _REVISION_LENGTH = 12
@@ -63,6 +65,14 @@ class Origins:
             found = listed(revision[:_REVISION_LENGTH] for revision in self._revisions[key])
             usual = _usual(self._revisions)[:_REVISION_LENGTH]
             yield f"with revision {found} of the model, lines without such a note with {usual}"
+        if len(self._sources_of_method[key]) >= SEVERAL:
+            yield "its seeds were run with different versions of the plugin"
+
+    @cached_property
+    def _sources_of_method(self) -> Values:
+        return {
+            key: frozenset(_revision(row, f"{PLUGIN}{base_of(row.method)}") for row in rows) for key, rows in self._done
+        }
 
     @cached_property
     def _judges(self) -> Values:
@@ -81,10 +91,10 @@ class Origins:
         return ((key, [row for row in rows if row.status == "ok"]) for key, rows in self.runs.items())
 
 
-def _revision(row: ResultRow) -> str:
-    """Revision of the row's model; empty where its file, which may hold anything, tells none."""
+def _revision(row: ResultRow, of: str = "") -> str:
+    """Revision of the row's model, or of something else; empty where its file, which may hold anything, tells none."""
     revisions = row.provenance.get("revisions")
-    return str(revisions.get(row.model) or "") if isinstance(revisions, Mapping) else ""
+    return str(revisions.get(of or row.model) or "") if isinstance(revisions, Mapping) else ""
 
 
 def _all(values: Values) -> set[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from bench.api import Batch, ConfidenceMethod, Context, RunFacts, Unembedding
 from bench.api.errors import PluginError
+from bench.registry import module_of
 from bench.run.isolation.guard import Arguments, Isolation
 from bench.run.isolation.here import Here
 from bench.run.isolation.messages import Learned, Questions, Setting
@@ -79,6 +80,8 @@ class Apart:
                 )
 
     def _ask(self, verb: str, *arguments: Any, serve: Any = None) -> Any:
+        if module_of(self.path) != self.plugin.__module__:
+            raise PluginError(f"{self.path.name} was changed since the run began; run it again")
         return self.process.ask(self.plugin.name, verb, *arguments, serve=serve)
 
     def _made(self, method: ConfidenceMethod) -> tuple[str, Arguments]:

@@ -27,6 +27,8 @@ from bench.report.standings import compute
 from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import decoded, encoded
 from bench.report.style import built_in
+from bench.report.write import Wanted
+from bench.report.write import write as write_report
 from bench.results.cells import read_all
 from bench.results.files import Records, path_of, write
 from bench.results.row import ResultRow, Training
@@ -386,3 +388,7 @@ def test_partial_results_are_found_from_either_folder(tmp_path: Path) -> None:
     assert path_of(row, tmp_path).is_file()
     lines = lines_of([row], built_in())
     assert StandingsReader(tmp_path)(lines) == StandingsReader(tmp_path / "partial")(lines)
+    pages = [tmp_path / f"{k}.html" for k in range(2)]
+    for folder, page in zip((tmp_path, tmp_path / "partial"), pages, strict=True):
+        write_report(Wanted(folder, page, partial=True, deviations=True), None)
+    assert all(page.is_file() for page in pages)

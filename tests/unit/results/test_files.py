@@ -220,6 +220,14 @@ def test_a_run_without_numbers_takes_none_away_and_is_told_until_one_has_them(tm
     assert read_all(tmp_path) == [as_written(ROW, path)]
 
 
+def test_a_failure_of_another_cell_is_not_told_of_this_one(tmp_path):
+    write(ROW, RECORDS, tmp_path)
+    failed = write(replace(FAILED, seed=3), None, tmp_path)
+    failed.rename(failed.with_name("ccps--demo--s0.failed.json"))
+    with pytest.raises(UserError, match=r"s0\.failed\.json says that it is of another cell: ccps--demo--s3\.failed"):
+        read_all(tmp_path)
+
+
 def test_a_write_that_fails_leaves_the_older_cell(tmp_path, monkeypatch):
     path = write(ROW, RECORDS, tmp_path)
     write(FAILED, None, tmp_path)

@@ -285,6 +285,7 @@ def test_a_store_that_only_looks_says_what_is_damaged_and_takes_nothing_away(sto
     looking = Store(store.root, looks_only=True)
     files = sorted(store.root.rglob("*"))
     assert get(looking) is None
+    assert get(looking) is None
     assert sorted(store.root.rglob("*")) == files
     (note,) = looking.notes
     assert "is damaged" in note
