@@ -40,7 +40,7 @@ class Footprint:
     blocks: int
     """Keys and values of all blocks in reading, saved activations in training: what lives to the end of a pass."""
     rest: int
-    """Tensors that are there once: a block's passing tensors, the head's float32 copy, logits."""
+    """Tensors that are there once: a block's passing tensors, logits."""
     trained: int = 0
     """The adapter, its gradients and AdamW's moments."""
 
