@@ -39,7 +39,7 @@ from bench.training.job import (
     read_examples,
     take,
 )
-from bench.training.model import Fed, Questioner, ReadableModel, together
+from bench.training.model import Fed, Questioner, ReadableModel, requests, together
 from bench.training.optimisers import DeepSpeedOptimiser, Optimiser, Processes, TorchOptimiser
 
 OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
@@ -147,11 +147,13 @@ class _Training:
             self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in range(self.recipe.steps)
         ]
         rows = np.unique(np.concatenate([*shares, np.zeros(0, dtype=np.int64)]))
-        questioner = Questioner(self.job.verdict_ids, len(self.backbone.head.weight))
-        for first in range(0, len(rows), self.recipe.batch_size):
-            some = rows[first : first + self.recipe.batch_size]
-            self.loss(questioner, take(self.examples, some), self.job.settings)
-        self.model.remember(sorted(questioner.requests))
+
+        def ask(questioner: Questioner) -> None:
+            for first in range(0, len(rows), self.recipe.batch_size):
+                some = rows[first : first + self.recipe.batch_size]
+                self.loss(questioner, take(self.examples, some), self.job.settings)
+
+        self.model.remember(requests(ask, self.job.verdict_ids, len(self.backbone.head.weight)))
         self._count(0.0)
         self.seconds += time.perf_counter() - start
 

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,13 @@ from bench.training.job import (
     Job,
     Recipe,
     read_examples,
+    take,
     write_examples,
 )
-from bench.training.model import together
+from bench.training.model import Questioner, requests, together
 from bench.training.optimisers import Processes, TorchOptimiser
 from bench.training.trainer import AdapterTrainer, training_cost, training_report
+from methods._shared import lora
 from tests.fixtures import models
 
 VOCABULARY = 80
@@ -115,6 +117,12 @@ def learnable(n: int = 11) -> Validation:
     """Some of what is learned from, so that validation never ends the training."""
     given = examples()
     return Validation(CONFIDENCE, {"query": given["query"].take(np.arange(n)), "correct": given["correct"][:n]})
+
+
+def each(*columns: str) -> Iterator[tuple[Any, ...]]:
+    """Rows of these columns."""
+    given = examples()
+    return (tuple(given[name][i] for name in columns) for i in range(N))
 
 
 def trainer(backbone: Backbone, root: Path, **changes: Any) -> AdapterTrainer:
@@ -236,6 +244,34 @@ def test_losses_are_those_of_plain_passes(
     np.testing.assert_allclose([line["loss"] for line in lines], expected, rtol=2e-4)
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert lines[0]["lr"] == SETTINGS["learning_rate"]
+
+
+def looking_loss(model: Any, given: Any, settings: Any) -> torch.Tensor:
+    """A plugin's loss that looks into its logits: no numbers, no loss."""
+    logits = model.logits(given["query"], np.ones(len(given["query"]), dtype=np.int64))
+    assert logits.argmax(dim=-1).tolist() or settings
+    return lora.ct_loss(model, given, settings)
+
+
+def test_what_is_asked_of_the_frozen_model_takes_no_numbers() -> None:
+    given, vocabulary, devices = examples(), 1 << 40, []
+
+    def asking(loss: Any) -> Any:
+        def ask(questioner: Questioner) -> None:
+            devices.append(questioner.device)
+            for rows in np.array_split(np.arange(N), 3):
+                loss(questioner, take(given, rows), SETTINGS)
+
+        return ask
+
+    found = requests(asking(lora.ct_loss), (NO, YES), vocabulary)  # 280 TB for each batch, if they were there
+    by_hand = {(np.asarray([*p, *g[:-1]], dtype=np.int32).tobytes(), len(g)) for p, g in each("prompt", "gold")}
+    assert found == sorted(by_hand)
+    assert requests(asking(lora.it_loss), (NO, YES), vocabulary) == []
+    assert requests(asking(looking_loss), (NO, YES), VOCABULARY) == found
+    assert devices == ["meta", "meta", "meta", "cpu"]
+    with pytest.raises(KeyError, match="no such"):
+        requests(asking(lambda *_: {}["no such"]), (NO, YES), VOCABULARY)
 
 
 def test_dropout_is_reproducible_and_the_base_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
