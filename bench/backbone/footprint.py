@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.api import OutputHead, UserError
 from bench.backbone import projections
+from bench.backbone.checkpointing import checkpoint_blocks
 from bench.backbone.session import Session, run_blocks
 
 _RESERVE = 1.5e9
@@ -182,9 +183,7 @@ def training(
     def wrap(model: Any) -> Any:
         wrapped = with_lora(model, rank, named)
         if checkpointing:
-            newer = getattr(model, "activation_checkpointing_enable", None)  # the old name warns where there is this
-            (newer or model.gradient_checkpointing_enable)({"use_reentrant": False})
-            model.train()  # else transformers keeps everything; none of these models has dropout of its own
+            checkpoint_blocks(model)
         return wrapped
 
     def one_pass(wrapped: Any) -> object:

@@ -21,6 +21,7 @@ from transformers.pytorch_utils import Conv1D
 
 from bench.api import AdapterModel, Batch, EarlyStopping, FloatArray, Ragged, UserError
 from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base
+from bench.backbone.checkpointing import checkpoint_blocks
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.store.files import write_whole
@@ -78,6 +79,8 @@ class _Training:
         options = replace(LoadOptions(**job.load), device=processes.device)
         self.backbone = Backbone(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
         self.wrapped = _with_lora(self.backbone.model, self.recipe, list(job.targets))
+        if job.checkpointing:
+            checkpoint_blocks(self.backbone.model)
         self.parameters = [p for p in self.wrapped.parameters() if p.requires_grad]
         kind = DeepSpeedOptimiser if self.recipe.deepspeed else TorchOptimiser
         self.optimiser: Optimiser = kind(self.parameters, self.recipe, processes)
@@ -299,6 +302,8 @@ class _Training:
             "forward_tokens_floor": self.fed.floor,
             "processes": self.processes.size,
             "deepspeed": self.recipe.deepspeed,
+            "token_budget": self.job.token_budget,
+            "checkpointing": self.job.checkpointing,
         }
         write_whole(folder / REPORT, json.dumps(report, indent=1).encode())
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)

@@ -25,6 +25,7 @@ from safetensors.torch import load_file
 
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
 from bench.api.early_stopping import validation_loss
+from bench.backbone import checkpointing
 from bench.backbone.adapter import adapted, fingerprint
 from bench.backbone.extract import Extractor
 from bench.backbone.items import Item
@@ -283,6 +284,29 @@ def test_dropout_is_reproducible_and_the_base_has_none(tmp_path: Path, capsys: p
         losses.append([line["loss"] for line in logged(capsys.readouterr().out)])
     assert losses[0] == losses[1] != losses[2]
     assert losses[0][0] == losses[2][0]  # B is 0 at first, so the adapter's dropout shows from the second step on
+
+
+def test_with_checkpointing_the_steps_are_the_same(
+    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**SETTINGS, "dropout": 0.5}
+    again, losses, adapters = [], [], []
+    plain = checkpointing.checkpoint
+
+    def counted(*args: Any, **settings: Any) -> Any:
+        again.append(1)
+        return plain(*args, **settings)
+
+    monkeypatch.setattr(checkpointing, "checkpoint", counted)
+    for name, on in (("whole", False), ("less", True)):
+        config = write_job(backbone, tmp_path / name, settings, learnable(), checkpointing=on, token_budget=60)
+        loop.main(config)
+        losses.append([line["loss"] for line in logged(capsys.readouterr().out)])
+        adapters.append(load_file(config.parent / ADAPTER / "adapter_model.safetensors"))
+        assert bool(again) == on == json.loads((config.parent / ADAPTER / REPORT).read_text())["checkpointing"]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+    for name, tensor in adapters[0].items():
+        torch.testing.assert_close(tensor, adapters[1][name], atol=1e-6, rtol=1e-5)
 
 
 def child(config: Path, processes: int = 1) -> subprocess.Popen[str]:
