@@ -28,7 +28,7 @@ import numpy.typing as npt
 from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, Validation
 from bench.api.early_stopping import TrainingStage
 from bench.backbone.cost import StageCost
-from bench.backbone.devices import kind_of
+from bench.backbone.devices import kind_of, training_budget
 from bench.progress import Progress, Silent
 from bench.store.claims import claimed
 from bench.store.decoding import decoded
@@ -63,8 +63,8 @@ class AdapterTrainer:
     """Ids of (no, yes) after the self-check query."""
     processes: int | None = None
     """None: one for each GPU of a run on `cuda`, else one."""
-    token_budget: int = 2048
-    """Tokens of one forward pass of training, roughly."""
+    token_budget: int | None = None
+    """Tokens of one forward pass of training, roughly; fewer make more passes of one step. None: by the device."""
     checkpoint_every: int = 50
     """Steps."""
     progress: Progress = field(default_factory=Silent)
@@ -137,7 +137,7 @@ class AdapterTrainer:
             targets=tuple(self._targets(recipe)),
             verdict_ids=self.verdict_ids,
             packed=self.backbone.packed,
-            token_budget=self.token_budget,
+            token_budget=self.token_budget or training_budget(self.backbone.device),
             checkpoint_every=self.checkpoint_every,
             search=tuple(dict.fromkeys(_root(name) for name in (loss, validation.confidence) if name)),
         )

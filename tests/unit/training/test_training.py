@@ -275,6 +275,17 @@ def test_what_is_asked_of_the_frozen_model_takes_no_numbers() -> None:
         requests(asking(lambda *_: {}["no such"]), (NO, YES), VOCABULARY)
 
 
+def test_the_budget_is_the_device_s_or_a_named_one_and_part_of_the_key(backbone: Backbone, tmp_path: Path) -> None:
+    found = {}
+    for budget in (None, 2048, 512):
+        train, none = trainer(backbone, tmp_path, token_budget=budget), Validation("", {})
+        job = train._job(CT, examples(), SETTINGS, none)
+        found[budget] = job.token_budget, train._fields(job, examples(), none)
+    assert found[None] == found[2048]
+    assert (found[None][0], found[512][0]) == (2048, 512)
+    assert [name for name, value in found[512][1].items() if value != found[None][1][name]] == ["token_budget"]
+
+
 def test_dropout_is_reproducible_and_the_base_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_model(tmp_path / "model", llama(attention_dropout=0.5))
     backbone = load(folder)
