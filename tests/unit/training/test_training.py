@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from safetensors.torch import load_file
 
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
 from bench.api.early_stopping import validation_loss
-from bench.backbone import checkpointing
+from bench.backbone import checkpointing, footprint
 from bench.backbone.adapter import adapted, fingerprint
 from bench.backbone.extract import Extractor
 from bench.backbone.items import Item
@@ -284,6 +285,26 @@ def test_the_budget_is_the_device_s_or_a_named_one_and_part_of_the_key(backbone:
     assert found[None] == found[2048]
     assert (found[None][0], found[512][0]) == (2048, 512)
     assert [name for name, value in found[512][1].items() if value != found[None][1][name]] == ["token_budget"]
+
+
+def test_checkpointing_is_chosen_where_it_alone_has_room_and_nothing_is_written_where_it_has_none(
+    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone.model  # noqa: B018 - loaded on the CPU, which then is called a card
+    backbone.device = "cuda"
+    train, none = trainer(backbone, tmp_path, processes=1, token_budget=2048), Validation("", {})
+    card, found = SimpleNamespace(total_memory=0), []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
+    for on in (False, True):
+        needed = footprint.training(backbone.config, backbone.dtype, 2048, rank=4, checkpointing=on)
+        card.total_memory = needed.total + 1_500_000_000
+        job = train._job(CT, examples(), SETTINGS, none)
+        found.append((job.checkpointing, train._fields(job, examples(), none).get("checkpointing")))
+    assert found == [(False, None), (True, True)]
+    card.total_memory -= 1
+    with pytest.raises(UserError, match=r"Training an adapter of llama takes .* cuda has 2 GB"):
+        train(loss=CT, examples=examples(), settings=SETTINGS)
+    assert not (tmp_path / "training").exists()
 
 
 def test_dropout_is_reproducible_and_the_base_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
