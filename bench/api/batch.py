@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -108,19 +109,49 @@ class OutputHead:
 
     def _products(self, hidden: torch.Tensor) -> torch.Tensor:
         """W h in float32, `(..., v)`, without a float32 copy of a whole W that has fewer bits."""
-        if not self._is_short or hidden.requires_grad:  # pieces would be kept for the way back, and be the whole again
-            return hidden.float() @ self.weight.float().T
         states = hidden.reshape(-1, hidden.shape[-1])
-        wide = states.float()
-        if states.device.type in _MIXED and states.dtype == self.weight.dtype:
-            mm = sys.modules["torch"].mm  # not imported here, but whoever has a tensor has it
-            u: torch.Tensor = mm(states, self.weight.T, out_dtype=wide.dtype)  # sums in float32
+        mixed = states.device.type in _MIXED and states.dtype == self.weight.dtype and not self.weight.requires_grad
+        if self._is_short and mixed:
+            u: torch.Tensor = _mixed_product().apply(states, self.weight)
+        elif not self._is_short or hidden.requires_grad:  # pieces would be kept for the way back: the whole again
+            return hidden.float() @ self.weight.float().T
         else:
+            wide = states.float()
             u = wide.new_empty(len(states), len(self.weight))
-            step = max(1, _SCRATCH // self.weight.shape[1])
-            for start in range(0, len(self.weight), step):
-                u[:, start : start + step] = wide @ self.weight[start : start + step].float().T
+            for piece in _pieces(self.weight):
+                u[:, piece] = wide @ self.weight[piece].float().T
         return u.reshape(*hidden.shape[:-1], len(self.weight))
+
+
+def _pieces(weight: torch.Tensor) -> Iterator[slice]:
+    """Rows of an output head that are widened at once."""
+    step = max(1, _SCRATCH // weight.shape[1])
+    return (slice(start, start + step) for start in range(0, len(weight), step))
+
+
+@cache
+def _mixed_product() -> Any:
+    """The product of short states `(n, d)` and frozen weights `(v, d)`, `(n, v)` in float32, with its derivative.
+
+    torch has none for a product whose result has more bits than its factors.
+    """
+    library: Any = sys.modules["torch"]  # not imported here, but whoever has a tensor has it
+
+    class Product(library.autograd.Function):  # type: ignore[misc]  # a class that is found when it runs
+        @staticmethod
+        def forward(ctx: Any, states: torch.Tensor, weight: torch.Tensor) -> Any:
+            ctx.save_for_backward(weight)
+            return library.mm(states, weight.T, out_dtype=library.float32)  # sums in float32
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, None]:
+            (weight,) = ctx.saved_tensors
+            into = gradient.new_zeros(len(gradient), weight.shape[1])
+            for piece in _pieces(weight):
+                into.addmm_(gradient[:, piece], weight[piece].float())
+            return into.to(weight.dtype), None
+
+    return Product
 
 
 Column = npt.NDArray[Any] | Ragged | OutputHead

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _BUDGETS = {"cuda": ((40, 8192), (0, 2048))}
 """Kind of device -> (memory of the card in GB at least, tokens), the largest first."""
 _BUDGET = 1024
 """Tokens of a forward pass on every other kind."""
+_TRAINING_BUDGETS = {"cuda": ((40, 2048), (0, 1024))}
+"""The same for training, which keeps of each token what it needs on the way back."""
+_TRAINING_BUDGET = 2048
 _GB = 10**9
 
 
@@ -28,9 +31,18 @@ def class_of(device: str) -> str:
 
 def default_budget(device: str) -> int:
     """Tokens of one forward pass, by the card's size as it was built: free memory differs from run to run."""
-    steps = _BUDGETS.get(kind_of(device))
+    return _by_size(device, _BUDGETS, _BUDGET)
+
+
+def training_budget(device: str) -> int:
+    """Tokens of one forward pass of training, by the card's size as it was built."""
+    return _by_size(device, _TRAINING_BUDGETS, _TRAINING_BUDGET)
+
+
+def _by_size(device: str, budgets: Mapping[str, Sequence[tuple[int, int]]], other: int) -> int:
+    steps = budgets.get(kind_of(device))
     if steps is None:
-        return _BUDGET
+        return other
     import torch
 
     size = round(torch.cuda.get_device_properties(device).total_memory / _GB)

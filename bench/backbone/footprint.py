@@ -19,12 +19,11 @@ import torch
 import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.api import OutputHead, UserError
+from bench.api import OutputHead
 from bench.backbone import projections
+from bench.backbone.checkpointing import checkpoint_blocks
 from bench.backbone.session import Session, run_blocks
 
-_RESERVE = 1.5e9
-"""Bytes of a device that tensors can't have: its context, libraries' workspaces, fragments."""
 TRAINED_BYTES = 16
 """Bytes that a trained weight takes: itself, its gradient and AdamW's two moments in float32."""
 _READ = 32
@@ -40,7 +39,7 @@ class Footprint:
     blocks: int
     """Keys and values of all blocks in reading, saved activations in training: what lives to the end of a pass."""
     rest: int
-    """Tensors that are there once: a block's passing tensors, the head's float32 copy, logits."""
+    """Tensors that are there once: a block's passing tensors, logits."""
     trained: int = 0
     """The adapter, its gradients and AdamW's moments."""
 
@@ -128,7 +127,9 @@ def cut(config: Any, blocks: int) -> Any:
 def on_meta(config: Any, dtype: torch.dtype) -> Any:
     """The model of a configuration without weights, as it is read: frozen, without dropout."""
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+        model = transformers.AutoModelForCausalLM.from_config(
+            config, attn_implementation="sdpa", trust_remote_code=False
+        )
     return model.to(dtype).eval().requires_grad_(requires_grad=False)
 
 
@@ -182,9 +183,7 @@ def training(
     def wrap(model: Any) -> Any:
         wrapped = with_lora(model, rank, named)
         if checkpointing:
-            newer = getattr(model, "activation_checkpointing_enable", None)  # the old name warns where there is this
-            (newer or model.gradient_checkpointing_enable)({"use_reentrant": False})
-            model.train()  # else transformers keeps everything; none of these models has dropout of its own
+            checkpoint_blocks(model)
         return wrapped
 
     def one_pass(wrapped: Any) -> object:
@@ -225,34 +224,3 @@ def _peak(model: Any, one_pass: Callable[[Any], object]) -> int:
 
 def _head(model: Any) -> OutputHead:
     return OutputHead(model.get_output_embeddings().weight.detach())
-
-
-def device_memory(device: str) -> int | None:
-    """Bytes of an accelerator; None where memory is the computer's own, which can't be told beforehand."""
-    if not device.startswith("cuda"):
-        return None
-    return int(torch.cuda.get_device_properties(torch.device(device)).total_memory)
-
-
-def refuse_training(name: str, needed: Footprint, tokens: int, available: int | None, device: str) -> None:
-    """Refuse to train an adapter where it can't fit.
-
-    Args:
-        name: of the model, for the message.
-        needed: what `training` says of it.
-        tokens: in one pass, as `needed` was taken.
-        available: what `device_memory` says.
-        device: for the message.
-
-    Raises:
-        UserError: it does not fit.
-    """
-    if available is None or needed.total + _RESERVE <= available:
-        return
-    fixed = (needed.weights + needed.trained + _RESERVE) / 1e9
-    smaller = "fewer tokens a pass, gradient checkpointing, or a larger device"
-    way = smaller if fixed * 1e9 < available else "a smaller model or a larger device: its weights alone don't fit"
-    raise UserError(
-        f"Training an adapter of {name} takes about {needed.total / 1e9 + _RESERVE / 1e9:.0f} GB with {tokens:,} tokens"
-        f" a pass, and {device} has {available / 1e9:.0f} GB: use {way}."
-    )

@@ -14,6 +14,7 @@ import transformers
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.backbone import projections
 from bench.backbone.agreement import DTYPES, Probe
+from bench.backbone.devices import kind_of
 from bench.backbone.folder import find, first_line
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.models import ModelSpec
@@ -91,9 +92,12 @@ class Backbone:
     def _load(self, attention: str) -> Any:
         transformers.utils.logging.disable_progress_bar()  # a run has its own
         transformers.utils.logging.set_verbosity_error()  # what it reports of missing weights is an error here
+        # Straight to an accelerator, tensor by tensor: several processes would each hold a copy in main memory first.
+        place = {} if kind_of(self.device) == "cpu" else {"device_map": {"": torch.device(self.device)}}
         try:
             model, found = transformers.AutoModelForCausalLM.from_pretrained(
                 self.folder,
+                **place,
                 dtype=self.dtype,
                 attn_implementation=attention,
                 use_safetensors=True,

@@ -75,6 +75,8 @@ class RunConfig:
     """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
     token_budget: int | None = None
     """Tokens of one forward pass. Default: 1,024; on cards 2,048, from 40 GB on 8,192."""
+    training_budget: int | None = None
+    """Tokens of one forward pass of training an adapter. Default: 2,048; on cards below 40 GB 1,024."""
     trust_remote_code: bool = False
     """Run code that comes with the model."""
     out: Annotated[Path, Heading("Output")] = Path("results")

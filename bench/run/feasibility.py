@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from bench.api import ConfidenceMethod, ModelFacts, Task, UserError
 from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser
 from bench.run.plan import TrainOn, adapted
 from bench.signals.definition import definition
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone
 
 
 def infeasible(
@@ -95,6 +99,37 @@ def _unadaptable(method: ConfidenceMethod, facts: Callable[[], ModelFacts]) -> s
             raise
         return str(error).replace("METHOD.", f"{method.name}.")
     return None
+
+
+def check_room(
+    methods: Mapping[str, ConfidenceMethod],
+    tests: Sequence[TaskSplit],
+    infeasible: Collection[tuple[str, TaskSplit]],
+    backbone: Backbone,
+    budget: int | None,
+) -> None:
+    """Refuse to read for methods whose adapters can't be trained on the backbone's device.
+
+    Args:
+        methods: name -> method.
+        tests: what is predicted.
+        infeasible: method and test where the method can't run.
+        backbone: the model, of which no weights are needed.
+        budget: tokens of one forward pass of training; None: the device's own.
+
+    Raises:
+        UserError: an adapter has no room.
+    """
+    from bench.backbone.devices import training_budget
+
+    for name, method in methods.items():
+        if not adapted(method) or all((name, test) in infeasible for test in tests):
+            continue
+        from bench.backbone.room import plan_training
+
+        params = method.params()
+        rank, named = int(str(params.get("rank", 8))), str(params.get("target_modules") or "")
+        plan_training(backbone, budget or training_budget(backbone.device), rank=rank, named=named).check()
 
 
 def has_validation(task: Task | type[Task]) -> bool:

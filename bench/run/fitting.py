@@ -101,6 +101,7 @@ class Fitter:
             "protocol": self.resolved.protocol.digest(),
             "device": kind_of(self.backbone.device),
             "learned from": _identity(learned),
+            **self.resolved.training_of(name),
             "validation": None if validation is None else _identity(validation),
         }
         key = key_of(fields)
@@ -116,7 +117,10 @@ class Fitter:
             seed: of this fit.
         """
         no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
-        trainer = AdapterTrainer(self.backbone, self.store, name, (no, yes), progress=self.progress)
+        budget = self.resolved.training_budget
+        trainer = AdapterTrainer(
+            self.backbone, self.store, name, (no, yes), token_budget=budget, progress=self.progress
+        )
         return Context(
             seed, learned.task.format, self.backbone.device, self.resolved.protocol, trainer, validation=validation
         )

@@ -19,7 +19,7 @@ from bench.progress import Progress, Silent
 from bench.results import files, questions
 from bench.results.row import ResultRow
 from bench.run.config import RunConfig
-from bench.run.feasibility import infeasible
+from bench.run.feasibility import check_room, infeasible
 from bench.run.fitting import Fitted, Fitter
 from bench.run.inputs import StepResults
 from bench.run.isolation.guard import Isolation
@@ -86,6 +86,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> RunRep
     reasons = infeasible(
         methods, tests, resources.tasks, resolved.learn_on, reader.prompts, lambda: reader.backbone.facts
     )
+    check_room(methods, tests, reasons, reader.backbone, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
     report = RunReport(_plan_in_words(prepared.steps, prepared.readings, reader))
     notes = [*prepared.notes, *reader.backbone.chat.notes, *(reader.store.notes if config.dry_run else ())]

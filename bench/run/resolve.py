@@ -29,7 +29,7 @@ from bench.run.isolation.guard import Isolation
 from bench.run.isolation.methods import guarded
 from bench.run.isolation.state import kept
 from bench.run.overrides import parse_overrides, protocol_with, typed
-from bench.run.plan import TrainOn
+from bench.run.plan import TrainOn, adapted
 from bench.store.folders import cache_folder
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
@@ -59,6 +59,8 @@ class ResolvedRun:
     """Options of the judge, which can change a number of an open task only."""
     release: Release | None = None
     """Source of answers instead of the model."""
+    training_budget: int | None = None
+    """Tokens of one forward pass of training an adapter, where they were named."""
     notes: Sequence[str] = field(default_factory=tuple)
     isolation: Isolation = field(default_factory=Isolation, repr=False, compare=False)
     """Protection of the run from its plugins."""
@@ -81,11 +83,17 @@ class ResolvedRun:
             for key, value in self.deviations.get(owner, {}).items()
         }
 
+    def training_of(self, name: str) -> dict[str, object]:
+        """Options of training adapters that were named, for a method that has one: dropout depends on them."""
+        named = self.training_budget is not None and adapted(self.methods[name])
+        return {"training_budget": self.training_budget} if named else {}
+
     def config_of(self, name: str, task: str) -> dict[str, object]:
         """Options that distinguish this cell from a default one; empty for a default run."""
         judging = self.judging if self.tasks[task].format is Format.OPEN else {}
         config = {**self.unusual, **judging, **self.deviations_of(name)}
         usual = TrainOn(self.tasks[task].train_on or task)
+        config.update(self.training_of(name))
         if self.methods[name].trains() and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
         return config
@@ -138,6 +146,7 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),
         judging=judging(config),
         release=_release(config, model),
+        training_budget=config.training_budget,
         notes=[*method_registry.notes],
         isolation=isolation,
     )
@@ -150,7 +159,7 @@ _LARGEST = 2**63 - 1
 def _check_numbers(config: RunConfig) -> None:
     if not 0 < config.method_timeout < math.inf:
         raise UserError(f"--method-timeout: expected seconds above 0, got {config.method_timeout:g}.")
-    least = {"seed": 0, "limit": 1, "token_budget": 1, "exemplar_sets": 0}
+    least = {"seed": 0, "limit": 1, "token_budget": 1, "training_budget": 1, "exemplar_sets": 0}
     for name, bound in least.items():
         value = getattr(config, name)
         if value is not None and not bound <= value <= _LARGEST:

@@ -100,6 +100,8 @@ class Job:
     """Tokens of one forward pass, roughly."""
     checkpoint_every: int
     """Steps."""
+    checkpointing: bool = False
+    """Whether of a pass the states between blocks alone are kept."""
     search: tuple[str, ...] = ()
     """Folders in which the functions' modules are looked for last."""
 

@@ -21,6 +21,7 @@ from transformers.pytorch_utils import Conv1D
 
 from bench.api import AdapterModel, Batch, EarlyStopping, FloatArray, Ragged, UserError
 from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base
+from bench.backbone.checkpointing import checkpoint_blocks
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.store.files import write_whole
@@ -39,7 +40,7 @@ from bench.training.job import (
     read_examples,
     take,
 )
-from bench.training.model import Fed, Questioner, ReadableModel, together
+from bench.training.model import Fed, Questioner, ReadableModel, requests, together
 from bench.training.optimisers import DeepSpeedOptimiser, Optimiser, Processes, TorchOptimiser
 
 OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
@@ -78,6 +79,8 @@ class _Training:
         options = replace(LoadOptions(**job.load), device=processes.device)
         self.backbone = Backbone(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
         self.wrapped = _with_lora(self.backbone.model, self.recipe, list(job.targets))
+        if job.checkpointing:
+            checkpoint_blocks(self.backbone.model)
         self.parameters = [p for p in self.wrapped.parameters() if p.requires_grad]
         kind = DeepSpeedOptimiser if self.recipe.deepspeed else TorchOptimiser
         self.optimiser: Optimiser = kind(self.parameters, self.recipe, processes)
@@ -147,11 +150,13 @@ class _Training:
             self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in range(self.recipe.steps)
         ]
         rows = np.unique(np.concatenate([*shares, np.zeros(0, dtype=np.int64)]))
-        questioner = Questioner(self.job.verdict_ids, len(self.backbone.head.weight))
-        for first in range(0, len(rows), self.recipe.batch_size):
-            some = rows[first : first + self.recipe.batch_size]
-            self.loss(questioner, take(self.examples, some), self.job.settings)
-        self.model.remember(sorted(questioner.requests))
+
+        def ask(questioner: Questioner) -> None:
+            for first in range(0, len(rows), self.recipe.batch_size):
+                some = rows[first : first + self.recipe.batch_size]
+                self.loss(questioner, take(self.examples, some), self.job.settings)
+
+        self.model.remember(requests(ask, self.job.verdict_ids, len(self.backbone.head.weight)))
         self._count(0.0)
         self.seconds += time.perf_counter() - start
 
@@ -297,6 +302,8 @@ class _Training:
             "forward_tokens_floor": self.fed.floor,
             "processes": self.processes.size,
             "deepspeed": self.recipe.deepspeed,
+            "token_budget": self.job.token_budget,
+            "checkpointing": self.job.checkpointing,
         }
         write_whole(folder / REPORT, json.dumps(report, indent=1).encode())
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,9 +76,10 @@ def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
 class Questioner:
     """An `AdapterModel` without a model: gives zeros, and notes what a loss asks of the frozen weights."""
 
-    def __init__(self, verdict_ids: tuple[int, int], vocabulary: int) -> None:
+    def __init__(self, verdict_ids: tuple[int, int], vocabulary: int, device: str) -> None:
         self.verdict_ids = verdict_ids
         self.vocabulary = vocabulary
+        self.device = device
         self.requests: set[ReadRequest] = set()
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
@@ -86,7 +87,27 @@ class Questioner:
         if not adapted:
             rows = (np.asarray(sequences[i], dtype=np.int32).tobytes() for i in range(len(sequences)))
             self.requests.update((row, int(end)) for row, end in zip(rows, last, strict=True))
-        return torch.zeros(int(last.sum()), self.vocabulary)
+        return torch.zeros(int(last.sum()), self.vocabulary, device=self.device)
+
+
+def requests(ask: Callable[[Questioner], object], verdict_ids: tuple[int, int], vocabulary: int) -> list[ReadRequest]:
+    """Requests of a loss to the frozen weights, sorted.
+
+    They don't depend on logits, so that these have a shape and no numbers: over a whole vocabulary, losses of zeros
+    take minutes. A loss that looks into its logits gets numbers.
+
+    Args:
+        ask: calls the loss for all examples.
+        verdict_ids: ids of (no, yes).
+        vocabulary: the model's.
+    """
+    questioner = Questioner(verdict_ids, vocabulary, "meta")
+    try:
+        ask(questioner)
+    except Exception:  # noqa: BLE001 - a plugin's loss; a mistake of its own comes up again
+        questioner = Questioner(verdict_ids, vocabulary, "cpu")
+        ask(questioner)
+    return sorted(questioner.requests)
 
 
 @dataclass

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, Validation
 from bench.api.early_stopping import TrainingStage
 from bench.backbone.cost import StageCost
-from bench.backbone.devices import kind_of
+from bench.backbone.devices import kind_of, training_budget
 from bench.progress import Progress, Silent
 from bench.store.claims import claimed
 from bench.store.decoding import decoded
@@ -38,6 +38,7 @@ from bench.training.job import ADAPTER, CONFIDENCES, EXAMPLES, REPORT, VALIDATIO
 
 if TYPE_CHECKING:
     from bench.backbone.model import Backbone
+    from bench.backbone.room import TrainingPlan
 
 Examples = Mapping[str, Ragged | npt.NDArray[Any]]
 
@@ -63,8 +64,8 @@ class AdapterTrainer:
     """Ids of (no, yes) after the self-check query."""
     processes: int | None = None
     """None: one for each GPU of a run on `cuda`, else one."""
-    token_budget: int = 2048
-    """Tokens of one forward pass of training, roughly."""
+    token_budget: int | None = None
+    """Tokens of one forward pass of training, roughly; fewer make more passes of one step. None: by the device."""
     checkpoint_every: int = 50
     """Steps."""
     progress: Progress = field(default_factory=Silent)
@@ -86,6 +87,7 @@ class AdapterTrainer:
         key = key_of(fields)
         entry = self.store.get(KIND, key)
         if entry is None:
+            self._plan(job.recipe, examples).check()
             with claimed(self.store.root / "claims" / f"{KIND}-{key}.lock", self._waits):
                 entry = self.store.get(KIND, key) or self._trained(key, fields, job, examples, tested)
         return AdapterRef(entry.folder, adapter.fingerprint(entry.folder))
@@ -113,6 +115,19 @@ class AdapterTrainer:
 
     # --- the job ------------------------------------------------------------------------------------------------------
 
+    def _plan(self, recipe: Recipe, examples: Examples) -> TrainingPlan:
+        """What a pass keeps, and whether that has room: a pass holds at least the longest example."""
+        from bench.backbone.room import plan_training
+
+        ids = next(iter(examples.values()))
+        longest = int(ids.lengths.max(initial=0)) if isinstance(ids, Ragged) else 0
+        tokens = max(self._budget, longest)
+        return plan_training(self.backbone, tokens, rank=recipe.rank, named=recipe.target_modules)
+
+    @property
+    def _budget(self) -> int:
+        return self.token_budget or training_budget(self.backbone.device)
+
     def _job(self, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation) -> Job:
         recipe = Recipe.of(settings)
         _check_examples(examples)
@@ -137,8 +152,9 @@ class AdapterTrainer:
             targets=tuple(self._targets(recipe)),
             verdict_ids=self.verdict_ids,
             packed=self.backbone.packed,
-            token_budget=self.token_budget,
+            token_budget=self._budget,
             checkpoint_every=self.checkpoint_every,
+            checkpointing=self._plan(recipe, examples).checkpointing,
             search=tuple(dict.fromkeys(_root(name) for name in (loss, validation.confidence) if name)),
         )
 
@@ -159,6 +175,7 @@ class AdapterTrainer:
             "verdict_ids": list(job.verdict_ids),
             "packed": job.packed,
             "token_budget": job.token_budget,
+            **({"checkpointing": True} if job.checkpointing else {}),
             "processes": self._processes,
             "trainer": VERSION,
         }

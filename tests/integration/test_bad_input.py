@@ -7,13 +7,20 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Callable, Mapping
+from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import torch
 from pyarrow import parquet
+
+from bench.backbone.folder import ModelFolder
+from tests.fixtures import models
 
 Completed = subprocess.CompletedProcess[str]
 Command = Callable[..., Completed]
@@ -586,3 +593,27 @@ def test_where_the_query_can_not_be_asked_only_the_methods_that_ask_it_are_skipp
     assert sampled["status"] == "ok"
     assert 0.1 <= sampled["modal_share"] <= 1
     assert row["modal_share"] is None
+
+
+# --- a device that is too small ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_adapters_that_have_no_room_are_refused_before_anything_is_read(
+    refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    """Qwen 32B in its true shape, without weights, on a card of 40 GB."""
+    settings = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))["qwen32b"]
+    model = tmp_path / "qwen32b"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(settings | {"dtype": "bfloat16"}), encoding="utf-8")
+    (model / "model.safetensors").write_bytes(b"")
+    for file in models.TOKENIZER_FILES:
+        shutil.copy(models.TINY / file, model / file)
+    card = SimpleNamespace(total_memory=40_000_000_000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
+    monkeypatch.setattr("bench.backbone.model._device", lambda _requested: "cuda")
+    monkeypatch.setattr(ModelFolder, "_check_size", lambda *_: None)  # the weights are not there
+    said = refused("--method", "ptrue,ct", "--model", model, "--task", "atlas-choice", *more)
+    assert re.search(r"qwen32b takes about \d\d GB with gradient checkpointing .* cuda has 40 GB: use a smaller", said)
+    assert "leave out the methods that train one" in said

@@ -83,6 +83,38 @@ def test_an_accelerator_multiplies_short_weights_as_they_are(hidden: torch.Tenso
     assert (got.shape, got.dtype, seen.numbers) == ((2, 5, 1000), torch.float32, 10 * 1000)
 
 
+def test_an_accelerator_widens_no_whole_head_on_the_way_back_either(
+    hidden: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "_SCRATCH", 64 * 100)
+    head = OutputHead(torch.empty(1000, 64, dtype=torch.bfloat16, device="meta"))
+    states = hidden.bfloat16().to("meta").requires_grad_()
+    with Largest() as seen:
+        (gradient,) = torch.autograd.grad(head.logits(states).logsumexp(-1).sum(), [states])
+    assert (gradient.shape, gradient.dtype, seen.numbers) == ((2, 5, 64), torch.bfloat16, 10 * 1000)
+
+
+@pytest.mark.parametrize("scratch", [64, 64 * 300, 1 << 24])
+def test_an_accelerator_s_gradient_is_that_of_the_copy(
+    scratch: int, hidden: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the CPU, with a product in float32 in place of the one that it lacks."""
+    *_, head = heads(torch.bfloat16)
+    ours, theirs = (hidden.bfloat16().requires_grad_() for _ in range(2))
+    copy = head.logits(theirs)
+    (expected,) = torch.autograd.grad(copy.logsumexp(-1).sum(), [theirs])
+    monkeypatch.setattr(batch, "_SCRATCH", scratch)
+    monkeypatch.setattr(batch, "_MIXED", ("cpu",))
+    monkeypatch.setattr(torch, "mm", lambda a, b, *, out_dtype: a.to(out_dtype) @ b.to(out_dtype))
+    logits = head.logits(ours)
+    torch.testing.assert_close(logits, copy, atol=2e-5, rtol=1e-6)
+    (gradient,) = torch.autograd.grad(logits.logsumexp(-1).sum(), [ours])
+    assert gradient.dtype == torch.bfloat16
+    torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=2**-7)
+    with torch.inference_mode():
+        torch.testing.assert_close(head.logits(hidden.bfloat16()), copy, atol=2e-5, rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_losses_have_gradients_through_the_head(dtype: torch.dtype, hidden: torch.Tensor) -> None:
     for head in heads(dtype):

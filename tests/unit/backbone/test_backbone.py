@@ -404,3 +404,26 @@ def test_draws_follow_the_distribution() -> None:
     tokens = draw(logits, [0] * 20_000, np.random.default_rng(0).random(20_000).tolist(), 2.0, 1.0)
     expected = torch.softmax(logits[0] / 2.0, -1).numpy()
     np.testing.assert_allclose(np.bincount(tokens, minlength=4) / 20_000, expected, atol=0.015)
+
+
+@pytest.mark.parametrize(("device", "place"), [("cpu", None), ("cuda", "cuda"), ("cuda:1", "cuda:1"), ("mps", "mps")])
+def test_weights_are_loaded_straight_to_an_accelerator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, place: str | None
+) -> None:
+    """The CPU takes the accelerator's place: the same way in, and the same bits."""
+    folder = save_model(models.llama(**SHAPE), tmp_path)
+    plain = Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu"))
+    load, asked = transformers.AutoModelForCausalLM.from_pretrained, []
+
+    def recorded(*args: Any, **settings: Any) -> Any:
+        asked.append(settings.get("device_map"))
+        return load(*args, **settings | ({"device_map": {"": "cpu"}} if "device_map" in settings else {}))
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", recorded)
+    placed = Backbone(plain.spec, plain.options)
+    placed.device, placed.dtype = device, torch.float32
+    there = placed._load("sdpa")
+    assert asked == [None if place is None else {"": torch.device(place)}]
+    weights = plain.model.state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in there.state_dict().items())
+    assert not any(hasattr(module, "_hf_hook") for module in there.modules())  # it moves to and fro as it did

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
 
-from bench.backbone.devices import alone_visible, class_of, kind_of
+import pytest
+import torch
+
+from bench.backbone.devices import alone_visible, class_of, default_budget, kind_of, training_budget
 
 
 @pytest.mark.parametrize(
@@ -27,3 +30,21 @@ def test_a_child_sees_the_card_that_is_meant(device: str, hidden: str | None, ex
 def test_kinds_have_no_number() -> None:
     assert [kind_of(device) for device in ("cpu", "cuda", "cuda:1", "mps")] == ["cpu", "cuda", "cuda", "mps"]
     assert class_of("cpu") == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("device", "size", "reading", "training"),
+    [
+        ("cpu", None, 1024, 2048),
+        ("mps", None, 1024, 2048),
+        ("cuda:1", 25_300_000_000, 2048, 1024),
+        ("cuda", 39_600_000_000, 8192, 2048),
+        ("cuda", 85_100_000_000, 8192, 2048),
+    ],
+)
+def test_budgets_follow_the_size_of_the_card_as_built(
+    monkeypatch: pytest.MonkeyPatch, device: str, size: int | None, reading: int, training: int
+) -> None:
+    built = SimpleNamespace(total_memory=size)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", {device: built}.get)
+    assert (default_budget(device), training_budget(device)) == (reading, training)

@@ -1,4 +1,4 @@
-"""Memory from shapes: against numbers that can be worked out by hand, and the sentence that refuses what can't fit."""
+"""Memory from shapes: against numbers that can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from bench.api import UserError
 from bench.backbone import footprint
 
 SETTINGS = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))
@@ -24,13 +23,12 @@ def config(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_reading_holds_the_weights_keys_and_values_and_a_float32_copy_of_the_head(name: str) -> None:
+def test_reading_holds_the_weights_keys_and_values_and_no_copy_of_the_head(name: str) -> None:
     text = config(name)
     found = footprint.reading(text, torch.bfloat16, TOKENS)
     assert found.weights == BF16 * WEIGHTS[name]
     assert found.blocks == text.num_hidden_layers * 2 * 8 * 128 * (2 * TOKENS) * BF16  # 8 heads of 128, two packs long
-    head = 4 * text.vocab_size * text.hidden_size
-    assert head < found.rest < 1.2 * head
+    assert 0 < found.rest < BF16 * text.vocab_size * text.hidden_size / 4
     assert found.total == found.weights + found.blocks + found.rest
 
 
@@ -60,16 +58,6 @@ def test_with_checkpointing_a_block_keeps_the_states_before_it_alone() -> None:
 def test_with_checkpointing_the_papers_models_train_on_one_large_card(name: str, limit: int) -> None:
     needed = footprint.training(config(name), torch.bfloat16, 2048, checkpointing=True)
     assert needed.total <= limit * 1e9
-
-
-def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
-    needed = footprint.training(config("qwen32b"), torch.bfloat16, 2048)
-    with pytest.raises(UserError, match=r"qwen32b takes about 11\d GB with 2,048 tokens a pass, and cuda:1 has 85 GB"):
-        footprint.refuse_training("qwen32b", needed, 2048, 85_000_000_000, "cuda:1")
-    with pytest.raises(UserError, match="weights alone don't fit"):
-        footprint.refuse_training("qwen32b", needed, 2048, 48_000_000_000, "cuda")
-    footprint.refuse_training("qwen32b", needed, 2048, 141_000_000_000, "cuda")
-    footprint.refuse_training("qwen32b", needed, 2048, footprint.device_memory("cpu"), "cpu")
 
 
 def test_attention_is_put_back() -> None:

@@ -179,7 +179,9 @@ class Forgetful(Counting):
 
 def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: str = "cpu") -> Fitter:
     """A fitter whose splits have random states instead of those of a model."""
-    resolved: Any = SimpleNamespace(fresh=lambda _name: method(), protocol=FIXED)
+    resolved: Any = SimpleNamespace(
+        fresh=lambda _name: method(), protocol=FIXED, training_budget=None, training_of=lambda _name: {}
+    )  # fmt: skip
     backbone: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device=device)
     asking = SimpleNamespace(verdict_ids=np.array([1, 2]))
     batches: Any = SimpleNamespace(

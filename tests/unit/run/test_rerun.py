@@ -77,8 +77,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def test_a_cell_is_run_with_its_own_settings(tmp_path: Path, runs: Fake) -> None:
     config = {
-        "dtype": "bfloat16", "token_budget": 64, "judge": "openai", "judge_model": "m", "train_on": "t:dev",
-        "ccps.steps": 7, "protocol.drop_contaminated": False, "shots": 0,
+        "dtype": "bfloat16", "token_budget": 64, "training_budget": 32, "judge": "openai", "judge_model": "m",
+        "train_on": "t:dev", "ccps.steps": 7, "protocol.drop_contaminated": False, "shots": 0,
     }  # fmt: skip
     deviations = {key: value for key, value in config.items() if "." in key or key == "shots"}
     path = put(tmp_path, "ccps+isotonic", seed=3, config=config, deviations=deviations, limit=200)
@@ -88,7 +88,7 @@ def test_a_cell_is_run_with_its_own_settings(tmp_path: Path, runs: Fake) -> None
     assert replace(asked[0], out=Path("results")) == RunConfig(
         methods=("ccps",), model="tiny", tasks=("atlas-choice",), train_on="t:dev", preset="demo", seed=3, limit=200,
         overrides=("ccps.steps=7", "protocol.drop_contaminated=False"), judge="openai", judge_model="m",
-        recalibrate=("isotonic",), data_dir=tmp_path, dtype="bfloat16", token_budget=64,
+        recalibrate=("isotonic",), data_dir=tmp_path, dtype="bfloat16", token_budget=64, training_budget=32,
     )  # fmt: skip
     assert not asked[0].out.exists()
 

@@ -271,6 +271,7 @@ def test_a_preset_sets_methods_and_protocol_together() -> None:
         ({"limit": 0}, "--limit: expected at least 1, got 0"),
         ({"limit": -5}, "--limit: expected at least 1, got -5"),
         ({"token_budget": 0}, "--token-budget: expected at least 1, got 0"),
+        ({"training_budget": 0}, "--training-budget: expected at least 1, got 0"),
         ({"seed": -1}, "--seed: expected at least 0, got -1"),
         ({"seed": 2**63}, f"--seed: expected at most {2**63 - 1}, got {2**63}"),
         ({"limit": 2**63}, f"--limit: expected at most {2**63 - 1}"),
@@ -306,6 +307,9 @@ def test_another_task_may_be_learned_on_with_its_test_split() -> None:
 
 def test_a_dtype_that_was_asked_for_marks_the_result() -> None:
     assert resolved(dtype="bfloat16").config_of("ptrue", "atlas-choice") == {"dtype": "bfloat16"}
+    fewer = resolved(("ct", "ptrue"), tasks=("atlas-choice",), training_budget=512)
+    assert fewer.config_of("ct", "atlas-choice") == {"training_budget": 512}
+    assert fewer.config_of("ptrue", "atlas-choice") == {}
 
 
 def test_the_cache_folder_follows_option_then_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from safetensors.torch import load_file
 
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
 from bench.api.early_stopping import validation_loss
+from bench.backbone import checkpointing, footprint
 from bench.backbone.adapter import adapted, fingerprint
 from bench.backbone.extract import Extractor
 from bench.backbone.items import Item
@@ -47,11 +49,13 @@ from bench.training.job import (
     Job,
     Recipe,
     read_examples,
+    take,
     write_examples,
 )
-from bench.training.model import together
+from bench.training.model import Questioner, requests, together
 from bench.training.optimisers import Processes, TorchOptimiser
 from bench.training.trainer import AdapterTrainer, training_cost, training_report
+from methods._shared import lora
 from tests.fixtures import models
 
 VOCABULARY = 80
@@ -116,6 +120,12 @@ def learnable(n: int = 11) -> Validation:
     """Some of what is learned from, so that validation never ends the training."""
     given = examples()
     return Validation(CONFIDENCE, {"query": given["query"].take(np.arange(n)), "correct": given["correct"][:n]})
+
+
+def each(*columns: str) -> Iterator[tuple[Any, ...]]:
+    """Rows of these columns."""
+    given = examples()
+    return (tuple(given[name][i] for name in columns) for i in range(N))
 
 
 def trainer(backbone: Backbone, root: Path, **changes: Any) -> AdapterTrainer:
@@ -239,6 +249,65 @@ def test_losses_are_those_of_plain_passes(
     assert lines[0]["lr"] == SETTINGS["learning_rate"]
 
 
+def looking_loss(model: Any, given: Any, settings: Any) -> torch.Tensor:
+    """A plugin's loss that looks into its logits: no numbers, no loss."""
+    logits = model.logits(given["query"], np.ones(len(given["query"]), dtype=np.int64))
+    assert logits.argmax(dim=-1).tolist() or settings
+    return lora.ct_loss(model, given, settings)
+
+
+def test_what_is_asked_of_the_frozen_model_takes_no_numbers() -> None:
+    given, vocabulary, devices = examples(), 1 << 40, []
+
+    def asking(loss: Any) -> Any:
+        def ask(questioner: Questioner) -> None:
+            devices.append(questioner.device)
+            for rows in np.array_split(np.arange(N), 3):
+                loss(questioner, take(given, rows), SETTINGS)
+
+        return ask
+
+    found = requests(asking(lora.ct_loss), (NO, YES), vocabulary)  # 280 TB for each batch, if they were there
+    by_hand = {(np.asarray([*p, *g[:-1]], dtype=np.int32).tobytes(), len(g)) for p, g in each("prompt", "gold")}
+    assert found == sorted(by_hand)
+    assert requests(asking(lora.it_loss), (NO, YES), vocabulary) == []
+    assert requests(asking(looking_loss), (NO, YES), VOCABULARY) == found
+    assert devices == ["meta", "meta", "meta", "cpu"]
+    with pytest.raises(KeyError, match="no such"):
+        requests(asking(lambda *_: {}["no such"]), (NO, YES), VOCABULARY)
+
+
+def test_the_budget_is_the_device_s_or_a_named_one_and_part_of_the_key(backbone: Backbone, tmp_path: Path) -> None:
+    found = {}
+    for budget in (None, 2048, 512):
+        train, none = trainer(backbone, tmp_path, token_budget=budget), Validation("", {})
+        job = train._job(CT, examples(), SETTINGS, none)
+        found[budget] = job.token_budget, train._fields(job, examples(), none)
+    assert found[None] == found[2048]
+    assert (found[None][0], found[512][0]) == (2048, 512)
+    assert [name for name, value in found[512][1].items() if value != found[None][1][name]] == ["token_budget"]
+
+
+def test_checkpointing_is_chosen_where_it_alone_has_room_and_nothing_is_written_where_it_has_none(
+    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone.model  # noqa: B018 - loaded on the CPU, which then is called a card
+    backbone.device = "cuda"
+    train, none = trainer(backbone, tmp_path, processes=1, token_budget=2048), Validation("", {})
+    card, found = SimpleNamespace(total_memory=0), []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
+    for on in (False, True):
+        needed = footprint.training(backbone.config, backbone.dtype, 2048, rank=4, checkpointing=on)
+        card.total_memory = needed.total + 1_500_000_000
+        job = train._job(CT, examples(), SETTINGS, none)
+        found.append((job.checkpointing, train._fields(job, examples(), none).get("checkpointing")))
+    assert found == [(False, None), (True, True)]
+    card.total_memory -= 1
+    with pytest.raises(UserError, match=r"Training an adapter of llama takes .* cuda has 2 GB"):
+        train(loss=CT, examples=examples(), settings=SETTINGS)
+    assert not (tmp_path / "training").exists()
+
+
 def test_dropout_is_reproducible_and_the_base_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_model(tmp_path / "model", llama(attention_dropout=0.5))
     backbone = load(folder)
@@ -248,6 +317,29 @@ def test_dropout_is_reproducible_and_the_base_has_none(tmp_path: Path, capsys: p
         losses.append([line["loss"] for line in logged(capsys.readouterr().out)])
     assert losses[0] == losses[1] != losses[2]
     assert losses[0][0] == losses[2][0]  # B is 0 at first, so the adapter's dropout shows from the second step on
+
+
+def test_with_checkpointing_the_steps_are_the_same(
+    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**SETTINGS, "dropout": 0.5}
+    again, losses, adapters = [], [], []
+    plain = checkpointing.checkpoint
+
+    def counted(*args: Any, **settings: Any) -> Any:
+        again.append(1)
+        return plain(*args, **settings)
+
+    monkeypatch.setattr(checkpointing, "checkpoint", counted)
+    for name, on in (("whole", False), ("less", True)):
+        config = write_job(backbone, tmp_path / name, settings, learnable(), checkpointing=on, token_budget=60)
+        loop.main(config)
+        losses.append([line["loss"] for line in logged(capsys.readouterr().out)])
+        adapters.append(load_file(config.parent / ADAPTER / "adapter_model.safetensors"))
+        assert bool(again) == on == json.loads((config.parent / ADAPTER / REPORT).read_text())["checkpointing"]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+    for name, tensor in adapters[0].items():
+        torch.testing.assert_close(tensor, adapters[1][name], atol=1e-6, rtol=1e-5)
 
 
 def child(config: Path, processes: int = 1) -> subprocess.Popen[str]:

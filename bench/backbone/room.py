@@ -1,0 +1,87 @@
+"""Whether an adapter can be trained on a device, and how: what `footprint` says it takes against what there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from bench.api import UserError
+from bench.backbone.devices import kind_of
+from bench.backbone.footprint import Footprint, on_meta, training
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone
+
+_RESERVE = 1.5e9
+"""Bytes of a device that tensors can't have: its context, libraries' workspaces, fragments."""
+_LARGE = 20_000_000_000
+"""Parameters from which on blocks are always computed again."""
+
+
+def device_memory(device: str) -> int | None:
+    """Bytes of an accelerator; None where memory is the computer's own, which can't be told beforehand."""
+    if not device.startswith("cuda"):
+        return None
+    return int(torch.cuda.get_device_properties(torch.device(device)).total_memory)
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """How an adapter is trained on a device."""
+
+    checkpointing: bool
+    """Whether of a pass the states between blocks alone are kept."""
+    refusal: str = ""
+    """Why it can't be; empty where it fits, or nobody can tell."""
+
+    def check(self) -> None:
+        """Refuse what can't fit.
+
+        Raises:
+            UserError: it can't.
+        """
+        if self.refusal:
+            raise UserError(self.refusal)
+
+
+def plan_training(backbone: Backbone, tokens: int, *, rank: int = 8, named: str = "") -> TrainingPlan:
+    """Choose how an adapter is trained: with checkpointing where a card has no room without, or the model is large.
+
+    Only shapes and the card as it was built count, so that one choice is made on every card of a kind.
+
+    Args:
+        backbone: the model, of which no weights are needed, and its device.
+        tokens: in one pass.
+        rank: of the adapter.
+        named: layers that get one, as `projections.targets` takes them.
+    """
+    if kind_of(backbone.device) == "cpu":
+        return TrainingPlan(checkpointing=False)
+    try:
+        large = sum(p.numel() for p in on_meta(backbone.config, backbone.dtype).parameters()) > _LARGE
+        available = device_memory(backbone.device)
+        if available is None:
+            return TrainingPlan(checkpointing=large)
+        needed = {
+            less: training(backbone.config, backbone.dtype, tokens, rank=rank, named=named, checkpointing=less)
+            for less in ((True,) if large else (False, True))
+        }
+    except Exception:  # noqa: BLE001 - an architecture that can't be followed on the meta device: trying it out tells
+        return TrainingPlan(checkpointing=False)
+    fitting = [less for less, one in needed.items() if one.total + _RESERVE <= available]
+    if fitting:
+        return TrainingPlan(checkpointing=fitting[0])
+    return TrainingPlan(checkpointing=True, refusal=_refusal(backbone, needed[True], tokens, available))
+
+
+def _refusal(backbone: Backbone, needed: Footprint, tokens: int, available: int) -> str:
+    fixed = needed.weights + needed.trained + _RESERVE
+    smaller = "fewer tokens a pass (--training-budget) or a larger device"
+    way = smaller if fixed < available else "a smaller model or a larger device: its weights alone don't fit"
+    return (
+        f"Training an adapter of {backbone.spec.name} takes about {(needed.total + _RESERVE) / 1e9:.0f} GB with"
+        f" gradient checkpointing and {tokens:,} tokens a pass, and {backbone.device} has {available / 1e9:.0f} GB: use"
+        f" {way}, or leave out the methods that train one."
+    )
