@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from bench.api import Question
 
@@ -37,5 +38,15 @@ def oddities(questions: Sequence[Question]) -> dict[str, int]:
     return {what: n for what, n in counts.items() if n}
 
 
+def among_own_exemplars(asked: Iterable[tuple[Question, Sequence[Question]]]) -> int:
+    """Count of questions that are shown, with their answer, in their own prompt.
+
+    Args:
+        asked: each question with its exemplars; that none has its id is seen to elsewhere.
+    """
+    return sum(_wording(question) in map(_wording, shown) for question, shown in asked)
+
+
+@lru_cache(maxsize=2**16)  # an exemplar stands in many prompts
 def _wording(question: Question) -> str:
     return "\n".join(normalised(text) for text in (question.text, *(value for _, value in question.parts)))

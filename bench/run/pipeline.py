@@ -107,9 +107,8 @@ def _run(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> RunRep
     for step in prepared.steps:
         match step:
             case Read(where, signals):
-                guard.check_weights(f"before {where} was read")
-                made.readings[where] = resources.grader.grade(reader.read(made.readings[where], signals))
-                guard.check_weights(f"while {where} was read")
+                with guard.weights_watched(f"{where} was read"):
+                    made.readings[where] = resources.grader.grade(reader.read(made.readings[where], signals))
             case Fit(name, where):
                 learned, selection = made.readings[where], made.selection(name, where)
                 made.fits[step] = attempted(fitter.fit, name, learned, selection)

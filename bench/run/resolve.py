@@ -25,6 +25,7 @@ from bench.metrics.recalibration import recalibrator
 from bench.registry import Registry
 from bench.run.config import RunConfig
 from bench.run.feasibility import unlearnable
+from bench.run.imports import source_files
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.methods import guarded
 from bench.run.isolation.state import kept
@@ -332,14 +333,15 @@ def _check_declared(method: ConfidenceMethod) -> None:
 def source_digest(plugin: type) -> str:
     """Digest of a plugin's source, so that what an older version learned is never taken for what this one would.
 
-    That is its file, and for a member of a package every Python file of the package.
+    That is its file and those that it imports, other than Python's own, installed ones and ours; for a member of a
+    package every Python file of the package.
     """
     path = Path(inspect.getfile(plugin))
     depth = plugin.__module__.count(".")
     if path.name == "__init__.py":
         depth += 1
-    files = sorted(path.parents[depth - 1].rglob("*.py")) if depth else [path]
+    files = path.parents[depth - 1].rglob("*.py") if depth else source_files(path)
     digest = hashlib.sha256()
-    for file in files:
+    for file in sorted(files):
         digest.update(file.read_bytes())
     return digest.hexdigest()

@@ -189,11 +189,22 @@ class RowBuilder:
         """Counts of what was left out or is odd in what this cell rests on."""
         counts: dict[str, int] = {}
         for reading in inputs.splits:
-            found = {**reading.task.counts, **contamination.oddities(reading.questions)}
+            found = {**reading.task.counts, **contamination.oddities(reading.questions), **_leaks(reading)}
             counts |= {f"{reading.where}: {what}": n for what, n in found.items()}
         for reading in inputs.splits[1:]:
             counts |= {f"{reading.where}: {what}": n for what, n in reading.counts.items()}
         return counts
+
+
+def _leaks(reading: Reading) -> dict[str, int]:
+    """Count of questions whose prompt shows their answer, if there are any."""
+    asked = [
+        (reading.questions[row], shown)
+        for shard in reading.shards
+        for row, shown in zip(shard.rows, shard.shown, strict=True)
+    ]
+    n = contamination.among_own_exemplars(asked)
+    return {"questions among their own exemplars": n} if n else {}
 
 
 def _ending(outcome: Skipped | BaseException) -> tuple[Status, str]:

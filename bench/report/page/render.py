@@ -29,6 +29,10 @@ _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _SLOT = re.compile(r"\{\{(policy|style|data|script)\}\}")
 
 
+_FIRST = b"<!doctype html"
+"""Beginning of every page."""
+
+
 def write(path: Path, payload: Mapping[str, Any]) -> Path:
     """Write the page; it appears whole or not at all. Returns its path.
 
@@ -37,10 +41,12 @@ def write(path: Path, payload: Mapping[str, Any]) -> Path:
         payload: from `payload`.
 
     Raises:
-        UserError: it can't be written there.
+        UserError: it can't be written there, or what is there is no page and would be lost.
     """
     page = html(payload)
     try:
+        if path.exists() and not path.read_bytes()[: len(_FIRST)].lower() == _FIRST:
+            raise UserError(f"--out {str(path)!r}: what is there is no page and would be lost; name another file")
         write_whole(path, page.encode())
     except OSError as error:
         raise UserError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,6 +95,17 @@ class Isolation:
                 f"The weights of the model were changed {when}, by something that one of these methods left running:"
                 f" {names}. Leave it out, and remove the cache folder, which may hold what was read meanwhile."
             )
+
+    @contextmanager
+    def weights_watched(self, what: str) -> Iterator[None]:
+        """Check all weights before and after something that is done with them, e.g. `test was read`.
+
+        Raises:
+            UserError: as `check_weights`.
+        """
+        self.check_weights(f"before {what}")
+        yield
+        self.check_weights(f"while {what}")
 
     def close(self) -> None:
         """End all processes."""

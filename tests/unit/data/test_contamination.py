@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.api import Question
-from bench.data.contamination import contaminated, normalised, oddities
+from bench.data.contamination import among_own_exemplars, contaminated, normalised, oddities
 
 texts = st.text(min_size=1, max_size=40)
 
@@ -53,3 +53,10 @@ def test_repetitions_and_contradictions_are_counted_apart() -> None:
 def test_another_order_of_options_is_the_same_question() -> None:
     one, other = Question("0", "s", "Why?", ("a", "b"), 0), Question("1", "s", "Why?", ("b", "a"), 1)
     assert oddities([one, other]) == {"repeated questions": 1}
+
+
+def test_a_question_that_its_own_prompt_answers_is_counted() -> None:
+    asked = Question("t:0", "bees", "What do bees  make?", ("honey", "silk"), 0)
+    again = Question("d:7", "bees", "what do bees make?", ("wax", "honey"), 1)
+    other = Question("d:8", "bees", "What do moths make?", ("honey", "silk"), 1)
+    assert among_own_exemplars([(asked, [other, again]), (asked, [other]), (other, [])]) == 1

@@ -393,6 +393,22 @@ def test_the_digest_of_a_package_member_changes_with_any_file_of_its_package(
     assert source_digest(own.A) != before
 
 
+def test_the_digest_of_a_file_changes_with_what_it_imports_even_inside_a_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "digesthelp").mkdir()
+    for helper in ("digesthelp/__init__.py", "digesthelp/deep.py", "digestmore.py"):
+        (tmp_path / helper).write_text("import digestuser\nx = 1\n", encoding="utf-8")
+    body = "import numpy\nimport digestmore\nclass A:\n    def fit(self):\n        from digesthelp.deep import x\n"
+    own = module("digestuser", body, tmp_path, monkeypatch)
+    seen = [source_digest(own.A)]
+    for helper in ("digesthelp/deep.py", "digestmore.py", "digestuser.py"):
+        with (tmp_path / helper).open("a", encoding="utf-8") as file:
+            file.write("y = 2\n")
+        seen.append(source_digest(own.A))
+    assert len(set(seen)) == len(seen)
+
+
 def test_the_digest_of_a_single_file_knows_nothing_of_its_neighbours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
