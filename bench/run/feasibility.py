@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from bench.api import ConfidenceMethod, ModelFacts, Task, UserError
 from bench.data.splits import TaskSplit
-from bench.prompts.shards import PromptTokeniser
 from bench.run.plan import TrainOn, adapted
 from bench.signals.definition import definition
+
+if TYPE_CHECKING:
+    from bench.prompts.shards import PromptTokeniser
 
 
 def infeasible(

@@ -21,8 +21,12 @@ _POLL = 0.1
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 
 
+class TakenError(Exception):
+    """Another process holds the claim."""
+
+
 @contextmanager
-def claimed(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
+def claimed(path: Path, waiting: Callable[[str], None] | None) -> Iterator[None]:
     """Within the context no other process on any machine holds this path; until then it waits.
 
     The operating system's lock dies with its owner. Where the file system has none, a file with the owner's process
@@ -31,9 +35,11 @@ def claimed(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
 
     Args:
         path: of the lock file; its folder is made.
-        waiting: told once whom it waits for, e.g. `process 4711 on alpha, since 2026-05-01 10:31:02 UTC`.
+        waiting: told once whom it waits for, e.g. `process 4711 on alpha, since 2026-05-01 10:31:02 UTC`; None does
+            not wait.
 
     Raises:
+        TakenError: another process holds it, and this one does not wait.
         OSError: the file can't be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +56,7 @@ def claimed(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
         lock.release()
 
 
-def _acquired(path: Path, owner: Path, waiting: Callable[[str], None]) -> BaseFileLock:
+def _acquired(path: Path, owner: Path, waiting: Callable[[str], None] | None) -> BaseFileLock:
     """A lock that this process holds."""
     try:
         return _waited(FileLock(path, fallback_to_soft=False), owner, waiting)
@@ -60,10 +66,12 @@ def _acquired(path: Path, owner: Path, waiting: Callable[[str], None]) -> BaseFi
     return _waited(SoftFileLease(path.with_name(f"{path.name}.lease"), lease_duration=LEASE), owner, waiting)
 
 
-def _waited(lock: BaseFileLock, owner: Path, waiting: Callable[[str], None]) -> BaseFileLock:
+def _waited(lock: BaseFileLock, owner: Path, waiting: Callable[[str], None] | None) -> BaseFileLock:
     try:
         lock.acquire(blocking=False)
     except Timeout:
+        if waiting is None:
+            raise TakenError from None
         waiting(_described(owner))
         lock.acquire(poll_interval=_POLL)
     return lock

@@ -131,8 +131,11 @@ class Store:
 
     def entries(self, kind: str) -> list[Entry]:
         """All whole entries of a kind, by key."""
-        keys = sorted(path.name for path in (self.root / kind).glob("??/*") if path.is_dir())
-        return [entry for key in keys if (entry := self.get(kind, key)) is not None]
+        return [entry for key in self.keys(kind) if (entry := self.get(kind, key)) is not None]
+
+    def keys(self, kind: str) -> list[str]:
+        """Keys of a kind in order, whether or not their entries are whole: nothing is read."""
+        return sorted(path.name for path in (self.root / kind).glob("??/*") if path.is_dir())
 
     @staticmethod
     def _damage(folder: Path, key: str, manifest: Mapping[str, Any]) -> str | None:
