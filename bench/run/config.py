@@ -77,6 +77,12 @@ class RunConfig:
     """Tokens of one forward pass. Default: 1,024; on cards 2,048, from 40 GB on 8,192."""
     training_budget: int | None = None
     """Tokens of one forward pass of training an adapter. Default: 2,048; on cards below 40 GB 1,024."""
+    engine: str = "local"
+    """Who reads the model: local, or ray (a cluster; needs confbench[ray])."""
+    workers: int | None = None
+    """Processes that read it, each on its card. Default: this one; with ray one for each card, or machine without."""
+    address: str | None = None
+    """Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: $RAY_ADDRESS, or one on this machine."""
     trust_remote_code: bool = False
     """Run code that comes with the model."""
     out: Annotated[Path, Heading("Output")] = Path("results")

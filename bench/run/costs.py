@@ -13,10 +13,10 @@ from bench.backbone.beginnings import Kept
 from bench.backbone.cost import StageCost
 from bench.backbone.measure import Growth, Upto
 from bench.backbone.prefix import PrefixTree
-from bench.prompts.tails import Ids
 from bench.signals.definition import growth_of, pass_definitions, read_from_model, stored
 
 if TYPE_CHECKING:
+    from bench.prompts.tails import Ids
     from bench.signals.reader import Reader
     from bench.signals.reading import Reading
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from bench.api import ConfidenceMethod, ModelFacts, Task, UserError
 from bench.data.splits import TaskSplit
-from bench.prompts.shards import PromptTokeniser
 from bench.run.plan import TrainOn, adapted
 from bench.signals.definition import definition
 
 if TYPE_CHECKING:
     from bench.backbone.model import Backbone
+    from bench.prompts.shards import PromptTokeniser
 
 
 def infeasible(

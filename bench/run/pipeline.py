@@ -26,7 +26,7 @@ from bench.run.isolation.guard import Isolation
 from bench.run.isolation.log import RunLog
 from bench.run.plan import Adapt, Fit, Predict, Read, Step
 from bench.run.predicting import Predictor
-from bench.run.preparation import open_resources, prepare
+from bench.run.preparation import Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
@@ -71,15 +71,17 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     progress, log = progress or Silent(), RunLog.below(config.cache or cache_folder())
     with _ONE_AT_A_TIME, interrupts_told_apart(), log.opened(progress.say if config.debug else None):
         with closing(Isolation(config.method_timeout, log)) as isolation:
-            report = _run(config, resolve(config, isolation), progress)
+            resolved = resolve(config, isolation)
+            resources = open_resources(config, resolved, progress)
+            with closing(resources.reader.working):
+                report = _run(config, resolved, resources, progress)
         report.notes += isolation.notes
         if report.failed and log.written:
             report.notes.append(f"tracebacks, and what plugins printed, are in {log.path}")
     return report
 
 
-def _run(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> RunReport:
-    resources = open_resources(config, resolved, progress)
+def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
     guard = resolved.isolation
     reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
 
@@ -110,6 +112,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> RunRep
                 with guard.weights_watched(f"{where} was read"):
                     made.readings[where] = resources.grader.grade(reader.read(made.readings[where], signals))
             case Fit(name, where):
+                reader.working.rest()
                 learned, selection = made.readings[where], made.selection(name, where)
                 made.fits[step] = attempted(fitter.fit, name, learned, selection)
             case Adapt(name, where, learned_from):

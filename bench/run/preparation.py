@@ -12,6 +12,7 @@ from bench.data.contamination import contaminated
 from bench.data.loading import Loaded, Loader
 from bench.data.sources import FolderSource, HubSource, open_source
 from bench.data.splits import TaskSplit
+from bench.engine import engines
 from bench.grading.judges import open_judge
 from bench.progress import Progress
 from bench.results import files
@@ -76,6 +77,7 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     from bench.backbone.devices import default_budget
     from bench.backbone.model import Backbone, LoadOptions
 
+    request = engines.Request(config.engine, config.workers, config.address)
     if not config.dry_run:
         files.ensure_writable(config.out)
     source = open_source(config.data_dir)
@@ -90,7 +92,8 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
         store.prepare()
     sample = _SAMPLE if config.dry_run else None
     budget = config.token_budget or default_budget(backbone.device)
-    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample)
+    engine = engines.opened(request, backbone, store)
+    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine)
     return Resources(source, tasks, reader, Grader(reader, judge))
 
 

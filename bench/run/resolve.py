@@ -160,7 +160,7 @@ _LARGEST = 2**63 - 1
 def _check_numbers(config: RunConfig) -> None:
     if not 0 < config.method_timeout < math.inf:
         raise UserError(f"--method-timeout: expected seconds above 0, got {config.method_timeout:g}.")
-    least = {"seed": 0, "limit": 1, "token_budget": 1, "training_budget": 1, "exemplar_sets": 0}
+    least = {"seed": 0, "limit": 1, "token_budget": 1, "training_budget": 1, "exemplar_sets": 0, "workers": 1}
     for name, bound in least.items():
         value = getattr(config, name)
         if value is not None and not bound <= value <= _LARGEST:

@@ -77,7 +77,7 @@ class RowBuilder:
             status, reason = _ending(scored)
             scored = ScoredRow(replace(row, status=status, reason=reason))
         timings = {stage: round(value, 4) for stage, value in seconds.items()}
-        peak = peak_memory_mb(self.reader.backbone.device)
+        peak = max(peak_memory_mb(self.reader.backbone.device), self.reader.peak_memory_mb)
         return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
 
     def _with_own_numbers(self, row: ResultRow, inputs: Inputs, confidence: FloatArray) -> ScoredRow:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,23 +15,25 @@ from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Signal
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.backbone.devices import class_of, default_budget
-from bench.backbone.measure import Growth
-from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser, Shard
 from bench.prompts.tails import Ids
+from bench.signals.completion import Completion, Found
 from bench.signals.definition import growth_of, pass_definitions, stored
-from bench.signals.files import load_answers, names_in, write_bundle
+from bench.signals.files import load_answers, names_in
 from bench.signals.reading import Reading
+from bench.signals.shard_task import AskedQuestion, Engine, ShardTask
 from bench.signals.stored import StoredSplit, name_of
+from bench.signals.worker import Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
-    from bench.backbone.extract import Measured
-    from bench.backbone.items import Item
     from bench.backbone.model import Backbone
     from bench.progress import Progress
     from bench.prompts.asking import Asking
+
+_TURNS = 3
+"""Turns after which what is missing is computed whatever others put there meanwhile."""
 
 
 @dataclass
@@ -45,8 +49,20 @@ class Reader:
     """Seed of samples; answers and everything else read from the backbone don't depend on it."""
     sample: int | None = None
     """Prompts of a large split that are written, for a plan that is not carried out; None: all."""
+    engine: Engine | None = None
+    """Computes what is missing; None: this process does."""
     forward_tokens: int = 0
     """Token positions fed to the model by this reader itself; what the store had costs nothing."""
+    peak_memory_mb: float = 0.0
+    """Largest memory of a process that read for this one."""
+
+    @cached_property
+    def working(self) -> Engine:
+        """The engine."""
+        return self.engine or Worker(self.backbone, self.store, self._waits)
+
+    def _waits(self, task: ShardTask, whom: str) -> None:
+        self.progress.say(f"shard {task.number + 1} of {task.split} is being read by {whom}; waiting for it")
 
     @cached_property
     def arithmetic(self) -> dict[str, object]:
@@ -117,38 +133,62 @@ class Reader:
         asking = self.asking(reading)
         needed = stored(signals, reading.task.format, asking.max_new_tokens)
         names = self._names(needed, asking)
-        bundles, answer_ids = [], []
-        total = sum(shard.tokens for shard in reading.shards)
-        with self.progress.stage(f"read {reading.where}", total, unit="tokens") as advance:
-            for shard in reading.shards:
-                entries, ids = self._complete(reading, shard, asking, names)
-                bundles.append(entries)
-                answer_ids.append(ids)
-                advance(shard.tokens)
-                give_back()
-        return replace(reading, wanted=signals, signals=needed, bundles=bundles, answer_ids=answer_ids)
+
+        def look(i: int) -> Found:
+            kind = self._kind(reading.shards[i], asking)
+            entries = self.store.entries(kind)
+            ids = load_answers(entries[0]) if entries else reading.shards[i].given
+            held = {name for entry in entries for name in names_in(entry)}
+            missing = {signal: name for signal, name in names.items() if name not in held}
+            task = self._task(reading, i, kind, entries, missing, ids) if ids is None or missing else None
+            return Found(entries, task)
+
+        found = self._complete(f"read {reading.where}", reading.shards, look)
+        answers = [
+            load_answers(entries[0]) if shard.given is None else shard.given
+            for shard, entries in zip(reading.shards, found, strict=True)
+        ]
+        bundles = [_used(entries, names, shard) for shard, entries in zip(reading.shards, found, strict=True)]
+        return replace(reading, wanted=signals, signals=needed, bundles=bundles, answer_ids=answers)
 
     def read_through(self, reading: Reading, adapter: AdapterRef) -> Reading:
         """The same answers, and the self-check query read again through an adapter."""
-        from bench.backbone.adapter import adapted
-
         asking = self.asking(reading)
         signals = frozenset({QueryLogits(Adapter.OWN)})
         names = self._names(signals, asking, adapter)
-        bundles = []
-        total = sum(shard.tokens for shard in reading.shards)
-        stage = self.progress.stage(f"read {reading.where} adapted", total, unit="tokens")
-        with stage as advance, adapted(self.backbone, adapter):
-            for shard, answers in zip(reading.shards, reading.answer_ids, strict=True):
-                kind = f"{self._kind(shard, asking)}-adapted"
-                fields = {"signals": list(names.values()), "answers": digest_arrays(answers)}
-                entry = self.store.get(kind, key_of(fields))
-                if entry is None:
-                    measured = self._measure(reading, shard, asking, names, answers, "adapter_predictions")
-                    entry = self._put(kind, measured, names, reading)
-                bundles.append([entry])
-                advance(shard.tokens)
+        through = replace(adapter, folder=adapter.folder.resolve())
+
+        def look(i: int) -> Found:
+            kind, answers = f"{self._kind(reading.shards[i], asking)}-adapted", reading.answer_ids[i]
+            fields = {"signals": list(names.values()), "answers": digest_arrays(answers)}
+            entry = self.store.get(kind, key_of(fields))
+            if entry is not None:
+                return Found([entry], None)
+            task = self._task(reading, i, kind, [], names, answers)
+            return Found([], replace(task, stage="adapter_predictions", adapter=through, held=None))
+
+        bundles = self._complete(f"read {reading.where} adapted", reading.shards, look)
         return replace(reading, signals=signals, bundles=bundles, adapter=adapter)
+
+    def _complete(self, stage: str, shards: list[Shard], look: Callable[[int], Found]) -> list[list[Entry]]:
+        """Entries of each shard; what the store lacks is computed.
+
+        Args:
+            stage: for people.
+            shards: of a split.
+            look: says what the store has of the shard of a number.
+        """
+        with self.progress.stage(stage, sum(shard.tokens for shard in shards), unit="tokens") as advance:
+            completion = Completion(shards, look, advance)
+            for turn in count():
+                with closing(self.working.work(completion.missing(anyway=turn >= _TURNS))) as working:
+                    for task, made in working:
+                        self.forward_tokens += made.forward_tokens
+                        self.peak_memory_mb = max(self.peak_memory_mb, made.peak_memory_mb)
+                        completion.made(task, made.entry or (self.store.get(task.kind, made.key) if made.key else None))
+                if completion.over:
+                    break
+        return [completion.done[i] for i in range(len(shards))]
 
     def _names(
         self, signals: frozenset[Signal], asking: Asking, adapter: AdapterRef | None = None
@@ -157,60 +197,36 @@ class Reader:
         found = pass_definitions(signals).items()
         return {signal: name_of(each.name(asking, self.seed), adapter) for signal, each in found}
 
-    def _complete(
-        self, reading: Reading, shard: Shard, asking: Asking, names: Mapping[Signal, str]
-    ) -> tuple[list[Entry], list[Ids]]:
-        kind = self._kind(shard, asking)
-        entries = self.store.entries(kind)
-        ids = load_answers(entries[0]) if entries else shard.given
-        held = {name for entry in entries for name in names_in(entry)}
-        missing = {signal: name for signal, name in names.items() if name not in held}
-        if ids is None or missing:
-            measured = self._measure(reading, shard, asking, missing, ids)
-            entries = [*entries, self._put(kind, measured, missing, reading)]
-            ids = measured.answers
-        wanted = set(names.values())
-        made = [e for e in entries if shard.given is None and "answers" in e.manifest["costs"]]
-        return [e for e in entries if e in made or wanted & set(names_in(e))], ids
-
-    def _measure(
+    def _task(
         self,
         reading: Reading,
-        shard: Shard,
-        asking: Asking,
-        signals: Iterable[Signal],
+        number: int,
+        kind: str,
+        entries: Sequence[Entry],
+        names: Mapping[Signal, str],
         answers: list[Ids] | None,
-        stage: str | None = None,
-    ) -> Measured:
-        from bench.backbone.extract import Extractor
-
-        measures = pass_definitions(signals)
-        items = list(self._items(reading, shard, growth_of(signals), answers))
-        measured = Extractor(self.backbone, asking, measures, stage).measure(items)
-        self.forward_tokens += sum(cost.forward_tokens for cost in measured.costs.values())
-        return measured
-
-    def _items(self, reading: Reading, shard: Shard, growth: Growth, answers: list[Ids] | None) -> Iterator[Item]:
-        from bench.backbone.items import Item
-        from bench.backbone.sampling import uniforms
-
-        task, questions = reading.task, [reading.questions[row] for row in shard.rows]
+    ) -> ShardTask:
+        """The work on what is missing of a shard."""
+        shard, task = reading.shards[number], reading.task
+        questions = [reading.questions[row] for row in shard.rows]
         lettered = task.format is Format.CHOICE
-        n_samples = max((sampling.n for sampling in growth.samples), default=0)
-        befores = self._before_answers(reading, questions, shard.shown) if growth.query else None
+        befores = self._before_answers(reading, questions, shard.shown) if growth_of(names).query else None
         options_of = [[] for _ in questions] if lettered else self.prompts.options(task, questions)
-        for i, (question, options) in enumerate(zip(questions, options_of, strict=True)):
-            yield Item(
-                shard.prompts[i],
+        asked = tuple(
+            AskedQuestion(
+                question.id,
                 len(question.choices) if lettered else 0,
-                None if answers is None else answers[i],
                 gold=options[question.gold] if options else np.zeros(0, dtype=np.int32),
                 wrong=tuple(ids for k, ids in enumerate(options) if k != question.gold),
                 query_prompt=None if befores is None else befores[i],
-                uniforms=uniforms(self.seed, question.id, n_samples, self.prompts.max_new_tokens(task))
-                if n_samples
-                else None,
             )
+            for i, (question, options) in enumerate(zip(questions, options_of, strict=True))
+        )
+        keys = tuple(entry.folder.name for entry in entries)
+        asking = self.asking(reading)
+        return ShardTask(
+            number, str(reading.where), kind, keys, shard.prompts, asked, answers, asking, dict(names), self.seed
+        )
 
     def _before_answers(
         self, reading: Reading, questions: Sequence[Question], shown: Sequence[Sequence[Question]]
@@ -225,23 +241,6 @@ class Reader:
             for question, shots in zip(questions, shown, strict=True)
         ]
         return self.backbone.chat.before_answers(prompts, self.protocol)
-
-    def _put(self, kind: str, measured: Measured, names: Mapping[Signal, str], reading: Reading) -> Entry:
-        """One folder for the whole pass: a killed run has all of it or nothing, and so repeats the same pass."""
-        fields = {"signals": sorted(names.values()), "answers": digest_arrays(measured.answers)}
-        return self.store.put(
-            kind,
-            key_of(fields),
-            fields,
-            partial(write_bundle, measured=measured, names=names),
-            split=str(reading.where),
-            token_budget=self.budget,
-            costs={stage: asdict(cost) for stage, cost in measured.costs.items()},
-            halvings=measured.halvings,
-            packed=self.backbone.packed,
-            beginnings=asdict(measured.beginnings),
-            hindrance=self.backbone.hindrance,
-        )
 
     def _kind(self, shard: Shard, asking: Asking) -> str:
         """The part of the store for one shard: weights, arithmetic, prompts, and how answers are drawn."""
@@ -259,6 +258,13 @@ class Reader:
             **self.arithmetic,
         }
         return f"readings/{key_of(fields)}"
+
+
+def _used(entries: Sequence[Entry], names: Mapping[Signal, str], shard: Shard) -> list[Entry]:
+    """Those entries of a shard in which answers were generated or one of these signals lies."""
+    wanted = set(names.values())
+    made = [e for e in entries if shard.given is None and "answers" in e.manifest["costs"]]
+    return [e for e in entries if e in made or wanted & set(names_in(e))]
 
 
 def _distinct_tails(prompts: Sequence[Ids]) -> Iterator[Ids]:

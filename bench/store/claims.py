@@ -25,8 +25,12 @@ NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSU
 """Errors of a file system that has no locks."""
 
 
+class TakenError(Exception):
+    """Another process holds the claim."""
+
+
 @contextmanager
-def claimed(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
+def claimed(path: Path, waiting: Callable[[str], None] | None) -> Iterator[None]:
     """Within the context no other process on any machine holds this path; until then it waits.
 
     The operating system's lock dies with its owner. Where the file system has none, a file with the owner's process
@@ -35,9 +39,11 @@ def claimed(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
 
     Args:
         path: of the lock file; its folder is made.
-        waiting: told once whom it waits for, e.g. `process 4711 on alpha, since 2026-05-01 10:31:02 UTC`.
+        waiting: told once whom it waits for, e.g. `process 4711 on alpha, since 2026-05-01 10:31:02 UTC`; None does
+            not wait.
 
     Raises:
+        TakenError: another process holds it, and this one does not wait.
         OSError: the file can't be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +60,7 @@ def claimed(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
         lock.release()
 
 
-def _acquired(path: Path, owner: Path, waiting: Callable[[str], None]) -> BaseFileLock:
+def _acquired(path: Path, owner: Path, waiting: Callable[[str], None] | None) -> BaseFileLock:
     """A lock that this process holds."""
     try:
         return _waited(FileLock(path, fallback_to_soft=False), owner, waiting)
@@ -64,10 +70,12 @@ def _acquired(path: Path, owner: Path, waiting: Callable[[str], None]) -> BaseFi
     return _waited(SoftFileLease(path.with_name(f"{path.name}.lease"), lease_duration=LEASE), owner, waiting)
 
 
-def _waited(lock: BaseFileLock, owner: Path, waiting: Callable[[str], None]) -> BaseFileLock:
+def _waited(lock: BaseFileLock, owner: Path, waiting: Callable[[str], None] | None) -> BaseFileLock:
     try:
         lock.acquire(blocking=False)
     except Timeout:
+        if waiting is None:
+            raise TakenError from None
         waiting(_described(owner))
         lock.acquire(poll_interval=_POLL)
     return lock

@@ -192,8 +192,11 @@ class Store:
 
     def entries(self, kind: str) -> list[Entry]:
         """All whole entries of a kind, by key."""
-        keys = sorted(path.name for path in (self.root / kind).glob("??/*") if path.is_dir())
-        return [entry for key in keys if (entry := self.get(kind, key)) is not None]
+        return [entry for key in self.keys(kind) if (entry := self.get(kind, key)) is not None]
+
+    def keys(self, kind: str) -> list[str]:
+        """Keys of a kind in order, whether or not their entries are whole: nothing is read."""
+        return sorted(path.name for path in (self.root / kind).glob("??/*") if path.is_dir())
 
     def put(self, kind: str, key: str, fields: Mapping[str, Any], write: Callable[[Path], None], **extra: Any) -> Entry:
         """Let `write` fill a folder, then make it appear at once under the key, with its manifest.

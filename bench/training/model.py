@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,10 @@ from bench.api import IntArray, Ragged
 from bench.backbone.model import Backbone
 from bench.backbone.prefix import PrefixTree, one_pack, plan_packs
 from bench.backbone.session import run_blocks
-from bench.prompts.tails import Ids
 from bench.training.job import Job
+
+if TYPE_CHECKING:
+    from bench.prompts.tails import Ids
 
 ReadRequest = tuple[bytes, int]
 """A sequence's int32 ids, and how many of its last positions are read."""

@@ -1,0 +1,1 @@
+"""Engines: who computes the shards of a run besides the run's own process."""

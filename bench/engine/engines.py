@@ -1,0 +1,80 @@
+"""Engines by their names on the command line."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from bench.api import UserError
+from bench.engine.local import Processes
+from bench.engine.pool import Pool
+from bench.signals.worker import WorkerSpec
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone
+    from bench.store.folders import Store
+
+LOCAL, RAY = "local", "ray"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for."""
+
+    engine: str = LOCAL
+    workers: int | None = None
+    """None: this process for `local`, as many as the cluster has devices for `ray`."""
+    address: str | None = None
+    """Of a Ray cluster; None: the one that $RAY_ADDRESS names, else one that is started here."""
+
+    def __post_init__(self) -> None:
+        """Check that it fits together.
+
+        Raises:
+            UserError: it doesn't, or a package is missing.
+        """
+        if self.engine not in {LOCAL, RAY}:
+            raise UserError(f"--engine {self.engine}: expected {LOCAL} or {RAY}.")
+        if self.engine == RAY and find_spec("ray") is None:
+            raise UserError("--engine ray: expected the package ray, found none; pip install 'confbench[ray]'.")
+        if self.engine == LOCAL and self.address is not None:
+            raise UserError("--address: expected --engine ray as well; --engine local stays on this machine.")
+
+
+def opened(request: Request, backbone: Backbone, store: Store) -> Pool | None:
+    """The engine; None where the run's own process does the work. Nothing is started before there is work.
+
+    Raises:
+        UserError: there are not so many devices.
+    """
+    if request.engine == RAY:
+        from bench.engine.cluster import Cluster
+
+        return Pool(Cluster(backbone, store, request.workers, request.address))
+    if request.workers is None:
+        return None
+    devices = _devices(backbone.device, request.workers)
+    spec = WorkerSpec.of(backbone, store, _threads(request.workers))
+    return Pool(Processes(spec, devices), gives_back=backbone.device != "cpu")
+
+
+def _devices(device: str, workers: int) -> list[str]:
+    """One device for each worker: cards in their order, or as many times the only one that there is."""
+    if device != "cuda":
+        if device != "cpu" and workers > 1:
+            raise UserError(f"--workers {workers}: expected --device cuda for all cards, or cpu; got {device}.")
+        return [device] * workers
+    import torch
+
+    cards = torch.cuda.device_count()
+    if workers > cards:
+        raise UserError(f"--workers {workers}: this machine has {cards} cards, and each worker needs one.")
+    return [f"cuda:{number}" for number in range(workers)]
+
+
+def _threads(workers: int) -> int:
+    """Threads of one of so many workers on this machine."""
+    named = os.environ.get("OMP_NUM_THREADS", "")
+    return int(named) if named.isdecimal() and int(named) else max(1, (os.cpu_count() or 1) // workers)

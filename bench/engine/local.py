@@ -1,0 +1,116 @@
+"""Workers that are processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+
+from bench.engine.pool import Event, Lost
+from bench.signals.shard_task import ShardTask
+from bench.signals.worker import WorkerSpec
+
+_START = """
+import json, sys
+sys.path[:] = json.loads(sys.argv.pop())
+from bench.engine.child import main
+main()
+"""
+"""Program of a child: where to look for modules comes last among its arguments."""
+
+
+@dataclass
+class Processes:
+    """Crew of one process for each device."""
+
+    spec: WorkerSpec
+    devices: Sequence[str]
+    """One for each worker."""
+    _running: dict[int, _Process] = field(default_factory=dict, init=False)
+    _numbers: count[int] = field(default_factory=count, init=False)
+
+    @property
+    def size(self) -> int:
+        """See `Crew`."""
+        return len(self.devices)
+
+    def hire(self) -> int:
+        """Start a process on a device that has none."""
+        free = list(self.devices)
+        for process in self._running.values():
+            free.remove(process.device)
+        number = next(self._numbers)
+        self._running[number] = _Process.started(self.spec, free[0])
+        return number
+
+    def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
+        """See `Crew`; that a process is gone is told by `receive`."""
+        with suppress(OSError):
+            self._running[worker].connection.send((task, wait))
+
+    def receive(self, seconds: float) -> list[tuple[int, Event]]:
+        """See `Crew`."""
+        ready = wait([process.connection for process in self._running.values()], seconds)
+        return [(number, self._event(number)) for number, p in list(self._running.items()) if p.connection in ready]
+
+    def close(self) -> None:
+        """See `Crew`."""
+        for process in self._running.values():
+            process.end()
+        self._running.clear()
+
+    def _event(self, number: int) -> Event:
+        try:
+            event: Event = self._running[number].connection.recv()
+            return event
+        except (EOFError, OSError):
+            return Lost(self._running.pop(number).end())
+
+
+@dataclass(frozen=True)
+class _Process:
+    device: str
+    process: subprocess.Popen[bytes]
+    connection: Connection
+
+    @classmethod
+    def started(cls, spec: WorkerSpec, device: str) -> _Process:
+        """A process that is loading the model onto a device."""
+        ours, theirs = Pipe()
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, str(theirs.fileno()), json.dumps(sys.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # what it prints is nothing that the command says
+            pass_fds=[theirs.fileno()],
+            env=os.environ | {"OMP_NUM_THREADS": str(spec.threads), "TOKENIZERS_PARALLELISM": "false"},
+            start_new_session=True,  # Ctrl-C is for the run, which ends it
+        )
+        theirs.close()
+        ours.send(replace(spec, options=replace(spec.options, device=device)))
+        return cls(device, process, ours)
+
+    def end(self) -> str:
+        """End it; returns how it ended, if it already had."""
+        self.connection.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(1.0)  # one that is gone closes its connection a moment before it can be waited for
+        code = self.process.poll()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        return "killed" if code is None else _ending(code)
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")

@@ -1,0 +1,226 @@
+"""Whoever reads the model, the bytes are the same; what a lost worker had finished is not computed again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.api import UserError
+from bench.engine import local
+from bench.progress import Silent
+from bench.prompts import shards as sharding
+from bench.results.files import read_records
+from bench.run.pipeline import RunConfig, run
+
+CELLS = ("ptrue", "echo")
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are handed shards, so it is enough to cut them here."""
+    monkeypatch.setattr(sharding, "_SHARD", 50)
+    monkeypatch.setattr(sharding, "_MOST", 50)
+
+
+def config(model: Path, plugin: Path, folder: Path, **more: Any) -> RunConfig:
+    return RunConfig(
+        CELLS, str(model), tasks=("rivers",), plugins=(plugin,), out=folder / "out", cache=folder / "cache", **more
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a run in one process: what every other must be like."""
+    folder = tmp_path_factory.mktemp("alone")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharding, "_SHARD", 50)
+        patch.setattr(sharding, "_MOST", 50)
+        run(config(small_model, rivers, folder))
+    return folder
+
+
+def manifests(folder: Path) -> dict[str, Any]:
+    """Key of each entry -> its manifest."""
+    found = sorted((folder / "cache").glob("readings/*/*/*/manifest.json"))
+    return {"/".join(path.parts[-5:-1]): json.loads(path.read_text(encoding="utf-8")) for path in found}
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """All that lies below a folder of a run and may not differ: digests of what was read, and confidences."""
+    read: dict[str, object] = {key: manifest["files"] for key, manifest in manifests(folder).items()}
+    for path in sorted((folder / "out").rglob("*--s0.parquet")):
+        read[path.name] = read_records(path).confidence.tobytes()
+    return read
+
+
+def fed(folder: Path) -> int:
+    """Token positions by which all that lies in a cache was made."""
+    return sum(c["forward_tokens"] for m in manifests(folder).values() for c in m["costs"].values())
+
+
+class Killing(Silent):
+    """Does something once, when so many shards are finished."""
+
+    def __init__(self, after: int, act: Callable[[], None]) -> None:
+        self.left, self.act = after, act
+
+    @contextmanager
+    def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Callable[[int], None]]:
+        def advance(step: int) -> None:
+            if name.startswith("read"):
+                self.left -= 1
+                if self.left == 0:
+                    self.act()
+
+        yield advance
+
+
+# --- processes of this machine ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Process ids of workers, in the order in which they were started."""
+    found: list[int] = []
+    started = local._Process.started
+
+    def noted(*arguments: Any) -> Any:
+        process = started(*arguments)
+        found.append(process.process.pid)
+        return process
+
+    monkeypatch.setattr(local._Process, "started", noted)
+    return found
+
+
+def gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_two_workers_leave_the_bytes_of_one_process(
+    alone: Path, small_model: Path, rivers: Path, tmp_path: Path, pids: list[int]
+) -> None:
+    report = run(config(small_model, rivers, tmp_path, workers=2))
+    assert [row.status for row in report.rows] == ["ok", "ok"]
+    assert contents(tmp_path) == contents(alone)
+    assert len(manifests(tmp_path)) == len(manifests(alone)) > 10
+    assert report.forward_tokens == fed(tmp_path) > 0
+    assert len(pids) == 2
+    assert all(map(gone, pids))
+    again = run(config(small_model, rivers, tmp_path, workers=2))
+    assert again.forward_tokens == 0
+    assert len(pids) == 2  # nobody is started for what is stored
+
+
+def test_a_worker_killed_in_the_middle_costs_its_shards_alone(
+    alone: Path, small_model: Path, rivers: Path, tmp_path: Path, pids: list[int]
+) -> None:
+    at: dict[str, Any] = {}
+
+    def kill() -> None:
+        at["finished"] = {key: m["digest"] for key, m in manifests(tmp_path).items()}
+        os.kill(pids[0], signal.SIGKILL)
+
+    report = run(config(small_model, rivers, tmp_path, workers=2), Killing(3, kill))
+    assert [row.status for row in report.rows] == ["ok", "ok"]
+    assert contents(tmp_path) == contents(alone)
+    assert len(pids) == 3
+    assert all(map(gone, pids))
+    after = {key: m["digest"] for key, m in manifests(tmp_path).items()}
+    assert len(at["finished"]) >= 3
+    assert at["finished"].items() <= after.items()  # seconds are in there, so it is the very same pass
+    assert report.forward_tokens <= fed(tmp_path)
+
+
+def test_a_shard_that_kills_its_workers_ends_the_run_in_a_sentence(
+    small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = local.Processes.send
+
+    def poisoned(crew: local.Processes, worker: int, task: Any, *, wait: bool) -> None:
+        send(crew, worker, task, wait=wait)
+        if task.number == 1:
+            os.kill(crew._running[worker].process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(local.Processes, "send", poisoned)
+    with pytest.raises(
+        UserError,
+        match=r"Reading rivers/test, shard \d: two workers were lost \(ended by SIGKILL, perhaps .+\)\. Lower",
+    ):
+        run(config(small_model, rivers, tmp_path, workers=1))
+    assert all(map(gone, pids))
+
+
+def test_what_a_worker_can_not_do_is_said_once(
+    small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bench.signals import worker
+
+    real = worker.surroundings
+    monkeypatch.setattr(worker, "surroundings", lambda backbone: {**real(backbone), "torch": "1.0"})
+    with pytest.raises(UserError, match=r"^Worker on .+: expected torch 1\.0 as where the run was started, found \d"):
+        run(config(small_model, rivers, tmp_path, workers=2))
+    assert all(map(gone, pids))
+
+
+def test_workers_end_with_a_run_that_is_killed(small_model: Path, rivers: Path, tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from pathlib import Path
+from bench.prompts import shards
+from tests.integration import test_engines as here
+
+def die():
+    pids = [pid for pid in os.listdir("/proc") if pid.isdecimal() and here.parent(pid) == os.getpid()]
+    (folder / "pids").write_text(" ".join(pids))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+shards._SHARD = shards._MOST = 50
+model, plugin, folder = map(Path, sys.argv[1:])
+here.run(here.config(model, plugin, folder, workers=2), here.Killing(2, die))
+"""
+    arguments = [str(path) for path in (small_model, rivers, tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", program, *arguments], check=False, env=environment)
+    assert done.returncode == -signal.SIGKILL
+    pids = list(map(int, (tmp_path / "pids").read_text(encoding="utf-8").split()))
+    assert len(pids) >= 2
+    deadline = time.monotonic() + 20
+    while not all(map(gone, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    report = run(config(small_model, rivers, tmp_path))
+    assert 0 < report.forward_tokens < fed(tmp_path)
+
+
+def parent(pid: str) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"engine": "spark"}, r"--engine spark: expected local or ray\."),
+        ({"workers": 0}, r"--workers: expected at least 1, got 0\."),
+        ({"address": "auto"}, r"--address: expected --engine ray as well"),
+    ],
+)
+def test_what_does_not_fit_together_is_said_before_any_work(
+    small_model: Path, rivers: Path, tmp_path: Path, asked: Mapping[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UserError, match=sentence):
+        run(config(small_model, rivers, tmp_path, **asked))
+    assert not (tmp_path / "cache" / "readings").exists()

@@ -1,0 +1,213 @@
+"""What is missing of a shard is computed by one of those who need it, from a value that tells all."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+
+from bench.api import At, Hidden, Of, QueryLogits, Question, Split, TokenIds, UserError
+from bench.api.protocol import FIXED
+from bench.backbone.model import Backbone, LoadOptions
+from bench.backbone.models import ModelSpec
+from bench.data.splits import TaskSplit
+from bench.progress import Silent
+from bench.prompts import shards as sharding
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
+from bench.signals.shard_task import ShardTask
+from bench.signals.worker import Worker, WorkerSpec, _check
+from bench.store.claims import TakenError, claimed
+from bench.store.folders import Store, key_of
+from tests.fixtures.rivers import Rivers
+
+SIGNALS = frozenset({Hidden(1.0, At.PROMPT_END), QueryLogits(), TokenIds(Of.GOLD)})
+N = 4
+
+
+class Few(Rivers):
+    """Four questions."""
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        for i in range(2 if split == "dev" else N):
+            yield Question(
+                f"{split}/{i}", f"s{i}", f"Where does river {i} end?", ("Tove", "Kiru", "Bamo", "Lun"), i % 4
+            )
+
+
+@pytest.fixture(autouse=True)
+def a_shard_for_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "_SHARD", 1)
+
+
+@pytest.fixture
+def reader(small_model: Path, tmp_path: Path) -> Reader:
+    backbone = Backbone(ModelSpec("small", str(small_model), local=True), LoadOptions(device="cpu"))
+    store = Store(tmp_path / "cache")
+    store.prepare()
+    return Reader(backbone, store, FIXED, 1024, Silent())
+
+
+def opened(reader: Reader) -> Reading:
+    task = Few(None)  # type: ignore[arg-type]
+    return reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
+
+
+def tasks_of(reader: Reader) -> list[ShardTask]:
+    """What a read of an empty store hands to its engine."""
+    seen: list[ShardTask] = []
+
+    class Noting(Worker):
+        def do(self, task: ShardTask, *, wait: bool):  # type: ignore[no-untyped-def]
+            seen.append(task)
+            return super().do(task, wait=wait)
+
+    elsewhere = Store(reader.store.root.parent / "noted")
+    elsewhere.prepare()
+    noting = replace(reader, store=elsewhere, engine=Noting(reader.backbone, elsewhere))
+    noting.read(opened(noting), SIGNALS)
+    return seen
+
+
+def files(store: Store) -> Mapping[str, object]:
+    """Key -> digests of files, for all readings."""
+    kinds = [f"readings/{path.name}" for path in sorted((store.root / "readings").iterdir())]
+    return {f"{kind}/{e.folder.name}": e.manifest["files"] for kind in kinds for e in store.entries(kind)}
+
+
+def test_a_task_is_done_elsewhere_from_its_pickle_alone(reader: Reader, tmp_path: Path) -> None:
+    """Neither the task's class nor the folder of its data is there."""
+    tasks = tasks_of(reader)
+    assert len(tasks) == N
+    spec = WorkerSpec.of(reader.backbone, reader.store, 1)
+    (tmp_path / "sent").write_bytes(pickle.dumps((spec, tasks)))
+    program = """
+import pickle, sys
+spec, tasks = pickle.load(open(sys.argv[1], "rb"))
+assert not {"tests", "tasks", "methods"} & set(sys.modules)
+worker = spec.opened()
+for task in tasks:
+    assert worker.told(task, wait=True).forward_tokens
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "sent")], check=True)
+    assert files(reader.store) == files(Store(tmp_path / "noted"))
+    again = reader.read(opened(reader), SIGNALS)
+    assert reader.forward_tokens == 0
+    assert len(again.bundles) == N
+
+
+def test_what_others_put_meanwhile_is_not_computed_again(reader: Reader) -> None:
+    tasks = tasks_of(reader)
+    worker = Worker(reader.backbone, reader.store)
+    first = worker.do(tasks[0], wait=True)
+    assert first.key
+    assert first.forward_tokens > 0
+    late = worker.do(tasks[0], wait=True)
+    assert (late.key, late.forward_tokens) == (None, 0)
+
+
+def test_a_read_looks_again_where_others_were_quicker(reader: Reader) -> None:
+    class Late(Worker):
+        """Finds that somebody has done each task just before."""
+
+        def do(self, task: ShardTask, *, wait: bool):  # type: ignore[no-untyped-def]
+            Worker(self.backbone, self.store).do(task, wait=wait)
+            return super().do(task, wait=wait)
+
+    late = replace(reader, engine=Late(reader.backbone, reader.store))
+    reading = late.read(opened(late), SIGNALS)
+    assert late.forward_tokens == 0
+    assert [len(entries) for entries in reading.bundles] == [1] * N
+    assert files(reader.store).keys() == {
+        f"{e.manifest['kind']}/{e.folder.name}" for entries in reading.bundles for e in entries
+    }
+
+
+def test_a_shard_that_another_run_computes_comes_last_and_is_waited_for(reader: Reader) -> None:
+    tasks = tasks_of(reader)
+    said: list[str] = []
+    order: list[int] = []
+    worker = Worker(reader.backbone, reader.store, lambda task, whom: said.append(f"{task.number} {whom}"))
+    with held_by_another(_lock(worker, tasks[0])) as let_go:
+        with pytest.raises(TakenError), claimed(_lock(worker, tasks[0]), None):
+            pass
+        assert worker.do(tasks[0], wait=False).taken
+        for task, done in worker.work(tasks):
+            assert not done.taken
+            order.append(task.number)
+            if len(order) == N - 1:
+                let_go.set()
+    assert order == [1, 2, 3, 0]
+    assert said == [f"0 process {os.getpid()} on {platform.node()}, since {said[0][-23:]}"]
+    assert not list((reader.store.root / "claims").glob("shard-*"))
+
+
+@contextmanager
+def held_by_another(path: Path) -> Iterator[Event]:
+    """A thread holds the claim until the event is set, and a moment longer; to the system it is like a process."""
+    holds, let_go = Event(), Event()
+
+    def hold() -> None:
+        with claimed(path, None):
+            holds.set()
+            let_go.wait(30)
+            time.sleep(0.3)
+
+    thread = Thread(target=hold)
+    thread.start()
+    assert holds.wait(30)
+    try:
+        yield let_go
+    finally:
+        let_go.set()
+        thread.join()
+
+
+def _lock(worker: Worker, task: ShardTask) -> Path:
+    return worker.store.root / "claims" / f"shard-{key_of({'shard': task.kind})[:32]}.lock"
+
+
+# --- where it is another one ------------------------------------------------------------------------------------------
+
+
+def test_a_worker_refuses_what_is_not_as_where_the_run_was_started(reader: Reader, tmp_path: Path) -> None:
+    spec = WorkerSpec.of(reader.backbone, reader.store, 1)
+    told = {name: {**spec.expected, name: "another"} for name in spec.expected}
+    for name, expected in told.items():
+        with pytest.raises(UserError, match=f"expected {name} another as where the run was started, found .+ Make"):
+            replace(spec, expected=expected).opened()
+    with pytest.raises(
+        UserError, match=r"expected the cache folder .+ found another one or none\. Set CONFBENCH_CACHE"
+    ):
+        replace(spec, cache=tmp_path / "other", witness="seen").opened()
+    with pytest.raises(UserError, match=r"expected config\.json in it, found none"):
+        replace(spec, model=replace(spec.model, source=str(tmp_path / "none"))).opened()
+
+
+def test_digests_are_cut_in_sentences() -> None:
+    with pytest.raises(UserError, match=r"expected model a{12} as .+, found b{12}\."):
+        _check({"model": "a" * 64}, {"model": "b" * 64})
+
+
+def test_a_relative_model_and_cache_are_found_from_everywhere(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small_model.parent)
+    backbone = Backbone(ModelSpec("small", small_model.name, local=True), LoadOptions(device="cpu"))
+    spec = WorkerSpec.of(backbone, Store(Path("cache")), 1)
+    monkeypatch.chdir(tmp_path)
+    worker = spec.opened()
+    assert worker.backbone.fingerprint == backbone.fingerprint
+    assert worker.store.root == small_model.parent.resolve() / "cache"
+    assert np.dtype("float32").name in str(worker.backbone.dtype)
