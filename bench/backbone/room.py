@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,7 +29,7 @@ def device_memory(device: str) -> int | None:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """How an adapter is trained on a device."""
+    """Way of training an adapter on a device."""
 
     checkpointing: bool
     """Whether of a pass the states between blocks alone are kept."""
@@ -46,6 +46,11 @@ class TrainingPlan:
             raise UserError(self.refusal)
 
 
+def is_large(config: Any) -> bool:
+    """Whether a model has so many parameters that its blocks are computed again on every accelerator."""
+    return int(sum(p.numel() for p in on_meta(config, torch.bfloat16).parameters())) > _LARGE
+
+
 def plan_training(backbone: Backbone, tokens: int, *, rank: int = 8, named: str = "") -> TrainingPlan:
     """Choose how an adapter is trained: with checkpointing where a card has no room without, or the model is large.
 
@@ -60,7 +65,7 @@ def plan_training(backbone: Backbone, tokens: int, *, rank: int = 8, named: str 
     if kind_of(backbone.device) == "cpu":
         return TrainingPlan(checkpointing=False)
     try:
-        large = sum(p.numel() for p in on_meta(backbone.config, backbone.dtype).parameters()) > _LARGE
+        large = is_large(backbone.config)
         available = device_memory(backbone.device)
         if available is None:
             return TrainingPlan(checkpointing=large)

@@ -116,7 +116,7 @@ class AdapterTrainer:
     # --- the job ------------------------------------------------------------------------------------------------------
 
     def _plan(self, recipe: Recipe, examples: Examples) -> TrainingPlan:
-        """What a pass keeps, and whether that has room: a pass holds at least the longest example."""
+        """The way of training that has room for a pass, which holds at least the longest example."""
         from bench.backbone.room import plan_training
 
         ids = next(iter(examples.values()))

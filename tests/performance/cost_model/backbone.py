@@ -64,7 +64,7 @@ class DryBackbone(Backbone):
         if rank:  # layers with an adapter stand in for the others; what reads it turns dropout off
             footprint.with_lora(model, rank).eval()
         session = DrySession(model, counter)
-        vars(self).update(model=model, dtype=DTYPE, packed=True, stops=frozenset({STOP}), session=session)
+        vars(self).update(model=model, dtype=DTYPE, hindrance=None, stops=frozenset({STOP}), session=session)
 
 
 class DryExtractor(Extractor):

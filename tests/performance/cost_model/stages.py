@@ -14,7 +14,9 @@ import torch
 from bench import registry
 from bench.api import Adapter, ConfidenceMethod, Context, Format, OutputHead, QueryLogits, Ragged, Signal
 from bench.backbone import footprint
+from bench.backbone.checkpointing import checkpoint_blocks
 from bench.backbone.prefix import plan_packs
+from bench.backbone.room import is_large
 from bench.backbone.session import read_pack
 from bench.prompts.asking import Asking
 from bench.signals.definition import definition, pass_definitions, read_from_model, stored
@@ -275,6 +277,8 @@ def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
     counter = Counter()
     backbone = DryBackbone(model, blocks, counter)
     wrapped = footprint.with_lora(backbone.model, RANK)
+    if is_large(configurations()[model]):
+        checkpoint_blocks(backbone.model)
     settings = {"divergence": "jsd", "divergence_weight": 1.0}
     examples, loss = _examples(work), ct_loss if name == "CT" else it_loss
     readable = ReadableModel(backbone, wrapped, _job())
