@@ -7,6 +7,7 @@ import os
 import pickle
 import platform
 import signal
+import socket
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from bench.backbone.model import Backbone
     from bench.store.folders import Store
 
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Settings of Ray: it tells nobody of its use, and leaves the cards of workers that ask for none as they are."""
+_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_NUM_REDIS_GET_RETRIES": "2"}
+"""Settings of Ray: it tells nobody of its use, and does not knock for minutes where no cluster is."""
+_RING = 5.0
+"""Seconds in which a cluster takes a call."""
 
 
 @dataclass
@@ -107,22 +110,20 @@ class Cluster:
     def _connect(self) -> None:
         if self._begun:
             return
+        for name, value in _SETTINGS.items():  # before Ray is imported, which reads them
+            os.environ.setdefault(name, value)
         import ray
 
-        for name, value in _QUIET.items():
-            os.environ.setdefault(name, value)
-        here = self.address is None and not os.environ.get("RAY_ADDRESS")
+        address = self.address or os.environ.get("RAY_ADDRESS")
+        own = {} if address else {"include_dashboard": False}
         with _handlers_kept():
             try:
-                ray.init(
-                    self.address, log_to_driver=False, logging_level=logging.ERROR,
-                    **({"include_dashboard": False} if here else {}),
-                )  # fmt: skip
+                _ring(address or "")
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
             except Exception as error:
-                named = self.address or os.environ.get("RAY_ADDRESS") or "on this machine"
                 raise UserError(
-                    f"--engine ray: expected a Ray cluster {named}, none answers ({_first_line(error)}). Start one (ray"
-                    " start --head), or name it with --address."
+                    f"--engine ray: expected a Ray cluster {address or 'on this machine'}, none answers"
+                    f" ({_first_line(error)}). Start one (ray start --head), or name it with --address."
                 ) from error
         self._begun = True
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -190,6 +191,17 @@ def _actor_class() -> type:
             return self._member.do(task, wait=wait)
 
     return ConfbenchWorker
+
+
+def _ring(address: str) -> None:
+    """Call at the address of a cluster, since Ray itself tries for minutes.
+
+    Raises:
+        OSError: nobody answers.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), _RING).close()
 
 
 @contextmanager

@@ -21,13 +21,13 @@ LOCAL, RAY = "local", "ray"
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for."""
+    """Request of a user."""
 
     engine: str = LOCAL
     workers: int | None = None
     """None: this process for `local`, as many as the cluster has devices for `ray`."""
     address: str | None = None
-    """Of a Ray cluster; None: the one that $RAY_ADDRESS names, else one that is started here."""
+    """Address of a Ray cluster; None: the one that $RAY_ADDRESS names, else one that is started here."""
 
     def __post_init__(self) -> None:
         """Check that it fits together.

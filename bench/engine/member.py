@@ -15,7 +15,7 @@ from bench.signals.worker import Worker, WorkerSpec
 
 @dataclass
 class Member:
-    """What a process of an engine holds."""
+    """Holder of a process's worker."""
 
     spec: WorkerSpec
     _worker: Worker | None = field(default=None, init=False)

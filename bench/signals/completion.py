@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Found:
-    """What the store has of a shard."""
+    """Holdings of the store of a shard."""
 
     entries: list[Entry]
     task: ShardTask | None
-    """What is missing."""
+    """The missing part, if any."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ _NOTHING: Ids = np.zeros(0, dtype=np.int32)
 
 @dataclass(frozen=True, eq=False)
 class AskedQuestion:
-    """What is read of one question besides its prompt."""
+    """One question besides its prompt."""
 
     id: str
     """Samples are drawn by it."""
@@ -34,10 +34,10 @@ class AskedQuestion:
 
 @dataclass(frozen=True, eq=False)
 class ShardTask:
-    """What is missing of one shard."""
+    """The missing part of one shard."""
 
     number: int
-    """Of the shard in its split, from 0."""
+    """Number of the shard in its split, from 0."""
     split: str
     kind: str
     """The part of the store where the shard's entries lie."""
@@ -60,7 +60,7 @@ class ShardTask:
 
 @dataclass(frozen=True, eq=False)
 class Done:
-    """What came of a task; its numbers lie in the store."""
+    """Outcome of a task; its numbers lie in the store."""
 
     key: str | None = None
     """Key of the entry that was put; None where nothing was computed, since others have put some meanwhile."""

@@ -94,7 +94,7 @@ class Worker:
         return replace(done, started=started, ended=time.time())
 
     def told(self, task: ShardTask, *, wait: bool) -> Done:
-        """What `do` gives, as it is told to another process: which finds the entry in the store."""
+        """The outcome of `do` as it is told to another process, which finds the entry in the store."""
         done = self.do(task, wait=wait)
         give_back()
         return replace(done, entry=None, peak_memory_mb=peak_memory_mb(self.backbone.device))
@@ -173,7 +173,7 @@ class WorkerSpec:
     threads: int
     """Threads of a forward pass on the CPU, on which last bits depend."""
     expected: Mapping[str, str]
-    """What must be there as it is here: see `surroundings`."""
+    """Surroundings where the run was started: see `surroundings`."""
     witness: str = ""
     """A file in the store by which a worker sees that it is the same."""
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
@@ -17,11 +17,14 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
-from bench.api import At, Hidden, Of, QueryLogits, Question, Split, TokenIds, UserError
+from bench.api import AdapterRef, At, Hidden, Of, QueryLogits, Question, Split, TokenIds, UserError
 from bench.api.protocol import FIXED
+from bench.backbone.adapter import fingerprint, record_base
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
+from bench.engine.local import Processes
+from bench.engine.pool import Pool
 from bench.progress import Silent
 from bench.prompts import shards as sharding
 from bench.signals.reader import Reader
@@ -211,3 +214,48 @@ def test_a_relative_model_and_cache_are_found_from_everywhere(
     assert worker.backbone.fingerprint == backbone.fingerprint
     assert worker.store.root == small_model.parent.resolve() / "cache"
     assert np.dtype("float32").name in str(worker.backbone.dtype)
+
+
+# --- adapters ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def adapter(reader: Reader, tmp_path: Path) -> AdapterRef:
+    """An adapter that changes what is read."""
+    import peft
+    import torch
+
+    settings = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+    backbone = Backbone(reader.backbone.spec, reader.backbone.options)
+    torch.manual_seed(0)
+    peft.get_peft_model(backbone.model, settings).save_pretrained(tmp_path / "adapter")
+    record_base(tmp_path / "adapter", backbone.fingerprint, "small")
+    return AdapterRef(tmp_path / "adapter", fingerprint(tmp_path / "adapter"))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_an_adapter_is_switched_on_elsewhere_too_and_off_again(
+    reader: Reader, adapter: AdapterRef, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "elsewhere")
+    store.prepare()
+    spec = WorkerSpec.of(reader.backbone, store, 1)
+    there = replace(reader, store=store, engine=Pool(Processes(spec, ["cpu"])))
+    with closing(there.working):
+        for each in (reader, there):
+            reading = each.read(opened(each), SIGNALS)
+            through = each.read_through(reading, adapter)
+            assert each.forward_tokens > 0
+            assert all(entry.manifest["kind"].endswith("-adapted") for (entry,) in through.bundles)
+        assert files(store) == files(reader.store)
+        assert len(files(store)) == 2 * N
+        own, frozen = (
+            {e.folder.name: sorted(e.manifest["files"].values()) for (e,) in r.bundles} for r in (through, reading)
+        )
+        assert not {tuple(v) for v in own.values()} & {tuple(v) for v in frozen.values()}
+        before = there.forward_tokens
+        there.read_through(reading, adapter)
+        assert there.forward_tokens == before
+        more = frozenset({Hidden(0.5, At.PROMPT_END)})
+        assert [each.read(opened(each), more).bundles != [] for each in (reader, there)] == [True, True]
+        assert files(store) == files(reader.store)  # read by the frozen weights again

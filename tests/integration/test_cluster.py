@@ -1,0 +1,183 @@
+"""A Ray cluster of several node processes leaves the bytes of one process, whatever becomes of its nodes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.api import UserError
+from bench.engine.cluster import Cluster
+from bench.prompts import shards as sharding
+from bench.run.pipeline import run
+from tests.integration.test_engines import Killing, config, contents, fed, manifests
+
+if not os.environ.get("CONFBENCH_REQUIRE_RAY"):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
+pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "_SHARD", 50)
+    monkeypatch.setattr(sharding, "_MOST", 50)
+
+
+@pytest.fixture(scope="module")
+def alone(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a run in one process: what every other must be like."""
+    folder = tmp_path_factory.mktemp("alone")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharding, "_SHARD", 50)
+        patch.setattr(sharding, "_MOST", 50)
+        run(config(small_model, rivers, folder))
+    return folder
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A cluster whose head computes nothing, with two nodes of one core."""
+    import ray
+    from ray import cluster_utils
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 10**8}
+    found = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+    try:
+        yield found
+    finally:
+        ray.shutdown()
+        found.shutdown()
+
+
+def add(cluster: Any, **environment: str) -> Any:
+    """Add a node of one core."""
+    return cluster.add_node(num_cpus=1, object_store_memory=10**8, env_vars=environment)
+
+
+def test_two_nodes_leave_the_bytes_of_one_process_and_one_that_dies_costs_its_shards_alone(
+    cluster: Any, alone: Path, small_model: Path, rivers: Path, tmp_path: Path
+) -> None:
+    nodes = [add(cluster), add(cluster)]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    on = {"engine": "ray", "address": cluster.address}
+    report = run(config(small_model, rivers, whole, **on))
+    assert [row.status for row in report.rows] == ["ok", "ok"]
+    assert contents(whole) == contents(alone)
+    assert report.forward_tokens == fed(whole) > 0
+
+    finished: dict[str, str] = {}
+
+    def remove() -> None:
+        finished.update({key: m["digest"] for key, m in manifests(cut).items()})
+        cluster.remove_node(nodes[0], allow_graceful=False)
+
+    report = run(config(small_model, rivers, cut, **on), Killing(4, remove))
+    assert [row.status for row in report.rows] == ["ok", "ok"]
+    assert contents(cut) == contents(alone)
+    after = {key: m["digest"] for key, m in manifests(cut).items()}
+    assert 4 <= len(finished) < len(after)
+    assert finished.items() <= after.items()  # seconds are in there, so it is the very same pass
+
+
+def test_a_cluster_that_is_not_there_is_a_sentence(small_model: Path, rivers: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--engine ray: expected a Ray cluster 127\.0\.0\.1:1, none answers"):
+        run(config(small_model, rivers, tmp_path, engine="ray", address="127.0.0.1:1"))
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_and_started_again_goes_on(
+    cluster: Any, alone: Path, small_model: Path, rivers: Path, tmp_path: Path
+) -> None:
+    add(cluster), add(cluster)
+    program = """
+import os, signal, sys
+from pathlib import Path
+from bench.prompts import shards
+from tests.integration import test_engines as here
+shards._SHARD = shards._MOST = 50
+model, plugin, folder = map(Path, sys.argv[1:4])
+here.run(here.config(model, plugin, folder, engine="ray", address=sys.argv[4]),
+    here.Killing(4, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+"""
+    arguments = [*map(str, (small_model, rivers, tmp_path)), cluster.address]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], check=False, env=dict(os.environ))
+    assert done.returncode == -signal.SIGKILL
+    finished = {key: m["digest"] for key, m in manifests(tmp_path).items()}
+    report = run(config(small_model, rivers, tmp_path, engine="ray", address=cluster.address))
+    assert contents(tmp_path) == contents(alone)
+    assert len(finished) >= 4
+    assert finished.items() <= {key: m["digest"] for key, m in manifests(tmp_path).items()}.items()
+    assert 0 < report.forward_tokens < fed(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_node_needs_neither_plugin_nor_data(
+    cluster: Any, alone: Path, small_model: Path, rivers: Path, tmp_path: Path
+) -> None:
+    """The file of the task is gone before the first worker is there."""
+    plugin = tmp_path / "rivers.py"
+    shutil.copy(rivers, plugin)
+    add(cluster, CONFBENCH_DATA=str(tmp_path / "none"), CONFBENCH_CACHE=str(tmp_path / "none"))
+    hire = Cluster.hire
+
+    def hired(self: Cluster) -> int:
+        plugin.unlink(missing_ok=True)
+        return hire(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cluster, "hire", hired)
+        report = run(config(small_model, plugin, tmp_path, engine="ray", address=cluster.address))
+    assert not plugin.exists()
+    assert [key for key in contents(tmp_path) if "--" not in key] == [k for k in contents(alone) if "--" not in k]
+    assert report.forward_tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["version", "package", "cache", "model"])
+def test_a_node_that_has_something_else_is_told_in_a_sentence(
+    cluster: Any, small_model: Path, rivers: Path, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, model, cache = tmp_path / "other", tmp_path / "model", tmp_path / "shared"
+    shutil.copytree(small_model, model)
+    monkeypatch.chdir(tmp_path)
+    if change in {"version", "package"}:
+        (other / "bench").mkdir(parents=True)
+        if change == "version":
+            shutil.copytree(ROOT / "bench", other / "bench", dirs_exist_ok=True)
+            with (other / "bench" / "progress.py").open("a") as file:
+                file.write("# another version\n")
+        else:
+            (other / "bench" / "__init__.py").write_text("")
+        add(cluster, PYTHONPATH=str(other))
+    else:
+        add(cluster)
+    hire = Cluster.hire
+
+    def hired(self: Cluster) -> int:
+        """What this machine has and the other doesn't: it is taken away before the worker looks for it."""
+        if change == "cache":
+            (self.store.root / self._witness).unlink(missing_ok=True)
+        elif change == "model":
+            (model / "config.json").unlink(missing_ok=True)
+        return hire(self)
+
+    monkeypatch.setattr(Cluster, "hire", hired)
+    sentences = {
+        "version": r"expected confbench .+, sources \w{8} as where the run was started, found .+\. Make them the same",
+        "package": r"expected the confbench of the run, found none or another one \(ModuleNotFoundError",
+        "cache": r"expected the cache folder .+ of the run, found another one or none\. Set CONFBENCH_CACHE",
+        "model": r"expected config\.json in it, found none",
+    }
+    with pytest.raises(UserError, match=r"^Worker on .+: .*" + sentences[change]):
+        run(config(model, rivers, cache, engine="ray", address=cluster.address))
