@@ -88,9 +88,11 @@ class Worker:
                     f"The cache could not be written: {error.strerror or error}. Free some disk space, or set"
                     " CONFBENCH_CACHE to another folder."
                 ) from error
-            done = self._done(task)
-            with suppress(OSError):
-                path.unlink()  # whoever waits for it looks into the store first
+            try:
+                done = self._done(task)
+            finally:
+                with suppress(OSError):
+                    path.unlink()  # whoever waits for it looks into the store first
         return replace(done, started=started, ended=time.time())
 
     def told(self, task: ShardTask, *, wait: bool) -> Done:

@@ -64,6 +64,15 @@ def test_products_copies_and_views_are_counted() -> None:
     assert section.bytes == 8 * 16 * (2 + 4) + 4 * (8 * 16 + 16 * 4 + 8 * 4) + 4 * 2 * (2 * 4) + 4 * (8 * 4 + 1)
 
 
+def test_a_product_that_is_added_in_place_is_counted() -> None:
+    """So the output head's derivative is taken."""
+    into, a, b = (torch.empty(shape, device="meta") for shape in ((8, 4), (8, 16), (16, 4)))
+    (section,) = counted(lambda: into.addmm_(a, b), Counter()).sections
+    assert section.launches == 1
+    assert section.flops32 == 2 * 8 * 16 * 4
+    assert section.bytes == 4 * (2 * 8 * 4 + 8 * 16 + 16 * 4)
+
+
 def test_attention_is_one_kernel() -> None:
     counter = Counter()
     query = torch.empty(1, 4, 10, 16, dtype=torch.bfloat16, device="meta")
@@ -83,6 +92,24 @@ def test_longer_models_follow_from_two_short_ones() -> None:
     for said, done in zip(extended.sections, six.sections, strict=True):
         for one in fields(Section):
             assert getattr(said, one.name) == pytest.approx(getattr(done, one.name)), one.name
+
+
+@pytest.mark.parametrize(("model", "again"), [("llama8b", False), ("qwen32b", True)])
+def test_large_models_are_trained_with_checkpointing(model: str, *, again: bool) -> None:
+    assert stages.computes_again(model) is again
+
+
+def test_blocks_that_are_computed_again_are_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward are as much; of the second forward pass the last product of a block is not needed."""
+    work = workload.workloads()["ct-local-oe"]
+    flops = {}
+    for again in (False, True):
+        monkeypatch.setattr(stages, "computes_again", lambda _, again=again: again)
+        three, four = (stages._step_trace(MODEL, "IT", work, blocks).sections for blocks in (3, 4))
+        flops[again] = sum(one.flops for one in four) - sum(one.flops for one in three)
+    wide, keys, inner = 4096, 1024, 14336
+    block = 2 * wide * wide + 2 * wide * keys + 3 * wide * inner
+    assert flops[True] / flops[False] == pytest.approx(1 + (1 - wide * inner / block) / 2, rel=0.02)
 
 
 def test_traces_of_other_passes_are_refused() -> None:
@@ -122,7 +149,7 @@ def test_decoding_keeps_to_its_budgets() -> None:
 
 
 CHOICE_LAUNCHES, CHOICE_COPIES, CHOICE_SECTIONS, CHOICE_PACK_COPIES = 44.0, 6.0, 5, 106
-DECODE_LAUNCHES, DECODE_COPIES = 41.8, 9.3
+DECODE_LAUNCHES, DECODE_COPIES = 41.8, 9.2
 """What the code does today; lower is better, and then these are lowered."""
 
 

@@ -17,9 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.performance.cost_model.arithmetic import DECODED_TOGETHER
 from tests.performance.cost_model.backbone import configurations
-from tests.performance.cost_model.stages import MACHINE, stages
-from tests.performance.cost_model.workload import BUDGETS
+from tests.performance.cost_model.stages import MACHINE, computes_again, stages
+from tests.performance.cost_model.workload import BUDGETS, CHARACTERS
 
 FIGURES = Path(__file__).with_name("figures.json")
 TABLE = Path(__file__).with_name("figures.md")
@@ -77,7 +78,8 @@ def computed() -> dict[str, Any]:
                 str(budget): found.get(str(budget), found["1024"]) for budget in BUDGETS
             }
             sys.stderr.write(f"{model}, {name}: {time.perf_counter() - start:.0f} s\n")
-    return {"computed": True, "machine": asdict(MACHINE), "models": models}
+    again = [model for model in models if computes_again(model)]
+    return {"computed": True, "machine": asdict(MACHINE), "gradient checkpointing": again, "models": models}
 
 
 def spent(figures: Figures, model: str, budget: int, chosen: tuple[str, ...], what: str = "seconds") -> float:
@@ -108,12 +110,15 @@ def _head(figures: Figures) -> Iterator[str]:
     yield ""
     rates = f"{machine['flops'] / 1e12:,.0f} TFLOP/s in bf16, {machine['flops32'] / 1e12:,.0f} in float32"
     host = f"{machine['launch'] * 1e6:.0f} us for each launched operation, {machine['copy'] * 1e6:.0f} us for each"
+    memory, again = f"{machine['memory'] / 1e9:.0f} GB", ", ".join(figures["gradient checkpointing"]) or "no model"
     yield (
         f"COMPUTED, measured nowhere: one {machine['name']} with {rates}, {machine['bytes'] / 1e12:.2f} TB/s, {host}"
         " blocking copy. Operations, bytes and copies are counted in dry passes of this code; preset `paper`: 10,000"
         " steps of each training, to their end. Lengths are those of the questions in the tokens of `tiny`, scaled to a"
         " large model's; a small part of the training corpora stands in for the whole. The ideal is the same model with"
-        " prompts at half the peak and decoding in batches of 256."
+        f" prompts at half the peak and decoding in batches of {DECODED_TOGETHER}. A large model's token is assumed to"
+        f" be {CHARACTERS} characters long. Trained with gradient checkpointing, as the trainer chooses on a card of"
+        f" {memory}: {again}."
     )
     yield ""
 

@@ -27,6 +27,8 @@ class Machine:
     """Seconds of the host for an operation: Python, dispatch, launch."""
     copy: float = 20e-6
     """Seconds of a blocking copy between host and device."""
+    memory: float = 80e9
+    """Bytes: whether a training has room to keep what its passes compute."""
 
     def seconds(self, sections: Iterable[Section]) -> float:
         """Time of sections one after the other; each waits for the host, for arithmetic or for memory."""

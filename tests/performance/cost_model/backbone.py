@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 
-from bench.backbone import footprint
+from bench.backbone import footprint, room
 from bench.backbone.extract import Extractor
 from bench.backbone.items import Pass
 from bench.backbone.model import Backbone
@@ -28,6 +30,21 @@ def configurations() -> dict[str, Any]:
     """Alias -> configuration of the paper's models."""
     given = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))
     return {name: footprint.configuration(settings) for name, settings in given.items()}
+
+
+def checkpointing(name: str, tokens: int, rank: int, memory: float) -> bool:
+    """Whether training computes blocks again, as the trainer chooses on a card of so many bytes.
+
+    Raises:
+        UserError: there is no room even so.
+    """
+    backbone: Any = SimpleNamespace(
+        config=configurations()[name], dtype=DTYPE, device="cuda", spec=SimpleNamespace(name=name)
+    )
+    with mock.patch.object(room, "device_memory", return_value=int(memory)):
+        plan = room.plan_training(backbone, tokens, rank=rank)
+    plan.check()
+    return plan.checkpointing
 
 
 class DrySession(Session):
@@ -64,6 +81,7 @@ class DryBackbone(Backbone):
         if rank:  # layers with an adapter stand in for the others; what reads it turns dropout off
             footprint.with_lora(model, rank).eval()
         session = DrySession(model, counter)
+        # Whether packs agree with plain passes is asked after loading, of numbers: no part of the costs.
         vars(self).update(model=model, dtype=DTYPE, hindrance=None, stops=frozenset({STOP}), session=session)
 
 

@@ -22,7 +22,7 @@ from bench.backbone.footprint import accelerated
 SHARED, PREFILL, DECODE, OTHER = "shared", "prefill", "decode", "other"
 """Kinds of sections: beginnings that several packs share, packs and what is given after them, tokens that the model
 itself chose, and all between forward passes."""
-_PRODUCTS = {"mm": 0, "bmm": 0, "linear": 0, "matmul": 0, "addmm": 1, "baddbmm": 1, "addmv": 1, "mv": 0}
+_PRODUCTS = {"mm": 0, "bmm": 0, "linear": 0, "matmul": 0, "addmm": 1, "addmm_": 1, "baddbmm": 1, "addmv": 1, "mv": 0}
 """Matrix products -> the place of their first factor."""
 _PARTS = {"embedding": 0, "index": 0, "gather": 0, "index_select": 0, "select_scatter": 0}
 """Operations that read as much of an argument as they give, whatever its size."""

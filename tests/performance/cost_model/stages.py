@@ -16,7 +16,6 @@ from bench.api import Adapter, ConfidenceMethod, Context, Format, OutputHead, Qu
 from bench.backbone import footprint
 from bench.backbone.checkpointing import checkpoint_blocks
 from bench.backbone.prefix import plan_packs
-from bench.backbone.room import is_large
 from bench.backbone.session import read_pack
 from bench.prompts.asking import Asking
 from bench.signals.definition import definition, pass_definitions, read_from_model, stored
@@ -33,6 +32,7 @@ from tests.performance.cost_model.backbone import (
     SHORT,
     DryBackbone,
     DryExtractor,
+    checkpointing,
     configurations,
 )
 from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, Counter, Section, Trace, counted
@@ -272,12 +272,18 @@ def _training(model: str, name: str, work: Workload) -> Stage:
     )  # fmt: skip
 
 
+@cache
+def computes_again(model: str) -> bool:
+    """Whether the blocks of a model are computed again on the way back."""
+    return checkpointing(model, TRAINING_TOKENS, RANK, MACHINE.memory)
+
+
 def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
     """One step: a section for each forward pass with its backward pass."""
     counter = Counter()
     backbone = DryBackbone(model, blocks, counter)
     wrapped = footprint.with_lora(backbone.model, RANK)
-    if is_large(configurations()[model]):
+    if computes_again(model):
         checkpoint_blocks(backbone.model)
     settings = {"divergence": "jsd", "divergence_weight": 1.0}
     examples, loss = _examples(work), ct_loss if name == "CT" else it_loss
