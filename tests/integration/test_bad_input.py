@@ -48,7 +48,7 @@ def refused(bench: Command, tmp_path: Path) -> Callable[..., str]:
         assert result.stdout == ""
         assert not out.exists()
         left = {path.name for path in cache.rglob("*") if path.suffix != ".log"}
-        assert left <= {".writable", "logs"}
+        assert left <= {".writable", "logs", "claims"}
         return said
 
     return refuse

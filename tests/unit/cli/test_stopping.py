@@ -30,7 +30,8 @@ app.main()
 
 
 def started(clean: str, before: str = "") -> subprocess.Popen[str]:
-    program = [sys.executable, "-c", before + PROGRAM.format(clean=clean)]
+    heard = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # which `nohup` has taken away
+    program = [sys.executable, "-c", heard + before + PROGRAM.format(clean=clean)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     child = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     assert child.stdout is not None
