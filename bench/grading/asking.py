@@ -7,16 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from bench.api import UserError
 from bench.grading import prompt
 from bench.grading.connection import Connection
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import NotKeptError, Settling
-
-if TYPE_CHECKING:
-    from bench.grading.openai import OpenAI
+from bench.grading.verdicts import NotKeptError, Settling, Verdicts
 
 _ASKS = 3
 """Times that a judge which says neither yes nor no is asked about one answer (docs/methods.md §1.7)."""
@@ -26,12 +23,28 @@ _LONGEST_WAIT_S = 900.0
 """Seconds without anything new after which another run is not waited for any more: more than a call takes."""
 
 
+class Asked(Protocol):
+    """Judge behind a server, as far as asking it needs."""
+
+    kept: Verdicts
+    model: str
+    wording: prompt.Wording
+    concurrency: int
+    given: bool
+    """Whether a verdict of this run stands."""
+    confirmed: bool
+    """Whether the server has said which model it is."""
+
+    def confirm(self, reported: str) -> None:
+        """Take note of the model that the server says it is."""
+
+
 class Asking:
     """Asks about some answers, each once, whoever else needs them."""
 
     def __init__(
         self,
-        judge: OpenAI,
+        judge: Asked,
         connection: Connection,
         settling: Settling,
         elsewhere: Callable[[], None],
