@@ -31,7 +31,7 @@ class Asked(Protocol):
     wording: prompt.Wording
     concurrency: int
     given: bool
-    """Whether a verdict of this run stands."""
+    """Whether this run has used verdicts of `kept.reported`."""
     confirmed: bool
     """Whether the server has said which model it is."""
 
