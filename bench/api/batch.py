@@ -12,7 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api.errors import ContractError
-from bench.api.signals import ChoiceLogits, QueryLogits, SampleAgreement, Signal, TokenIds, TokenScores, Unembedding
+from bench.api.signals import (
+    ChoiceLogits,
+    QueryLogits,
+    SampleAgreement,
+    Samples,
+    Signal,
+    TokenIds,
+    TokenScores,
+    Unembedding,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -193,7 +202,7 @@ class Batch:
     @overload
     def __getitem__(self, signal: Unembedding) -> OutputHead: ...
     @overload
-    def __getitem__(self, signal: TokenIds | TokenScores) -> Ragged: ...
+    def __getitem__(self, signal: Samples | TokenIds | TokenScores) -> Ragged: ...
     @overload
     def __getitem__(self, signal: ChoiceLogits | QueryLogits) -> FloatArray: ...
     @overload

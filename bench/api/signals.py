@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, fields
-from typing import ClassVar
 
 import numpy as np
 
@@ -39,6 +38,13 @@ class Of(enum.Enum):
     """The right answer as the model would have to say it: the right letter, or the right text."""
     WRONG = "wrong"
     """All wrong options, one after the other; `Ragged.owner` says which option an id is of."""
+    QUESTION = "question"
+    """The question as its prompt shows it, with its options if it shows them, without exemplars."""
+    OPTIONS = "options"
+    """All options, unlabelled: letters in their order, open ones in the order of their texts, since data may put the
+    right one first. `Ragged.owner` counts them in that order."""
+    SAMPLES = "samples"
+    """Sampled answers; `Ragged.owner` is the number of the sample, from 0."""
 
 
 class Adapter(enum.Enum):
@@ -54,14 +60,56 @@ class Adapter(enum.Enum):
 class Signal:
     """Something measured once on the frozen backbone; its fields are part of its identity."""
 
-    drawn: ClassVar[bool] = False
-    """Whether it differs from seed to seed."""
+    @property
+    def drawn(self) -> bool:
+        """Whether it differs from seed to seed."""
+        return False
 
     def __repr__(self) -> str:
         """Constructor call that makes the signal: fields that have their default are left out."""
         shown = [(f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default]
         texts = (f"{name}={value if isinstance(value, enum.Enum) else repr(value)}" for name, value in shown)
         return f"{type(self).__name__}({', '.join(texts)})"
+
+
+@dataclass(frozen=True, repr=False)
+class Samples(Signal):
+    """Sampled answers: a `Ragged` of records, `(t_i,)` of `dtype` for each question; `owner` is the sample, 0 ... n-1.
+
+    Fields, of one token each:
+
+    - `id`, int64: the token. The one that ends a sample is none of its tokens, so a sample can be without any.
+    - `log_probability`, float32, in nats: of the token by the model itself, whatever the temperature and `top_p`.
+    - `ended`, bool: whether its sample ended by itself rather than by the length limit; one without tokens did.
+
+    Samples are drawn with a generator keyed by (seed, question id, sample), so that they depend neither on batches nor
+    on resuming. All signals of the same n, temperature and `top_p` are of the same samples.
+    """
+
+    n: int = 10
+    temperature: float = 1.0
+    """Positive; the logits are divided by it."""
+    top_p: float = 1.0
+    """Only the most likely tokens are drawn, as few as have this probability together."""
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be drawn.
+
+        Raises:
+            ContractError: no sample, no positive temperature, or a `top_p` outside (0, 1].
+        """
+        if self.n < 1 or not self.temperature > 0 or not 0 < self.top_p <= 1:
+            raise ContractError(f"expected n of at least 1, temperature above 0 and top_p in (0, 1], got {self!r}")
+
+    @property
+    def drawn(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def dtype(self) -> np.dtype[np.void]:
+        """Dtype of one token's record."""
+        return np.dtype([("id", np.int64), ("log_probability", np.float32), ("ended", np.bool_)])
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,11 +129,20 @@ class TokenIds(Signal):
     """Token ids, a `Ragged` of int64 with `(t_i,)` per question; costs no forward pass."""
 
     of: Of = Of.ANSWER
+    """Prompt, answer, query, gold or wrong answers; the ids of samples are in `Samples`."""
+
+    def __post_init__(self) -> None:
+        """Refuse what has no ids.
+
+        Raises:
+            ContractError: other tokens than those named.
+        """
+        _check("TokenIds: of", self.of, (Of.ANSWER, Of.PROMPT, Of.QUERY, Of.OPTIONS, Of.GOLD, Of.WRONG))
 
 
 @dataclass(frozen=True, repr=False)
 class TokenScores(Signal):
-    """Log-probability and entropy of each answer token: a `Ragged` of records, `(t_i,)` of `dtype` for each question.
+    """Log-probability and entropy of each token: a `Ragged` of records, `(t_i,)` of `dtype` for each question.
 
     Fields, of one token each, in nats and from float32 logits:
 
@@ -94,30 +151,65 @@ class TokenScores(Signal):
     - `top_ids`, int64 `(top,)`: the most likely tokens, the likeliest first; left out where `top` is 0.
     - `top_log_probabilities`, float32 `(top,)`: of these; left out where `top` is 0.
 
-    The token that ends an answer is none of its tokens. Reading them costs no forward pass beyond the answer's own.
+    The token that ends an answer is none of its tokens. Reading those of answers and samples costs no forward pass
+    beyond their own; options and right answers of open questions are read after the prompt.
     """
 
     of: Of = Of.ANSWER
-    """The answer; nothing else is scored."""
+    """The answer, the samples, all options unlabelled, or (in `fit` only) the right or the wrong ones. Of more than one
+    text, `owner` says which a token is of."""
     top: int = 0
     """Number of the most likely tokens that are kept."""
+    samples: Samples = Samples()
+    """Which samples, where it is of samples."""
 
     def __post_init__(self) -> None:
         """Refuse what is not measured.
 
         Raises:
-            ContractError: another text than the answer, or a `top` below 0.
+            ContractError: other texts than those named, or a `top` below 0.
         """
-        if self.of is not Of.ANSWER:
-            raise ContractError(f"TokenScores: expected of=Of.ANSWER, got {self.of}; other tokens are not scored")
+        _check("TokenScores: of", self.of, (Of.ANSWER, Of.SAMPLES, Of.OPTIONS, Of.GOLD, Of.WRONG))
         if self.top < 0:
             raise ContractError(f"TokenScores: expected top of at least 0, got {self.top}")
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is of samples."""
+        return self.of is Of.SAMPLES
 
     @property
     def dtype(self) -> np.dtype[np.void]:
         """Dtype of one token's record."""
         kept = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
         return np.dtype([("log_probability", np.float32), ("entropy", np.float32), *(kept if self.top else [])])
+
+
+@dataclass(frozen=True, repr=False)
+class Text(Signal):
+    """Texts as `str` in arrays of dtype object; never the right answer, and costs no forward pass but samples' own.
+
+    - `QUESTION` and `ANSWER`: `(n,)`; an answer is without outer white space.
+    - `SAMPLES`: `(n, N)`, so are samples.
+    - `OPTIONS`: a `Ragged` of `(k_i,)`, in the order of `Of.OPTIONS`.
+    """
+
+    of: Of = Of.ANSWER
+    samples: Samples = Samples()
+    """Which samples, where it is of samples."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not told.
+
+        Raises:
+            ContractError: other texts than those named.
+        """
+        _check("Text: of", self.of, (Of.QUESTION, Of.OPTIONS, Of.ANSWER, Of.SAMPLES))
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is of samples."""
+        return self.of is Of.SAMPLES
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,16 +228,23 @@ class QueryLogits(Signal):
 class SampleAgreement(Signal):
     """`(n, N)` bool: does sample j agree with the greedy answer (docs/methods.md §2.14).
 
-    A choice answer agrees by its letter (a sampled non-letter disagrees), an open one by the judge of the run. Samples
-    are drawn with a generator keyed by (seed, question id, sample), so that they depend neither on batches nor on
-    resuming.
+    A choice answer agrees by its letter (a sampled non-letter disagrees), an open one by the judge of the run. The
+    samples are those of `Samples` with the same numbers.
     """
-
-    drawn: ClassVar[bool] = True
 
     n: int = 10
     temperature: float = 1.0
     top_p: float = 1.0
+
+    @property
+    def drawn(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def samples(self) -> Samples:
+        """The samples that are compared."""
+        return Samples(self.n, self.temperature, self.top_p)
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,18 +257,21 @@ _GOLD = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING, Of.GOLD, Of.WRONG})
 
 def tells_gold(signal: Signal) -> bool:
     """Whether a signal holds the right answer, or all others: such signals are for `fit` (docs/methods.md §0.21)."""
-    return _place(signal) in _GOLD
+    return any(place in _GOLD for place in _places(signal))
 
 
-def _place(signal: Signal) -> At | Of | None:
-    """Tokens or position that a signal is of, where that is a field of it."""
-    if isinstance(signal, Hidden):
-        return signal.at
-    return signal.of if isinstance(signal, TokenIds | TokenScores) else None
+def _check(what: str, got: Of, expected: tuple[Of, ...]) -> None:
+    if got not in expected:
+        raise ContractError(f"{what}: expected one of {', '.join(map(str, expected))}, got {got}")
+
+
+def _places(signal: Signal) -> list[At | Of]:
+    """Tokens or positions that a signal is of, where those are fields of it."""
+    return [getattr(signal, name) for name in ("at", "of") if hasattr(signal, name)]
 
 
 def _is_plain(signal: Signal) -> bool:
     """Whether a signal is one of these classes themselves; a subclass could be one thing here and another when read."""
-    place = _place(signal)
     ours = type(signal).__module__ == __name__ and type(signal) in Signal.__subclasses__()
-    return ours and (place is None or type(place) in {At, Of})
+    samples = type(getattr(signal, "samples", Samples())) is Samples
+    return ours and samples and all(type(place) in {At, Of} for place in _places(signal))

@@ -164,7 +164,7 @@ class Extractor:
             return self.stage or "answers"
         if self.growth.answer > Upto.NOTHING:
             return "query"
-        return "samples" if self.growth.samples else "continuations"
+        return "samples" if all(measure.growth.samples for measure in self.measures.values()) else "continuations"
 
     # --- what grows ---------------------------------------------------------------------------------------------------
 
@@ -234,22 +234,40 @@ class Extractor:
         done.tree.read()
 
     def _grow_samples(self, done: Pass) -> None:
-        """Samples of all questions side by side; those that begin alike, or like the answer, are read once."""
+        """Samples of all questions, stored or drawn, as far as drawing reads them; their ends where wanted."""
         for sampling in sorted(self.growth.samples):
-            walkers = [
-                (i, m, j) for i, group in enumerate(done.items) for m in range(len(group)) for j in range(sampling.n)
-            ]
-            generated: dict[tuple[int, int, int], list[int]] = {walker: [] for walker in walkers}
-            nodes = {walker: walker[0] for walker in walkers}
-            for step in range(self.asking.max_new_tokens):
-                nodes = self._step(done, sampling, step, nodes, generated)
-                if not nodes or step == self.asking.max_new_tokens - 1:
-                    break
-                done.tree.read([self.last])  # no signal reads a sample's inner states, and nothing grows after it
-            for i, group in enumerate(done.items):
-                for m in range(len(group)):
-                    drawn = [np.asarray(generated[i, m, j], dtype=np.int32) for j in range(sampling.n)]
-                    done.samples[sampling, i, m] = drawn
+            if all(sampling in item.samples for group in done.items for item in group):
+                for i, group in enumerate(done.items):
+                    done.samples |= {(sampling, i, m): item.samples[sampling] for m, item in enumerate(group)}
+            else:
+                self._draw(done, sampling)
+        for (sampling, i, _), samples in done.samples.items():
+            for ids in samples:
+                whole = sampling in self.growth.sample_ends or len(ids) < self.asking.max_new_tokens
+                done.tree.grow(i, ids if whole else ids[:-1])
+        done.tree.read(self._sampled_blocks)
+
+    @property
+    def _sampled_blocks(self) -> list[int]:
+        """Blocks of which samples' states are read; nothing grows after them."""
+        return self.blocks if self.growth.sample_ends else [self.last]
+
+    def _draw(self, done: Pass, sampling: Sampling) -> None:
+        """Samples of all questions side by side; those that begin alike, or like the answer, are read once."""
+        walkers = [
+            (i, m, j) for i, group in enumerate(done.items) for m in range(len(group)) for j in range(sampling.n)
+        ]
+        generated: dict[tuple[int, int, int], list[int]] = {walker: [] for walker in walkers}
+        nodes = {walker: walker[0] for walker in walkers}
+        for step in range(self.asking.max_new_tokens):
+            nodes = self._step(done, sampling, step, nodes, generated)
+            if not nodes or step == self.asking.max_new_tokens - 1:
+                break
+            done.tree.read(self._sampled_blocks)
+        for i, group in enumerate(done.items):
+            for m in range(len(group)):
+                drawn = [np.asarray(generated[i, m, j], dtype=np.int32) for j in range(sampling.n)]
+                done.samples[sampling, i, m] = drawn
 
     def _step(
         self,

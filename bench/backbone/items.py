@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -36,6 +36,8 @@ class Item:
     """Ids before the answer in the self-check conversation; None where that is the prompt itself."""
     uniforms: npt.NDArray[np.float64] | None = None
     """`(N, max_new_tokens)` random numbers in [0, 1) for samples."""
+    samples: Mapping[Sampling, Sequence[Ids]] = field(default_factory=dict)
+    """Stored samples; others are drawn."""
 
 
 @dataclass
@@ -56,7 +58,7 @@ class Pass:
     """The nodes of each answer's tokens, as far as they were read."""
     verdicts: torch.Tensor
     """(n, 2) logits of no and yes; NaN where there is no answer."""
-    samples: dict[tuple[Sampling, int, int], list[Ids]] = field(default_factory=dict)
+    samples: dict[tuple[Sampling, int, int], Sequence[Ids]] = field(default_factory=dict)
     """(how they are drawn, prompt, question) -> its samples."""
 
     def states(self, depth: float, nodes: Sequence[int]) -> torch.Tensor:
@@ -78,7 +80,7 @@ class Pass:
 
     def continuation(self, i: int, options: Iterable[Ids]) -> list[int]:
         """The nodes whose states predict the tokens of other answers, one answer after the other."""
-        return [node for ids in options for node in [i, *self.tree.grow(i, ids[:-1])]]
+        return [node for ids in options if len(ids) for node in [i, *self.tree.grow(i, ids[:-1])]]
 
     def each(self, values: Iterable[Arrays]) -> list[list[Arrays]]:
         """One value for each prompt, given to all of its questions."""

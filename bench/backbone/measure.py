@@ -47,6 +47,8 @@ class Growth:
     wrong: bool = False
     """Each of its wrong answers."""
     samples: frozenset[Sampling] = frozenset()
+    sample_ends: frozenset[Sampling] = frozenset()
+    """Those of which the last token is read too, at all depths."""
 
     def __or__(self, other: Growth) -> Growth:
         """The union."""
@@ -56,6 +58,7 @@ class Growth:
             self.gold or other.gold,
             self.wrong or other.wrong,
             self.samples | other.samples,
+            self.sample_ends | other.sample_ends,
         )
 
     @classmethod

@@ -14,6 +14,7 @@ from bench.backbone.cost import StageCost
 from bench.backbone.measure import Growth, Upto
 from bench.backbone.prefix import PrefixTree
 from bench.signals.definition import growth_of, pass_definitions, read_from_model, stored
+from bench.signals.samples import drawn
 
 if TYPE_CHECKING:
     from bench.prompts.tails import Ids
@@ -126,8 +127,9 @@ def _sampled(reading: Reading, reader: Reader) -> Iterator[Ids]:
     """The samples, read like answers."""
     split = reader.stored(reading)
     limit = split.asking.max_new_tokens
-    drawn = [each for each in pass_definitions(reading.signals).values() if each.growth.samples]
-    for each in drawn:
-        for (prompt, _), samples in zip(reading.pairs(), each.samples(split), strict=True):
+    growth = growth_of(reading.signals)
+    for sampling in sorted(growth.samples):
+        for (prompt, _), samples in zip(reading.pairs(), drawn(split, sampling), strict=True):
             for ids in samples:
-                yield np.concatenate([prompt, ids if len(ids) < limit else ids[:-1]])
+                whole = sampling in growth.sample_ends or len(ids) < limit
+                yield np.concatenate([prompt, ids if whole else ids[:-1]])

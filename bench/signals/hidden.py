@@ -49,11 +49,11 @@ class HiddenDefinition(PassDefinition[Hidden]):
         """Whether a question has a row for each token; only states that predict tokens do."""
         return self.signal.at in _PREDICTED
 
-    def stored_as(self, fmt: Format, max_new_tokens: int) -> PassDefinition[Hidden]:
-        """A letter, right or wrong, is predicted at the prompt's end."""
+    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+        """Itself; a letter, right or wrong, is predicted at the prompt's end."""
         del max_new_tokens
         lettered = self.signal.at in OPTIONS and fmt is Format.CHOICE
-        return HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self
+        return (HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self,)
 
     def take(self, done: Pass) -> list[list[Arrays]]:
         """`values`: `(d,)`, or `(t_i, d)`, on the CPU."""
@@ -75,7 +75,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         if self.signal.at not in OPTIONS:
             return super().column(split)
         ids: Any = definition(TokenIds(_PREDICTED[self.signal.at])).column(split)
-        source = self.stored_as(split.reading.task.format, split.asking.max_new_tokens)
+        (source,) = self.sources(split.reading.task.format, split.asking.max_new_tokens)
         arrays = split.arrays(source.name(split.asking, split.seed))
         if source is self:
             return Ragged(arrays["values"], arrays["offsets"], ids.owner)

@@ -22,6 +22,7 @@ from bench.signals.completion import Completion, Found
 from bench.signals.definition import growth_of, pass_definitions, stored
 from bench.signals.files import load_answers, names_in
 from bench.signals.reading import Reading
+from bench.signals.samples import held
 from bench.signals.shard_task import AskedQuestion, Engine, ShardTask
 from bench.signals.stored import StoredSplit, name_of
 from bench.signals.worker import Worker
@@ -224,9 +225,11 @@ class Reader:
         )
         keys = tuple(entry.folder.name for entry in entries)
         asking = self.asking(reading)
+        drawn = {sampling: held(entries, sampling, asking, self.seed) for sampling in growth_of(names).samples}
         return ShardTask(
-            number, str(reading.where), kind, keys, shard.prompts, asked, answers, asking, dict(names), self.seed
-        )
+            number, str(reading.where), kind, keys, shard.prompts, asked, answers, asking, dict(names), self.seed,
+            samples={sampling: samples for sampling, samples in drawn.items() if samples is not None},
+        )  # fmt: skip
 
     def _before_answers(
         self, reading: Reading, questions: Sequence[Question], shown: Sequence[Sequence[Question]]
