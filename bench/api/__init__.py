@@ -16,6 +16,7 @@ from bench.api.signals import (
     Adapter,
     At,
     ChoiceLogits,
+    Followup,
     Hidden,
     Of,
     QueryLogits,
@@ -31,7 +32,7 @@ from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 
 __all__ = [
     "POINTS", "Adapter", "AdapterModel", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod",
-    "Context", "ContractError", "DataCard", "EarlyStopping", "FloatArray", "Format", "Hidden", "IntArray",
+    "Context", "ContractError", "DataCard", "EarlyStopping", "FloatArray", "Followup", "Format", "Hidden", "IntArray",
     "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection", "PromptStyle", "QueryLogits", "Question",
     "Ragged", "Row", "RunFacts", "SampleAgreement", "Samples", "Signal", "Source", "Split", "Task", "TaskCard",
     "Text", "TokenIds", "TokenScores", "TrainAdapter", "Unembedding", "UntrainableError", "UserError", "Validation",

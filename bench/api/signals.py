@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 
@@ -23,6 +24,10 @@ class At(enum.Enum):
     """ANSWER_PREDICTING for the right answer put after the prompt: the right letter, or the right text."""
     WRONG_PREDICTING = "wrong_predicting"
     """GOLD_PREDICTING for all wrong options one after the other; `Ragged.owner` says which option a row is of."""
+    SAMPLE_END = "sample_end"
+    """After the last token of each sample was read back in; the prompt's end for one without tokens."""
+    QUERY_END = "query_end"
+    """Where the verdict on the answer is read, after the self-check query; one row per question."""
 
 
 class Of(enum.Enum):
@@ -112,16 +117,42 @@ class Samples(Signal):
         return np.dtype([("id", np.int64), ("log_probability", np.float32), ("ended", np.bool_)])
 
 
+Pool = Literal["mean"]
+"""Way in which several states become one."""
+_POOLED = (At.ANSWER_PREDICTING, At.ANSWER_END)
+
+
 @dataclass(frozen=True, repr=False)
 class Hidden(Signal):
-    """Hidden states, float32: `(n, d)`, or for `..._PREDICTING` a `Ragged` of `(t_i, d)` rows.
+    """Hidden states, float32: `(n, d)`, for `..._PREDICTING` a `Ragged` of `(t_i, d)` rows, for SAMPLE_END `(n, N, d)`.
 
     `depth` is a fraction of the number of blocks L: the output of block `int(depth * L)` is read; 1.0 is the last
-    state after the final norm.
+    state after the final norm. `OutputHead.norm` is that norm, by which others can be read through the head.
     """
 
     depth: float = 1.0
     at: At = At.ANSWER_PREDICTING
+    pool: Pool | None = None
+    """"mean": `(n, d)`, the mean over the answer's tokens, of the states that predict them (at ANSWER_PREDICTING) or
+    of those after each was read back in (at ANSWER_END)."""
+    samples: Samples = Samples()
+    """Which samples, where it is of samples."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not read.
+
+        Raises:
+            ContractError: another way of pooling, or of anything else than the answer.
+        """
+        if self.pool is not None and (self.pool != "mean" or self.at not in _POOLED):
+            raise ContractError(
+                f'Hidden: expected pool=None, or "mean" at {" or ".join(map(str, _POOLED))}; got {self!r}'
+            )
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is of samples."""
+        return self.at is At.SAMPLE_END
 
 
 @dataclass(frozen=True, repr=False)
@@ -225,6 +256,40 @@ class QueryLogits(Signal):
 
 
 @dataclass(frozen=True, repr=False)
+class Followup(Signal):
+    """Reply to one more user turn after the answer: `(n, len(words))` float32 logits, or `(n,)` texts of dtype object.
+
+    Of several, each costs its own tokens only. With all defaults it is `QueryLogits()`. The wording stands in results.
+    """
+
+    wording: str = ""
+    """The user's turn, word by word; empty: the self-check query, in which no and yes are letters."""
+    after: Of = Of.ANSWER
+    """The answer; nothing else is asked about."""
+    words: tuple[str, ...] = ("no", "yes")
+    """Words of which the reply's first token is read; each one token of the model's."""
+    say: int = 0
+    """Tokens at most of a greedy reply, which is then given as text; 0: the logits of the words."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not asked.
+
+        Raises:
+            ContractError: after something else than the answer, words that nobody reads or that the self-check query
+                has not, or a `say` below 0.
+        """
+        _check("Followup: after", self.after, (Of.ANSWER,))
+        if type(self.wording) is not str or self.say < 0:
+            raise ContractError(f"Followup: expected a wording as text and say of at least 0, got {self!r}")
+        words = type(self.words) is tuple and all(type(word) is str and word for word in self.words)
+        if not words or len(set(self.words)) != len(self.words) or not self.words:
+            raise ContractError(f"Followup: expected a tuple of different words, got {self.words!r}")
+        if self.words != ("no", "yes") and (self.say or not self.wording):
+            why = "a reply as text has no words" if self.say else "the self-check query has no and yes"
+            raise ContractError(f"Followup: {why}; leave words out, got {self.words!r}")
+
+
+@dataclass(frozen=True, repr=False)
 class SampleAgreement(Signal):
     """`(n, N)` bool: does sample j agree with the greedy answer (docs/methods.md §2.14).
 
@@ -267,7 +332,7 @@ def _check(what: str, got: Of, expected: tuple[Of, ...]) -> None:
 
 def _places(signal: Signal) -> list[At | Of]:
     """Tokens or positions that a signal is of, where those are fields of it."""
-    return [getattr(signal, name) for name in ("at", "of") if hasattr(signal, name)]
+    return [getattr(signal, name) for name in ("at", "of", "after") if hasattr(signal, name)]
 
 
 def _is_plain(signal: Signal) -> bool:

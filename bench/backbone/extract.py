@@ -11,8 +11,8 @@ import torch
 
 from bench.api import Signal, UserError
 from bench.backbone.beginnings import Beginnings
-from bench.backbone.items import NOTHING, Item, Measure, Pass
-from bench.backbone.measure import Arrays, Growth, Sampling, Upto
+from bench.backbone.items import NOTHING, Item, Measure, Pass, Replies
+from bench.backbone.measure import Arrays, Growth, Sampling, Turn, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
 from bench.backbone.prefix import Pack, plan_packs
@@ -172,8 +172,7 @@ class Extractor:
         """Continue from the prompts' ends: answers, query, other options, samples."""
         answers = [group[0].answer for group in items]
         given = [NOTHING if answer is None else answer for answer in answers]
-        verdicts = torch.full((len(items), 2), float("nan"))
-        done = Pass(self.backbone, self.asking, items, tree, given, [], verdicts)
+        done = Pass(self.backbone, self.asking, items, tree, given, [])
         if any(answer is None for answer in answers):
             with self._counted("answers"):
                 self._generate(done)
@@ -201,28 +200,72 @@ class Extractor:
         done.answers = [np.asarray(tokens, dtype=np.int32) for tokens in generated]
 
     def _grow_answers(self, done: Pass) -> None:
-        """Each answer as far as a signal needs it, and the query after it."""
+        """Each answer as far as a signal needs it, and the user turns after it."""
         upto = self.growth.answer
-        ends: dict[int, int] = {}
         for i, answer in enumerate(done.answers):
             kept = answer if upto is Upto.ANSWER_END else answer[:-1] if upto is Upto.ANSWER_PREDICTING else NOTHING
             done.paths.append(done.tree.grow(i, kept))
-            if not self.growth.query or not len(answer):
-                continue
-            before = done.items[i][0].query_prompt
-            if before is None:
-                ends[i] = done.tree.grow(done.paths[i][-1], self.asking.suffix)[-1]
-            else:
-                done.verdicts[i] = self._verdict_alone(np.concatenate([before, answer, self.asking.suffix]))
-        done.tree.read()
-        if ends:
-            done.verdicts[list(ends)] = done.logits(list(ends.values()), self.asking.verdict_ids).cpu()
+        asked = [i for i, answer in enumerate(done.answers) if len(answer)]
+        if asked and done.items[asked[0]][0].query_prompt is not None:
+            done.tree.read()
+            done.replies = {turn: self._asked_alone(done, turn, asked) for turn in sorted(self.growth.turns)}
+        else:
+            self._ask(done, asked)
 
-    def _verdict_alone(self, ids: Ids) -> torch.Tensor:
-        """(2,) logits after a conversation that does not continue the prompt."""
-        end = {self.last: np.asarray([len(ids) - 1])}
-        states = read_alone(self.backbone.session, ids, end)[self.last]
-        return self.backbone.head.logits(states, self.asking.verdict_ids.tolist())[0].cpu()
+    def _ask(self, done: Pass, asked: list[int]) -> None:
+        """All turns after all answers, side by side."""
+        ends = {
+            turn: [done.tree.grow(done.paths[i][-1], self.asking.turns[turn.wording])[-1] for i in asked]
+            for turn in sorted(self.growth.turns)
+        }
+        done.tree.read()
+        done.replies = {turn: Replies(asked, nodes) for turn, nodes in ends.items()}
+        self._reply(done)
+
+    def _reply(self, done: Pass) -> None:
+        """Greedy replies to the turns that want one, side by side."""
+        turns = {turn: replies.nodes for turn, replies in done.replies.items() if turn.say}
+        nodes = {(turn, k): node for turn, ends in turns.items() for k, node in enumerate(ends)}
+        said: dict[tuple[Turn, int], list[int]] = {place: [] for place in nodes}
+        while nodes:
+            tokens = done.logits(list(nodes.values())).argmax(dim=-1).tolist()
+            going = {}
+            for (place, node), token in zip(nodes.items(), tokens, strict=True):
+                if token in self.backbone.stops:
+                    continue
+                said[place].append(token)
+                if len(said[place]) < place[0].say:
+                    going[place] = done.tree.grow(node, [token])[0]
+            nodes = going
+            done.tree.read()
+        for (turn, _), tokens in said.items():
+            done.replies[turn].said.append(np.asarray(tokens, dtype=np.int32))
+
+    def _asked_alone(self, done: Pass, turn: Turn, asked: list[int]) -> Replies:
+        """A turn after conversations that don't continue the prompts: each is read whole."""
+        states: dict[int, list[torch.Tensor]] = {block: [] for block in self.blocks}
+        said = []
+        for i in asked:
+            before = done.items[i][0].query_prompt
+            assert before is not None  # noqa: S101  # of all or of none
+            ids = np.concatenate([before, done.answers[i], self.asking.turns[turn.wording]])
+            end = self._read_alone(ids)
+            for block, rows in end.items():
+                states[block].append(rows)
+            reply: list[int] = []
+            while len(reply) < turn.say:
+                token = int(self.backbone.head.logits(end[self.last]).argmax())
+                if token in self.backbone.stops:
+                    break
+                reply.append(token)
+                if len(reply) < turn.say:
+                    end = self._read_alone(np.concatenate([ids, np.asarray(reply, dtype=np.int32)]))
+            said.append(np.asarray(reply, dtype=np.int32))
+        return Replies(asked, states={block: torch.cat(rows) for block, rows in states.items()}, said=said)
+
+    def _read_alone(self, ids: Ids) -> dict[int, torch.Tensor]:
+        """Block -> `(1, d)` state after a whole conversation."""
+        return read_alone(self.backbone.session, ids, dict.fromkeys(self.blocks, np.asarray([len(ids) - 1])))
 
     def _grow_options(self, done: Pass) -> None:
         for i, group in enumerate(done.items):

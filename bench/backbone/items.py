@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.backbone.measure import Arrays, Growth, Sampling
+from bench.backbone.measure import Arrays, Growth, Sampling, Turn
 from bench.backbone.model import Backbone
 from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
@@ -41,6 +41,20 @@ class Item:
 
 
 @dataclass
+class Replies:
+    """What follows a user turn after the answers that there are."""
+
+    asked: list[int]
+    """`(k,)` questions with an answer."""
+    nodes: list[int] = field(default_factory=list)
+    """`(k,)` nodes of the turn's end, where it grew on the tree."""
+    states: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Block -> `(k, d)` states there, where it was read alone."""
+    said: list[Ids] = field(default_factory=list)
+    """`(k,)` generated replies."""
+
+
+@dataclass
 class Pass:
     """The questions of one pack: `items[i]` grows from node i of the tree.
 
@@ -56,8 +70,7 @@ class Pass:
     answers: list[Ids]
     paths: list[list[int]]
     """The nodes of each answer's tokens, as far as they were read."""
-    verdicts: torch.Tensor
-    """(n, 2) logits of no and yes; NaN where there is no answer."""
+    replies: dict[Turn, Replies] = field(default_factory=dict)
     samples: dict[tuple[Sampling, int, int], Sequence[Ids]] = field(default_factory=dict)
     """(how they are drawn, prompt, question) -> its samples."""
 
@@ -69,6 +82,24 @@ class Pass:
         """`(len(nodes), v)` float32 logits of what follows, of all tokens or those in `rows`, on the model's device."""
         ids = None if rows is None else rows.tolist()
         return self.backbone.head.logits(self.tree.states(self.backbone.blocks, nodes), ids)
+
+    def ends(self, turn: Turn, depth: float) -> torch.Tensor:
+        """`(n, d)` states at a turn's end on the CPU; NaN where there is no answer."""
+        replies, block = self.replies[turn], self.backbone.block_of(depth)
+        states = replies.states[block] if replies.states else self.tree.states(block, replies.nodes)
+        return self._scattered(replies.asked, states)
+
+    def words(self, turn: Turn, rows: Ids) -> torch.Tensor:
+        """`(n, len(rows))` float32 logits of some tokens after a turn, on the CPU; NaN where there is no answer."""
+        replies, head = self.replies[turn], self.backbone.head
+        alone = replies.states.get(self.backbone.blocks)
+        logits = self.logits(replies.nodes, rows) if alone is None else head.logits(alone, rows.tolist())
+        return self._scattered(replies.asked, logits)
+
+    def _scattered(self, asked: Sequence[int], values: torch.Tensor) -> torch.Tensor:
+        whole = torch.full((len(self.items), values.shape[-1]), float("nan"), dtype=values.dtype)
+        whole[list(asked)] = values.cpu()
+        return whole
 
     def path(self, i: int) -> list[int]:
         """The nodes of question i from its prompt's end on, as far as they were read."""

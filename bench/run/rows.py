@@ -26,7 +26,7 @@ from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
 from bench.run.resolve import ResolvedRun, source_digest
-from bench.signals.definition import growths_of
+from bench.signals.definition import definition, growths_of
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.training.trainer import training_cost
@@ -121,7 +121,7 @@ class RowBuilder:
             letter_rule_disagreement=_letter_rule_disagreement(test, self.resolved.protocol.letters),
             cost=self._cost(inputs),
             limit=self.config.limit,
-            notes=(*self.reader.backbone.chat.notes, *_notes(inputs, self.resolved.protocol)),
+            notes=(*self.reader.backbone.chat.notes, *self._wordings(name), *_notes(inputs, self.resolved.protocol)),
             provenance=provenance.collect(self.reader.backbone.device, self._revisions(name, inputs)),
         )
 
@@ -135,6 +135,11 @@ class RowBuilder:
             per_subject=scores.per_subject, modal_share=self._modal_share(row.method, test),
         )  # fmt: skip
         return ScoredRow(row, records_of(test, confidence), confidence)
+
+    def _wordings(self, name: str) -> list[str]:
+        """Notes on what the method reads."""
+        reads = self.resolved.methods[files.base_of(name)].reads()
+        return [note for signal in sorted(reads.fit | reads.predict, key=repr) if (note := definition(signal).note)]
 
     def _modal_share(self, name: str, test: Reading) -> float | None:
         reads = self.resolved.methods[name.partition(files.RECALIBRATED)[0]].reads().predict

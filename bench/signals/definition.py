@@ -64,6 +64,16 @@ class Definition(ABC, Generic[S]):
         del fmt, max_new_tokens
         return ()
 
+    @property
+    def note(self) -> str:
+        """What a reader of results must know of it, beside its name; mostly nothing."""
+        return ""
+
+    def asked(self, asking: Asking, task: Task, prompts: PromptTokeniser) -> Asking:
+        """The settings of a split, with what it asks a model beside the question."""
+        del task, prompts
+        return asking
+
     @abstractmethod
     def column(self, split: StoredSplit) -> Column:
         """Its values for all questions of a split, in the order of the shards."""

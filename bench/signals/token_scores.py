@@ -91,10 +91,11 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         ids = torch.as_tensor(joined_texts(texts).values)
         parts = [self._nothing()]
         for first in range(0, len(nodes), AT_ONCE):
-            distinct = {node: row for row, node in enumerate(dict.fromkeys(nodes[first : first + AT_ONCE]))}
+            chunk = nodes[first : first + AT_ONCE]
+            distinct = {node: row for row, node in enumerate(dict.fromkeys(chunk))}
             logits = done.logits(list(distinct))
             self._check(logits)
-            rows = [distinct[node] for node in nodes[first : first + AT_ONCE]]
+            rows = None if len(distinct) == len(chunk) else [distinct[node] for node in chunk]
             parts.append(_scores(logits, ids[first : first + AT_ONCE].to(logits.device), self.signal.top, rows))
         sizes = [sum(map(len, own)) for own in texts]
         columns = {name: torch.split(torch.cat([part[name] for part in parts]), sizes) for name in parts[0]}
@@ -115,7 +116,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     def _nothing(self) -> Arrays:
         import torch
 
-        return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal.top, [])
+        return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal.top)
 
     def _check(self, logits: torch.Tensor) -> None:
         if self.signal.top > logits.shape[-1]:
@@ -178,7 +179,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             ids = joined_texts([each for each, _ in own])
             states = np.concatenate([rows for _, each in own for rows in each])
         logits = torch.from_numpy(states @ world.head.T)
-        scores = _scores(logits, torch.as_tensor(ids.values), self.signal.top, list(range(len(logits))))
+        scores = _scores(logits, torch.as_tensor(ids.values), self.signal.top)
         return Ragged(self._records({name: value.numpy() for name, value in scores.items()}), ids.offsets, ids.owner)
 
     def _records(self, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.void]:
@@ -200,24 +201,27 @@ def _transposed(options: Sequence[Sequence[tuple[Any, Any]]]) -> list[tuple[list
     return [([ids for ids, _ in own], [states for _, states in own]) for own in options]
 
 
-def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int, rows: Sequence[int]) -> Arrays:
+def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int, rows: Sequence[int] | None = None) -> Arrays:
     """Fields of `TokenScores.dtype`, on the CPU.
 
     Args:
         logits: `(k, v)` float32.
         ids: `(m,)` the token that came, on the same device.
         top: how many of the most likely tokens are kept.
-        rows: `(m,)` the row of `logits` that each token came from.
+        rows: `(m,)` the row of `logits` that each token came from; by default its own.
     """
     import torch
 
     log_probabilities = logits.log_softmax(dim=-1)
     entropy = torch.special.entr(log_probabilities.exp()).sum(dim=-1)  # 0 where a token is impossible
-    at = torch.as_tensor(rows, dtype=torch.long, device=logits.device)
-    scores = {"log_probability": log_probabilities[at, ids], "entropy": entropy[at]}
+    scores = {"entropy": entropy}
     if top:
         likeliest = log_probabilities.topk(top, dim=-1)
-        scores |= {"top_ids": likeliest.indices[at], "top_log_probabilities": likeliest.values[at]}
+        scores |= {"top_ids": likeliest.indices, "top_log_probabilities": likeliest.values}
+    if rows is not None:
+        at = torch.as_tensor(rows, dtype=torch.long, device=logits.device)
+        log_probabilities, scores = log_probabilities[at], {name: value[at] for name, value in scores.items()}
+    scores["log_probability"] = log_probabilities.gather(-1, ids[:, None])[:, 0]
     return {name: value.cpu() for name, value in scores.items()}
 
 
