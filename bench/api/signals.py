@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -310,6 +310,49 @@ class SampleAgreement(Signal):
     def samples(self) -> Samples:
         """The samples that are compared."""
         return Samples(self.n, self.temperature, self.top_p)
+
+
+By = Literal["entailment", "similarity", "judge", "match"]
+"""Ways to relate two texts."""
+
+
+@dataclass(frozen=True, repr=False)
+class Related(Signal):
+    """Relations among a question's samples and its answer, float32: `(n, m, m)`, or `(n, m, m, 3)` by entailment.
+
+    m is the number of samples and one more: the answer comes last. Row i, column j is of text i and then text j:
+
+    - "entailment": probabilities that text j contradicts text i, is neutral to it, follows from it, by the model of
+      `--nli`;
+    - "similarity": within [0, 1], by the cross-encoder of `--similarity`;
+    - "judge": 1 where the judge of the run says that both say the same, else 0;
+    - "match": 1 where the normalised texts are equal, else 0.
+
+    Without such an option, and for letters, texts that match entail each other (are similar by 1), and others are
+    neutral (0). Results say which it was. Equal texts are related once.
+    """
+
+    by: By = "entailment"
+    of: Of = Of.SAMPLES
+    """Samples and the answer; nothing else is related."""
+    question: bool = False
+    """Whether each text is put after its question, as its prompt shows it, and a blank; of no account for "match"."""
+    samples: Samples = Samples()
+
+    def __post_init__(self) -> None:
+        """Refuse what is not related.
+
+        Raises:
+            ContractError: another way, or other texts.
+        """
+        _check("Related: of", self.of, (Of.SAMPLES,))
+        if self.by not in get_args(By):
+            raise ContractError(f"Related: by: expected one of {', '.join(get_args(By))}, got {self.by!r}")
+
+    @property
+    def drawn(self) -> bool:
+        """True."""
+        return True
 
 
 @dataclass(frozen=True, repr=False)

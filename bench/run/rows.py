@@ -121,7 +121,7 @@ class RowBuilder:
             letter_rule_disagreement=_letter_rule_disagreement(test, self.resolved.protocol.letters),
             cost=self._cost(inputs),
             limit=self.config.limit,
-            notes=(*self.reader.backbone.chat.notes, *self._wordings(name), *_notes(inputs, self.resolved.protocol)),
+            notes=tuple(self._notes(name, inputs)),
             provenance=provenance.collect(self.reader.backbone.device, self._revisions(name, inputs)),
         )
 
@@ -136,10 +136,14 @@ class RowBuilder:
         )  # fmt: skip
         return ScoredRow(row, records_of(test, confidence), confidence)
 
-    def _wordings(self, name: str) -> list[str]:
-        """Notes on what the method reads."""
+    def _notes(self, name: str, inputs: Inputs) -> list[str]:
+        """Notes on how the model was asked, on what the method reads, and on how its numbers came about."""
         reads = self.resolved.methods[files.base_of(name)].reads()
-        return [note for signal in sorted(reads.fit | reads.predict, key=repr) if (note := definition(signal).note)]
+        read = [(signal, inputs.predicted) for signal in reads.predict]
+        read += [(signal, inputs.learned) for signal in reads.fit if inputs.learned is not None]
+        found = (definition(signal).note(reading) for signal, reading in sorted(read, key=lambda pair: repr(pair[0])))
+        of_signals = dict.fromkeys(filter(None, found))
+        return [*self.reader.backbone.chat.notes, *of_signals, *_notes(inputs, self.resolved.protocol)]
 
     def _modal_share(self, name: str, test: Reading) -> float | None:
         reads = self.resolved.methods[name.partition(files.RECALIBRATED)[0]].reads().predict

@@ -14,6 +14,9 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from bench import signals as room
 from bench.api import ContractError, Format, Ragged, Signal, Task
 from bench.api.batch import Column
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.planted import World
-    from bench.signals.reading import Agreement, Comparer
+    from bench.signals.reading import Agreement, Comparer, Reading, Relater
     from bench.signals.stored import StoredSplit
 
 S = TypeVar("S", bound=Signal)
@@ -64,9 +67,9 @@ class Definition(ABC, Generic[S]):
         del fmt, max_new_tokens
         return ()
 
-    @property
-    def note(self) -> str:
-        """What a reader of results must know of it, beside its name; mostly nothing."""
+    def note(self, reading: Reading) -> str:
+        """Words for a reader of results, beside its name; mostly none."""
+        del reading
         return ""
 
     def asked(self, asking: Asking, task: Task, prompts: PromptTokeniser) -> Asking:
@@ -81,6 +84,11 @@ class Definition(ABC, Generic[S]):
     def agreement(self, split: StoredSplit, comparer: Comparer) -> Agreement | None:
         """Whether its samples say what the answers say; None for a signal that holds none."""
         del split, comparer
+        return None
+
+    def relation(self, split: StoredSplit, relater: Relater) -> npt.NDArray[np.float32] | None:
+        """Relations among its samples; None for a signal that has none."""
+        del split, relater
         return None
 
     @abstractmethod

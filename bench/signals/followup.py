@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.planted import World
+    from bench.signals.reading import Reading
     from bench.signals.stored import StoredSplit
 
 
@@ -53,9 +54,9 @@ class FollowupDefinition(PassDefinition[Followup]):
             return {"values": torch.zeros(0, dtype=torch.long)}
         return {"values": torch.full((len(self.signal.words),), float("nan"))}
 
-    @property
-    def note(self) -> str:
+    def note(self, reading: Reading) -> str:
         """The wording, unless it is the self-check's."""
+        del reading
         return f'it asks after the answer: "{self.signal.wording}"' if self.signal.wording else ""
 
     @property
