@@ -42,7 +42,7 @@ class Item:
 
 @dataclass
 class Replies:
-    """What follows a user turn after the answers that there are."""
+    """States and replies after a user turn, for the answers that there are."""
 
     asked: list[int]
     """`(k,)` questions with an answer."""

@@ -50,7 +50,7 @@ class PairModel:
 
     @cached_property
     def labels(self) -> list[str]:
-        """What it can say, by its configuration."""
+        """The labels of its configuration, in lower case."""
         config = self.files.config()
         return [str(config.id2label[k]).lower() for k in range(int(config.num_labels))]
 

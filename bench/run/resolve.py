@@ -112,7 +112,7 @@ class ResolvedRun:
 
 
 _OPTIONS: Mapping[By, str] = {"entailment": "nli", "similarity": "similarity"}
-"""How samples are related -> the option that names a model for it."""
+"""Way of relating samples -> the option that names a model for it."""
 
 
 def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRun:

@@ -32,7 +32,7 @@ class FollowupDefinition(PassDefinition[Followup]):
 
     @property
     def turn(self) -> Turn:
-        """What is asked, and how much is said."""
+        """The turn and the longest reply."""
         return Turn(self.signal.wording, self.signal.say)
 
     @property

@@ -92,12 +92,12 @@ class SamplesDefinition(PassDefinition[Samples]):
 
 
 def sampling_of(samples: Samples) -> Sampling:
-    """How a signal's samples are drawn."""
+    """Settings by which a signal's samples are drawn."""
     return Sampling(samples.n, samples.temperature, samples.top_p)
 
 
 def ids_from(samples: Samples, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-    """What the ids of samples are made of; those of one token from the state at the prompt's end, for any seed."""
+    """Sources of the ids of samples; those of one token are drawn from the state at the prompt's end, for any seed."""
     first = definition(Hidden(1.0, At.PROMPT_END))
     assert isinstance(first, PassDefinition)  # noqa: S101  # for the type checker
     return (first,) if max_new_tokens == 1 else (SamplesDefinition(samples),)
