@@ -9,7 +9,7 @@ of wrong options' tokens:
 Memory is what limits this method: for d = 4,096 and V = 128,256 the layer has 525 million weights. Weights, gradient
 and the two moments of AdamW take 16 bytes each in float32, the frozen head 2 in half precision: 9.5 GB (14 GB for
 d = 5,120 and V = 152,064). Nothing else of that size is ever made: the gradient is written where it stays, logits exist
-for at most 256 tokens at a time (0.13 GB; on an accelerator 768 and 0.47 GB) and are recomputed from the hidden states,
+for at most 256 tokens at a time (0.13 GB; on an accelerator 768 and 0.39 GB) and are recomputed from the hidden states,
 and a head in half precision is widened slice by slice. The training states stay in the computer's memory; a step's own
 go to the device.
 
