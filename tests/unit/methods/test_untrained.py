@@ -16,7 +16,8 @@ from bench import registry
 from bench.api import At, Batch, ConfidenceMethod, Hidden, Ragged, Related, Samples, TokenScores, UserError
 from bench.api.signals import By
 from bench.signals.relating import matching
-from methods._shared.sampled import SampledMethod, meanings
+from methods._shared.meaning import groups_of
+from methods._shared.sampled import SampledMethod
 from methods.cocoa import CoCoA
 from methods.eigenscore import EigenScore
 from methods.margin import Margin
@@ -207,7 +208,7 @@ def test_one_way_of_entailing_is_not_the_same_meaning() -> None:
     related = np.zeros((3, 3, 3), dtype=np.float32)
     related[..., 1] = 1.0
     related[0, 1] = related[1, 2] = related[2, 1] = (0.1, 0.1, 0.8)
-    assert meanings(related).tolist() == [0, 1, 1]
+    assert groups_of(related[None]).tolist() == [[0, 1, 1]]
 
 
 EXTREMES = {
