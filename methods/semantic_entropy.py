@@ -1,4 +1,4 @@
-"""Semantic entropy: how many things the samples say, each weighted by how often they say it (docs/methods.md §2.21).
+"""Semantic entropy: how many things the samples say, each weighted by how often they say it (docs/methods.md §2.22).
 
 Example: of ten samples eight mean "b" and two mean "c": entropy -(0.8 ln 0.8 + 0.2 ln 0.2) = 0.50, score -0.50.
 """

@@ -1,4 +1,4 @@
-"""What methods share that compare several sampled answers to one question."""
+"""Choice of samples, and their log-probabilities, for methods that compare several answers to one question."""
 
 from __future__ import annotations
 
