@@ -5,10 +5,9 @@ runs, so that arithmetic alone differs. Bounds hold where both runs gave the sam
 another confidence; so the share of equal answers has a bound of its own.
 
 What reads the model alone may differ by what bfloat16 does to a logit: states of 8 bits, times a spread of 2.5, move
-logits by about 0.05 and probabilities by a quarter of that; at most 0.03 was
-found in two blocks and 0.14 in 48. Samples come in tenths. A method
-that learns from labels differs more, since an answer that flipped in training is another label among 48: there the mean
-difference and the Brier score have bounds.
+logits by about 0.05 and probabilities by a quarter of that; at most 0.03 was found in two blocks and 0.14 in 48.
+Samples come in tenths. A method that learns from labels differs more, since an answer that flipped in training is
+another label among 48: there the mean difference and the Brier score have bounds.
 """
 
 from __future__ import annotations
