@@ -45,6 +45,8 @@ SAME_ANSWERS = {2: 0.9, 48: 0.8}
 """Least share, by the number of blocks."""
 FROZEN_APART = {2: 0.05, 48: 0.2}
 """Largest difference of a confidence."""
+TOKENS_APART = {2: 0.028, 48: 0.2}
+"""The same where token probabilities are read; logits rounded to bfloat16 would differ by 0.035 in two blocks."""
 SAMPLED_APART = {2: 0.2, 48: 0.4}
 LEARNED_APART = {2: 0.1, 48: 0.2}
 """Largest mean difference."""
@@ -97,7 +99,8 @@ def check(short: dict[Any, Cell], full: dict[Any, Cell], layers: int) -> None:
         if method == "self-consistency":
             assert apart.max() <= SAMPLED_APART[layers] + 1e-9, (task, method, apart.max())
         elif method in FROZEN:
-            assert apart.max() <= FROZEN_APART[layers], (task, method, apart.max())
+            most = FROZEN_APART if method == "ptrue" else TOKENS_APART
+            assert apart.max() <= most[layers], (task, method, apart.max())
         else:
             assert apart.mean() <= LEARNED_APART[layers], (task, method, apart.mean())
 
