@@ -98,7 +98,8 @@ class Probe:
     def _said(self, ids: Ids) -> torch.Tensor:
         """`(v,)` the model's own logits after a sequence."""
         inputs = torch.as_tensor(ids, dtype=torch.long, device=self.session.device)[None]
-        return self.session.model(input_ids=inputs, use_cache=False).logits[0, -1].float()  # type: ignore[no-any-return]
+        logits = self.session.model(input_ids=inputs, use_cache=False).logits[0, -1].float()
+        return logits.to(self.head.weight.device)  # type: ignore[no-any-return]  # a split model gives them elsewhere
 
     def _plain(self) -> torch.Tensor:
         """`(n, v)` logits after each sequence, read whole and without a cache."""

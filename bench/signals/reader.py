@@ -69,12 +69,12 @@ class Reader:
         """Class of device and token budget, on which answers can depend below float32; empty in float32."""
         if str(self.backbone.dtype) == "torch.float32":
             return {}
-        return {"device": class_of(self.backbone.device), "token_budget": self.budget}
+        return {"device": class_of(*self.backbone.devices), "token_budget": self.budget}
 
     @property
     def unusual(self) -> dict[str, object]:
         """The token budget, where it can change an answer and is not this device's own."""
-        usual = not self.arithmetic or self.budget == default_budget(self.backbone.device)
+        usual = not self.arithmetic or self.budget == default_budget(*self.backbone.devices)
         return {} if usual else {"token_budget": self.budget}
 
     @cached_property
