@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.performance import gpu, measure, other_tools
+from bench.signals.shard_task import Done
+from tests.performance import engines, gpu, measure, other_tools
 from tests.performance.definitions import features_by_definition
 
 ROOT = Path(__file__).parents[2]
@@ -93,3 +94,30 @@ def test_an_environment_that_cannot_be_made_is_a_reason(monkeypatch: pytest.Monk
     monkeypatch.setattr(other_tools.subprocess, "run", lambda *_args, **_kwargs: failed)
     with pytest.raises(measure.NotMeasured, match=r"lm-eval.* can't be installed: ERROR: no matching distribution"):
         other_tools._environment(other_tools.LM_EVAL)
+
+
+def test_how_busy_workers_are_follows_from_when_their_shards_began_and_ended() -> None:
+    found = engines.Observed()
+    for worker, started, ended in ((1, 10.0, 12.0), (2, 11.0, 13.0), (1, 12.0, 15.0), (2, 14.0, 17.0), (1, 15.5, 18.0)):
+        found.note(worker, Done(started=started, ended=ended))
+    assert found.count == 5
+    assert found.seconds == 8.0
+    assert found.busy == [7.5 / 8, 5 / 7]  # the second began later, and idles at the end
+    assert 0 <= found.driver < 1
+
+
+def test_the_driver_is_this_process_and_none_of_its_children() -> None:
+    before = engines.own_cpu()
+    subprocess.run([sys.executable, "-c", "sum(range(20_000_000))"], check=True)
+    assert engines.own_cpu() - before < 0.1
+    sum(range(20_000_000))
+    assert engines.own_cpu() - before > 0.1
+
+
+@pytest.mark.slow
+def test_the_engines_are_observed_on_a_few_questions() -> None:
+    lines = {line.name: line.value for line in engines.lines(measure.Options(), "atlas-choice", 160)}
+    assert {name.partition(":")[0] for name in lines} <= {"local", "ray", "two actors of Ray"}
+    assert 0 < lines["local: busy, the less busy of two"] <= 1
+    assert lines["local: driver, share of a core"] > 0
+    assert lines["local: one process ÷ two workers"] > 0
