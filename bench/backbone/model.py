@@ -138,7 +138,7 @@ class Backbone:
 
     @cached_property
     def speed(self) -> Speed | None:
-        """Seconds that passes take on this device, measured without weights; None where no stand-in can be made or has room."""
+        """Seconds that passes take here, measured without weights; None where no stand-in can be made or has room."""
         try:
             return measured(self.config, self.dtype, self.device, self.attention)
         except Exception:  # noqa: BLE001 - whatever an architecture has against few blocks; it may still be read

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 
 from bench.signals.shard_task import Done
 from tests.performance import engines, gpu, measure, other_tools
+from tests.performance.cost_model import workload
 from tests.performance.definitions import features_by_definition
 
 ROOT = Path(__file__).parents[2]
@@ -61,16 +63,30 @@ def test_without_a_gpu_the_gpu_benchmark_says_so_and_ends_well(tmp_path: Path) -
     assert not (tmp_path / "gpu.json").exists()
 
 
+def small_works() -> dict[str, workload.Workload]:
+    """The committed workloads with a few short questions in a pack."""
+    packs = workload.Packs(questions=3, tokens=36, before=12, pieces=4)
+    return {
+        name: replace(
+            work, prompts=[20, 24], answers=[min(n, 4) for n in work.answers], query=4,
+            packs=dict.fromkeys(work.packs, packs),
+        )
+        for name, work in workload.workloads().items()
+    }  # fmt: skip
+
+
 def test_the_gpu_benchmark_runs_through_on_a_small_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {
-        "DEVICE": "cpu", "WIDTH": 64, "INNER": 96, "LAYERS": 2, "HEADS": 4, "KEY_HEADS": 2, "VOCABULARY": 300,
+        "DEVICE": "cpu", "WIDTH": 64, "INNER": 96, "LAYERS": 4, "HEADS": 4, "KEY_HEADS": 2, "VOCABULARY": 1500,
         "SQUARE": 64, "BUDGET": 64, "LITCAB_TOKENS": 8,
     }  # fmt: skip
     for name, value in small.items():
         monkeypatch.setattr(gpu, name, value)
     monkeypatch.setattr(gpu, "_prompts", lambda: ([torch.arange(n, dtype=torch.int32).numpy() for n in (40, 50)], ""))
+    monkeypatch.setattr(gpu, "_works", small_works)
     lines = {line.name: line.value for line in gpu._lines()}
-    assert len(lines) == 5
+    assert len(lines) == 5 + 3 + 7 + 4  # decoding of three open tasks, seven readings, four trainings
+    assert lines["decoding, tokens a second, read mmlu-oe"] > 0
     assert all(value is not None and math.isfinite(value) and value > 0 for value in lines.values())
     assert lines["prompt tokens ÷ tokens read"] == pytest.approx(90 / 50)
 
