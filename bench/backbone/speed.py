@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from transformers.initialization import no_init_weights
 
 from bench.api import OutputHead
 from bench.backbone.devices import default_budget, kind_of
@@ -91,16 +92,11 @@ def _stand_in(config: Any, dtype: torch.dtype, device: str, attention: str) -> t
     text.num_hidden_layers, kinds = count, getattr(some, "layer_types", None)
     if kinds:
         text.layer_types = kinds
-    with torch.random.fork_rng(devices=[]), torch.device(device), _undrawn():
+    with torch.random.fork_rng(devices=[]), torch.device(device), no_init_weights():  # drawing takes longest
         model = transformers.AutoModelForCausalLM.from_config(small, attn_implementation=attention, dtype=dtype)
     for parameter in model.parameters():
         parameter.detach().fill_(0.01)  # memory as it was found may hold numbers that are slow to compute with
     return model.eval().requires_grad_(requires_grad=False), whole / count
-
-
-def _undrawn() -> Any:
-    """Initial weights are not drawn within, which takes longer than all that is timed."""
-    return transformers.initialization.no_init_weights()
 
 
 def _passes(session: Session, device: str) -> tuple[float, float, float]:
