@@ -1,7 +1,8 @@
 """`make bench-gpu`: speed on a CUDA device, for a randomly initialised model of Llama-3.1-8B's shape in bf16.
 
 Prefill: model-FLOPs utilisation of our passes over five-shot prompts, against a large bf16 product measured on the same
-machine. CCPS features ÷ the forward pass. LitCab: training steps a second, and peak memory. Without a GPU it says so.
+machine. CCPS features ÷ the forward pass. LitCab: training steps a second, and peak memory. Reading, decoding and
+training at the card's own budget, beside the committed cost model. Without a GPU it says so.
 """
 
 from __future__ import annotations

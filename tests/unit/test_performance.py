@@ -84,7 +84,7 @@ def test_the_gpu_benchmark_runs_through_on_a_small_shape(monkeypatch: pytest.Mon
         monkeypatch.setattr(gpu, name, value)
     monkeypatch.setattr(gpu, "_prompts", lambda: ([torch.arange(n, dtype=torch.int32).numpy() for n in (40, 50)], ""))
     monkeypatch.setattr(gpu, "_works", small_works)
-    lines = {line.name: line.value for line in gpu._lines()}
+    lines = {line.name: line.value or 0.0 for line in gpu._lines()}
     assert len(lines) == 5 + 3 + 7 + 4  # decoding of three open tasks, seven readings, four trainings
     assert lines["decoding, tokens a second, read mmlu-oe"] > 0
     assert all(value is not None and math.isfinite(value) and value > 0 for value in lines.values())
@@ -132,7 +132,7 @@ def test_the_driver_is_this_process_and_none_of_its_children() -> None:
 
 @pytest.mark.slow
 def test_the_engines_are_observed_on_a_few_questions() -> None:
-    lines = {line.name: line.value for line in engines.lines(measure.Options(), "atlas-choice", 160)}
+    lines = {line.name: line.value or 0.0 for line in engines.lines(measure.Options(), "atlas-choice", 160)}
     assert {name.partition(":")[0] for name in lines} <= {"local", "ray", "two actors of Ray"}
     assert 0 < lines["local: busy, the less busy of two"] <= 1
     assert lines["local: driver, share of a core"] > 0
