@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,15 +20,11 @@ from bench.backbone.memory import give_back, is_out_of_memory
 from bench.backbone.models import ModelSpec
 from bench.backbone.projections import Located
 from bench.backbone.session import Session, blocks
+from bench.backbone.speed import Speed, measured
 from bench.backbone.split import cards, placed
 from bench.prompts.chat import Chat
 
 _DEVICES = ("cuda", "mps", "cpu")
-
-_RATE_SIZE = 512
-"""Side of the matrix product that measures a device's rate."""
-_OVERHEAD = 3.0
-"""Time of a forward pass over that of its matrix products alone, roughly: attention, norms, small shapes."""
 
 
 @dataclass(frozen=True)
@@ -190,20 +185,12 @@ class Backbone:
         return frozenset(i for i in [*ids, self.chat.tokenizer.eos_token_id] if i is not None)
 
     @cached_property
-    def seconds_per_token(self) -> float:
-        """A rough estimate without loading weights: twice the parameters, at this device's rate of multiplication."""
-        with self.files.told("it can't be built from its config.json"), torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(
-                self.config, trust_remote_code=self.options.trust_remote_code
-            )
-        weights = sum(p.numel() for p in model.parameters())
-        square = torch.ones(_RATE_SIZE, _RATE_SIZE, dtype=self.dtype, device=self.device)
-        seconds = []
-        for _ in range(4):
-            start = time.perf_counter()
-            (square @ square).sum().item()
-            seconds.append(time.perf_counter() - start)
-        return float(2 * weights * min(seconds) / (2 * _RATE_SIZE**3) * _OVERHEAD)
+    def speed(self) -> Speed | None:
+        """Seconds that passes take here, measured without weights; None where no stand-in can be made or has room."""
+        try:
+            return measured(self.config, self.dtype, self.device, self.attention)
+        except Exception:  # noqa: BLE001 - whatever an architecture has against few blocks; it may still be read
+            return None
 
     @property
     def packed(self) -> bool:
