@@ -77,7 +77,7 @@ def by_question(reading: Reading) -> dict[int, tuple[npt.NDArray[Any], ...]]:
     """Row -> its states and ids, read by hand, file by file."""
     from safetensors.torch import load_file
 
-    found = {}
+    found: dict[int, tuple[npt.NDArray[Any], ...]] = {}
     for rows, (prompt, answer), ids in zip(SHARDS, reading.bundles, reading.answer_ids, strict=True):
         first = load_file(prompt.folder / _file_name(repr(PROMPT)))["values"]
         states = load_file(answer.folder / _file_name(repr(ANSWER)))
@@ -124,7 +124,8 @@ def test_nobody_can_write_what_another_method_reads(reading: Reading) -> None:
     batch = batches().batch(reading, SIGNALS, labels=False)
     for signal in SIGNALS:
         column: Any = batch[signal]
-        for array in (column.values, column.offsets) if isinstance(column, Ragged) else (column,):
+        arrays: Any = (column.values, column.offsets) if isinstance(column, Ragged) else (column,)
+        for array in arrays:
             assert not array.flags.writeable
             with pytest.raises(ValueError, match="read-only"):
                 array.base[...] = 0
