@@ -62,7 +62,8 @@ class LitCab(ConfidenceMethod):
     """Corrects the model's logits by one linear layer and takes the answer's own probability; needs wrong options.
 
     Weights, gradient, two moments and the frozen head take 9.5 GB for d = 4,096 and a vocabulary of 128,256 (14 GB for
-    5,120 and 152,064), plus at most half a GB for a chunk of 256 tokens; see `networks.py`.
+    5,120 and 152,064), plus at most half a GB for a chunk of 256 tokens, on an accelerator 1 GB for one of 768; see
+    `networks.py`.
 
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is, and "code" what the authors of
     LitCab released as github.com/launchnlp/LitCab.

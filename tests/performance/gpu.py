@@ -187,7 +187,7 @@ def _litcab() -> Iterator[Line]:
 
     rng = np.random.default_rng(0)
     head = OutputHead(torch.randn(VOCABULARY, WIDTH, device=DEVICE, dtype=torch.bfloat16) * 0.02)
-    states = rng.normal(size=(LITCAB_TOKENS, WIDTH)).astype(np.float32)
+    states = torch.tensor(rng.normal(size=(LITCAB_TOKENS, WIDTH))).bfloat16().float().numpy()  # as the model's are
     ids = rng.integers(0, VOCABULARY, LITCAB_TOKENS)
     tokens, wrong = Tokens(states, np.arange(LITCAB_TOKENS), ids), np.arange(LITCAB_TOKENS) % 4 > 0
     method = LitCab()

@@ -220,9 +220,8 @@ def _litcab(model: str, work: Workload) -> Stage:
 
 def _features(model: str, works: dict[str, Workload]) -> Stage:
     """CCPS' features of all answer tokens, of tests and training."""
-    head, chunk = _head(model), 64
-    states = torch.empty(chunk, head.weight.shape[1], device="meta")
-    ids = torch.zeros(chunk, dtype=torch.long, device="meta")
+    head, chunk = _head(model), 1000  # several of the chunks that it makes itself
+    states, ids = torch.zeros(chunk, head.weight.shape[1]), torch.zeros(chunk, dtype=torch.long)
     with np.errstate(all="ignore"):  # all numbers are 0
         trace = counted(lambda: perturbation_features(states, ids, head), Counter())
     tokens = sum(
