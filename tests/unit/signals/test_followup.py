@@ -169,7 +169,7 @@ def test_replies_come_back_from_the_store_and_cost_their_own_tokens(
         assert definition(signal).reads_model
     assert {first[signal].shape for signal in STATES} == {(n, 32), (n, 3, 32)}
     chat, backbone = reader.backbone.chat, reader.backbone
-    pairs = dict(zip([q.id for q in reading.in_shards()], reading.pairs(), strict=True))
+    pairs = dict(zip([reading.questions[row].id for row in reading.rows], reading.pairs(), strict=True))
     suffix = reader.asking(reading).turns[ASKED.wording]
     ids = chat.words(reader.prompts.stand_in(reading.task), ("1", "2")).tolist()
     for i, name in enumerate(first.ids):
@@ -206,8 +206,8 @@ def test_the_default_is_the_self_check_query_under_its_old_name(small_model: Pat
     reader, reading = read(small_model, tmp_path, FewRivers, {Followup()})
     batch = batch_of(reader, reading, Followup(), QueryLogits())
     assert batch[Followup()].tobytes() == batch[QueryLogits()].tobytes()
-    assert definition(ASKED).note == 'it asks after the answer: "How sure are you, from 0 to 100?"'
-    assert not definition(Followup()).note
+    assert definition(ASKED).note(reading) == 'it asks after the answer: "How sure are you, from 0 to 100?"'
+    assert not definition(Followup()).note(reading)
 
 
 def test_a_follow_up_that_the_context_has_no_room_for_is_a_clear_error(small_model: Path, tmp_path: Path) -> None:
