@@ -201,26 +201,21 @@ class Extractor:
 
     def _grow_answers(self, done: Pass) -> None:
         """Each answer as far as a signal needs it, and the user turns after it."""
-        upto = self.growth.answer
+        upto, turns = self.growth.answer, sorted(self.growth.turns)
+        asked = [i for i, answer in enumerate(done.answers) if len(answer)]
+        alone = any(done.items[i][0].query_prompt is not None for i in asked)
+        ends: dict[Turn, list[int]] = {turn: [] for turn in turns}
         for i, answer in enumerate(done.answers):
             kept = answer if upto is Upto.ANSWER_END else answer[:-1] if upto is Upto.ANSWER_PREDICTING else NOTHING
             done.paths.append(done.tree.grow(i, kept))
-        asked = [i for i, answer in enumerate(done.answers) if len(answer)]
-        if asked and done.items[asked[0]][0].query_prompt is not None:
-            done.tree.read()
-            done.replies = {turn: self._asked_alone(done, turn, asked) for turn in sorted(self.growth.turns)}
-        else:
-            self._ask(done, asked)
-
-    def _ask(self, done: Pass, asked: list[int]) -> None:
-        """All turns after all answers, side by side."""
-        ends = {
-            turn: [done.tree.grow(done.paths[i][-1], self.asking.turns[turn.wording])[-1] for i in asked]
-            for turn in sorted(self.growth.turns)
-        }
+            for turn in turns if len(answer) and not alone else ():  # in this order, on which last bits depend
+                ends[turn].append(done.tree.grow(done.paths[i][-1], self.asking.turns[turn.wording])[-1])
         done.tree.read()
-        done.replies = {turn: Replies(asked, nodes) for turn, nodes in ends.items()}
-        self._reply(done)
+        if alone:
+            done.replies = {turn: self._asked_alone(done, turn, asked) for turn in turns}
+        else:
+            done.replies = {turn: Replies(asked, nodes) for turn, nodes in ends.items()}
+            self._reply(done)
 
     def _reply(self, done: Pass) -> None:
         """Greedy replies to the turns that want one, side by side."""
