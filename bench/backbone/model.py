@@ -16,7 +16,7 @@ from bench.backbone import projections
 from bench.backbone.agreement import DTYPES, Probe
 from bench.backbone.devices import kind_of
 from bench.backbone.folder import find, first_line
-from bench.backbone.memory import is_out_of_memory
+from bench.backbone.memory import give_back, is_out_of_memory
 from bench.backbone.models import ModelSpec
 from bench.backbone.session import Session, blocks
 from bench.prompts.chat import Chat
@@ -112,6 +112,14 @@ class Backbone:
         if missing:  # they would be drawn at random
             raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}; copy them again")
         return model
+
+    def put_away(self) -> None:
+        """Give the memory of the weights back; whoever asks for them loads them again."""
+        for name in ("model", "head", "session"):
+            vars(self).pop(name, None)
+        give_back()
+        if kind_of(self.device) == "cuda":
+            torch.cuda.empty_cache()
 
     @cached_property
     def facts(self) -> ModelFacts:
