@@ -28,7 +28,7 @@ ABSENT = (
     "Worker on {}: expected the confbench of the run, found none or another one ({}: {}). Install the same on all"
     " machines."
 )
-"""What a machine says without the package: its name, and the type and words of the error."""
+"""Sentence of a machine without the package: its name, and the type and words of the error."""
 _RING = 5.0
 """Seconds in which a cluster takes a call."""
 
@@ -118,7 +118,7 @@ class Link:
         )  # fmt: skip
 
     def needs(self, devices: int) -> dict[str, int]:
-        """What a machine must have for this, as Ray calls it."""
+        """Resources that a machine must have for this, as Ray calls them."""
         return {"num_cpus": min(self.threads * devices, self._cores), "num_gpus": devices if self.cards else 0}
 
     def room(self, devices: int) -> bool:

@@ -42,16 +42,16 @@ class Assignment:
     method: str
     """Name of the method, for messages."""
     key: str
-    """Of the adapter in the store."""
+    """Key of the adapter in the store."""
     fields: Mapping[str, Any]
-    """Of which the key is made."""
+    """Fields of which the key is made."""
     job: Job
     examples: Examples
     validation: Examples
     processes: int
     """Those that train together; on cards each has one of its own."""
     device: str
-    """As it is called where the training is carried out."""
+    """Device, as it is called where the training is carried out."""
 
     @property
     def steps(self) -> int:
@@ -157,7 +157,7 @@ class Assignment:
 
 
 def way_out(method: str) -> str:
-    """What to do where DeepSpeed is in the way."""
+    """Advice where DeepSpeed is in the way."""
     return f"Train without it: --set {method}.deepspeed=false"
 
 
