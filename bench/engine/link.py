@@ -111,7 +111,7 @@ class Link:
         import ray
 
         if self.cards:
-            self.backbone.put_away()
+            self.backbone.release()
         return ray.remote(work).options(
             **options, **self.needs(devices), scheduling_strategy="SPREAD",
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(self.threads)}},

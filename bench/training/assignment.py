@@ -8,7 +8,6 @@ import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,8 +49,8 @@ class Assignment:
     validation: Examples
     processes: int
     """Those that train together; on cards each has one of its own."""
-    device: str
-    """Device, as it is called where the training is carried out."""
+    devices: tuple[str, ...]
+    """Devices, as they are called where the training is carried out."""
 
     @property
     def steps(self) -> int:
@@ -72,14 +71,14 @@ class Assignment:
         self,
         store: Store,
         progress: Progress | None = None,
-        room: Callable[[], AbstractContextManager[None]] = nullcontext,
+        make_room: Callable[[], None] = lambda: None,
     ) -> Entry:
         """The adapter, trained here unless another process has put it into the store meanwhile.
 
         Args:
             store: where it goes; what is left of a training that was ended lies there as well.
             progress: for people.
-            room: within it the devices are free for the child.
+            make_room: frees the devices for the child.
 
         Raises:
             UserError: the training failed, or the store can't be written.
@@ -90,9 +89,9 @@ class Assignment:
             told.say(f"the adapter of {self.method} is being trained by {whom}; waiting for it")
 
         with claimed(store.root / "claims" / f"{KIND}-{self.key}.lock", waits):
-            return store.get(KIND, self.key) or self._trained(store, told, room)
+            return store.get(KIND, self.key) or self._trained(store, told, make_room)
 
-    def _trained(self, store: Store, progress: Progress, room: Callable[[], AbstractContextManager[None]]) -> Entry:
+    def _trained(self, store: Store, progress: Progress, make_room: Callable[[], None]) -> Entry:
         """The adapter of a training, or of the rest of one that was ended."""
         try:
             folder = self.folder(store).resolve()
@@ -104,8 +103,8 @@ class Assignment:
                 f"What {self.method} is trained on could not be written into the cache: {error.strerror or error}. Free"
                 " some disk space, or set CONFBENCH_CACHE to another folder."
             ) from error
-        with room():
-            self._run(config, store, progress)
+        make_room()
+        self._run(config, store, progress)
         trained = folder / ADAPTER
         entry = store.put(KIND, self.key, self.fields, lambda into: _copy(trained, into), method=self.method)
         shutil.rmtree(folder, ignore_errors=True)
@@ -134,7 +133,7 @@ class Assignment:
         with (
             (config.parent / _LOG).open("a", encoding="utf-8", buffering=1) as log,
             progress.stage(f"train {self.method}", recipe.steps, unit="steps") as advance,
-            child.started(config, self.processes, self.device) as process,
+            child.started(config, self.processes, self.devices) as process,
         ):
             done = 0
             for line in process.stdout or ():

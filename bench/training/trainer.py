@@ -12,8 +12,7 @@ import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -110,15 +109,15 @@ class AdapterTrainer:
             entry = self._made(
                 Assignment(
                     method=self.method, key=key, fields=fields, job=job, examples=examples, validation=tested.examples,
-                    processes=self._processes, device=self.backbone.device,
+                    processes=self._processes, devices=tuple(self.backbone.devices),
                 )
             )  # fmt: skip
         return AdapterRef(entry.folder, adapter.fingerprint(entry.folder))
 
     def _made(self, work: Assignment) -> Entry:
         if self.elsewhere is None:
-            return work.carry_out(self.store, self.progress, lambda: _aside(self.backbone))
-        told = self.elsewhere.train(work.key, replace(work, device=kind_of(work.device)), wait=self.waits)
+            return work.carry_out(self.store, self.progress, self._release)
+        told = self.elsewhere.train(work.key, replace(work, devices=(kind_of(self.backbone.device),)), wait=self.waits)
         if told is None:
             self.put_off = True
             self.progress.say(f"the adapter of {self.method} is being trained on the cluster; other work goes on")
@@ -133,6 +132,11 @@ class AdapterTrainer:
             )
         return entry
 
+    def _release(self) -> None:
+        """Make room for the child; on the CPU, weights are pages of their files, which it shares."""
+        if kind_of(self.backbone.device) != "cpu":
+            self.backbone.release()
+
     # --- the job ------------------------------------------------------------------------------------------------------
 
     def _plan(self, recipe: Recipe, examples: Examples) -> TrainingPlan:
@@ -146,7 +150,7 @@ class AdapterTrainer:
 
     @property
     def _budget(self) -> int:
-        return self.token_budget or training_budget(self.backbone.device)
+        return self.token_budget or training_budget(*self.backbone.devices)
 
     def _job(self, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation) -> Job:
         recipe = Recipe.of(settings)
@@ -154,7 +158,8 @@ class AdapterTrainer:
         if validation.confidence:
             _check_examples(validation.examples)
         plain = dict(settings)
-        plain["deepspeed"] = recipe.deepspeed and self._deepspeed_there()
+        split = len(self.backbone.devices) > 1  # DeepSpeed knows one card for each process; plain torch does the same
+        plain["deepspeed"] = recipe.deepspeed and not split and self._deepspeed_there()
         options = self.backbone.options
         return Job(
             model=asdict(self.backbone.spec) | self._place(),
@@ -163,6 +168,7 @@ class AdapterTrainer:
                 "device": kind_of(self.backbone.device),
                 "dtype": self._dtype(),
                 "trust_remote_code": options.trust_remote_code,
+                "devices": [str(number) for number in range(len(self.backbone.options.devices))],
             },
             loss=loss,
             settings=plain,
@@ -204,7 +210,7 @@ class AdapterTrainer:
         from bench.backbone import projections
 
         try:
-            return projections.targets(projections.locate(self.backbone.model), recipe.target_modules)
+            return projections.targets(self.backbone.layers, recipe.target_modules)
         except UserError as error:
             raise UserError(str(error).replace("METHOD.", f"{self.method}.")) from error
 
@@ -263,25 +269,6 @@ def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
 
     path = ref.folder / CONFIDENCES
     return load_file(path) if path.is_file() else {}
-
-
-@contextmanager
-def _aside(backbone: Backbone) -> Iterator[None]:
-    """While the child has the GPU, the parent's weights wait in main memory."""
-    if not backbone.device.startswith("cuda") or "model" not in vars(backbone):
-        yield
-        return
-    import torch
-
-    backbone.session.reset()
-    vars(backbone).pop("head", None)  # its detached weight would keep the memory of the card
-    backbone.model.to("cpu")
-    torch.cuda.empty_cache()
-    try:
-        yield
-    finally:
-        vars(backbone).pop("head", None)
-        backbone.model.to(backbone.device)
 
 
 def _check_examples(examples: Examples) -> None:

@@ -52,7 +52,7 @@ class HeadGuard:
             return True
         if self._same(whole=whole):
             return True
-        self.backbone.put_away()
+        self.backbone.release()
         before = self._sums
         self._remember()
         if not _equal(before, self._sums):
