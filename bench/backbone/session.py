@@ -230,7 +230,10 @@ class Session:
 
 
 def run_blocks(model: Any, read: dict[int, npt.NDArray[np.int64]], **inputs: Any) -> dict[int, torch.Tensor]:
-    """Run the model without its output head and copy the states that are asked for, `(rows, d)` for each block."""
+    """Run the model without its output head and copy the states that are asked for, `(rows, d)` for each block.
+
+    All come to the device of the output head, wherever their block is.
+    """
     last = int(model.config.get_text_config().num_hidden_layers)
     out: dict[int, torch.Tensor] = {}
     inner = {block: index for block, index in read.items() if block != last}
@@ -242,7 +245,8 @@ def run_blocks(model: Any, read: dict[int, npt.NDArray[np.int64]], **inputs: Any
         states = model.base_model(**inputs).last_hidden_state
     if last in read:
         out[last] = states.flatten(0, 1)[torch.as_tensor(read[last], device=states.device)]
-    return out
+    home = model.get_output_embeddings().weight.device
+    return {block: rows.to(home) for block, rows in out.items()}
 
 
 def _keep(
