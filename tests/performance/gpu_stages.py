@@ -37,7 +37,7 @@ class Loaded(Backbone):
     """A random model on a device, as far as the extractor and training ask for one."""
 
     def __init__(self, model: Any, device: str) -> None:
-        self.config, self.device, self.context = model.config, device, 1 << 30
+        self.config, self.devices, self.context = model.config, (device,), 1 << 30
         self.blocks = int(model.config.get_text_config().num_hidden_layers)
         self.counter = Counter()
         session = DrySession(model, self.counter)
