@@ -16,7 +16,7 @@ from bench.api import Adapter, ConfidenceMethod, Context, Format, OutputHead, Qu
 from bench.backbone import footprint
 from bench.backbone.checkpointing import checkpoint_blocks
 from bench.backbone.prefix import plan_packs
-from bench.backbone.session import read_pack
+from bench.backbone.starts import read_pack
 from bench.prompts.asking import Asking
 from bench.signals.definition import definition, pass_definitions, read_from_model, stored
 from bench.testing import planted
