@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from bench.api import Signal, UserError
 from bench.backbone.beginnings import Beginnings
-from bench.backbone.devices import Together, followed_together
+from bench.backbone.devices import ALONE, Together, followed_together
 from bench.backbone.groves import Grove, Groves
 from bench.backbone.items import NOTHING, Item, Measure, Pass
 from bench.backbone.measure import Arrays, Growth, Sampling, Upto
@@ -28,6 +28,10 @@ from bench.prompts.tails import Ids
 
 VERSION = 1
 """Part of every signal's key; raised when what an extractor computes changes."""
+
+
+_FULL = 1024
+"""Tokens from which on a pass is no longer bound by its launches."""
 
 
 @dataclass
@@ -120,8 +124,10 @@ class Extractor:
             for row, group in enumerate(groups):
                 yield [row], *self._followed([group], self._tree_alone(group[0]))
             return
-        session, prompts = self.backbone.session, [group[0].prompt for group in groups]
-        groves = Groves(prompts, self.asking.budget, self.together, session.bytes_per_token)
+        prompts = [group[0].prompt for group in groups]
+        limits = self._limits(groups)
+        size = 0 if limits == ALONE else self.backbone.session.measured_bytes()
+        groves = Groves(prompts, self.asking.budget, limits, size)
         for grove in groves:
             rows = [row for planned in grove for row in planned.rows]
             try:
@@ -130,6 +136,14 @@ class Extractor:
                 self._halve(groves, grove, error)
                 continue
             yield rows, *found
+
+    def _limits(self, groups: Sequence[list[Item]]) -> Together:
+        """Fewer sequences where nothing is decoded: then a pass has the query of each, and need not be larger."""
+        generated = any(group[0].answer is None for group in groups) or bool(self.growth.samples)
+        if generated and self.asking.max_new_tokens > 1:
+            return self.together
+        queries = -(-_FULL // (1 + len(self.asking.suffix)))
+        return replace(self.together, sequences=min(queries, self.together.sequences))
 
     def _halve(self, groves: Groves, grove: Grove, error: Exception) -> None:
         """Put a grove that did not fit into memory back in smaller ones."""

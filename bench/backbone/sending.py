@@ -74,19 +74,18 @@ def _as_int64(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 def fetched(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Copies on the host of tensors of one device, made in one go; tensors of the host are given back as they are."""
-    away = [tensor for tensor in tensors if tensor.device.type != "cpu" and tensor.numel()]
-    if not away:
-        return [_on_host(tensor) for tensor in tensors]
-    order = sorted(range(len(away)), key=lambda i: -away[i].dtype.itemsize)  # so that each begins at a multiple of it
-    flat = torch.cat([away[i].contiguous().reshape(-1).view(torch.uint8) for i in order]).cpu()
-    sizes = [away[i].nbytes for i in order]
-    down = {
-        id(away[i]): part.view(away[i].dtype).reshape(away[i].shape)
-        for i, part in zip(order, torch.split(flat, sizes), strict=True)
-    }
-    return [down[id(tensor)] if id(tensor) in down else _on_host(tensor) for tensor in tensors]
+    away = [tensor for tensor in tensors if tensor.device.type != "cpu"]
+    down = iter(in_one_copy(away))
+    return [tensor if tensor.device.type == "cpu" else next(down) for tensor in tensors]
 
 
-def _on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the host as it is, or an empty one of a device."""
-    return tensor if tensor.device.type == "cpu" else torch.empty(tensor.shape, dtype=tensor.dtype)
+def in_one_copy(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The same tensors on the host, brought there as one array of bytes."""
+    full = [i for i in range(len(tensors)) if tensors[i].numel()]
+    full.sort(key=lambda i: -tensors[i].dtype.itemsize)  # so that each begins at a multiple of its items' size
+    found = [torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+    if full:
+        together = torch.cat([tensors[i].reshape(-1).contiguous().view(torch.uint8) for i in full]).cpu()
+        for i, part in zip(full, torch.split(together, [tensors[i].nbytes for i in full]), strict=True):
+            found[i] = part.view(tensors[i].dtype).reshape(tensors[i].shape)
+    return found

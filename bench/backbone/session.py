@@ -167,6 +167,15 @@ class Session:
         """Make passes on another row, until the next beginning is shared."""
         self._current = row
 
+    @torch.inference_mode()
+    def measured_bytes(self) -> int:
+        """Size of one position in a row; where nothing was read yet, by a pass over one token that is not counted."""
+        if not self.bytes_per_token:
+            row, one = self.new_row(1), torch.zeros(1, 1, dtype=torch.long, device=self.device)
+            self.model.base_model(input_ids=one, past_key_values=row.cache, use_cache=True)
+            self.bytes_per_token = row.bytes_per_token
+        return self.bytes_per_token
+
     # --- passes -------------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()

@@ -34,6 +34,8 @@ class _Host:
 
     def __init__(self, done: Pass, asked: Sequence[torch.Tensor | Awaited]) -> None:
         nodes_of = _nodes_by_block(asked)
+        for nodes in nodes_of.values():
+            done.tree.expect(nodes)
         rows = [done.tree.states(block, nodes) for block, nodes in nodes_of.items()]
         others = {id(tensor): tensor for tensor in map(_tensor, asked) if tensor is not None}
         copies = fetched([*rows, *others.values()])

@@ -62,7 +62,7 @@ class ContinuationTree:
         return path
 
     def expect(self, nodes: Sequence[int]) -> None:
-        """Send the numbers of nodes along with the next pass: `states` will be asked for exactly these."""
+        """Send the numbers of nodes along with the next copy: `states` will be asked for exactly these."""
         self._expected[tuple(nodes)] = self.session.send(np.asarray(nodes, dtype=np.int64))
 
     def read(self, blocks: Sequence[int] | None = None) -> None:
@@ -93,10 +93,10 @@ class ContinuationTree:
         rows, runs = chunks[-1], _runs(nodes)
         if runs == [range(newest, newest + len(rows))]:
             return rows
-        sent = self._expected.get(tuple(nodes))
-        if sent is None and runs:
+        if runs:
             return torch.cat([rows[run.start - newest : run.stop - newest : run.step] for run in runs])
-        index = (sent or self.session.send(np.asarray(nodes, dtype=np.int64))).tensor
+        sent = self._expected.get(tuple(nodes)) or self.session.send(np.asarray(nodes, dtype=np.int64))
+        index = sent.tensor
         return rows[index - newest if newest else index]
 
     def _path(self, node: int) -> list[int]:
