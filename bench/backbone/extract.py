@@ -135,6 +135,7 @@ class Extractor:
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 self._halve(groves, grove, error)
                 continue
+            self.backbone.session.leave()
             yield rows, *found
 
     def _limits(self, groups: Sequence[list[Item]]) -> Together:

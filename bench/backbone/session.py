@@ -164,8 +164,12 @@ class Session:
         return [*found, row.append_from(self._own, start, self._own.length)]
 
     def follow(self, row: Row) -> None:
-        """Make passes on another row, until the next beginning is shared."""
+        """Make passes on another row, until it is left or the next beginning is shared."""
         self._current = row
+
+    def leave(self) -> None:
+        """Go back to the session's own row; the other one's memory is free when nobody else has it."""
+        self._current = self._own
 
     @torch.inference_mode()
     def measured_bytes(self) -> int:

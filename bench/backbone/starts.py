@@ -88,7 +88,8 @@ def read_together(
     if len(packs) == 1:
         ((pack, leaves),) = packs
         return read_pack(session, pack, chunk, depths, leaves)
-    row = session.new_row(sum(len(pack.tokens) for pack, _ in packs))
+    pieces = dict(piece for pack, _ in packs for piece in session.path(pack))
+    row = session.new_row(sum(len(pack.tokens) for pack, _ in packs) + sum(pieces.values()))
     held: dict[bytes, slice] = {}
     read = []
     for pack, leaves in packs:

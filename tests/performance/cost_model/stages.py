@@ -137,7 +137,8 @@ def pack_trace(
     first_pack = plan_packs([item.prompt for item in chosen[0]], budget)[0]
     first = counted(lambda: read_pack(backbone.session, first_pack, budget, [blocks]), counter)
     counter.trace = Trace([OTHER], [0], [Section()])
-    backbone.session.forget()  # what it keeps is counted in bytes, and short models would keep more
+    session: Any = backbone.session
+    session.forget()  # what it keeps is counted in bytes, and short models would keep more
     later = counted(lambda: extractor.measure([item for pack in chosen for item in pack]), counter)
     kept = [i for i, kind in enumerate(later.kinds) if kind != SHARED]
     parts = (later.kinds, later.tokens, later.sections)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,6 +198,22 @@ def test_a_step_of_decoding_advances_all_packs(llama: Backbone) -> None:
     assert packs == 3
     after = 1 + 1 + 3  # answers with queries, options, and three steps of samples
     assert len(passes["alone"]) - len(passes["all"]) == after * packs - after
+
+
+def test_keys_of_packs_side_by_side_are_dropped_when_they_were_followed(llama: Backbone) -> None:
+    rows, new_row = [], Session.new_row
+
+    def noted(self: Session, *least: int) -> Any:
+        row = new_row(self, *least)
+        rows.append(weakref.ref(row))
+        return row
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Session, "new_row", noted)
+        measured(llama, PAIRS)
+    gc.collect()
+    assert len(rows) == 2  # after an empty session: its own, and that of two packs; the third pack is alone
+    assert [row() is llama.session._own for row in rows if row() is not None] == [True]
 
 
 def test_bytes_of_a_token_are_known_before_anything_is_read(backbone: Backbone) -> None:
