@@ -39,8 +39,15 @@ def kind_of(device: str) -> str:
     return device.partition(":")[0]
 
 
-def class_of(device: str) -> str:
-    """Kind of a device and, of a card, its name: what has one class computes one thing with the same bits."""
+def class_of(*devices: str) -> str:
+    """Kind of a device and, of a card, its name: what has one class computes one thing with the same bits.
+
+    Cards of one name that share a model have the class of one of them, since each block is computed on one card.
+    """
+    return " + ".join(dict.fromkeys(map(_class_of, devices)))
+
+
+def _class_of(device: str) -> str:
     kind = kind_of(device)
     if kind != "cuda":
         return kind
@@ -49,22 +56,22 @@ def class_of(device: str) -> str:
     return f"{kind} {torch.cuda.get_device_name(device)}"
 
 
-def default_budget(device: str) -> int:
-    """Tokens of one forward pass, by the card's size as it was built: free memory differs from run to run."""
-    return _by_size(device, _BUDGETS, _BUDGET)
+def default_budget(*devices: str) -> int:
+    """Tokens of one forward pass, by the smallest card's size as it was built: free memory differs from run to run."""
+    return min(_by_size(device, _BUDGETS, _BUDGET) for device in devices)
 
 
-def training_budget(device: str) -> int:
-    """Tokens of one forward pass of training, by the card's size as it was built."""
-    return _by_size(device, _TRAINING_BUDGETS, _TRAINING_BUDGET)
+def training_budget(*devices: str) -> int:
+    """Tokens of one forward pass of training, by the smallest card's size as it was built."""
+    return min(_by_size(device, _TRAINING_BUDGETS, _TRAINING_BUDGET) for device in devices)
 
 
-def followed_together(device: str) -> Together:
-    """Which packs are continued side by side, by the card's size as it was built.
+def followed_together(*devices: str) -> Together:
+    """Which packs are continued side by side, by the smallest card's size as it was built.
 
     On the CPU none are: time there is arithmetic, and rows of several packs would change the last bits of what is read.
     """
-    return _by_size(device, _TOGETHER, ALONE)
+    return min((_by_size(device, _TOGETHER, ALONE) for device in devices), key=lambda limits: limits.bytes)
 
 
 def _by_size(device: str, table: Mapping[str, Sequence[tuple[int, Value]]], other: Value) -> Value:
@@ -77,15 +84,15 @@ def _by_size(device: str, table: Mapping[str, Sequence[tuple[int, Value]]], othe
     return next(value for least, value in steps if size >= least)
 
 
-def alone_visible(device: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables for a child process in which `cuda` is this card and no other; empty for a device without a number.
+def alone_visible(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables for a child process in which these cards are `cuda:0`, `cuda:1`, ...; empty for one without a number.
 
     Args:
-        device: as it is called here, e.g. `cuda:1`.
+        devices: as they are called here, e.g. `cuda:1`.
         environment: this process's own, which may already hide cards: numbers count those that are left.
     """
-    kind, _, number = device.partition(":")
-    if kind != "cuda" or not number:
+    numbers = [device.partition(":")[2] for device in devices]
+    if kind_of(devices[0]) != "cuda" or not numbers[0]:
         return {}
     seen = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return {"CUDA_VISIBLE_DEVICES": seen[int(number)] if seen else number}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(seen[int(number)] if seen else number for number in numbers)}

@@ -79,7 +79,7 @@ class Extractor:
             together: which packs are followed side by side; by default those that the device can take.
         """
         self.backbone = backbone
-        self.together = together or followed_together(backbone.device)
+        self.together = together or followed_together(*backbone.devices)
         self.stage = stage
         self.asking = asking
         self.measures = measures

@@ -133,12 +133,12 @@ def on_meta(config: Any, dtype: torch.dtype) -> Any:
     return model.to(dtype).eval().requires_grad_(requires_grad=False)
 
 
-def with_lora(model: Any, rank: int, named: str = "") -> Any:
-    """The model with an adapter as the trainer makes it, dropout on."""
+def with_lora(model: Any, rank: int, named: str = "", device: str = "meta") -> Any:
+    """The model with an adapter as the trainer makes it, on its device, dropout on."""
     import peft
 
     paths = projections.targets(projections.locate(model), named)
-    with warnings.catch_warnings(), torch.device("meta"):
+    with warnings.catch_warnings(), torch.device(device):
         warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
         settings = peft.LoraConfig(r=rank, lora_dropout=0.1, target_modules=paths, task_type="CAUSAL_LM")
         wrapped = peft.get_peft_model(model, settings)

@@ -74,7 +74,7 @@ class Pass:
     def ids_of(self, rows: Ids) -> torch.Tensor:
         """Ids of tokens on the device; those that were sent before cost no copy."""
         sent = self.rows.get(rows.tobytes()) or self.tree.session.send(rows)
-        return sent.tensor
+        return sent.tensor.to(self.backbone.head.weight.device)
 
     def expect(self) -> None:
         """Send ids and nodes of the answers along with the next pass, for what is taken of each token."""

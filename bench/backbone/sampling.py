@@ -51,7 +51,8 @@ def draw(
     if not isinstance(numbers, torch.Tensor):
         numbers = torch.as_tensor(beside_rows(rows, numbers, len(logits)), device=logits.device)
     # The numbers are scaled rather than the weights, of which there are many more.
-    tokens = torch.searchsorted(cumulated, numbers * cumulated[:, -1:], right=True).cpu()
+    targets = numbers.to(logits.device) * cumulated[:, -1:]
+    tokens = torch.searchsorted(cumulated, targets, right=True).cpu()
     tokens = tokens[torch.as_tensor(rows, dtype=torch.long), torch.as_tensor(_times_before(rows))]
     return [int(token) for token in tokens.clamp(max=logits.shape[-1] - 1)]
 

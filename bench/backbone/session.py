@@ -80,6 +80,10 @@ class Session:
         """Positions in the row on which passes are made."""
         return self._current.length
 
+    def rewind(self, length: int) -> None:
+        """Keep the first `length` positions of the row on which passes are made."""
+        self._current.rewind(length)
+
     def send(self, array: npt.ArrayLike) -> Sent:
         """Numbers that go up to the device with the next pass, or alone if they are needed before."""
         return self.sending.add(array)
@@ -121,14 +125,14 @@ class Session:
             return
         for first in range(start, stop, chunk):
             last = min(first + chunk, stop)
-            ahead = partial(self._causal, first, last)
+            ahead = partial(self.causal, first, last)
             self.forward(pack.shared[first:last], np.arange(first, last), ahead, {})
         self.tokens.beginnings += stop - start
         self._pieces[name] = self._own.copied(start)
         while len(self._pieces) > 1 and sum(map(_size, self._pieces.values())) > MOST_KEPT_BYTES:
             self._pieces.popitem(last=False)
 
-    def _causal(self, first: int, last: int) -> torch.Tensor:
+    def causal(self, first: int, last: int) -> torch.Tensor:
         """`(last - first, last)`: each sees all before itself."""
         return torch.ones(last - first, last, dtype=torch.bool, device=self.device).tril(first)
 
@@ -238,7 +242,10 @@ class Session:
 
 
 def run_blocks(model: Any, read: Mapping[int, Indices], **inputs: Any) -> dict[int, torch.Tensor]:
-    """Run the model without its output head and copy the states that are asked for, `(rows, d)` for each block."""
+    """Run the model without its output head and copy the states that are asked for, `(rows, d)` for each block.
+
+    All come to the device of the output head, wherever their block is.
+    """
     last = int(model.config.get_text_config().num_hidden_layers)
     out: dict[int, torch.Tensor] = {}
     inner = {block: index for block, index in read.items() if block != last}
@@ -250,7 +257,8 @@ def run_blocks(model: Any, read: Mapping[int, Indices], **inputs: Any) -> dict[i
         states = model.base_model(**inputs).last_hidden_state
     if last in read:
         out[last] = _rows(states, read[last])
-    return out
+    home = model.get_output_embeddings().weight.device
+    return {block: rows.to(home) for block, rows in out.items()}
 
 
 def _keep(_module: Any, _inputs: Any, output: Any, *, out: dict[int, torch.Tensor], block: int, index: Indices) -> None:
@@ -262,7 +270,8 @@ def _rows(states: torch.Tensor, index: Indices) -> torch.Tensor:
     rows = states.flatten(0, 1)
     if index is None:
         return rows
-    return rows[index.tensor if isinstance(index, Sent) else torch.as_tensor(index, device=states.device)]
+    numbers = index.tensor if isinstance(index, Sent) else index
+    return rows[torch.as_tensor(numbers, device=states.device)]
 
 
 def blocks(model: Any) -> torch.nn.ModuleList:

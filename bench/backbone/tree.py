@@ -96,7 +96,7 @@ class ContinuationTree:
         if runs:
             return torch.cat([rows[run.start - newest : run.stop - newest : run.step] for run in runs])
         sent = self._expected.get(tuple(nodes)) or self.session.send(np.asarray(nodes, dtype=np.int64))
-        index = sent.tensor
+        index = sent.tensor.to(rows.device)
         return rows[index - newest if newest else index]
 
     def _path(self, node: int) -> list[int]:

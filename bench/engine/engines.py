@@ -28,6 +28,8 @@ class Request:
     """None: this process for `local`, as many as the cluster has devices for `ray`."""
     address: str | None = None
     """Address of a Ray cluster; None: the one that $RAY_ADDRESS names, else one that is started here."""
+    split: bool = False
+    """Whether the model lies on several cards."""
 
     def __post_init__(self) -> None:
         """Check that it fits together.
@@ -39,6 +41,11 @@ class Request:
             raise UserError(f"--engine {self.engine}: expected {LOCAL} or {RAY}.")
         if self.engine == RAY and find_spec("ray") is None:
             raise UserError("--engine ray: expected the package ray, found none; pip install 'confbench[ray]'.")
+        if self.split and (self.engine == RAY or self.workers is not None):
+            raise UserError(
+                "--devices: expected neither --workers nor --engine ray, since one process reads a model that is split"
+                " over cards; leave them out, or give each worker a card that has room for the model."
+            )
         if self.engine == LOCAL and self.address is not None:
             raise UserError("--address: expected --engine ray as well; --engine local stays on this machine.")
 

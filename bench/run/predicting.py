@@ -72,16 +72,17 @@ class Predictor:
             raise inputs.failure
         reading, signals = inputs.predicted, self.resolved.methods[name].reads().predict
         method = self.resolved.fresh(name) if inputs.fitted is None else inputs.fitted.method
-        batch = self.batches.batch(reading, signals, labels=False, adapted=inputs.adapted)
-        start = time.perf_counter()
-        with self.progress.stage(f"predict {name}", len(batch)) as advance:
-            predicted = method.predict(batch) if len(batch) else np.zeros(0)
-            advance(len(batch))
-        seconds = time.perf_counter() - start
+        seconds = 0.0
         confidence = np.full(
             len(reading.questions), _confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
         )
-        confidence[reading.usable] = checked(f"{name}.predict", predicted, len(batch))
+        with self.progress.stage(f"predict {name}", int(reading.usable.sum())) as advance:
+            for rows, batch in self.batches.pieces(reading, signals, inputs.adapted):
+                start = time.perf_counter()
+                predicted = method.predict(batch)
+                seconds += time.perf_counter() - start
+                confidence[rows] = checked(f"{name}.predict", predicted, len(batch))
+                advance(len(batch))
         return Prediction(confidence, seconds)
 
     def read_through(self, name: str, reading: Reading, fitted: Fitted | BaseException) -> AdaptedReading | None:

@@ -99,7 +99,7 @@ class Worker:
         """The outcome of `do` as it is told to another process, which finds the entry in the store."""
         done = self.do(task, wait=wait)
         give_back()
-        return replace(done, entry=None, peak_memory_mb=peak_memory_mb(self.backbone.device))
+        return replace(done, entry=None, peak_memory_mb=peak_memory_mb(*self.backbone.devices))
 
     def _done(self, task: ShardTask) -> Done:
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
@@ -212,7 +212,7 @@ class WorkerSpec:
 
 def surroundings(backbone: Backbone) -> dict[str, str]:
     """All on which the bits of a reading depend besides its task, in words: versions, model, device."""
-    device = "any" if str(backbone.dtype) == "torch.float32" else class_of(backbone.device)
+    device = "any" if str(backbone.dtype) == "torch.float32" else class_of(*backbone.devices)
     return {**_versions(), "model": backbone.fingerprint, "dtype": str(backbone.dtype), "device": device}
 
 

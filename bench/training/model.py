@@ -168,7 +168,7 @@ class ReadableModel:
         }
         self.remember(new.items())
         states = [self._frozen[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)]
-        return torch.cat(states).to(self.backbone.device)
+        return torch.cat(states).to(self.backbone.head.weight.device)
 
     def _states(self, rows: list[Ids], ends: list[int], tree: PrefixTree) -> torch.Tensor:
         """`(sum of ends, d)` last hidden states."""

@@ -16,8 +16,7 @@ import re
 import shutil
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -126,7 +125,7 @@ class AdapterTrainer:
 
     @property
     def _budget(self) -> int:
-        return self.token_budget or training_budget(self.backbone.device)
+        return self.token_budget or training_budget(*self.backbone.devices)
 
     def _job(self, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation) -> Job:
         recipe = Recipe.of(settings)
@@ -134,7 +133,8 @@ class AdapterTrainer:
         if validation.confidence:
             _check_examples(validation.examples)
         plain = dict(settings)
-        plain["deepspeed"] = recipe.deepspeed and self._deepspeed_there()
+        split = len(self.backbone.devices) > 1  # DeepSpeed knows one card for each process; plain torch does the same
+        plain["deepspeed"] = recipe.deepspeed and not split and self._deepspeed_there()
         options = self.backbone.options
         return Job(
             model=asdict(self.backbone.spec) | {"source": _absolute(self.backbone.spec)},
@@ -143,6 +143,7 @@ class AdapterTrainer:
                 "device": kind_of(self.backbone.device),
                 "dtype": self._dtype(),
                 "trust_remote_code": options.trust_remote_code,
+                "devices": [str(number) for number in range(len(self.backbone.options.devices))],
             },
             loss=loss,
             settings=plain,
@@ -196,7 +197,7 @@ class AdapterTrainer:
         from bench.backbone import projections
 
         try:
-            return projections.targets(projections.locate(self.backbone.model), recipe.target_modules)
+            return projections.targets(self.backbone.layers, recipe.target_modules)
         except UserError as error:
             raise UserError(str(error).replace("METHOD.", f"{self.method}.")) from error
 
@@ -235,11 +236,12 @@ class AdapterTrainer:
     def _run(self, config: Path, recipe: Recipe) -> None:
         """Start the child and follow it to its end."""
         last: deque[str] = deque(maxlen=_LOG_LINES)
+        if kind_of(self.backbone.device) != "cpu":  # there weights are pages of their files, which the child shares
+            self.backbone.release()
         with (
             (config.parent / "train.log").open("a", encoding="utf-8", buffering=1) as log,
             self.progress.stage(f"train {self.method}", recipe.steps, unit="steps") as advance,
-            _aside(self.backbone),
-            child.started(config, self._processes, self.backbone.device) as process,
+            child.started(config, self._processes, self.backbone.devices) as process,
         ):
             done = 0
             for line in process.stdout or ():
@@ -295,25 +297,6 @@ def _told(line: str) -> dict[str, Any]:
         return {}
     kind = int if "step" in told else str
     return told if isinstance(told.get("step", told.get("note")), kind) else {}
-
-
-@contextmanager
-def _aside(backbone: Backbone) -> Iterator[None]:
-    """While the child has the GPU, the parent's weights wait in main memory."""
-    if not backbone.device.startswith("cuda") or "model" not in vars(backbone):
-        yield
-        return
-    import torch
-
-    backbone.session.reset()
-    vars(backbone).pop("head", None)  # its detached weight would keep the memory of the card
-    backbone.model.to("cpu")
-    torch.cuda.empty_cache()
-    try:
-        yield
-    finally:
-        vars(backbone).pop("head", None)
-        backbone.model.to(backbone.device)
 
 
 def _check_examples(examples: Examples) -> None:

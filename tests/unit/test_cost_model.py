@@ -170,11 +170,18 @@ DECODE_LAUNCHES, DECODE_COPIES = 41.8, 2.0
 # --- the committed figures --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stage", ["read medmcqa-choice", "LitCab, choice", "train IT, open"])
+@pytest.mark.parametrize(
+    "stage", ["read medmcqa-choice", "LitCab, choice", "LitCab, open", "CCPS features", "train IT, open"]
+)
 def test_the_committed_figures_are_those_of_the_code(stage: str) -> None:
     """Some of them: all take minutes. `make cost-model` counts again."""
     committed = program.read()["models"][MODEL][stage]
     assert stages.stages(MODEL)[stage](1024).record() == pytest.approx(committed["1024"], rel=0.01)
+
+
+def test_litcab_keeps_to_its_target() -> None:
+    figures, (most, lines) = program.read(), program.TARGETS["LitCab"]
+    assert [model for model in figures["models"] if program.ratio(figures, model, 1024, lines) > most] == []
 
 
 def test_the_committed_table_is_that_of_the_figures() -> None:

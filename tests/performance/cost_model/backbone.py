@@ -40,7 +40,7 @@ def checkpointing(name: str, tokens: int, rank: int, memory: float) -> bool:
         UserError: there is no room even so.
     """
     backbone: Any = SimpleNamespace(
-        config=configurations()[name], dtype=DTYPE, device="cuda", spec=SimpleNamespace(name=name)
+        config=configurations()[name], dtype=DTYPE, device="cuda", devices=("cuda",), spec=SimpleNamespace(name=name)
     )
     with mock.patch.object(room, "device_memory", return_value=int(memory)):
         plan = room.plan_training(backbone, tokens, rank=rank)
@@ -90,7 +90,7 @@ class DryBackbone(Backbone):
 
     def __init__(self, name: str, blocks: int, counter: Counter, *, rank: int = 0) -> None:
         self.config = footprint.cut(configurations()[name], blocks)
-        self.blocks, self.device, self.context = blocks, "meta", 1 << 30
+        self.blocks, self.devices, self.context = blocks, ("meta",), 1 << 30
         model = footprint.on_meta(self.config, DTYPE)
         if rank:  # layers with an adapter stand in for the others; what reads it turns dropout off
             footprint.with_lora(model, rank).eval()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ from bench import registry
 from bench.api import Adapter, ConfidenceMethod, Context, Format, OutputHead, QueryLogits, Ragged, Signal
 from bench.backbone import footprint
 from bench.backbone.checkpointing import checkpoint_blocks
+from bench.backbone.model import Backbone
 from bench.backbone.prefix import plan_packs
 from bench.backbone.starts import read_pack
 from bench.prompts.asking import Asking
@@ -239,9 +241,8 @@ def _litcab(model: str, work: Workload) -> Stage:
 
 def _features(model: str, works: dict[str, Workload]) -> Stage:
     """CCPS' features of all answer tokens, of tests and training."""
-    head, chunk = _head(model), 64
-    states = torch.empty(chunk, head.weight.shape[1], device="meta")
-    ids = torch.zeros(chunk, dtype=torch.long, device="meta")
+    head, chunk = _head(model), 1000  # several of the chunks that it makes itself
+    states, ids = torch.zeros(chunk, head.weight.shape[1]), torch.zeros(chunk, dtype=torch.long)
     with np.errstate(all="ignore"):  # all numbers are 0
         trace = counted(lambda: perturbation_features(states, ids, head), Counter())
     tokens = sum(
@@ -304,6 +305,11 @@ def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
     wrapped = footprint.with_lora(backbone.model, RANK)
     if computes_again(model):
         checkpoint_blocks(backbone.model)
+    return counted(training_step(backbone, wrapped, name, work, counter), counter)
+
+
+def training_step(backbone: Backbone, wrapped: Any, name: str, work: Workload, counter: Counter) -> Callable[[], None]:
+    """A step of training an adapter around a backbone; the counter is told of each forward pass."""
     settings = {"divergence": "jsd", "divergence_weight": 1.0}
     examples, loss = _examples(work), ct_loss if name == "CT" else it_loss
     readable = ReadableModel(backbone, wrapped, _job())
@@ -315,7 +321,7 @@ def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
         rows = [
             np.concatenate([examples["prompt"][i], examples["gold"][i][:-1]]).astype(np.int32) for i in range(BATCH)
         ]
-        with counter.on():
+        with counter.on() if backbone.device == "meta" else nullcontext():
             readable.remember((row.tobytes(), end) for row, end in zip(rows, ends, strict=True))
         counter.trace = Trace([OTHER], [0], [Section()])
 
@@ -334,7 +340,7 @@ def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
         counter.begin(OTHER)
         counter.section.launches += OPTIMISER_LAUNCHES * len(adapter)
 
-    return counted(step, counter)
+    return step
 
 
 def _examples(work: Workload) -> dict[str, Any]:

@@ -86,7 +86,9 @@ def workloads() -> dict[str, Workload]:
     return {name: Workload(**one) for name, one in given.items()}
 
 
-def items(work: Workload, number: int, budget: int, *, samples: int = 0, given: bool = False) -> list[Item]:
+def items(
+    work: Workload, number: int, budget: int, *, samples: int = 0, given: bool = False, vocabulary: int = VOCABULARY
+) -> list[Item]:
     """The questions of a mean pack, in random ids; the answers are the model's to give unless they are `given`.
 
     Args:
@@ -95,12 +97,13 @@ def items(work: Workload, number: int, budget: int, *, samples: int = 0, given: 
         budget: for which packs were planned.
         samples: random numbers for so many.
         given: whether there are answers.
+        vocabulary: ids are below it.
     """
     rng = np.random.default_rng(number)
     packs = work.packs[str(budget)]
 
     def words(length: int) -> Ids:
-        return rng.integers(FIRST, VOCABULARY, int(length)).astype(np.int32)
+        return rng.integers(FIRST, vocabulary, int(length)).astype(np.int32)
 
     before, after = (round(packs.questions * n) for n in (number, number + 1))
     shared, n = words(packs.before), max(1, after - before)

@@ -169,3 +169,14 @@ def test_what_refuses_a_pack_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = probe("llama", 2, torch.float32)
     monkeypatch.setattr(agreement, "read_pack", refuses)
     assert found.hindrance() == "it refuses the cache or the mask of a pack (TypeError)"
+
+
+def test_noise_is_judged_by_how_far_logits_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits of sixteen times the spread have sixteen times the noise, and mean the same packs."""
+    found = probe("llama", 2, torch.bfloat16)
+    with torch.inference_mode():
+        found.head.weight.mul_(16)
+        assert found._noise(found._plain()) > agreement._NOISIEST[torch.bfloat16]
+    assert found.hindrance() is None
+    monkeypatch.setattr(Pack, "visible", everything_before)
+    assert "differ by" in str(found.hindrance())

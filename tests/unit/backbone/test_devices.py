@@ -32,7 +32,7 @@ from bench.backbone.devices import (
 )
 def test_a_child_sees_the_card_that_is_meant(device: str, hidden: str | None, expected: dict[str, str]) -> None:
     environment = {} if hidden is None else {"CUDA_VISIBLE_DEVICES": hidden}
-    assert alone_visible(device, environment) == expected
+    assert alone_visible([device], environment) == expected
 
 
 def test_kinds_have_no_number() -> None:
@@ -75,3 +75,22 @@ def test_packs_are_followed_together_on_large_cards_alone(
     found = followed_together(device)
     assert (found.sequences, found.bytes) == (sequences, most)
     assert (found == ALONE) == (sequences == 1)
+
+
+def test_cards_that_share_a_model_have_the_class_of_one_unless_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"cuda:0": "H100", "cuda:1": "H100", "cuda:2": "A100"}
+    monkeypatch.setattr(torch.cuda, "get_device_name", names.__getitem__)
+    assert class_of("cuda:0", "cuda:1") == class_of("cuda:1") == "cuda H100"
+    assert class_of("cuda:1", "cuda:2") == "cuda H100 + cuda A100"
+    assert class_of("cuda:2", "cuda:1") == "cuda A100 + cuda H100"  # other blocks on each
+
+
+def test_the_smallest_of_several_cards_sets_the_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = {"cuda:0": SimpleNamespace(total_memory=85 * 10**9), "cuda:1": SimpleNamespace(total_memory=25 * 10**9)}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", built.get)
+    assert (default_budget("cuda:0", "cuda:1"), training_budget("cuda:0", "cuda:1")) == (2048, 1024)
+
+
+def test_a_child_sees_the_cards_of_its_model_alone() -> None:
+    assert alone_visible(["cuda:3", "cuda:1"], {}) == {"CUDA_VISIBLE_DEVICES": "3,1"}
+    assert alone_visible(["cuda:1", "cuda:0"], {"CUDA_VISIBLE_DEVICES": "4,6"}) == {"CUDA_VISIBLE_DEVICES": "6,4"}

@@ -216,7 +216,7 @@ def test_a_cut_shard_says_the_same_question_by_question(
 def key(folder: Path, tmp_path: Path, budget: int, dtype: str, device: str = "cpu") -> tuple[str, dict[str, object]]:
     """Where the store looks for a shard, and what a result says of the budget; nothing is computed."""
     backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu", dtype=dtype))
-    backbone.device = device
+    backbone.devices = (device,)
     reader = Reader(backbone, Store(tmp_path / "cache"), FIXED, budget, Silent())
     task = Lengths(None)  # type: ignore[arg-type]
     reading = reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
