@@ -11,6 +11,7 @@ import numpy as np
 from bench.api import AdapterRef, ContractError, FloatArray
 from bench.api.confidence import checked
 from bench.api.protocol import EmptyRule
+from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.run.fitting import Fitted
@@ -83,6 +84,8 @@ class Predictor:
                 seconds += time.perf_counter() - start
                 confidence[rows] = checked(f"{name}.predict", predicted, len(batch))
                 advance(len(batch))
+                del batch
+                give_back()
         return Prediction(confidence, seconds)
 
     def read_through(self, name: str, reading: Reading, fitted: Fitted | BaseException) -> AdaptedReading | None:
