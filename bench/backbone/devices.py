@@ -16,7 +16,7 @@ class Together:
     sequences: int
     """Sequences from which on no further pack is added."""
     bytes: int
-    """Of keys and values of all packs; a single pack may have more."""
+    """Bytes of keys and values of all packs; a single pack may have more."""
 
 
 ALONE = Together(1, 0)

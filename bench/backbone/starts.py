@@ -29,7 +29,7 @@ class Starts:
 
 @dataclass(frozen=True, eq=False)
 class Sight:
-    """What the tokens of a pack see."""
+    """Sight of the tokens of a pack."""
 
     before: int
     """Positions of the shared beginning, which all see."""

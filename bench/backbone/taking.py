@@ -1,4 +1,4 @@
-"""What measures take from a pass, brought down from the device in one copy."""
+"""Values that measures take from a pass, brought down from the device in one copy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Host:
         self._others = dict(zip(others, copies[len(rows) :], strict=True))
 
     def value(self, one: torch.Tensor | Awaited) -> torch.Tensor:
-        """What is stored of it."""
+        """The value as it is stored."""
         then = one.then if isinstance(one, Awaited) else _as_it_is
         tensor = _tensor(one)
         if tensor is not None:

@@ -178,5 +178,5 @@ def test_noise_is_judged_by_how_far_logits_are_apart(monkeypatch: pytest.MonkeyP
         found.head.weight.mul_(16)
         assert found._noise(found._plain()) > agreement._NOISIEST[torch.bfloat16]
     assert found.hindrance() is None
-    monkeypatch.setattr(Pack, "visible", everything_before)
+    monkeypatch.setattr(Sight, "of", everything_before)
     assert "differ by" in str(found.hindrance())
