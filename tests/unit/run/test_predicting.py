@@ -5,21 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from bench.api import AdapterRef, Batch, ConfidenceMethod, ContractError, FloatArray, Needs, Question, RunFacts
+from bench.api import (
+    AdapterRef,
+    Batch,
+    ConfidenceMethod,
+    ContractError,
+    FloatArray,
+    Needs,
+    Question,
+    RunFacts,
+    UserError,
+)
 from bench.api.protocol import FIXED, EmptyRule, Protocol
 from bench.api.question import Answer
 from bench.data.splits import TaskSplit
+from bench.metrics.recalibration import folds_of
 from bench.metrics.scaling import Scale
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
 from bench.run.fitting import Fitted
 from bench.run.inputs import Inputs
 from bench.run.predicting import Predictor, Skipped
+from bench.run.recalibration import Recalibration
 from bench.signals.reading import Reading
 from tests.fixtures.rivers import Rivers
 
@@ -160,6 +172,20 @@ def test_without_labels_of_both_kinds_scores_stay_scores(validation: Reading | N
     assert np.isnan(found.confidence).all()
     assert found.scaled_by == 0
     assert found.note.startswith(f"{reason}, by which its scores could become probabilities")
+
+
+def test_scores_are_recalibrated_by_scales_that_did_not_see_the_answer() -> None:
+    labels = np.arange(30) % 3 == 0
+    method, unknown = Far(), cast("Any", None)
+    resolved: Any = SimpleNamespace(methods={"half": method})
+    recalibration = Recalibration(resolved, unknown, cast("Any", SimpleNamespace(seed=4)), predictor(method), unknown)
+    confidence = recalibration._confidence("half", Inputs(held(*labels.tolist())))
+    score, fold = -1e300 * (np.arange(30) % 10), folds_of(labels, seed=4)
+    for k in range(5):
+        expected = Scale.fit(score[fold != k], labels[fold != k]).apply(score[fold == k])
+        assert confidence[fold == k].tolist() == expected.tolist()
+    with pytest.raises(UserError, match="answers are right: its scores have no scale that could be recalibrated"):
+        recalibration._confidence("half", Inputs(held(True, True)))
 
 
 def test_a_score_that_is_not_finite_names_its_question() -> None:

@@ -56,7 +56,7 @@ class Brooks(Task):
     format = Format.CHOICE
     card = TaskCard(
         license="MIT", version=1, why="none", options=(2, 2), splits={s: s for s in SPLITS},
-        sizes={"train": 10, "validation": 1, "test": 3},
+        sizes={s: {"train": 10, "validation": 1, "test": 3}[s] for s in SPLITS},
     )
     style = PromptStyle(header="", footer="", context="{text}")
 
@@ -78,10 +78,13 @@ class Opener:
         return Reading(where, task, questions, [], released=released)
 
 
-def prepared(folder: Path, method: str = "learner", *, lost: bool = True, **options: Any) -> Prepared:
+def prepared(
+    folder: Path, *methods: str, lost: bool = True, splits: str = '("train", "validation", "test")', **options: Any
+) -> Prepared:
     path = folder / "brooks.py"
-    path.write_text(PLUGIN.replace("LOST = True", f"LOST = {lost}"), encoding="utf-8")
-    resolved = resolve(RunConfig((method,), "tiny", tasks=("brooks",), plugins=(path,), **options))
+    text = PLUGIN.replace("LOST = True", f"LOST = {lost}").replace('("train", "validation", "test")', splits)
+    path.write_text(text, encoding="utf-8")
+    resolved = resolve(RunConfig(methods or ("learner",), "tiny", tasks=("brooks",), plugins=(path,), **options))
     tasks = {name: cls(None, resolved.protocol) for name, cls in resolved.tasks.items()}  # type: ignore[arg-type]
     opener: Any = Opener()
     source: Any = SimpleNamespace(describe=lambda card, split: {})
@@ -146,3 +149,17 @@ def test_where_scores_are_scaled_elsewhere_their_settings_say_so(tmp_path: Path)
     elsewhere = resolve(replace(config, train_on="atlas-choice"))
     assert elsewhere.config_of("scorer", "brooks") == {"train_on": "atlas-choice:train"}
     assert set(elsewhere.tasks) == {"brooks", "atlas-choice"}
+
+
+@pytest.mark.parametrize(("preset", "learned"), [("fixed", 9), ("paper", 10)])
+def test_a_method_that_gives_scores_takes_no_training_rows_from_the_others(
+    tmp_path: Path, preset: str, learned: int
+) -> None:
+    """Where validation rows are taken out of train, they stay there for those that choose no step by them."""
+    splits = '("train", "test")'
+    alone = prepared(tmp_path, "learner", splits=splits, preset=preset).readings
+    both = prepared(tmp_path, "learner", "scorer", splits=splits, preset=preset).readings
+    train, validation = TaskSplit("brooks", "train"), TaskSplit("brooks", "validation")
+    assert len(both[train].questions) == learned
+    assert [q.id for q in both[train].questions] == [q.id for q in alone[train].questions]
+    assert len(both[validation].questions) == 1
