@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -165,10 +166,15 @@ def test_tables_say_why_the_other_metrics_are_absent(bench: Command, alone: tupl
     assert "undefined" in said or kind in {"csv", "json"}
 
 
-def test_page_and_figures_leave_out_what_there_is_not(bench: Command, alone: tuple[Path, Rows]) -> None:
+@pytest.mark.parametrize("others", [True, False])
+def test_page_and_figures_leave_out_what_there_is_not(
+    bench: Command, alone: tuple[Path, Rows], tmp_path: Path, *, others: bool
+) -> None:
     folder, _ = alone
-    page, figures = folder / "page.html", folder / "figures"
-    result = bench("report", "--results", folder / "out", "--out", page, "--figures", figures, env=cache(folder))
+    left_out = shutil.ignore_patterns("sequence-probability*") if not others else None
+    results = shutil.copytree(folder / "out", tmp_path / "out", ignore=left_out)
+    page, figures = tmp_path / "page.html", tmp_path / "figures"
+    result = bench("report", "--results", results, "--out", page, "--figures", figures, env=cache(folder))
     assert result.returncode == 0, result.stderr
     assert "no labelled validation answers" in page.read_text(encoding="utf-8")
     drawn = {path.name for path in figures.rglob("*.pdf")}
