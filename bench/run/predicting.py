@@ -33,7 +33,7 @@ class Prediction:
     scaled_by: int = 0
     """Validation labels by which scores became confidences."""
     note: str = ""
-    """How that was done, or why it could not be, for a reader of the numbers."""
+    """Account of that for a reader of the numbers, or the reason why it could not be done."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Predictor:
         return Prediction(confidence, seconds)
 
     def predicted(self, name: str, inputs: Inputs) -> tuple[FloatArray, float]:
-        """What a method gives for the usable answers of a split, `(m,)` confidences or scores; and the seconds.
+        """Confidences or scores `(m,)` of a method for the usable answers of a split; and the seconds that it took.
 
         Raises:
             ContractError: it is not what the method has to give.
