@@ -71,6 +71,8 @@ class RunConfig:
     """Base URL of an OpenAI-compatible server. Default: that of OpenAI."""
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
+    devices: Annotated[Names, Flag("--devices")] = ()
+    """Numbers of cards, separated by commas, over which a model is split that one card has no room for."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
     token_budget: int | None = None

@@ -13,6 +13,7 @@ from bench.data.loading import Loaded, Loader
 from bench.data.sources import FolderSource, HubSource, open_source
 from bench.data.splits import TaskSplit
 from bench.engine import engines
+from bench.engine.trainings import Trainings
 from bench.grading.judges import open_judge
 from bench.progress import Progress
 from bench.results import files
@@ -41,6 +42,8 @@ class Resources:
     """Has the model and the store."""
     grader: Grader
     """Has the judge."""
+    trainings: Trainings | None = None
+    """Trains adapters elsewhere; None: this machine does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +80,7 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     from bench.backbone.devices import default_budget
     from bench.backbone.model import Backbone, LoadOptions
 
-    request = engines.Request(config.engine, config.workers, config.address)
+    request = engines.Request(config.engine, config.workers, config.address, split=bool(config.devices))
     if not config.dry_run:
         files.ensure_writable(config.out)
     source = open_source(config.data_dir)
@@ -85,16 +88,17 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     for name, task in resolved.tasks.items():
         with fenced(f"task {name!r}"):
             tasks[name] = task(source, resolved.protocol)
-    backbone = Backbone(resolved.model, LoadOptions(config.device, config.dtype, config.trust_remote_code))
+    options = LoadOptions(config.device, config.dtype, config.trust_remote_code, config.devices)
+    backbone = Backbone(resolved.model, options)
     store = Store(resolved.cache, looks_only=config.dry_run)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
         store.prepare()
     sample = _SAMPLE if config.dry_run else None
-    budget = config.token_budget or default_budget(backbone.device)
+    budget = config.token_budget or default_budget(*backbone.devices)
     engine = engines.opened(request, backbone, store)
-    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine)
-    return Resources(source, tasks, reader, Grader(reader, judge))
+    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
+    return Resources(source, tasks, reader, Grader(reader, judge), engine.trainings)
 
 
 def prepare(

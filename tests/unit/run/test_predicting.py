@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from bench.api import (
@@ -60,15 +62,18 @@ def reading(*answers: str, split: Any = "test") -> Reading:
     return Reading(TaskSplit("rivers", split), Rivers(None), questions, [], answers=graded)  # type: ignore[arg-type]
 
 
-def batch(read: Reading, *_signals: object, **_options: object) -> Batch:
+def pieces(read: Reading, *_signals: object) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
+    """Two at a time, the last ones first."""
     usable = np.flatnonzero(read.usable)
-    return Batch([read.questions[row].id for row in usable], {})
+    for first in reversed(range(0, len(usable), 2)):
+        rows = usable[first : first + 2]
+        yield rows, Batch([read.questions[row].id for row in rows], {})
 
 
 def predictor(method: ConfidenceMethod, protocol: Protocol = FIXED, **infeasible: str) -> Predictor:
     resolved: Any = SimpleNamespace(methods={"half": method}, fresh=lambda _name: method, protocol=protocol)
     backbone = SimpleNamespace(facts=None)
-    batches: Any = SimpleNamespace(batch=batch, reader=SimpleNamespace(backbone=backbone))
+    batches: Any = SimpleNamespace(pieces=pieces, reader=SimpleNamespace(backbone=backbone))
     return Predictor(resolved, {(name, TEST): reason for name, reason in infeasible.items()}, batches, Silent())
 
 
@@ -81,6 +86,18 @@ def test_where_there_is_no_answer_the_protocol_says_how_sure_it_is(rule: EmptyRu
     inputs = Inputs(reading("x", "", "y"), learned=reading("a", "b", "c", "d", split="train"), fitted=fitted(Half()))
     found = predictor(Half(), replace(FIXED, empty_rule=rule)).confidences("half", inputs)
     assert found.confidence.tolist() == [0.5, expected, 0.5]
+
+
+class ByNumber(Half):
+    """Says of question i that it is right with i hundredths."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return np.asarray([int(name[1:]) / 100 for name in batch.ids])
+
+
+def test_pieces_come_together_in_the_splits_order() -> None:
+    found = predictor(ByNumber()).confidences("half", Inputs(reading("a", "b", "", "d", "e", "f")))
+    assert found.confidence.tolist() == [0.0, 0.01, 0.0, 0.03, 0.04, 0.05]
 
 
 def test_a_method_that_learns_nothing_has_no_base_rate_to_fall_back_on() -> None:
