@@ -19,7 +19,7 @@ from bench.progress import Progress
 from bench.results import files
 from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation
-from bench.run.plan import Read, Step, plan
+from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
@@ -170,7 +170,11 @@ def _load_plan(
     validated = _validated(resolved, validation)
     steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, validated=validated, selecting=selecting)
     reads = [step.where for step in steps if isinstance(step, Read)]
-    loader = Loader(tasks, tests, reads, resolved.protocol, limit, resolved.release)
+    recalibrated = validated if resolved.recalibrate else ()
+    apart = signals_needed(
+        resolved.methods, tests, resolved.learn_on, infeasible, validated=recalibrated, selecting=selecting
+    )
+    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release)
     loaded = {}
     for where in reads:
         try:
