@@ -24,6 +24,7 @@ from bench.run.resolve import ResolvedRun, judge_options
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
+from bench.signals.relating import Relating
 from bench.store.folders import Store
 
 _SAMPLE = 2_500
@@ -96,9 +97,28 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
         store.prepare()
     sample = _SAMPLE if config.dry_run else None
     budget = config.token_budget or default_budget(*backbone.devices)
+    relating = _relating(config, backbone.device)
     engine = engines.opened(request, backbone, store)
     reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
-    return Resources(source, tasks, reader, Grader(reader, judge), engine.trainings)
+    return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
+
+
+def _relating(config: RunConfig, device: str) -> Relating:
+    """The models that relate samples; nothing but their configurations is loaded yet.
+
+    Raises:
+        UserError: one of them can't be had, or was trained for something else.
+    """
+    if not config.nli and not config.similarity:
+        return Relating()
+    from bench.backbone.pairs import PairModel
+
+    named = (("--nli", config.nli), ("--similarity", config.similarity))
+    made = [PairModel(option, name, device, config.trust_remote_code) if name else None for option, name in named]
+    for model in made:
+        if model is not None:
+            model.check()
+    return Relating(*made)
 
 
 def prepare(

@@ -26,7 +26,7 @@ from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
 from bench.run.resolve import ResolvedRun, source_digest
-from bench.signals.definition import growths_of
+from bench.signals.definition import definition, growths_of
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.training.trainer import training_cost
@@ -121,7 +121,7 @@ class RowBuilder:
             letter_rule_disagreement=_letter_rule_disagreement(test, self.resolved.protocol.letters),
             cost=self._cost(inputs),
             limit=self.config.limit,
-            notes=(*self.reader.backbone.chat.notes, *_notes(inputs, self.resolved.protocol)),
+            notes=tuple(self._notes(name, inputs)),
             provenance=provenance.collect(",".join(self.reader.backbone.devices), self._revisions(name, inputs)),
         )
 
@@ -135,6 +135,15 @@ class RowBuilder:
             per_subject=scores.per_subject, modal_share=self._modal_share(row.method, test),
         )  # fmt: skip
         return ScoredRow(row, records_of(test, confidence), confidence)
+
+    def _notes(self, name: str, inputs: Inputs) -> list[str]:
+        """Notes on how the model was asked, on what the method reads, and on how its numbers came about."""
+        reads = self.resolved.methods[files.base_of(name)].reads()
+        read = [(signal, inputs.predicted) for signal in reads.predict]
+        read += [(signal, inputs.learned) for signal in reads.fit if inputs.learned is not None]
+        found = (definition(signal).note(reading) for signal, reading in sorted(read, key=lambda pair: repr(pair[0])))
+        of_signals = dict.fromkeys(filter(None, found))
+        return [*self.reader.backbone.chat.notes, *of_signals, *_notes(inputs, self.resolved.protocol)]
 
     def _modal_share(self, name: str, test: Reading) -> float | None:
         reads = self.resolved.methods[name.partition(files.RECALIBRATED)[0]].reads().predict

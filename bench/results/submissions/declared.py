@@ -18,9 +18,10 @@ from bench.results.row import ResultRow
 from bench.results.submissions import trained
 from bench.results.submissions.cell import Finding, Known, Unchecked, protocol_of
 
-OPTIONS = frozenset(
-    {"dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "train_on"}
-)
+OPTIONS = frozenset({
+    "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
+    "train_on",
+})  # fmt: skip
 """Settings of a run that stand in `ResultRow.config` and are no deviations from a preset."""
 
 
