@@ -12,6 +12,7 @@ import numpy as np
 from bench.api import Adapter, ConfidenceMethod, Format, QueryLogits, Signal
 from bench.api.protocol import KeptStep
 from bench.backbone.devices import training_budget
+from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
 from bench.run import fit_times
 from bench.run.fit_times import Lengths, Training, Widths
@@ -66,6 +67,7 @@ class Forecast:
             lines.append(f"fit on {where}, what is not stored: {told}")
         lines += [self._adapt_in_words(step) for step in steps if isinstance(step, Adapt)]
         count = Counter(type(step).__name__ for step in steps)
+        give_back()  # memory of what stood in for model and signals
         again = f", {count['Adapt']} of them after reading the query again through an adapter" * bool(count["Adapt"])
         return [*lines, f"then {count['Fit']} fits and {count['Predict']} predictions{again}"]
 
