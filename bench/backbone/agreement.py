@@ -17,7 +17,8 @@ from transformers.cache_utils import DynamicCache
 from bench.api import OutputHead
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.prefix import plan_packs
-from bench.backbone.session import Session, read_alone, read_pack, run_blocks
+from bench.backbone.session import Session, read_alone, run_blocks
+from bench.backbone.starts import read_pack
 from bench.prompts.tails import Ids
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from bench.api import Signal, UserError
 from bench.backbone.beginnings import Beginnings
+from bench.backbone.devices import ALONE, Together, followed_together
+from bench.backbone.groves import Grove, Groves
 from bench.backbone.items import NOTHING, Item, Measure, Pass
 from bench.backbone.measure import Arrays, Growth, Sampling, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
-from bench.backbone.prefix import Pack, plan_packs
-from bench.backbone.sampling import draw
-from bench.backbone.session import read_alone, read_pack
+from bench.backbone.sampling import beside_rows, draw
+from bench.backbone.sending import Sent
+from bench.backbone.session import read_alone
+from bench.backbone.starts import read_together
+from bench.backbone.taking import Values, taken
 from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
 from bench.prompts.tails import Ids
 
 VERSION = 1
 """Part of every signal's key; raised when what an extractor computes changes."""
+
+
+_FULL = 1024
+"""Tokens from which on a pass is no longer bound by its launches."""
 
 
 @dataclass
@@ -54,7 +62,12 @@ class Extractor:
     """Reads shards on one backbone for one set of signals."""
 
     def __init__(
-        self, backbone: Backbone, asking: Asking, measures: Mapping[Signal, Measure], stage: str | None = None
+        self,
+        backbone: Backbone,
+        asking: Asking,
+        measures: Mapping[Signal, Measure],
+        stage: str | None = None,
+        together: Together | None = None,
     ) -> None:
         """Plan what to read.
 
@@ -63,8 +76,10 @@ class Extractor:
             asking: what is the same for all questions.
             measures: what is wanted, and how it is taken from a pass.
             stage: under which name to count everything; by default each part under its own.
+            together: which packs are followed side by side; by default those that the device can take.
         """
         self.backbone = backbone
+        self.together = together or followed_together(*backbone.devices)
         self.stage = stage
         self.asking = asking
         self.measures = measures
@@ -78,16 +93,18 @@ class Extractor:
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
         self.beginnings = Beginnings(self._first_stage(items[0]) if items else "answers")
+        known = (self.asking.letter_ids, self.asking.verdict_ids)
+        self.rows = {ids.tobytes(): self.backbone.session.send(ids) for ids in known}
         values = {signal: [measure.unanswered or {}] * len(items) for signal, measure in self.measures.items()}
         answers = [NOTHING] * len(items)
         members = list(_members({i: item for i, item in enumerate(items) if not self._is_unneeded(item)}).values())
-        for rows, done in self._passes([[items[i] for i in group] for group in members]):
+        for rows, said, found in self._passes([[items[i] for i in group] for group in members]):
             groups = [members[row] for row in rows]
-            for signal, measure in self.measures.items():
-                for group, given in zip(groups, measure.take(done), strict=True):
-                    for i, value in zip(group, given, strict=True):
+            for signal, given in found.items():
+                for group, own in zip(groups, given, strict=True):
+                    for i, value in zip(group, own, strict=True):
                         values[signal][i] = value
-            for group, answer in zip(groups, done.answers, strict=True):
+            for group, answer in zip(groups, said, strict=True):
                 for i in group:
                     answers[i] = answer
         columns = {signal: _column(values[signal], measure) for signal, measure in self.measures.items()}
@@ -101,55 +118,56 @@ class Extractor:
 
     # --- packs --------------------------------------------------------------------------------------------------------
 
-    def _passes(self, groups: list[list[Item]]) -> Iterator[tuple[list[int], Pass]]:
-        """Every pack, followed to its end; yields which groups are in it."""
-        prompts = [group[0].prompt for group in groups]
+    def _passes(self, groups: list[list[Item]]) -> Iterator[tuple[list[int], list[Ids], Values]]:
+        """Every grove, followed to its end; yields which groups are in it, their answers and what was taken."""
         if not self.backbone.packed:
             for row, group in enumerate(groups):
-                yield [row], self._follow([group], self._tree_alone(group[0]))
+                yield [row], *self._followed([group], self._tree_alone(group[0]))
             return
-        # Two questions may share a prompt and differ in stored answers: the prompt is read once, the trees are two.
-        distinct = {prompt.tobytes(): prompt for prompt in prompts}
-        owners: dict[bytes, list[int]] = {}
-        for row, prompt in enumerate(prompts):
-            owners.setdefault(prompt.tobytes(), []).append(row)
-        queue = list(_named(plan_packs(list(distinct.values()), self.asking.budget), list(distinct)))
-        while queue:
-            pack, names = queue.pop(0)
-            rows = [row for name in names for row in owners[name]]
-            spread = [at for at, name in enumerate(names) for _ in owners[name]]
+        prompts = [group[0].prompt for group in groups]
+        limits = self._limits(groups)
+        size = 0 if limits == ALONE else self.backbone.session.measured_bytes()
+        groves = Groves(prompts, self.asking.budget, limits, size)
+        for grove in groves:
+            rows = [row for planned in grove for row in planned.rows]
             try:
-                done = self._follow([groups[row] for row in rows], self._tree(pack, spread, groups[rows[0]][0]))
+                found = self._followed([groups[row] for row in rows], self._tree(grove, groups[rows[0]][0]))
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                queue[:0] = self._halved(pack, [distinct[name] for name in names], error)
+                self._halve(groves, grove, error)
                 continue
-            yield rows, done
+            self.backbone.session.leave()
+            yield rows, *found
 
-    def _halved(self, pack: Pack, prompts: list[Ids], error: Exception) -> list[tuple[Pack, list[bytes]]]:
-        """The same prompts in packs of half the size, after a pack did not fit into memory."""
+    def _limits(self, groups: Sequence[list[Item]]) -> Together:
+        """Fewer sequences where nothing is decoded: then a pass has the query of each, and need not be larger."""
+        generated = any(group[0].answer is None for group in groups) or bool(self.growth.samples)
+        if generated and self.asking.max_new_tokens > 1:
+            return self.together
+        queries = -(-_FULL // (1 + len(self.asking.suffix)))
+        return replace(self.together, sequences=min(queries, self.together.sequences))
+
+    def _halve(self, groves: Groves, grove: Grove, error: Exception) -> None:
+        """Put a grove that did not fit into memory back in smaller ones."""
         if not is_out_of_memory(error):
             raise error
-        if len(prompts) == 1:
+        if not groves.halve(grove):
             raise UserError(
-                f"A single prompt of {len(prompts[0])} tokens does not fit into the memory of"
+                f"A single prompt of {len(groves.prompts[grove[0].rows[0]])} tokens does not fit into the memory of"
                 f" {self.backbone.device}. Use a smaller --dtype, a larger device, or --set protocol.shots=0."
             ) from error
         self.halvings += 1
         self.backbone.session.reset()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        smaller = plan_packs(prompts, max(1, len(pack.tokens) // 2))
-        return list(_named(smaller, [prompt.tobytes() for prompt in prompts]))
 
-    def _tree(self, pack: Pack, spread: list[int], first: Item) -> ContinuationTree:
+    def _tree(self, grove: Grove, first: Item) -> ContinuationTree:
         session = self.backbone.session
+        packs = [(planned.pack, planned.leaves) for planned in grove]
         with self._counted(self._first_stage(first)):
-            spots, states = read_pack(session, pack, self.asking.budget, self.blocks)
-        self.beginnings.add(session.path(pack))
-        index = torch.as_tensor(spread, dtype=torch.long)
-        return ContinuationTree(
-            session, [spots[i] for i in spread], {b: rows[index.to(rows.device)] for b, rows in states.items()}
-        )
+            starts, states = read_together(session, packs, self.asking.budget, self.blocks)
+        for pack, _ in packs:
+            self.beginnings.add(session.path(pack))
+        return ContinuationTree(session, starts, states)
 
     def _tree_alone(self, item: Item) -> ContinuationTree:
         session = self.backbone.session
@@ -168,12 +186,16 @@ class Extractor:
 
     # --- what grows ---------------------------------------------------------------------------------------------------
 
+    def _followed(self, items: list[list[Item]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
+        """Answers of these questions, and all that is taken of them."""
+        done = self._follow(items, tree)
+        return done.answers, taken(self.measures, done)
+
     def _follow(self, items: list[list[Item]], tree: ContinuationTree) -> Pass:
         """Continue from the prompts' ends: answers, query, other options, samples."""
         answers = [group[0].answer for group in items]
         given = [NOTHING if answer is None else answer for answer in answers]
-        verdicts = torch.full((len(items), 2), float("nan"))
-        done = Pass(self.backbone, self.asking, items, tree, given, [], verdicts)
+        done = Pass(self.backbone, self.asking, items, tree, given, dict(self.rows))
         if any(answer is None for answer in answers):
             with self._counted("answers"):
                 self._generate(done)
@@ -213,16 +235,19 @@ class Extractor:
             if before is None:
                 ends[i] = done.tree.grow(done.paths[i][-1], self.asking.suffix)[-1]
             else:
-                done.verdicts[i] = self._verdict_alone(np.concatenate([before, answer, self.asking.suffix]))
+                ids = np.concatenate([before, answer, self.asking.suffix])
+                done.verdicts[i] = self._verdict_alone(ids, done.ids_of(self.asking.verdict_ids))
+        done.expect()
+        done.tree.expect(list(ends.values()))
         done.tree.read()
         if ends:
-            done.verdicts[list(ends)] = done.logits(list(ends.values()), self.asking.verdict_ids).cpu()
+            done.verdicts |= zip(ends, done.logits(list(ends.values()), self.asking.verdict_ids), strict=True)
 
-    def _verdict_alone(self, ids: Ids) -> torch.Tensor:
+    def _verdict_alone(self, ids: Ids, verdicts: torch.Tensor) -> torch.Tensor:
         """(2,) logits after a conversation that does not continue the prompt."""
         end = {self.last: np.asarray([len(ids) - 1])}
         states = read_alone(self.backbone.session, ids, end)[self.last]
-        return self.backbone.head.logits(states, self.asking.verdict_ids.tolist())[0].cpu()
+        return self.backbone.head.logits(states, verdicts)[0]
 
     def _grow_options(self, done: Pass) -> None:
         for i, group in enumerate(done.items):
@@ -242,10 +267,11 @@ class Extractor:
             generated: dict[tuple[int, int, int], list[int]] = {walker: [] for walker in walkers}
             nodes = {walker: walker[0] for walker in walkers}
             for step in range(self.asking.max_new_tokens):
-                nodes = self._step(done, sampling, step, nodes, generated)
-                if not nodes or step == self.asking.max_new_tokens - 1:
-                    break
+                numbers = self._numbers(done, step, nodes)
                 done.tree.read([self.last])  # no signal reads a sample's inner states, and nothing grows after it
+                nodes = self._step(done, sampling, step, nodes, generated, numbers)
+                if not nodes:
+                    break
             for i, group in enumerate(done.items):
                 for m in range(len(group)):
                     drawn = [np.asarray(generated[i, m, j], dtype=np.int32) for j in range(sampling.n)]
@@ -258,13 +284,12 @@ class Extractor:
         step: int,
         nodes: dict[tuple[int, int, int], int],
         generated: dict[tuple[int, int, int], list[int]],
+        numbers: tuple[list[int], Sent],
     ) -> dict[tuple[int, int, int], int]:
         """Draw one token for every sample that goes on; returns where they stand."""
-        distinct = sorted(set(nodes.values()))
-        place = {node: row for row, node in enumerate(distinct)}
-        uniforms = [self._uniform(done, walker, step) for walker in nodes]
-        rows = [place[node] for node in nodes.values()]
-        tokens = draw(done.logits(distinct), rows, uniforms, sampling.temperature, sampling.top_p)
+        rows, table = numbers
+        logits = done.logits(sorted(set(nodes.values())))
+        tokens = draw(logits, rows, table.tensor, sampling.temperature, sampling.top_p)
         going = {}
         for (walker, node), token in zip(nodes.items(), tokens, strict=True):
             if token in self.backbone.stops:
@@ -273,6 +298,15 @@ class Extractor:
             if step < self.asking.max_new_tokens - 1:
                 going[walker] = done.tree.grow(node, [token])[0]
         return going
+
+    def _numbers(self, done: Pass, step: int, nodes: dict[tuple[int, int, int], int]) -> tuple[list[int], Sent]:
+        """The row of logits that each sample draws from, and its number beside that row; both go up with the pass."""
+        distinct = sorted(set(nodes.values()))
+        place = {node: row for row, node in enumerate(distinct)}
+        rows = [place[node] for node in nodes.values()]
+        uniforms = [self._uniform(done, walker, step) for walker in nodes]
+        done.tree.expect(distinct)
+        return rows, done.tree.session.send(beside_rows(rows, uniforms, len(distinct)))
 
     @staticmethod
     def _uniform(done: Pass, walker: tuple[int, int, int], step: int) -> float:
@@ -310,11 +344,6 @@ def _members(items: Mapping[int, Item]) -> dict[tuple[bytes, bytes], list[int]]:
         answer = b"" if item.answer is None else item.answer.tobytes()
         members.setdefault((item.prompt.tobytes(), answer), []).append(i)
     return members
-
-
-def _named(packs: Sequence[Pack], names: Sequence[bytes]) -> Iterator[tuple[Pack, list[bytes]]]:
-    for pack in packs:
-        yield pack, [names[row] for row in pack.rows]
 
 
 def _column(values: Sequence[Arrays], measure: Measure) -> Arrays:

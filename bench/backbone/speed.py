@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ def _passes(session: Session, device: str) -> tuple[float, float, float]:
     def read(tokens: int, before: int) -> float:
         session.rewind(before)
         ids, places = np.zeros(tokens, dtype=np.int32), np.arange(before, before + tokens)
-        visible = np.tril(np.ones((tokens, before + tokens), dtype=np.bool_), k=before)
+        visible = partial(session.causal, before, before + tokens)
         last = {int(session.model.config.get_text_config().num_hidden_layers): np.arange(1)}
 
         def work() -> None:

@@ -13,6 +13,7 @@ from bench.data.loading import Loaded, Loader
 from bench.data.sources import FolderSource, HubSource, open_source
 from bench.data.splits import TaskSplit
 from bench.engine import engines
+from bench.engine.trainings import Trainings
 from bench.grading.judges import open_judge
 from bench.progress import Progress
 from bench.results import files
@@ -41,6 +42,8 @@ class Resources:
     """Has the model and the store."""
     grader: Grader
     """Has the judge."""
+    trainings: Trainings | None = None
+    """Trains adapters elsewhere; None: this machine does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +97,8 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     sample = _SAMPLE if config.dry_run else None
     budget = config.token_budget or default_budget(*backbone.devices)
     engine = engines.opened(request, backbone, store)
-    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine)
-    return Resources(source, tasks, reader, Grader(reader, judge))
+    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
+    return Resources(source, tasks, reader, Grader(reader, judge), engine.trainings)
 
 
 def prepare(

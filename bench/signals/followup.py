@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import Adapter, FloatArray, QueryLogits, Task
-from bench.backbone.measure import Arrays, Growth, Upto
+from bench.backbone.measure import Arrays, Growth, Taken, Upto
 from bench.signals.definition import PassDefinition
 from bench.store.folders import digest_arrays
 
@@ -48,9 +48,10 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         """Name with the ids of the query and of its verdicts."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.suffix, asking.verdict_ids])}"
 
-    def take(self, done: Pass) -> list[list[Arrays]]:
+    def take(self, done: Pass) -> list[list[Taken]]:
         """`values`: `(2,)`, no and yes."""
-        return done.each({"values": row} for row in done.verdicts)
+        nothing = self.unanswered["values"]
+        return done.each({"values": done.verdicts.get(i, nothing)} for i in range(len(done.items)))
 
     def planted(self, world: World) -> FloatArray:
         """The same odds with and without an adapter: a fresh one changes nothing."""

@@ -9,10 +9,12 @@ import numpy as np
 
 from bench.api import At, Format, Hidden, Of, Ragged, TokenIds
 from bench.api.batch import Column
-from bench.backbone.measure import Arrays, Growth, Upto
+from bench.backbone.measure import Growth, Taken, Upto
 from bench.signals.definition import PassDefinition, definition
 
 if TYPE_CHECKING:
+    import torch
+
     from bench.backbone.items import Pass
     from bench.signals.planted import World
     from bench.signals.stored import StoredSplit
@@ -55,10 +57,11 @@ class HiddenDefinition(PassDefinition[Hidden]):
         lettered = self.signal.at in OPTIONS and fmt is Format.CHOICE
         return HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self
 
-    def take(self, done: Pass) -> list[list[Arrays]]:
-        """`values`: `(d,)`, or `(t_i, d)`, on the CPU."""
-        values = (done.states(self.signal.depth, self._nodes(done, i)).cpu() for i in range(len(done.items)))
-        return done.each({"values": states if self.ragged else states[0]} for states in values)
+    def take(self, done: Pass) -> list[list[Taken]]:
+        """`values`: `(d,)`, or `(t_i, d)`."""
+        then = _all if self.ragged else _first
+        nodes = (self._nodes(done, i) for i in range(len(done.items)))
+        return done.each({"values": done.awaited(self.signal.depth, chosen, then)} for chosen in nodes)
 
     def _nodes(self, done: Pass, i: int) -> list[int]:
         if self.signal.at is At.PROMPT_END:
@@ -92,6 +95,14 @@ class HiddenDefinition(PassDefinition[Hidden]):
         if self.signal.at is At.PROMPT_END and last:
             return world.first
         return world.elsewhere(repr(self.signal), world.sure)
+
+
+def _all(states: torch.Tensor) -> torch.Tensor:
+    return states
+
+
+def _first(states: torch.Tensor) -> torch.Tensor:
+    return states[0]
 
 
 DEFINITION = HiddenDefinition

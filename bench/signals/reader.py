@@ -14,7 +14,7 @@ import numpy as np
 from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Signal, Task
 from bench.api.protocol import Protocol
 from bench.api.question import Released
-from bench.backbone.devices import class_of, default_budget
+from bench.backbone.devices import ALONE, class_of, default_budget, followed_together
 from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser, Shard
 from bench.prompts.tails import Ids
@@ -69,10 +69,12 @@ class Reader:
 
     @cached_property
     def arithmetic(self) -> dict[str, object]:
-        """Class of device and token budget, on which answers can depend below float32; empty in float32."""
+        """All that decides which tokens share a pass, on which answers can depend below float32; empty in float32."""
         if str(self.backbone.dtype) == "torch.float32":
             return {}
-        return {"device": class_of(*self.backbone.devices), "token_budget": self.budget}
+        together = followed_together(*self.backbone.devices)
+        beside = {} if together == ALONE else {"followed_together": [together.sequences, together.bytes]}
+        return {"device": class_of(*self.backbone.devices), "token_budget": self.budget, **beside}
 
     @property
     def unusual(self) -> dict[str, object]:

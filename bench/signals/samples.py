@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.api import At, BoolArray, Format, Hidden, SampleAgreement
-from bench.backbone.measure import Arrays, Growth, Sampling
+from bench.backbone.measure import Growth, Sampling, Taken
 from bench.grading.grade import normalise_text
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition
@@ -56,7 +56,7 @@ class SampleAgreementDefinition(PassDefinition[SampleAgreement]):
         """Name with the seed."""
         return f"{super().name(asking, seed)} seed {seed}"
 
-    def take(self, done: Pass) -> list[list[Arrays]]:
+    def take(self, done: Pass) -> list[list[Taken]]:
         """`values`: the sampled ids, each sample closed by -1."""
         import torch
 

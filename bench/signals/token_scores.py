@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import Of, Ragged, TokenScores, UserError
-from bench.backbone.measure import Arrays, Growth, Upto
+from bench.backbone.measure import Arrays, Growth, Taken, Upto
 from bench.signals.definition import PassDefinition
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
         return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal.top)
 
-    def take(self, done: Pass) -> list[list[Arrays]]:
+    def take(self, done: Pass) -> list[list[Taken]]:
         """Fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
 
         Raises:
@@ -53,15 +53,16 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         """
         import torch
 
-        nodes = [node for i in range(len(done.items)) for node in done.predicting(i)]
-        ids = torch.as_tensor(np.concatenate(done.answers).astype(np.int64))
-        parts = [self.unanswered]
-        for first in range(0, len(nodes), AT_ONCE):
-            logits = done.logits(nodes[first : first + AT_ONCE])
+        sizes = [len(answer) for answer in done.answers]
+        if not sum(sizes):
+            return done.each(self.unanswered for _ in sizes)
+        states, ids = done.states(1.0, done.all_predicting()), done.ids_of(np.concatenate(done.answers))
+        parts = []
+        for first in range(0, len(ids), AT_ONCE):
+            logits = done.backbone.head.logits(states[first : first + AT_ONCE])
             if self.signal.top > logits.shape[-1]:
                 raise UserError(f"{self.signal!r}: expected at most {logits.shape[-1]} tokens, the whole vocabulary")
-            parts.append(_scores(logits, ids[first : first + AT_ONCE].to(logits.device), self.signal.top))
-        sizes = [len(answer) for answer in done.answers]
+            parts.append(_scores(logits, ids[first : first + AT_ONCE], self.signal.top))
         columns = {name: torch.split(torch.cat([part[name] for part in parts]), sizes) for name in parts[0]}
         return done.each({name: column[i] for name, column in columns.items()} for i in range(len(sizes)))
 
@@ -87,7 +88,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
 
 def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int) -> Arrays:
-    """Fields of `TokenScores.dtype`, on the CPU.
+    """Fields of `TokenScores.dtype`, on the logits' device.
 
     Args:
         logits: `(m, v)` float32.
@@ -104,7 +105,7 @@ def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int) -> Arrays:
     if top:
         likeliest = log_probabilities.topk(top, dim=-1)
         scores |= {"top_ids": likeliest.indices, "top_log_probabilities": likeliest.values}
-    return {name: value.cpu() for name, value in scores.items()}
+    return scores
 
 
 DEFINITION = TokenScoresDefinition
