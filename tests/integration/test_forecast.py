@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from bench.backbone import extract, session
+from bench.backbone.devices import ALONE, Together
+from bench.backbone.speed import Speed
 from bench.progress import Silent
 from bench.run.config import RunConfig
 from bench.run.forecast import Forecast
@@ -20,6 +23,7 @@ from bench.run.pipeline import run
 from bench.run.plan import Adapt, Fit, Read, Step
 from bench.run.preparation import open_resources, prepare
 from bench.run.resolve import resolve
+from bench.signals import reader
 from tests.fixtures import models
 
 FACTOR = 3.0
@@ -124,6 +128,31 @@ def test_random_models_take_about_as_long_as_the_plan_says(
     """They never end an answer, and their samples have nothing in common."""
     model = str(models.save(tmp_path / "model", models.llama(**shape)))
     check(compared(config(tmp_path, model, task, ("litcab", "ptrue", "self-consistency"), limit=limit)), 2)
+
+
+@pytest.mark.parametrize("together", [ALONE, Together(128, 1 << 30)], ids=["alone", "side by side"])
+def test_passes_are_as_many_as_the_plan_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: Together
+) -> None:
+    for user in (extract, reader):
+        monkeypatch.setattr(user, "followed_together", lambda *_: together)
+    asked = config(tmp_path, "tiny", "atlas-oe", ("self-consistency",), limit=120)
+    resolved = resolve(asked)
+    resources = open_resources(asked, resolved, Silent())
+    steps = prepare(resolved, resources, {}, asked.limit)
+    (read,) = (step for step in steps.steps if isinstance(step, Read))
+    reading = steps.readings[read.where]
+    plan = resources.reader.forecast(reading, read.signals)
+    expected = plan.seconds(reading.shards, reading.questions, Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
+    forward, passes = session.run_blocks, list[None]()
+
+    def counted(*args: Any, **more: Any) -> Any:
+        passes.append(None)
+        return forward(*args, **more)
+
+    monkeypatch.setattr(session, "run_blocks", counted)
+    resources.reader.read(reading, read.signals)
+    assert len(passes) / 2 < expected < len(passes) * 2  # among more questions is one with a longer answer
 
 
 def test_a_large_model_is_not_loaded_for_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
