@@ -16,11 +16,15 @@ from bench.api.signals import (
     Adapter,
     At,
     ChoiceLogits,
+    Followup,
     Hidden,
     Of,
     QueryLogits,
+    Related,
     SampleAgreement,
+    Samples,
     Signal,
+    Text,
     TokenIds,
     TokenScores,
     Unembedding,
@@ -28,10 +32,10 @@ from bench.api.signals import (
 from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 
 __all__ = [
-    "POINTS", "Adapter", "AdapterModel", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits", "ConfidenceMethod",
-    "Context", "ContractError", "DataCard", "EarlyStopping", "FloatArray", "Format", "Hidden", "IntArray",
-    "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection", "PromptStyle", "QueryLogits", "Question",
-    "Ragged", "Row", "RunFacts", "SampleAgreement", "Signal", "Source", "Split", "Task", "TaskCard", "TokenIds",
-    "TokenScores", "TrainAdapter", "Unembedding", "UntrainableError", "UserError", "Validation", "ValidationRule",
-    "method", "task",
+    "POINTS", "Adapter", "AdapterModel", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits",
+    "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "FloatArray", "Followup", "Format",
+    "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection", "PromptStyle",
+    "QueryLogits", "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples", "Signal",
+    "Source", "Split", "Task", "TaskCard", "Text", "TokenIds", "TokenScores", "TrainAdapter", "Unembedding",
+    "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
 ]  # fmt: skip

@@ -12,7 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api.errors import ContractError
-from bench.api.signals import ChoiceLogits, QueryLogits, SampleAgreement, Signal, TokenIds, TokenScores, Unembedding
+from bench.api.signals import (
+    ChoiceLogits,
+    QueryLogits,
+    SampleAgreement,
+    Samples,
+    Signal,
+    TokenIds,
+    TokenScores,
+    Unembedding,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -74,6 +83,26 @@ _MIXED = ("cuda", "meta")
 
 
 @dataclass(frozen=True, eq=False)
+class Norm:
+    """A model's last norm: h -> gain * h / sqrt(mean(h^2) + eps) + shift, of h - mean(h) where it is centred."""
+
+    gain: torch.Tensor
+    """(d,) float32"""
+    eps: float
+    shift: torch.Tensor | None = None
+    """(d,) float32"""
+    centred: bool = False
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """States `(..., d)` in float32 as the output head expects them."""
+        h = hidden.float()
+        if self.centred:
+            h = h - h.mean(dim=-1, keepdim=True)
+        scaled = self.gain * h * (h.square().mean(dim=-1, keepdim=True) + self.eps).rsqrt()
+        return scaled if self.shift is None else scaled + self.shift
+
+
+@dataclass(frozen=True, eq=False)
 class OutputHead:
     """Map from a final hidden state h to logits: u = scale * (W h + b), capped to c * tanh(u / c) where c is set."""
 
@@ -83,6 +112,9 @@ class OutputHead:
     """(v,)"""
     scale: float = 1.0
     softcap: float | None = None
+    norm: Norm | None = None
+    """The model's last norm, through which states of inner blocks are read: `head.logits(head.norm(h))`. Those of depth
+    1.0 have gone through it. None where it is not known."""
 
     def logits(self, hidden: torch.Tensor, rows: Sequence[int] | torch.Tensor | None = None) -> torch.Tensor:
         """Logits of shape `(..., v)` from hidden states `(..., d)`, in float32.
@@ -198,7 +230,7 @@ class Batch:
     @overload
     def __getitem__(self, signal: Unembedding) -> OutputHead: ...
     @overload
-    def __getitem__(self, signal: TokenIds | TokenScores) -> Ragged: ...
+    def __getitem__(self, signal: Samples | TokenIds | TokenScores) -> Ragged: ...
     @overload
     def __getitem__(self, signal: ChoiceLogits | QueryLogits) -> FloatArray: ...
     @overload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,6 +24,10 @@ class At(enum.Enum):
     """ANSWER_PREDICTING for the right answer put after the prompt: the right letter, or the right text."""
     WRONG_PREDICTING = "wrong_predicting"
     """GOLD_PREDICTING for all wrong options one after the other; `Ragged.owner` says which option a row is of."""
+    SAMPLE_END = "sample_end"
+    """After the last token of each sample was read back in; the prompt's end for one without tokens."""
+    QUERY_END = "query_end"
+    """Where the verdict on the answer is read, after the self-check query; one row per question."""
 
 
 class Of(enum.Enum):
@@ -39,6 +43,13 @@ class Of(enum.Enum):
     """The right answer as the model would have to say it: the right letter, or the right text."""
     WRONG = "wrong"
     """All wrong options, one after the other; `Ragged.owner` says which option an id is of."""
+    QUESTION = "question"
+    """The question as its prompt shows it, with its options if it shows them, without exemplars."""
+    OPTIONS = "options"
+    """All options, unlabelled: letters in their order, open ones in the order of their texts, since data may put the
+    right one first. `Ragged.owner` counts them in that order."""
+    SAMPLES = "samples"
+    """Sampled answers; `Ragged.owner` is the number of the sample, from 0."""
 
 
 class Adapter(enum.Enum):
@@ -54,8 +65,10 @@ class Adapter(enum.Enum):
 class Signal:
     """Something measured once on the frozen backbone; its fields are part of its identity."""
 
-    drawn: ClassVar[bool] = False
-    """Whether it differs from seed to seed."""
+    @property
+    def drawn(self) -> bool:
+        """Whether it differs from seed to seed."""
+        return False
 
     def __repr__(self) -> str:
         """Constructor call that makes the signal: fields that have their default are left out."""
@@ -65,15 +78,81 @@ class Signal:
 
 
 @dataclass(frozen=True, repr=False)
+class Samples(Signal):
+    """Sampled answers: a `Ragged` of records, `(t_i,)` of `dtype` for each question; `owner` is the sample, 0 ... n-1.
+
+    Fields, of one token each:
+
+    - `id`, int64: the token. The one that ends a sample is none of its tokens, so a sample can be without any.
+    - `log_probability`, float32, in nats: of the token by the model itself, whatever the temperature and `top_p`.
+    - `ended`, bool: whether its sample ended by itself rather than by the length limit; one without tokens did.
+
+    Samples are drawn with a generator keyed by (seed, question id, sample), so that they depend neither on batches nor
+    on resuming. All signals of the same n, temperature and `top_p` are of the same samples.
+    """
+
+    n: int = 10
+    temperature: float = 1.0
+    """Positive; the logits are divided by it."""
+    top_p: float = 1.0
+    """Only the most likely tokens are drawn, as few as have this probability together."""
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be drawn.
+
+        Raises:
+            ContractError: no sample, no positive temperature, or a `top_p` outside (0, 1].
+        """
+        if self.n < 1 or not self.temperature > 0 or not 0 < self.top_p <= 1:
+            raise ContractError(f"expected n of at least 1, temperature above 0 and top_p in (0, 1], got {self!r}")
+
+    @property
+    def drawn(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def dtype(self) -> np.dtype[np.void]:
+        """Dtype of one token's record."""
+        return np.dtype([("id", np.int64), ("log_probability", np.float32), ("ended", np.bool_)])
+
+
+Pool = Literal["mean"]
+"""Way in which several states become one."""
+_POOLED = (At.ANSWER_PREDICTING, At.ANSWER_END)
+
+
+@dataclass(frozen=True, repr=False)
 class Hidden(Signal):
-    """Hidden states, float32: `(n, d)`, or for `..._PREDICTING` a `Ragged` of `(t_i, d)` rows.
+    """Hidden states, float32: `(n, d)`, for `..._PREDICTING` a `Ragged` of `(t_i, d)` rows, for SAMPLE_END `(n, N, d)`.
 
     `depth` is a fraction of the number of blocks L: the output of block `int(depth * L)` is read; 1.0 is the last
-    state after the final norm.
+    state after the final norm. `OutputHead.norm` is that norm, by which others can be read through the head.
     """
 
     depth: float = 1.0
     at: At = At.ANSWER_PREDICTING
+    pool: Pool | None = None
+    """"mean": `(n, d)`, the mean over the answer's tokens, of the states that predict them (at ANSWER_PREDICTING) or
+    of those after each was read back in (at ANSWER_END)."""
+    samples: Samples = Samples()
+    """Which samples, where it is of samples."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not read.
+
+        Raises:
+            ContractError: another way of pooling, or of anything else than the answer.
+        """
+        if self.pool is not None and (self.pool != "mean" or self.at not in _POOLED):
+            raise ContractError(
+                f'Hidden: expected pool=None, or "mean" at {" or ".join(map(str, _POOLED))}; got {self!r}'
+            )
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is of samples."""
+        return self.at is At.SAMPLE_END
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,11 +160,20 @@ class TokenIds(Signal):
     """Token ids, a `Ragged` of int64 with `(t_i,)` per question; costs no forward pass."""
 
     of: Of = Of.ANSWER
+    """Prompt, answer, query, gold or wrong answers; the ids of samples are in `Samples`."""
+
+    def __post_init__(self) -> None:
+        """Refuse what has no ids.
+
+        Raises:
+            ContractError: other tokens than those named.
+        """
+        _check("TokenIds: of", self.of, (Of.ANSWER, Of.PROMPT, Of.QUERY, Of.OPTIONS, Of.GOLD, Of.WRONG))
 
 
 @dataclass(frozen=True, repr=False)
 class TokenScores(Signal):
-    """Log-probability and entropy of each answer token: a `Ragged` of records, `(t_i,)` of `dtype` for each question.
+    """Log-probability and entropy of each token: a `Ragged` of records, `(t_i,)` of `dtype` for each question.
 
     Fields, of one token each, in nats and from float32 logits:
 
@@ -94,30 +182,65 @@ class TokenScores(Signal):
     - `top_ids`, int64 `(top,)`: the most likely tokens, the likeliest first; left out where `top` is 0.
     - `top_log_probabilities`, float32 `(top,)`: of these; left out where `top` is 0.
 
-    The token that ends an answer is none of its tokens. Reading them costs no forward pass beyond the answer's own.
+    The token that ends an answer is none of its tokens. Reading those of answers and samples costs no forward pass
+    beyond their own; options and right answers of open questions are read after the prompt.
     """
 
     of: Of = Of.ANSWER
-    """The answer; nothing else is scored."""
+    """The answer, the samples, all options unlabelled, or (in `fit` only) the right or the wrong ones. Of more than one
+    text, `owner` says which a token is of."""
     top: int = 0
     """Number of the most likely tokens that are kept."""
+    samples: Samples = Samples()
+    """Which samples, where it is of samples."""
 
     def __post_init__(self) -> None:
         """Refuse what is not measured.
 
         Raises:
-            ContractError: another text than the answer, or a `top` below 0.
+            ContractError: other texts than those named, or a `top` below 0.
         """
-        if self.of is not Of.ANSWER:
-            raise ContractError(f"TokenScores: expected of=Of.ANSWER, got {self.of}; other tokens are not scored")
+        _check("TokenScores: of", self.of, (Of.ANSWER, Of.SAMPLES, Of.OPTIONS, Of.GOLD, Of.WRONG))
         if self.top < 0:
             raise ContractError(f"TokenScores: expected top of at least 0, got {self.top}")
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is of samples."""
+        return self.of is Of.SAMPLES
 
     @property
     def dtype(self) -> np.dtype[np.void]:
         """Dtype of one token's record."""
         kept = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
         return np.dtype([("log_probability", np.float32), ("entropy", np.float32), *(kept if self.top else [])])
+
+
+@dataclass(frozen=True, repr=False)
+class Text(Signal):
+    """Texts as `str` in arrays of dtype object; never the right answer, and costs no forward pass but samples' own.
+
+    - `QUESTION` and `ANSWER`: `(n,)`; an answer is without outer white space.
+    - `SAMPLES`: `(n, N)`, so are samples.
+    - `OPTIONS`: a `Ragged` of `(k_i,)`, in the order of `Of.OPTIONS`.
+    """
+
+    of: Of = Of.ANSWER
+    samples: Samples = Samples()
+    """Which samples, where it is of samples."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not told.
+
+        Raises:
+            ContractError: other texts than those named.
+        """
+        _check("Text: of", self.of, (Of.QUESTION, Of.OPTIONS, Of.ANSWER, Of.SAMPLES))
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is of samples."""
+        return self.of is Of.SAMPLES
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,19 +256,103 @@ class QueryLogits(Signal):
 
 
 @dataclass(frozen=True, repr=False)
+class Followup(Signal):
+    """Reply to one more user turn after the answer: `(n, len(words))` float32 logits, or `(n,)` texts of dtype object.
+
+    Of several, each costs its own tokens only. With all defaults it is `QueryLogits()`. The wording stands in results.
+    """
+
+    wording: str = ""
+    """The user's turn, word by word; empty: the self-check query, in which no and yes are letters."""
+    after: Of = Of.ANSWER
+    """The answer; nothing else is asked about."""
+    words: tuple[str, ...] = ("no", "yes")
+    """Words of which the reply's first token is read; each one token of the model's."""
+    say: int = 0
+    """Tokens at most of a greedy reply, which is then given as text; 0: the logits of the words."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not asked.
+
+        Raises:
+            ContractError: after something else than the answer, words that nobody reads or that the self-check query
+                has not, or a `say` below 0.
+        """
+        _check("Followup: after", self.after, (Of.ANSWER,))
+        if type(self.wording) is not str or self.say < 0:
+            raise ContractError(f"Followup: expected a wording as text and say of at least 0, got {self!r}")
+        words = type(self.words) is tuple and all(type(word) is str and word for word in self.words)
+        if not words or len(set(self.words)) != len(self.words) or not self.words:
+            raise ContractError(f"Followup: expected a tuple of different words, got {self.words!r}")
+        if self.words != ("no", "yes") and (self.say or not self.wording):
+            why = "a reply as text has no words" if self.say else "the self-check query has no and yes"
+            raise ContractError(f"Followup: {why}; leave words out, got {self.words!r}")
+
+
+@dataclass(frozen=True, repr=False)
 class SampleAgreement(Signal):
     """`(n, N)` bool: does sample j agree with the greedy answer (docs/methods.md §2.14).
 
-    A choice answer agrees by its letter (a sampled non-letter disagrees), an open one by the judge of the run. Samples
-    are drawn with a generator keyed by (seed, question id, sample), so that they depend neither on batches nor on
-    resuming.
+    A choice answer agrees by its letter (a sampled non-letter disagrees), an open one by the judge of the run. The
+    samples are those of `Samples` with the same numbers.
     """
-
-    drawn: ClassVar[bool] = True
 
     n: int = 10
     temperature: float = 1.0
     top_p: float = 1.0
+
+    @property
+    def drawn(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def samples(self) -> Samples:
+        """The samples that are compared."""
+        return Samples(self.n, self.temperature, self.top_p)
+
+
+By = Literal["entailment", "similarity", "judge", "match"]
+"""Ways to relate two texts."""
+
+
+@dataclass(frozen=True, repr=False)
+class Related(Signal):
+    """Relations among a question's samples and its answer, float32: `(n, m, m)`, or `(n, m, m, 3)` by entailment.
+
+    m is the number of samples and one more: the answer comes last. Row i, column j is of text i and then text j:
+
+    - "entailment": probabilities that text j contradicts text i, is neutral to it, follows from it, by the model of
+      `--nli`;
+    - "similarity": within [0, 1], by the cross-encoder of `--similarity`;
+    - "judge": 1 where the judge of the run says that both say the same, else 0;
+    - "match": 1 where the normalised texts are equal, else 0.
+
+    Without such an option, and for letters, texts that match entail each other (are similar by 1), and others are
+    neutral (0). Results say which it was. Equal texts are related once.
+    """
+
+    by: By = "entailment"
+    of: Of = Of.SAMPLES
+    """Samples and the answer; nothing else is related."""
+    question: bool = False
+    """Whether each text is put after its question, as its prompt shows it, and a blank; of no account for "match"."""
+    samples: Samples = Samples()
+
+    def __post_init__(self) -> None:
+        """Refuse what is not related.
+
+        Raises:
+            ContractError: another way, or other texts.
+        """
+        _check("Related: of", self.of, (Of.SAMPLES,))
+        if self.by not in get_args(By):
+            raise ContractError(f"Related: by: expected one of {', '.join(get_args(By))}, got {self.by!r}")
+
+    @property
+    def drawn(self) -> bool:
+        """True."""
+        return True
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,18 +365,21 @@ _GOLD = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING, Of.GOLD, Of.WRONG})
 
 def tells_gold(signal: Signal) -> bool:
     """Whether a signal holds the right answer, or all others: such signals are for `fit` (docs/methods.md §0.21)."""
-    return _place(signal) in _GOLD
+    return any(place in _GOLD for place in _places(signal))
 
 
-def _place(signal: Signal) -> At | Of | None:
-    """Tokens or position that a signal is of, where that is a field of it."""
-    if isinstance(signal, Hidden):
-        return signal.at
-    return signal.of if isinstance(signal, TokenIds | TokenScores) else None
+def _check(what: str, got: Of, expected: tuple[Of, ...]) -> None:
+    if got not in expected:
+        raise ContractError(f"{what}: expected one of {', '.join(map(str, expected))}, got {got}")
+
+
+def _places(signal: Signal) -> list[At | Of]:
+    """Tokens or positions that a signal is of, where those are fields of it."""
+    return [getattr(signal, name) for name in ("at", "of", "after") if hasattr(signal, name)]
 
 
 def _is_plain(signal: Signal) -> bool:
     """Whether a signal is one of these classes themselves; a subclass could be one thing here and another when read."""
-    place = _place(signal)
     ours = type(signal).__module__ == __name__ and type(signal) in Signal.__subclasses__()
-    return ours and (place is None or type(place) in {At, Of})
+    samples = type(getattr(signal, "samples", Samples())) is Samples
+    return ours and samples and all(type(place) in {At, Of} for place in _places(signal))

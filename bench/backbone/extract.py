@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from bench.api import Signal, UserError
+from bench.backbone.asked import asked_alone
 from bench.backbone.beginnings import Beginnings
 from bench.backbone.devices import ALONE, Together, followed_together
 from bench.backbone.groves import Grove, Groves
-from bench.backbone.items import NOTHING, Item, Measure, Pass
-from bench.backbone.measure import Arrays, Growth, Sampling, Upto
+from bench.backbone.items import NOTHING, Item, Measure, Pass, Replies
+from bench.backbone.measure import Arrays, Growth, Sampling, Turn, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
 from bench.backbone.sampling import beside_rows, draw
@@ -182,7 +183,7 @@ class Extractor:
             return self.stage or "answers"
         if self.growth.answer > Upto.NOTHING:
             return "query"
-        return "samples" if self.growth.samples else "continuations"
+        return "samples" if all(measure.growth.samples for measure in self.measures.values()) else "continuations"
 
     # --- what grows ---------------------------------------------------------------------------------------------------
 
@@ -223,31 +224,44 @@ class Extractor:
         done.answers = [np.asarray(tokens, dtype=np.int32) for tokens in generated]
 
     def _grow_answers(self, done: Pass) -> None:
-        """Each answer as far as a signal needs it, and the query after it."""
-        upto = self.growth.answer
-        ends: dict[int, int] = {}
+        """Each answer as far as a signal needs it, and the user turns after it."""
+        upto, turns = self.growth.answer, sorted(self.growth.turns)
+        asked = [i for i, answer in enumerate(done.answers) if len(answer)]
+        alone = any(done.items[i][0].query_prompt is not None for i in asked)
+        ends: dict[Turn, list[int]] = {turn: [] for turn in turns}
         for i, answer in enumerate(done.answers):
             kept = answer if upto is Upto.ANSWER_END else answer[:-1] if upto is Upto.ANSWER_PREDICTING else NOTHING
             done.paths.append(done.tree.grow(i, kept))
-            if not self.growth.query or not len(answer):
-                continue
-            before = done.items[i][0].query_prompt
-            if before is None:
-                ends[i] = done.tree.grow(done.paths[i][-1], self.asking.suffix)[-1]
-            else:
-                ids = np.concatenate([before, answer, self.asking.suffix])
-                done.verdicts[i] = self._verdict_alone(ids, done.ids_of(self.asking.verdict_ids))
+            for turn in turns if len(answer) and not alone else ():  # in this order, on which last bits depend
+                ends[turn].append(done.tree.grow(done.paths[i][-1], self.asking.turns[turn.wording])[-1])
         done.expect()
-        done.tree.expect(list(ends.values()))
+        for nodes in ends.values():
+            done.tree.expect(nodes)
         done.tree.read()
-        if ends:
-            done.verdicts |= zip(ends, done.logits(list(ends.values()), self.asking.verdict_ids), strict=True)
+        if alone:
+            done.replies = {turn: asked_alone(done, turn, asked, self.blocks) for turn in turns}
+        else:
+            done.replies = {turn: Replies(asked, nodes) for turn, nodes in ends.items()}
+            self._reply(done)
 
-    def _verdict_alone(self, ids: Ids, verdicts: torch.Tensor) -> torch.Tensor:
-        """(2,) logits after a conversation that does not continue the prompt."""
-        end = {self.last: np.asarray([len(ids) - 1])}
-        states = read_alone(self.backbone.session, ids, end)[self.last]
-        return self.backbone.head.logits(states, verdicts)[0]
+    def _reply(self, done: Pass) -> None:
+        """Greedy replies to the turns that want one, side by side."""
+        turns = {turn: replies.nodes for turn, replies in done.replies.items() if turn.say}
+        nodes = {(turn, k): node for turn, ends in turns.items() for k, node in enumerate(ends)}
+        said: dict[tuple[Turn, int], list[int]] = {place: [] for place in nodes}
+        while nodes:
+            tokens = done.logits(list(nodes.values())).argmax(dim=-1).tolist()
+            going = {}
+            for (place, node), token in zip(nodes.items(), tokens, strict=True):
+                if token in self.backbone.stops:
+                    continue
+                said[place].append(token)
+                if len(said[place]) < place[0].say:
+                    going[place] = done.tree.grow(node, [token])[0]
+            nodes = going
+            done.tree.read()
+        for (turn, _), tokens in said.items():
+            done.replies[turn].said.append(np.asarray(tokens, dtype=np.int32))
 
     def _grow_options(self, done: Pass) -> None:
         for i, group in enumerate(done.items):
@@ -259,23 +273,41 @@ class Extractor:
         done.tree.read()
 
     def _grow_samples(self, done: Pass) -> None:
-        """Samples of all questions side by side; those that begin alike, or like the answer, are read once."""
+        """Samples of all questions, stored or drawn, as far as drawing reads them; their ends where wanted."""
         for sampling in sorted(self.growth.samples):
-            walkers = [
-                (i, m, j) for i, group in enumerate(done.items) for m in range(len(group)) for j in range(sampling.n)
-            ]
-            generated: dict[tuple[int, int, int], list[int]] = {walker: [] for walker in walkers}
-            nodes = {walker: walker[0] for walker in walkers}
-            for step in range(self.asking.max_new_tokens):
-                numbers = self._numbers(done, step, nodes)
-                done.tree.read([self.last])  # no signal reads a sample's inner states, and nothing grows after it
-                nodes = self._step(done, sampling, step, nodes, generated, numbers)
-                if not nodes:
-                    break
-            for i, group in enumerate(done.items):
-                for m in range(len(group)):
-                    drawn = [np.asarray(generated[i, m, j], dtype=np.int32) for j in range(sampling.n)]
-                    done.samples[sampling, i, m] = drawn
+            if all(sampling in item.samples for group in done.items for item in group):
+                for i, group in enumerate(done.items):
+                    done.samples |= {(sampling, i, m): item.samples[sampling] for m, item in enumerate(group)}
+            else:
+                self._draw(done, sampling)
+        for (sampling, i, _), samples in done.samples.items():
+            for ids in samples:
+                whole = sampling in self.growth.sample_ends or len(ids) < self.asking.max_new_tokens
+                done.tree.grow(i, ids if whole else ids[:-1])
+        done.tree.read(self._sampled_blocks)
+
+    @property
+    def _sampled_blocks(self) -> list[int]:
+        """Blocks of which samples' states are read; nothing grows after them."""
+        return self.blocks if self.growth.sample_ends else [self.last]
+
+    def _draw(self, done: Pass, sampling: Sampling) -> None:
+        """Samples of all questions side by side; those that begin alike, or like the answer, are read once."""
+        walkers = [
+            (i, m, j) for i, group in enumerate(done.items) for m in range(len(group)) for j in range(sampling.n)
+        ]
+        generated: dict[tuple[int, int, int], list[int]] = {walker: [] for walker in walkers}
+        nodes = {walker: walker[0] for walker in walkers}
+        for step in range(self.asking.max_new_tokens):
+            numbers = self._numbers(done, step, nodes)
+            done.tree.read(self._sampled_blocks)
+            nodes = self._step(done, sampling, step, nodes, generated, numbers)
+            if not nodes:
+                break
+        for i, group in enumerate(done.items):
+            for m in range(len(group)):
+                drawn = [np.asarray(generated[i, m, j], dtype=np.int32) for j in range(sampling.n)]
+                done.samples[sampling, i, m] = drawn
 
     def _step(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.backbone.measure import Arrays, Awaited, Growth, Sampling, Taken
+from bench.backbone.measure import Arrays, Awaited, Growth, Sampling, Taken, Turn
 from bench.backbone.model import Backbone
 from bench.backbone.sending import Sent
 from bench.backbone.tree import ContinuationTree
@@ -37,6 +37,22 @@ class Item:
     """Ids before the answer in the self-check conversation; None where that is the prompt itself."""
     uniforms: npt.NDArray[np.float64] | None = None
     """`(N, max_new_tokens)` random numbers in [0, 1) for samples."""
+    samples: Mapping[Sampling, Sequence[Ids]] = field(default_factory=dict)
+    """Stored samples; others are drawn."""
+
+
+@dataclass
+class Replies:
+    """States and replies after a user turn, for the answers that there are."""
+
+    asked: list[int]
+    """`(k,)` questions with an answer."""
+    nodes: list[int] = field(default_factory=list)
+    """`(k,)` nodes of the turn's end, where it grew on the tree."""
+    states: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Block -> `(k, d)` states there, where it was read alone."""
+    said: list[Ids] = field(default_factory=list)
+    """`(k,)` generated replies."""
 
 
 @dataclass
@@ -57,9 +73,8 @@ class Pass:
     """Ids of tokens whose logits are asked for -> the same on the device."""
     paths: list[list[int]] = field(default_factory=list)
     """The nodes of each answer's tokens, as far as they were read."""
-    verdicts: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Prompt -> `(2,)` logits of no and yes, on the device; none where there is no answer."""
-    samples: dict[tuple[Sampling, int, int], list[Ids]] = field(default_factory=dict)
+    replies: dict[Turn, Replies] = field(default_factory=dict)
+    samples: dict[tuple[Sampling, int, int], Sequence[Ids]] = field(default_factory=dict)
     """(how they are drawn, prompt, question) -> its samples."""
 
     def states(self, depth: float, nodes: Sequence[int]) -> torch.Tensor:
@@ -86,6 +101,23 @@ class Pass:
         """States that come down with all others."""
         return Awaited((self.backbone.block_of(depth), nodes), then)
 
+    def ends(self, turn: Turn, depth: float) -> dict[int, torch.Tensor | Awaited]:
+        """Question with an answer -> its `(d,)` state at a turn's end."""
+        replies = self.replies[turn]
+        if replies.states:
+            return dict(zip(replies.asked, replies.states[self.backbone.block_of(depth)], strict=True))
+        return {i: self.awaited(depth, [node], _only) for i, node in zip(replies.asked, replies.nodes, strict=True)}
+
+    def words(self, turn: Turn, rows: Ids) -> dict[int, torch.Tensor]:
+        """Question with an answer -> `(len(rows),)` float32 logits of some tokens after a turn, on the device."""
+        replies = self.replies[turn]
+        if not replies.asked:
+            return {}
+        alone = replies.states.get(self.backbone.blocks)
+        head = self.backbone.head
+        logits = self.logits(replies.nodes, rows) if alone is None else head.logits(alone, self.ids_of(rows))
+        return dict(zip(replies.asked, logits, strict=True))
+
     def path(self, i: int) -> list[int]:
         """The nodes of question i from its prompt's end on, as far as they were read."""
         return [i, *self.paths[i]]
@@ -100,11 +132,15 @@ class Pass:
 
     def continuation(self, i: int, options: Iterable[Ids]) -> list[int]:
         """The nodes whose states predict the tokens of other answers, one answer after the other."""
-        return [node for ids in options for node in [i, *self.tree.grow(i, ids[:-1])]]
+        return [node for ids in options if len(ids) for node in [i, *self.tree.grow(i, ids[:-1])]]
 
     def each(self, values: Iterable[Taken]) -> list[list[Taken]]:
         """One value for each prompt, given to all of its questions."""
         return [[value] * len(group) for value, group in zip(values, self.items, strict=True)]
+
+
+def _only(states: torch.Tensor) -> torch.Tensor:
+    return states[0]
 
 
 class Measure(Protocol):

@@ -49,27 +49,40 @@ class Sampling:
     top_p: float
 
 
+@dataclass(frozen=True, order=True)
+class Turn:
+    """One more user turn after the answer."""
+
+    wording: str = ""
+    """Empty: the self-check query."""
+    say: int = 0
+    """Tokens of the reply at most that are generated."""
+
+
 @dataclass(frozen=True)
 class Growth:
     """Tokens that are read after a prompt for a signal, and so its cost; `|` is what two signals need together."""
 
     answer: Upto = Upto.NOTHING
-    query: bool = False
-    """The self-check query after the answer."""
+    turns: frozenset[Turn] = frozenset()
+    """User turns after the answer, each by itself."""
     gold: bool = False
     """The right answer of an open question after the prompt."""
     wrong: bool = False
     """Each of its wrong answers."""
     samples: frozenset[Sampling] = frozenset()
+    sample_ends: frozenset[Sampling] = frozenset()
+    """Those of which the last token is read too, at all depths."""
 
     def __or__(self, other: Growth) -> Growth:
         """The union."""
         return Growth(
             max(self.answer, other.answer),
-            self.query or other.query,
+            self.turns | other.turns,
             self.gold or other.gold,
             self.wrong or other.wrong,
             self.samples | other.samples,
+            self.sample_ends | other.sample_ends,
         )
 
     @classmethod

@@ -12,12 +12,14 @@ import torch
 import transformers
 
 from bench.api import ModelFacts, OutputHead, UserError
+from bench.api.batch import Norm
 from bench.backbone import projections
 from bench.backbone.agreement import DTYPES, REFUSALS, Probe
 from bench.backbone.devices import kind_of
 from bench.backbone.folder import find, first_line
 from bench.backbone.memory import give_back, is_out_of_memory
 from bench.backbone.models import ModelSpec
+from bench.backbone.norm import final_norm
 from bench.backbone.projections import Located
 from bench.backbone.session import Session, blocks
 from bench.backbone.speed import Speed, measured
@@ -171,6 +173,11 @@ class Backbone:
         softcap = getattr(text, "final_logit_softcapping", None)
         bias = getattr(layer, "bias", None)
         return OutputHead(layer.weight.detach(), None if bias is None else bias.detach(), scale, softcap)
+
+    @cached_property
+    def norm(self) -> Norm | None:
+        """The norm before the output head; None where it is not known."""
+        return final_norm(self.model)
 
     @cached_property
     def session(self) -> Session:

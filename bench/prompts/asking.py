@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from bench.prompts.tails import Ids
 
@@ -20,3 +21,12 @@ class Asking:
     """Ids of (no, yes)."""
     budget: int
     """Tokens in one pack."""
+    others: Mapping[str, Ids] = field(default_factory=dict)
+    """Wording -> ids of a user turn after the answer, where it is not the self-check."""
+    words: Mapping[tuple[str, ...], Ids] = field(default_factory=dict)
+    """Words -> the id of each where a reply begins."""
+
+    @property
+    def turns(self) -> Mapping[str, Ids]:
+        """Wording -> ids of a user turn after the answer; that of the self-check is empty."""
+        return {"": self.suffix, **self.others}

@@ -18,7 +18,7 @@ from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt
 from bench.prompts.deadline import LateError, within
 from bench.prompts.tails import Ids
-from bench.prompts.templates import QUERY_SENTINEL, query_messages
+from bench.prompts.templates import QUERY_SENTINEL, followup_messages, query_messages, query_text
 
 _DATE_STRING = "26 Jul 2024"
 """Given to every template, so that Llama's "today" line never follows the clock (docs/methods.md §1.5)."""
@@ -148,7 +148,15 @@ class Chat:
 
     def query(self, prompt: Prompt, protocol: Protocol) -> QuerySuffix:
         """The self-check turn after this prompt's answer (docs/methods.md §2.0); the same for all questions."""
-        rendered = self.render(query_messages(prompt, protocol))
+        return self.followup(prompt, query_text(protocol.query_letters))
+
+    def followup(self, prompt: Prompt, wording: str) -> QuerySuffix:
+        """A user's turn after this prompt's answer; the same for all questions.
+
+        Raises:
+            UserError: the template does not show the answer, or not once.
+        """
+        rendered = self.render(followup_messages(prompt, wording))
         before, _, after = rendered.partition(QUERY_SENTINEL)
         if not after or QUERY_SENTINEL in after:
             raise UserError(
@@ -179,15 +187,32 @@ class Chat:
         Raises:
             UserError: a letter is more than one token there.
         """
+        way_out = (
+            "Choose other letters, for example:"
+            " --set protocol.letters=ABCDEFGHIJKLMNOPQRSTUVWXYZ --set protocol.query_letters=AB"
+        )
+        return self._first_ids(prompt, letters, "option letter", way_out)
+
+    def words(self, prompt: Prompt, words: Sequence[str]) -> Ids:
+        """The id of each word of a reply right where it begins.
+
+        Raises:
+            UserError: a word is more than one token there, or two are the same.
+        """
+        ids = self._first_ids(prompt, words, "word", "Choose other words, or read the reply as text: say=N.")
+        if len(set(ids.tolist())) != len(ids):
+            raise UserError(f"Expected words of different tokens of this model's tokenizer, got {', '.join(words)}.")
+        return ids
+
+    def _first_ids(self, prompt: Prompt, texts: Sequence[str], what: str, way_out: str) -> Ids:
         base = self.render(prompt.messages)
-        (start, *rest) = self.encode([base, *(base + letter for letter in letters)])
+        (start, *rest) = self.encode([base, *(base + text for text in texts)])
         ids = []
-        for letter, whole in zip(letters, rest, strict=True):
+        for text, whole in zip(texts, rest, strict=True):
             if len(whole) != len(start) + 1 or not np.array_equal(whole[: len(start)], start):
                 raise UserError(
-                    f"Expected option letter {letter!r} to be one token of this model's tokenizer where the answer"
-                    f" begins, got {len(whole) - len(start)} more tokens. Choose other letters, for example:"
-                    " --set protocol.letters=ABCDEFGHIJKLMNOPQRSTUVWXYZ --set protocol.query_letters=AB"
+                    f"Expected {what} {text!r} to be one token of this model's tokenizer where the answer begins, got"
+                    f" {len(whole) - len(start)} more tokens. {way_out}"
                 )
             ids.append(int(whole[-1]))
         return np.asarray(ids, dtype=np.int32)

@@ -77,4 +77,9 @@ def build(
 
 def query_messages(prompt: Prompt, protocol: Protocol) -> tuple[Message, ...]:
     """The three-turn conversation of the self-check, with `QUERY_SENTINEL` where the answer goes."""
-    return (*prompt.messages, Message("assistant", QUERY_SENTINEL), Message("user", query_text(protocol.query_letters)))
+    return followup_messages(prompt, query_text(protocol.query_letters))
+
+
+def followup_messages(prompt: Prompt, wording: str) -> tuple[Message, ...]:
+    """The three-turn conversation in which a user says something after the answer, which is `QUERY_SENTINEL`."""
+    return (*prompt.messages, Message("assistant", QUERY_SENTINEL), Message("user", wording))

@@ -69,6 +69,10 @@ class RunConfig:
     """Model of the judge. Default for openai: gpt-4o-mini."""
     judge_url: str | None = None
     """Base URL of an OpenAI-compatible server. Default: that of OpenAI."""
+    nli: str | None = None
+    """Model of entailment that relates samples: Hub id or folder. Default: equal normalised texts entail each other."""
+    similarity: str | None = None
+    """Cross-encoder that relates samples: Hub id or folder. Default: equal normalised texts are similar."""
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     devices: Annotated[Names, Flag("--devices")] = ()

@@ -14,6 +14,8 @@ from bench.backbone.cost import StageCost
 from bench.backbone.measure import Growth, Upto
 from bench.backbone.prefix import PrefixTree
 from bench.signals.definition import growth_of, pass_definitions, read_from_model, stored
+from bench.signals.followup import tails
+from bench.signals.samples import drawn
 
 if TYPE_CHECKING:
     from bench.prompts.tails import Ids
@@ -96,15 +98,17 @@ def _generated(reading: Reading, reader: Reader) -> Iterator[Ids]:
 
 
 def _queried(reading: Reading, reader: Reader) -> Iterator[Ids]:
-    """The answers as far as a signal reads them, and the query."""
+    """The answers as far as a signal reads them, and the user turns after them."""
     growth = growth_of(reading.signals)
     if growth.answer < (Upto.PROMPT_END if reading.released else Upto.ANSWER_PREDICTING):
         return
-    suffix = reader.asking(reading).suffix if growth.query else np.zeros(0, dtype=np.int32)
-    for prompt, answer in reading.pairs():
+    after = tails(reader.stored(reading), growth.turns)
+    for (prompt, answer), followed in zip(reading.pairs(), after, strict=True):
         if len(answer):
             read_back = {Upto.PROMPT_END: answer[:0], Upto.ANSWER_PREDICTING: answer[:-1]}.get(growth.answer, answer)
-            yield np.concatenate([prompt, read_back, suffix])
+            yield from (np.concatenate([prompt, read_back, tail]) for tail in (followed or [answer[:0]]))
+        elif reading.released and (growth.samples or growth.gold or growth.wrong):
+            yield prompt  # later stages grow from it, and it was read with the others
 
 
 def _continued(reading: Reading, reader: Reader) -> Iterator[Ids]:
@@ -126,8 +130,9 @@ def _sampled(reading: Reading, reader: Reader) -> Iterator[Ids]:
     """The samples, read like answers."""
     split = reader.stored(reading)
     limit = split.asking.max_new_tokens
-    drawn = [each for each in pass_definitions(reading.signals).values() if each.growth.samples]
-    for each in drawn:
-        for (prompt, _), samples in zip(reading.pairs(), each.samples(split), strict=True):
+    growth = growth_of(reading.signals)
+    for sampling in sorted(growth.samples):
+        for (prompt, _), samples in zip(reading.pairs(), drawn(split, sampling), strict=True):
             for ids in samples:
-                yield np.concatenate([prompt, ids if len(ids) < limit else ids[:-1]])
+                whole = sampling in growth.sample_ends or len(ids) < limit
+                yield np.concatenate([prompt, ids if whole else ids[:-1]])

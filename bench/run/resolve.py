@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import registry
-from bench.api import ConfidenceMethod, Format, Split, Task, UserError
+from bench.api import ConfidenceMethod, Format, Related, Split, Task, UserError
 from bench.api.errors import fenced
 from bench.api.methods import refuse_gold
 from bench.api.protocol import Protocol
+from bench.api.signals import By
 from bench.backbone import models
-from bench.backbone.models import ModelSpec
+from bench.backbone.models import ModelSpec, model_label
 from bench.data.question_files import is_question_file, task_of_file
 from bench.data.released import Release, open_release, revision_asked_for
 from bench.data.splits import TaskSplit
@@ -58,6 +59,8 @@ class ResolvedRun:
     """Recalibrators of which every method gets a row."""
     judging: Mapping[str, object]
     """Options of the judge, which can change a number of an open task only."""
+    relating: Mapping[By, str] = field(default_factory=dict)
+    """Models that relate samples, as results name them; they can change a number of an open task only."""
     release: Release | None = None
     """Source of answers instead of the model."""
     training_budget: int | None = None
@@ -92,12 +95,25 @@ class ResolvedRun:
     def config_of(self, name: str, task: str) -> dict[str, object]:
         """Options that distinguish this cell from a default one; empty for a default run."""
         judging = self.judging if self.tasks[task].format is Format.OPEN else {}
-        config = {**self.unusual, **judging, **self.deviations_of(name)}
+        config = {**self.unusual, **judging, **self._relating_of(name, task), **self.deviations_of(name)}
         usual = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
-        if self.methods[name].trains() and self.learn_on[task] != usual:
+        told = self.methods[name].trains() or self.methods[name].output == "score"
+        if told and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
         return config
+
+    def _relating_of(self, name: str, task: str) -> dict[str, object]:
+        """Models that relate the samples which a method reads, by their options."""
+        if self.tasks[task].format is not Format.OPEN:
+            return {}
+        reads = self.methods[name].reads()
+        ways = {signal.by for signal in reads.fit | reads.predict if isinstance(signal, Related)}
+        return {_OPTIONS[by]: model for by, model in self.relating.items() if by in ways}
+
+
+_OPTIONS: Mapping[By, str] = {"entailment": "nli", "similarity": "similarity"}
+"""Way of relating samples -> the option that names a model for it."""
 
 
 def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRun:
@@ -130,7 +146,11 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
         recalibrator(kind)
     learners = bool(config.recalibrate) or any(method.trains() for method in methods.values())
     learn_on = {name: _learn_on(name, train_on, task_registry, learners=learners) for name in tests}
-    names = {*tests, *(target.task for target in learn_on.values() if learners)}
+    learned_on = {target.task for target in learn_on.values()}
+    if not learners:  # scores are scaled on its validation split where it has one
+        scores = any(method.output == "score" for method in methods.values())
+        learned_on &= set(task_registry.names()) if scores else set()
+    names = {*tests, *learned_on}
     _refuse_leaks(tests, learn_on)
     _refuse_unlearnable(methods, learn_on, task_registry)
     return ResolvedRun(
@@ -146,6 +166,7 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
         unusual=_unusual(config),
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),
         judging=judging(config),
+        relating={by: model_label(name) for by, option in _OPTIONS.items() if (name := getattr(config, option))},
         release=_release(config, model),
         training_budget=config.training_budget,
         notes=[*method_registry.notes],

@@ -1,18 +1,21 @@
 """All that the harness knows of a signal, in one place: how it is named, read, stored, loaded, and planted in checks.
 
-Each signal of `bench.api` has a module of this room. Its `DEFINITION` is a `PassDefinition` where the signal comes from
-a pass over the model, else a `Definition`. Modules are found by themselves.
+Each signal of `bench.api` has a module of this room. Its `DEFINITION` is a `PassDefinition` where the signal is taken
+from a pass over the model, else a `Definition`, which may have others as `sources`. Modules are found by themselves.
 """
 
 from __future__ import annotations
 
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from bench import signals as room
 from bench.api import ContractError, Format, Ragged, Signal, Task
@@ -23,9 +26,8 @@ if TYPE_CHECKING:
     from bench.backbone.items import Pass
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
-    from bench.prompts.tails import Ids
     from bench.signals.planted import World
-    from bench.signals.reading import Agreement, Comparer
+    from bench.signals.reading import Agreement, Comparer, Reading, Relater
     from bench.signals.stored import StoredSplit
 
 S = TypeVar("S", bound=Signal)
@@ -50,6 +52,31 @@ class Definition(ABC, Generic[S]):
         del prompts
         return self.lacking(task.format)
 
+    @property
+    def reads_model(self) -> bool:
+        """Whether it needs the frozen model to read something."""
+        return False
+
+    @property
+    def own_adapter(self) -> bool:
+        """Whether it is read through the adapter that a method trained."""
+        return False
+
+    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+        """The signals from which it is made in tasks of a format, and which lie in the store."""
+        del fmt, max_new_tokens
+        return ()
+
+    def note(self, reading: Reading) -> str:
+        """Words for a reader of results, beside its name; mostly none."""
+        del reading
+        return ""
+
+    def asked(self, asking: Asking, task: Task, prompts: PromptTokeniser) -> Asking:
+        """The settings of a split, with what it asks a model beside the question."""
+        del task, prompts
+        return asking
+
     @abstractmethod
     def column(self, split: StoredSplit) -> Column:
         """Its values for all questions of a split, in the order of the shards."""
@@ -57,6 +84,11 @@ class Definition(ABC, Generic[S]):
     def agreement(self, split: StoredSplit, comparer: Comparer) -> Agreement | None:
         """Whether its samples say what the answers say; None for a signal that holds none."""
         del split, comparer
+        return None
+
+    def relation(self, split: StoredSplit, relater: Relater) -> npt.NDArray[np.float32] | None:
+        """Relations among its samples; None for a signal that has none."""
+        del split, relater
         return None
 
     @abstractmethod
@@ -89,14 +121,14 @@ class PassDefinition(Definition[S]):
         return None
 
     @property
-    def own_adapter(self) -> bool:
-        """Whether it is read through the adapter that a method trained."""
-        return False
+    def reads_model(self) -> bool:
+        """Whether it needs the frozen model: yes, unless a method's adapter is switched on."""
+        return not self.own_adapter
 
-    def stored_as(self, fmt: Format, max_new_tokens: int) -> PassDefinition[Any]:
-        """The signal from which it is made in tasks of a format: itself, unless another one tells it already."""
+    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+        """Itself, unless another one tells it already."""
         del fmt, max_new_tokens
-        return self
+        return (self,)
 
     def name(self, asking: Asking, seed: int) -> str:
         """The name in keys of the store: the signal, with what it depends on besides prompt and answer."""
@@ -111,11 +143,6 @@ class PassDefinition(Definition[S]):
         """Its values as they are stored, the shards joined."""
         arrays = split.arrays(self.name(split.asking, split.seed))
         return Ragged(arrays["values"], arrays["offsets"]) if self.ragged else arrays["values"]
-
-    def samples(self, split: StoredSplit) -> Iterator[list[Ids]]:
-        """The ids of each question's samples; none at all for a signal that holds none."""
-        del split
-        return iter(())
 
 
 @cache
@@ -146,18 +173,18 @@ def pass_definitions(signals: Iterable[Signal]) -> dict[Signal, PassDefinition[A
 
 def read_from_model(signals: Iterable[Signal]) -> frozenset[Signal]:
     """Signals among these that need a forward pass of the frozen model."""
-    return frozenset(signal for signal, each in pass_definitions(signals).items() if not each.own_adapter)
+    return frozenset(signal for signal in signals if definition(signal).reads_model)
 
 
 def reads_own_adapter(signals: Iterable[Signal]) -> bool:
     """Whether any of them is read through an adapter that the method trained."""
-    return any(each.own_adapter for each in pass_definitions(signals).values())
+    return any(definition(signal).own_adapter for signal in signals)
 
 
 def stored(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) -> frozenset[Signal]:
     """The signals from which these are made, and which lie in the store."""
-    needed = pass_definitions(signals).values()
-    return frozenset(each.stored_as(fmt, max_new_tokens).signal for each in needed)
+    made = (definition(signal).sources(fmt, max_new_tokens) for signal in signals)
+    return frozenset(source.signal for sources in made for source in sources)
 
 
 def growths_of(signals: Iterable[Signal]) -> frozenset[Growth]:

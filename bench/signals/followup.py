@@ -1,14 +1,19 @@
-"""Logits of no and yes after the self-check query that follows the answer."""
+"""Replies to a user's turn after the answer: logits of its first word, or text."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import Adapter, FloatArray, QueryLogits, Task
-from bench.backbone.measure import Arrays, Growth, Taken, Upto
+from bench.api import Followup, Format, QueryLogits, Task, UserError
+from bench.api.batch import Column
+from bench.backbone.measure import Arrays, Growth, Taken, Turn, Upto
+from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition
+from bench.signals.query_logits import QueryLogitsDefinition
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
@@ -16,48 +21,130 @@ if TYPE_CHECKING:
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.planted import World
+    from bench.signals.reading import Reading
+    from bench.signals.stored import StoredSplit
 
 
-class QueryLogitsDefinition(PassDefinition[QueryLogits]):
-    """Stored as `values` `(n, 2)` float32, NaN where there is no answer to ask about."""
+class FollowupDefinition(PassDefinition[Followup]):
+    """Stored as `values`: `(n, words)` float32, NaN where there is no answer; or a reply's ids with `offsets`."""
 
-    declares = QueryLogits
+    declares = Followup
 
-    def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Some models can't be asked."""
-        return prompts.query_hindrance(task)
+    @property
+    def turn(self) -> Turn:
+        """The turn and the longest reply."""
+        return Turn(self.signal.wording, self.signal.say)
 
     @property
     def growth(self) -> Growth:
-        """The whole answer and the query."""
-        return Growth(Upto.ANSWER_END, query=True)
+        """The whole answer, the turn and the reply."""
+        return Growth(Upto.ANSWER_END, turns=frozenset({self.turn}))
 
     @property
-    def own_adapter(self) -> bool:
-        """Whether it is read through the adapter that a method trained."""
-        return self.signal.adapter is Adapter.OWN
+    def ragged(self) -> bool:
+        """Replies differ in length."""
+        return bool(self.signal.say)
 
     @property
     def unanswered(self) -> Arrays:
-        """NaN."""
+        """NaN, or no reply."""
         import torch
 
-        return {"values": torch.full((2,), float("nan"))}
+        if self.signal.say:
+            return {"values": torch.zeros(0, dtype=torch.long)}
+        return {"values": torch.full((len(self.signal.words),), float("nan"))}
+
+    def note(self, reading: Reading) -> str:
+        """The wording, unless it is the self-check's."""
+        del reading
+        return f'it asks after the answer: "{self.signal.wording}"' if self.signal.wording else ""
+
+    @property
+    def _letters(self) -> bool:
+        return not self.signal.wording and not self.signal.say
+
+    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+        """Itself; the self-check query is read for another signal."""
+        del fmt, max_new_tokens
+        return (QueryLogitsDefinition(QueryLogits()) if self._letters else self,)
+
+    def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
+        """Some models can't be asked, or have no such words."""
+        if not self.signal.wording:
+            return prompts.query_hindrance(task)
+        try:
+            self._ids(task, prompts)
+        except UserError as error:
+            return str(error)
+        return None
+
+    def _ids(self, task: Task, prompts: PromptTokeniser) -> tuple[Ids, Ids]:
+        prompt, chat = prompts.stand_in(task), prompts.chat
+        suffix = chat.followup(prompt, self.signal.wording).ids
+        return suffix, np.zeros(0, dtype=np.int32) if self.signal.say else chat.words(prompt, self.signal.words)
+
+    def asked(self, asking: Asking, task: Task, prompts: PromptTokeniser) -> Asking:
+        """With the ids of its turn and of its words."""
+        if not self.signal.wording:
+            return asking
+        suffix, words = self._ids(task, prompts)
+        read = {} if self.signal.say else {self.signal.words: words}
+        others = {**asking.others, self.signal.wording: suffix}
+        return replace(asking, others=others, words={**asking.words, **read})
 
     def name(self, asking: Asking, seed: int) -> str:
-        """Name with the ids of the query and of its verdicts."""
-        return f"{super().name(asking, seed)} {digest_arrays([asking.suffix, asking.verdict_ids])}"
+        """Name with the ids of the turn and of the words."""
+        words = [] if self.signal.say else [asking.words[self.signal.words]]
+        return f"{super().name(asking, seed)} {digest_arrays([asking.turns[self.signal.wording], *words])}"
 
     def take(self, done: Pass) -> list[list[Taken]]:
-        """`values`: `(2,)`, no and yes."""
-        nothing = self.unanswered["values"]
-        return done.each({"values": done.verdicts.get(i, nothing)} for i in range(len(done.items)))
+        """`values`: `(words,)` logits, or `(t,)` ids of the reply."""
+        import torch
 
-    def planted(self, world: World) -> FloatArray:
-        """The same odds with and without an adapter: a fresh one changes nothing."""
-        half = 0.75 * world.sure
-        base = world.rng.standard_normal(len(half))
-        return np.stack([base - half, base + half], axis=1).astype(np.float32)  # (n, 2): no, yes
+        if not self.signal.say:
+            found, nothing = done.words(self.turn, done.asking.words[self.signal.words]), self.unanswered["values"]
+            return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
+        replies = done.replies[self.turn]
+        said = dict(zip(replies.asked, replies.said, strict=True))
+        silent = np.zeros(0, dtype=np.int32)
+        ids = (said.get(i, silent) for i in range(len(done.items)))
+        return done.each({"values": torch.as_tensor(reply.astype(np.int64))} for reply in ids)
+
+    def said(self, split: StoredSplit) -> Iterator[Ids]:
+        """The ids of each question's reply."""
+        arrays = split.arrays(self.name(split.asking, split.seed))
+        yield from (row.astype(np.int32) for row in np.split(arrays["values"], arrays["offsets"][1:-1]))
+
+    def column(self, split: StoredSplit) -> Column:
+        """`(n, words)` float32, or `(n,)` texts."""
+        if self._letters:
+            return QueryLogitsDefinition(QueryLogits()).column(split)
+        if not self.signal.say:
+            return super().column(split)
+        return np.asarray([split.backbone.chat.decode(ids.tolist()) for ids in self.said(split)], dtype=np.object_)
+
+    def planted(self, world: World) -> Column:
+        """The last word is likelier, and the percentage larger, after surer answers."""
+        if self.signal.say:
+            percent = 100 / (1 + np.exp(-2 * world.sure))
+            return np.asarray([f"{value:.0f}%" for value in percent], dtype=np.object_)
+        if self.signal.words == ("no", "yes"):
+            return QueryLogitsDefinition(QueryLogits()).planted(world)
+        leaning = np.linspace(-0.75, 0.75, len(self.signal.words) + 1)[1:]
+        base = world.rng.standard_normal((len(world.sure), 1))
+        return (base + leaning * world.sure[:, None]).astype(np.float32)
 
 
-DEFINITION = QueryLogitsDefinition
+def tails(split: StoredSplit, turns: Iterable[Turn]) -> list[list[Ids]]:
+    """The ids that are read after each question's answer, one sequence for each turn; the last id said is not read."""
+    found: list[list[Ids]] = [[] for _ in split.questions]
+    for turn in sorted(turns):
+        suffix = split.asking.turns[turn.wording]
+        replies = FollowupDefinition(Followup(turn.wording, say=turn.say)).said(split) if turn.say else None
+        for own in found:
+            reply = suffix[:0] if replies is None else next(replies)
+            own.append(np.concatenate([suffix, reply if len(reply) < turn.say else reply[:-1]]))
+    return found
+
+
+DEFINITION = FollowupDefinition

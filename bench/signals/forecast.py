@@ -189,10 +189,15 @@ class Plan:
             parts.append((fed, steps))
         if grows.answer > Upto.PROMPT_END and not self.generated:
             parts.append((n * mean, 1))
-        if grows.query and self.continues:
-            parts.append((n * (1 + len(self.asking.suffix)), 1))
-        elif grows.query:
-            parts.append((own + n * (mean + len(self.asking.suffix)), n))
+        if grows.turns:
+            asked = sum(len(self.asking.turns[turn.wording]) + turn.say for turn in grows.turns)
+            spoken = max(turn.say for turn in grows.turns)
+            again = own + n * mean
+            parts.append(
+                (n * (1 + asked), 1 + spoken)
+                if self.continues
+                else (len(grows.turns) * again + n * asked, n * len(grows.turns) * (1 + spoken))
+            )
         told = [[one - 1 for k, one in enumerate(options) if (grows.gold if k == right else grows.wrong)]
                 for options, right in zip(lengths, gold, strict=True)]  # fmt: skip
         others = sum(map(sum, told))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import BoolArray, Format
+from bench.api import BoolArray, FloatArray, Format
 from bench.api.errors import attempted, fenced
 from bench.api.question import Answer
-from bench.grading.grade import Judge, JudgeCase, agrees, grade_choice, grade_open, grade_released
+from bench.grading.grade import Judge, JudgeCase, Match, agrees, grade_choice, grade_open, grade_released
 from bench.prompts.templates import context
 from bench.signals.definition import definition, growth_of
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
+from bench.signals.relating import Relating, matching
 
 if TYPE_CHECKING:
     from bench.api.protocol import Protocol
@@ -28,6 +29,8 @@ class Grader:
     reader: Reader
     judge: Judge
     """Says whether open answers are right, and whether samples say the same."""
+    relating: Relating = field(default_factory=Relating)
+    """Says how samples are related."""
 
     def grade(self, reading: Reading) -> Reading:
         """The reading with its answers graded; those that the judge can't decide are left out and counted.
@@ -43,8 +46,12 @@ class Grader:
             graded = replace(reading, answers=_graded(reading, texts, self.reader.protocol))
         split = self.reader.stored(graded)
         found = {signal: attempted(definition(signal).agreement, split, self._agreeing) for signal in graded.wanted}
+        relations = {signal: attempted(definition(signal).relation, split, self._related) for signal in graded.wanted}
+        known = {signal: relation for signal, relation in relations.items() if relation is not None}
         return replace(
             graded,
+            relations=known,
+            related_by={signal: self._relates(graded, signal) for signal in known},
             agreements={signal: agreement for signal, agreement in found.items() if agreement is not None},
             compared_by=self.judge.name if growth_of(graded.signals).samples else "",
         )
@@ -79,6 +86,44 @@ class Grader:
         )
         judge = self.judge.comparing() if fmt is Format.OPEN else None
         return agree if judge is None else self._compared(reading, texts, agree, judge)
+
+    def _relates(self, reading: Reading, signal: Any) -> str:
+        """Who relates the samples of a signal: its model, or the judge, if there is one for them."""
+        if reading.task.format is Format.CHOICE:
+            return Match.name
+        if signal.by == "judge":
+            return self.judge.name
+        model = self.relating.model(signal.by)
+        return Match.name if model is None else model.name
+
+    def _related(self, reading: Reading, signal: Any, pairs: Sequence[tuple[int, str, str]]) -> FloatArray:
+        """`(k,)` or `(k, 3)` relations of pairs of texts, each with the row of its question."""
+        texts = [(one, other) for _, one, other in pairs]
+        if self._relates(reading, signal) == Match.name:
+            return matching(signal.by, texts)
+        contexts, where = _contexts(reading, self.reader.protocol), str(reading.where)
+        if signal.by == "judge":
+            return self._judged_same(contexts, pairs, where)
+        if signal.question:
+            texts = [(f"{contexts[row]} {one}", f"{contexts[row]} {other}") for row, one, other in pairs]
+        distinct = {pair: k for k, pair in enumerate(dict.fromkeys(texts))}
+        reader, what = self.reader, f"relate samples {where}"
+        found = self.relating.relate(signal.by, list(distinct), reader.store, reader.progress, what)
+        return found[[distinct[pair] for pair in texts]]
+
+    def _judged_same(self, contexts: Sequence[str], pairs: Sequence[tuple[int, str, str]], where: str) -> FloatArray:
+        """`(k,)`: 1 where the judge says that two texts say the same; it is asked once for both orders."""
+        judge, same = self.judge.comparing(), matching("judge", [(one, other) for _, one, other in pairs])
+        places = {pair: k for k, pair in enumerate(pairs)}
+        todo = [pair for pair in pairs if not same[places[pair]] and pair[1] < pair[2]]
+        asked = [JudgeCase(contexts[row], one, other) for row, one, other in todo]
+        if judge is None or not asked:
+            return same
+        for (row, one, other), verdict in zip(
+            todo, judge.verdicts(asked, f"relate samples {where}", self.reader.progress), strict=True
+        ):
+            same[[places[row, one, other], places[row, other, one]]] = bool(verdict)
+        return same
 
     def _compared(self, reading: Reading, texts: Sequence[Sequence[str]], agree: BoolArray, judge: Judge) -> BoolArray:
         """Also by the judge, for samples whose text differs from the answer's; one without a verdict disagrees."""

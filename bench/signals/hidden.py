@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import At, Format, Hidden, Of, Ragged, TokenIds
+from bench.api import At, Format, Hidden, Of, Ragged, Task, TokenIds
 from bench.api.batch import Column
-from bench.backbone.measure import Growth, Taken, Upto
+from bench.backbone.measure import Growth, Taken, Turn, Upto
 from bench.signals.definition import PassDefinition, definition
+from bench.signals.samples import ids_from, sampling_of
+from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
     import torch
 
     from bench.backbone.items import Pass
+    from bench.prompts.asking import Asking
+    from bench.prompts.shards import PromptTokeniser
     from bench.signals.planted import World
     from bench.signals.stored import StoredSplit
 
@@ -25,7 +30,9 @@ _GROWTH = {
     At.ANSWER_END: Growth(Upto.ANSWER_END),
     At.GOLD_PREDICTING: Growth(gold=True),
     At.WRONG_PREDICTING: Growth(wrong=True),
+    At.QUERY_END: Growth(Upto.ANSWER_END, turns=frozenset({Turn()})),
 }
+_QUERY = Turn()
 _PREDICTED = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
 """Whose tokens the states predict, one for each."""
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
@@ -38,7 +45,10 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     @property
     def growth(self) -> Growth:
-        """Along the answer, or other answers of an open question."""
+        """Along the answer, other answers of an open question, samples, or the query."""
+        if self.signal.at is At.SAMPLE_END:
+            drawn = frozenset({sampling_of(self.signal.samples)})
+            return Growth(samples=drawn, sample_ends=drawn)
         return _GROWTH[self.signal.at]
 
     @property
@@ -49,36 +59,60 @@ class HiddenDefinition(PassDefinition[Hidden]):
     @property
     def ragged(self) -> bool:
         """Whether a question has a row for each token; only states that predict tokens do."""
-        return self.signal.at in _PREDICTED
+        return self.signal.at in _PREDICTED and self.signal.pool is None
 
-    def stored_as(self, fmt: Format, max_new_tokens: int) -> PassDefinition[Hidden]:
-        """A letter, right or wrong, is predicted at the prompt's end."""
-        del max_new_tokens
+    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+        """Itself; a letter, right or wrong, is predicted at the prompt's end."""
+        if self.signal.at is At.SAMPLE_END:
+            return (self, *ids_from(self.signal.samples, max_new_tokens))
         lettered = self.signal.at in OPTIONS and fmt is Format.CHOICE
-        return HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self
+        return (HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self,)
 
-    def take(self, done: Pass) -> list[list[Taken]]:
-        """`values`: `(d,)`, or `(t_i, d)`."""
-        then = _all if self.ragged else _first
+    def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
+        """Some models can't be asked the query."""
+        return prompts.query_hindrance(task) if self.signal.at is At.QUERY_END else None
+
+    def name(self, asking: Asking, seed: int) -> str:
+        """Name with the seed of samples, or the ids of the query."""
+        added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([asking.suffix])}"}
+        return f"{super().name(asking, seed)}{added.get(self.signal.at, '')}"
+
+    def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
+        """`values`: `(d,)`, `(t_i, d)`, or `(N, d)`; a mean in float32."""
+        if self.signal.at is At.SAMPLE_END:
+            return [[self._samples(done, i, m) for m in range(len(group))] for i, group in enumerate(done.items)]
+        if self.signal.at is At.QUERY_END:
+            return self._asked(done)
+        then = _mean if self.signal.pool is not None else _all if self.ragged else _first
         nodes = (self._nodes(done, i) for i in range(len(done.items)))
         return done.each({"values": done.awaited(self.signal.depth, chosen, then)} for chosen in nodes)
+
+    def _asked(self, done: Pass) -> list[list[Taken]]:
+        found, first = done.ends(_QUERY, self.signal.depth), done.states(self.signal.depth, [0])
+        nothing = first[0].new_full(first[0].shape, float("nan"))
+        return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
+
+    def _samples(self, done: Pass, i: int, m: int) -> Taken:
+        drawn = done.samples[sampling_of(self.signal.samples), i, m]
+        ends = [[i, *done.tree.grow(i, ids)][-1] for ids in drawn]
+        return {"values": done.awaited(self.signal.depth, ends, _all)}
 
     def _nodes(self, done: Pass, i: int) -> list[int]:
         if self.signal.at is At.PROMPT_END:
             return [i]
         if self.signal.at is At.ANSWER_END:
-            return done.path(i)[-1:]
+            return done.path(i)[1:] if self.signal.pool else done.path(i)[-1:]
         if self.signal.at is At.ANSWER_PREDICTING:
             return done.predicting(i)
         item = done.items[i][0]
         return done.continuation(i, [item.gold] if self.signal.at is At.GOLD_PREDICTING else item.wrong)
 
     def column(self, split: StoredSplit) -> Column:
-        """`(n, d)` float32, or a `Ragged` with a row for each token that is predicted."""
+        """`(n, d)` float32, `(n, N, d)`, or a `Ragged` with a row for each token that is predicted."""
         if self.signal.at not in OPTIONS:
             return super().column(split)
         ids: Any = definition(TokenIds(_PREDICTED[self.signal.at])).column(split)
-        source = self.stored_as(split.reading.task.format, split.asking.max_new_tokens)
+        (source,) = self.sources(split.reading.task.format, split.asking.max_new_tokens)
         arrays = split.arrays(source.name(split.asking, split.seed))
         if source is self:
             return Ragged(arrays["values"], arrays["offsets"], ids.owner)
@@ -92,6 +126,11 @@ class HiddenDefinition(PassDefinition[Hidden]):
             sure = np.repeat(world.sure, text.ids.lengths)
             states = text.states if last else world.elsewhere(repr(self.signal), sure)
             return Ragged(states, text.ids.offsets, text.ids.owner)
+        if self.signal.at is At.SAMPLE_END:
+            agrees = world.agreeing(self.signal.samples)  # samples that say the same end alike
+            states = world.elsewhere(repr(self.signal), world.sure)[:, None, :]
+            others = world.rng.standard_normal((*agrees.shape, states.shape[-1]))
+            return np.where(agrees[:, :, None], states + 0.1 * others, others).astype(np.float32)
         if self.signal.at is At.PROMPT_END and last:
             return world.first
         return world.elsewhere(repr(self.signal), world.sure)
@@ -99,6 +138,10 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
 def _all(states: torch.Tensor) -> torch.Tensor:
     return states
+
+
+def _mean(states: torch.Tensor) -> torch.Tensor:
+    return states.float().mean(dim=0)
 
 
 def _first(states: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Signal, Task
+from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Samples, Signal, Task, UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.backbone.devices import ALONE, class_of, default_budget, followed_together
@@ -19,16 +19,18 @@ from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser, Shard
 from bench.prompts.tails import Ids
 from bench.signals.completion import Completion, Found
-from bench.signals.definition import growth_of, pass_definitions, stored
+from bench.signals.definition import definition, growth_of, pass_definitions, stored
 from bench.signals.files import load_answers, names_in
 from bench.signals.forecast import Plan, Said, heard
 from bench.signals.reading import Reading
+from bench.signals.samples import held
 from bench.signals.shard_task import AskedQuestion, Engine, ShardTask
 from bench.signals.stored import StoredSplit, name_of
 from bench.signals.worker import Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
+    from bench.backbone.measure import Turn
     from bench.backbone.model import Backbone
     from bench.progress import Progress
     from bench.prompts.asking import Asking
@@ -102,9 +104,12 @@ class Reader:
         shards = self.prompts.shards(task, questions, given, self.progress, str(where))
         return Reading(where, task, questions, shards, given)
 
-    def asking(self, reading: Reading) -> Asking:
-        """Settings that are the same for all questions of a split."""
-        return self.prompts.asking(reading.task, reading.questions, self.budget)
+    def asking(self, reading: Reading, signals: frozenset[Signal] = frozenset()) -> Asking:
+        """Settings that are the same for all questions of a split; `signals`: wanted beside those that were read."""
+        asking = self.prompts.asking(reading.task, reading.questions, self.budget)
+        for signal in sorted(signals | reading.wanted, key=repr):
+            asking = definition(signal).asked(asking, reading.task, self.prompts)
+        return asking
 
     def stored(self, reading: Reading) -> StoredSplit:
         """A split that was read, for what is made of its answers and signals."""
@@ -114,7 +119,7 @@ class Reader:
 
     def find(self, reading: Reading, signals: frozenset[Signal]) -> int:
         """Look up what the store has; returns the number of shards that must be computed."""
-        asking = self.asking(reading)
+        asking = self.asking(reading, signals)
         names = set(self._names(stored(signals, reading.task.format, asking.max_new_tokens), asking).values())
         missing = 0
         for shard in reading.shards:
@@ -131,13 +136,13 @@ class Reader:
             signals: what is read of it.
             adapted: whether it is read again, through an adapter.
         """
-        asking, task = self.asking(reading), reading.task
+        asking, task = self.asking(reading, signals), reading.task
         measured = pass_definitions(stored(signals, task.format, asking.max_new_tokens))
         growth = growth_of(measured)
-        query = self.backbone.chat.query(self.prompts.stand_in(task), self.protocol) if growth.query else None
+        query = self.backbone.chat.query(self.prompts.stand_in(task), self.protocol) if growth.turns else None
         said = None
         if task.format is Format.OPEN and not reading.released:
-            samples = {signal: each for signal, each in measured.items() if each.growth.samples}
+            samples = {signal: each for signal, each in measured.items() if isinstance(signal, Samples)}
             key = (reading.where, frozenset(samples))
             if key not in self._heard:
                 self._heard[key] = heard(self.backbone, reading.shards[0], asking, samples)
@@ -168,6 +173,7 @@ class Reader:
             reading: an opened split.
             signals: what methods read of it.
         """
+        reading = replace(reading, wanted=signals)
         asking = self.asking(reading)
         needed = stored(signals, reading.task.format, asking.max_new_tokens)
         names = self._names(needed, asking)
@@ -187,7 +193,7 @@ class Reader:
             for shard, entries in zip(reading.shards, found, strict=True)
         ]
         bundles = [_used(entries, names, shard) for shard, entries in zip(reading.shards, found, strict=True)]
-        return replace(reading, wanted=signals, signals=needed, bundles=bundles, answer_ids=answers)
+        return replace(reading, signals=needed, bundles=bundles, answer_ids=answers)
 
     def read_through(self, reading: Reading, adapter: AdapterRef) -> Reading:
         """The same answers, and the self-check query read again through an adapter."""
@@ -248,7 +254,7 @@ class Reader:
         shard, task = reading.shards[number], reading.task
         questions = [reading.questions[row] for row in shard.rows]
         lettered = task.format is Format.CHOICE
-        befores = self._before_answers(reading, questions, shard.shown) if growth_of(names).query else None
+        befores = self._before_answers(reading, questions, shard.shown) if growth_of(names).turns else None
         options_of = [[] for _ in questions] if lettered else self.prompts.options(task, questions)
         asked = tuple(
             AskedQuestion(
@@ -262,9 +268,12 @@ class Reader:
         )
         keys = tuple(entry.folder.name for entry in entries)
         asking = self.asking(reading)
+        _check_room(shard, asking, growth_of(names).turns, self.backbone.context)
+        drawn = {sampling: held(entries, sampling, asking, self.seed) for sampling in growth_of(names).samples}
         return ShardTask(
-            number, str(reading.where), kind, keys, shard.prompts, asked, answers, asking, dict(names), self.seed
-        )
+            number, str(reading.where), kind, keys, shard.prompts, asked, answers, asking, dict(names), self.seed,
+            samples={sampling: samples for sampling, samples in drawn.items() if samples is not None},
+        )  # fmt: skip
 
     def _before_answers(
         self, reading: Reading, questions: Sequence[Question], shown: Sequence[Sequence[Question]]
@@ -296,6 +305,24 @@ class Reader:
             **self.arithmetic,
         }
         return f"readings/{key_of(fields)}"
+
+
+def _check_room(shard: Shard, asking: Asking, turns: Iterable[Turn], context: int) -> None:
+    """Refuse user turns for which the longest prompt leaves no room; the self-check's is there.
+
+    Raises:
+        UserError: one of them is too long.
+    """
+    others = [turn for turn in turns if turn.wording or turn.say]
+    longest = max(map(len, shard.prompts), default=0) + asking.max_new_tokens if others else 0
+    for turn in others:
+        tokens = len(asking.turns[turn.wording]) + turn.say
+        if longest + tokens > context:
+            raise UserError(
+                f"A follow-up of {tokens} tokens with its reply does not fit after prompt and answer of {longest}"
+                f" tokens into this model's context of {context}. Shorten it, or show fewer exemplars: --set"
+                " protocol.shots=N"
+            )
 
 
 def _used(entries: Sequence[Entry], names: Mapping[Signal, str], shard: Shard) -> list[Entry]:

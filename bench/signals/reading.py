@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,10 @@ class Reading:
     """The judge by which samples agree with the answer, where samples were drawn."""
     agreements: Mapping[Signal, Agreement | BaseException] = field(default_factory=dict)
     """Agreement of samples by signal, or why it could not be said."""
+    relations: Mapping[Signal, npt.NDArray[np.float32] | BaseException] = field(default_factory=dict)
+    """Relations among samples by signal, in the order of the shards, or why they could not be had."""
+    related_by: Mapping[Signal, str] = field(default_factory=dict)
+    """Who related them: a model with its revision, the judge, or `match`."""
 
     def agreement(self, signal: Signal) -> Agreement:
         """Agreement of a signal's samples.
@@ -67,6 +72,17 @@ class Reading:
             Exception: what kept the judge from saying so; it is the failure of the methods that read the samples.
         """
         found = self.agreements[signal]
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def relation(self, signal: Signal) -> npt.NDArray[np.float32]:
+        """Relations among a signal's samples.
+
+        Raises:
+            Exception: what kept them from being had; it is the failure of the methods that read them.
+        """
+        found = self.relations[signal]
         if isinstance(found, BaseException):
             raise found
         return found
@@ -114,10 +130,17 @@ class Reading:
     def digest(self) -> str:
         """Digest of its answers, labels and signals, for the key of what is learned from them."""
         files = [sorted(entry.manifest["files"].items()) for shard in self.bundles for entry in shard]
-        judge = {"samples compared by": self.compared_by} if self.compared_by else {}
+        judge: dict[str, object] = {"samples compared by": self.compared_by} if self.compared_by else {}
+        if self.related_by:
+            judge["samples related by"] = sorted((repr(signal), name) for signal, name in self.related_by.items())
         return key_of({"files": files, "labels": digest_arrays([self.correct]), **judge})
 
 
 Comparer = Callable[[Reading, Sequence[Sequence[str]]], BoolArray]
 """Says which samples agree: from a graded split and, in the order of its shards, the texts of each question's samples,
 to `(n, N)` bool."""
+
+
+Relater = Callable[[Reading, Any, Sequence[tuple[int, str, str]]], npt.NDArray[np.float32]]
+"""Relates texts: from a graded split, a `Related` signal and pairs of texts, each with its question's row, to `(k,)` or
+`(k, 3)`."""

@@ -1,138 +1,179 @@
-"""Sampled answers, and whether they agree with the greedy one."""
+"""Sampled answers: stored once for all signals that are about them."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from bench.api import At, BoolArray, Format, Hidden, SampleAgreement
+from bench.api import At, Format, Hidden, Of, Ragged, SampleAgreement, Samples, TokenScores
 from bench.backbone.measure import Growth, Sampling, Taken
-from bench.grading.grade import normalise_text
 from bench.prompts.tails import Ids
-from bench.signals.definition import PassDefinition
-from bench.signals.hidden import HiddenDefinition
-from bench.signals.reading import Agreement
+from bench.signals.definition import PassDefinition, definition
+from bench.signals.files import load_signal, names_in
 
 if TYPE_CHECKING:
+    import torch
+
     from bench.backbone.items import Pass
     from bench.prompts.asking import Asking
     from bench.signals.planted import World
-    from bench.signals.reading import Comparer
     from bench.signals.stored import StoredSplit
+    from bench.store.folders import Entry
 
 
 _AT_ONCE = 64
 """Questions whose logits are held at once: 80 MB in float64 for 152,064 tokens."""
 
 
-class SampleAgreementDefinition(PassDefinition[SampleAgreement]):
-    """Stored are the samples' ids, `values` with `offsets`, each sample closed by -1; grading says which agree."""
+class SamplesDefinition(PassDefinition[Samples]):
+    """Stored are the samples' ids, `values` with `offsets`, each sample closed by -1."""
 
-    declares = SampleAgreement
+    declares = Samples
 
     @property
     def growth(self) -> Growth:
         """The samples."""
-        return Growth(samples=frozenset({self._sampling}))
-
-    @property
-    def _sampling(self) -> Sampling:
-        return Sampling(self.signal.n, self.signal.temperature, self.signal.top_p)
+        return Growth(samples=frozenset({sampling_of(self.signal)}))
 
     @property
     def ragged(self) -> bool:
         """Samples differ in length."""
         return True
 
-    def stored_as(self, fmt: Format, max_new_tokens: int) -> PassDefinition[Hidden] | PassDefinition[SampleAgreement]:
-        """Samples of one token are drawn from the state at the prompt's end, without a pass and for any seed."""
-        del fmt
-        return HiddenDefinition(Hidden(1.0, At.PROMPT_END)) if max_new_tokens == 1 else self
+    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+        """The ids, and the scores of their tokens."""
+        scores = definition(TokenScores(Of.SAMPLES, samples=self.signal)).sources(fmt, max_new_tokens)
+        return (*ids_from(self.signal, max_new_tokens), *scores)
 
     def name(self, asking: Asking, seed: int) -> str:
-        """Name with the seed."""
-        return f"{super().name(asking, seed)} seed {seed}"
+        """Name with the seed; that of the agreement, with which they lay in the store before there was another use."""
+        del asking
+        signal = self.signal
+        return f"{SampleAgreement(signal.n, signal.temperature, signal.top_p)!r} seed {seed}"
 
     def take(self, done: Pass) -> list[list[Taken]]:
         """`values`: the sampled ids, each sample closed by -1."""
         import torch
 
+        sampling = sampling_of(self.signal)
         return [
             [
-                {"values": torch.as_tensor(np.concatenate([[*ids, -1] for ids in done.samples[self._sampling, i, m]]))}
+                {"values": torch.as_tensor(np.concatenate([[*ids, -1] for ids in done.samples[sampling, i, m]]))}
                 for m in range(len(group))
             ]
             for i, group in enumerate(done.items)
         ]
 
-    def samples(self, split: StoredSplit) -> Iterator[list[Ids]]:
-        """The ids of each question's samples, in the order of the shards."""
-        if split.asking.max_new_tokens == 1:
-            yield from self._letters(split)
-            return
-        arrays = split.arrays(self.name(split.asking, split.seed))
-        for row in np.split(arrays["values"], arrays["offsets"][1:-1]):
-            closed = np.split(row, np.flatnonzero(row < 0) + 1)[:-1]
-            yield [sample[:-1].astype(np.int32) for sample in closed]
+    def column(self, split: StoredSplit) -> Ragged:
+        """A `Ragged` of `Samples.dtype`, `(t_i,)` for each question, with the number of the sample."""
+        ids = list(drawn(split, sampling_of(self.signal)))
+        scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).column(split)
+        return self._records(ids, scores.values["log_probability"], split.asking.max_new_tokens)
 
-    def _letters(self, split: StoredSplit) -> Iterator[list[Ids]]:
-        import torch
+    def planted(self, world: World) -> Ragged:
+        """Samples of sure answers agree more often, and their tokens are likelier."""
+        scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).planted(world)
+        ids = [texts for texts, _ in world.samples(self.signal)]
+        return self._records(ids, scores.values["log_probability"], world.limit)
 
-        from bench.backbone.sampling import draw, uniforms
-
-        states: Any = HiddenDefinition(Hidden(1.0, At.PROMPT_END)).column(split)  # (n, d): one row for each prompt
-        head, stops, signal = split.backbone.head, split.backbone.stops, self.signal
-        for first in range(0, len(states), _AT_ONCE):
-            part = torch.tensor(states[first : first + _AT_ONCE]).to(head.weight)  # back to the dtype they were read in
-            questions = split.questions[first : first + _AT_ONCE]
-            numbers = [float(u) for q in questions for u in uniforms(split.seed, q.id, signal.n, 1)[:, 0]]
-            rows = [row for row in range(len(questions)) for _ in range(signal.n)]
-            drawn = draw(head.logits(part), rows, numbers, signal.temperature, signal.top_p)
-            letters = [np.asarray([] if token in stops else [token], dtype=np.int32) for token in drawn]
-            for own in range(0, len(letters), signal.n):
-                yield letters[own : own + signal.n]
-
-    def agreement(self, split: StoredSplit, comparer: Comparer) -> Agreement:
-        """Whether each sample says what the greedy answer says (docs/methods.md §2.14)."""
-        texts = list(_decoded(self.samples(split), split))
-        agree = comparer(split.reading, texts)
-        return Agreement(agree, _modal_share(texts, agree))
-
-    def column(self, split: StoredSplit) -> BoolArray:
-        """`(n, N)` bool, as it was graded."""
-        agree = split.reading.agreement(self.signal).agree
-        return agree if split.places is None else agree[split.places]
-
-    def planted(self, world: World) -> BoolArray:
-        """Samples of sure answers agree more often."""
-        agree = 1 / (1 + np.exp(-world.sure))  # (n,)
-        return np.asarray(world.rng.random((len(agree), self.signal.n)) < agree[:, None])
+    def _records(
+        self, ids: Sequence[Sequence[npt.NDArray[Any]]], log_probabilities: npt.NDArray[np.float32], limit: int
+    ) -> Ragged:
+        joined = joined_texts(ids)
+        records = np.empty(len(joined.values), dtype=self.signal.dtype)
+        records["id"], records["log_probability"] = joined.values, log_probabilities
+        each = [len(one) for own in ids for one in own]
+        records["ended"] = np.repeat([length < limit for length in each], each)
+        return Ragged(records, joined.offsets, joined.owner)
 
 
-def _decoded(samples: Iterator[list[Ids]], split: StoredSplit) -> Iterator[list[str]]:
-    """The texts of each question's samples; each is decoded once."""
+def sampling_of(samples: Samples) -> Sampling:
+    """Settings by which a signal's samples are drawn."""
+    return Sampling(samples.n, samples.temperature, samples.top_p)
+
+
+def ids_from(samples: Samples, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+    """Sources of the ids of samples; those of one token are drawn from the state at the prompt's end, for any seed."""
+    first = definition(Hidden(1.0, At.PROMPT_END))
+    assert isinstance(first, PassDefinition)  # noqa: S101  # for the type checker
+    return (first,) if max_new_tokens == 1 else (SamplesDefinition(samples),)
+
+
+def joined_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
+    """The ids of several texts of each question as int64, one after the other, with the number of the text."""
+    flat = [np.asarray(ids, dtype=np.int64) for own in texts for ids in own]
+    sizes = [sum(map(len, own)) for own in texts]
+    owners = [k for own in texts for k, ids in enumerate(own) for _ in range(len(ids))]
+    values = np.concatenate(flat) if flat else np.zeros(0, dtype=np.int64)
+    return Ragged(values, np.cumsum([0, *sizes], dtype=np.int64), np.asarray(owners, dtype=np.int64))
+
+
+def drawn(split: StoredSplit, sampling: Sampling) -> Iterator[list[Ids]]:
+    """The ids of each question's samples, in the order of the shards."""
+    if split.asking.max_new_tokens == 1:
+        for letters in drawn_letters(split, sampling):
+            yield from letters.ids
+        return
+    samples = SamplesDefinition(Samples(sampling.n, sampling.temperature, sampling.top_p))
+    arrays = split.arrays(samples.name(split.asking, split.seed))
+    yield from _parted(arrays)
+
+
+def held(entries: Sequence[Entry], sampling: Sampling, asking: Asking, seed: int) -> list[list[Ids]] | None:
+    """The samples of a shard's questions as the store has them; None where it has not."""
+    samples = SamplesDefinition(Samples(sampling.n, sampling.temperature, sampling.top_p))
+    name = samples.name(asking, seed)
+    if not any(name in names_in(entry) for entry in entries):
+        return None
+    return list(_parted(load_signal(entries, name)))
+
+
+def _parted(arrays: dict[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
+    for row in np.split(arrays["values"], arrays["offsets"][1:-1]):
+        closed = np.split(row, np.flatnonzero(row < 0) + 1)[:-1]
+        yield [sample[:-1].astype(np.int32) for sample in closed]
+
+
+@dataclass(frozen=True, eq=False)
+class Letters:
+    """Samples of one token at most of some questions."""
+
+    ids: list[list[Ids]]
+    logits: torch.Tensor
+    """`(questions, v)` float32, from which they were drawn."""
+
+
+def drawn_letters(split: StoredSplit, sampling: Sampling) -> Iterator[Letters]:
+    """Samples of one token, drawn from the stored states at the prompts' ends, some questions at a time."""
+    import torch
+
+    from bench.backbone.sampling import draw, uniforms
+
+    states: Any = definition(Hidden(1.0, At.PROMPT_END)).column(split)  # (n, d): one row for each prompt
+    head, stops, n = split.backbone.head, split.backbone.stops, sampling.n
+    for first in range(0, len(states), _AT_ONCE):
+        part = torch.tensor(states[first : first + _AT_ONCE]).to(head.weight)  # back to the dtype they were read in
+        questions = split.questions[first : first + _AT_ONCE]
+        numbers = [float(u) for q in questions for u in uniforms(split.seed, q.id, n, 1)[:, 0]]
+        rows = [row for row in range(len(questions)) for _ in range(n)]
+        logits = head.logits(part)
+        tokens = draw(logits, rows, numbers, sampling.temperature, sampling.top_p)
+        letters = [np.asarray([] if token in stops else [token], dtype=np.int32) for token in tokens]
+        yield Letters([letters[own : own + n] for own in range(0, len(letters), n)], logits)
+
+
+def texts_of(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:
+    """The texts of each question's samples, outer white space removed; each is decoded once."""
     decoded: dict[bytes, str] = {}
-    for ids_of in samples:
+    for ids_of in drawn(split, sampling_of(samples)):
         for ids in ids_of:
             if ids.tobytes() not in decoded:
                 decoded[ids.tobytes()] = split.backbone.chat.decode(ids.tolist())
         yield [decoded[ids.tobytes()] for ids in ids_of]
 
 
-def _modal_share(texts: Sequence[Sequence[str]], agree: BoolArray) -> float:
-    """Mean over the questions of the largest group of samples that say the same, those of the answer being one."""
-    largest = [
-        max(
-            Counter(
-                "" if same else f"={normalise_text(text)}" for text, same in zip(sampled, row, strict=True)
-            ).values()
-        )
-        for sampled, row in zip(texts, agree.tolist(), strict=True)
-    ]
-    return float(np.mean(largest) / agree.shape[1])
-
-
-DEFINITION = SampleAgreementDefinition
+DEFINITION = SamplesDefinition

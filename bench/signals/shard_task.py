@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from bench.api import AdapterRef, Signal
+from bench.backbone.measure import Sampling
 from bench.prompts.asking import Asking
 from bench.prompts.tails import Ids, Tails
 from bench.store.folders import Entry
@@ -56,6 +57,8 @@ class ShardTask:
     """Stage under which all costs are counted; None: each under its own."""
     adapter: AdapterRef | None = None
     """Through which adapter it is read."""
+    samples: Mapping[Sampling, list[list[Ids]]] = field(default_factory=dict)
+    """Samples that the store has, of each question; others are drawn."""
 
 
 @dataclass(frozen=True, eq=False)

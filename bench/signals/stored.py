@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import AdapterRef, Question
+from bench.api import AdapterRef, Format, Question, UserError
 from bench.prompts.shards import PromptTokeniser
 from bench.prompts.tails import Ids
 from bench.signals.files import load_rows
@@ -71,6 +71,23 @@ class StoredSplit:
     def options(self) -> list[list[Ids]]:
         """Ids of each question's options as the model would have to say them: letters, or texts."""
         return self.prompts.options(self.reading.task, self.questions)
+
+    @cached_property
+    def unlabelled(self) -> list[list[int]]:
+        """Numbers of each question's options in an order that does not tell the right one: see `Of.OPTIONS`.
+
+        Raises:
+            UserError: a question has one option alone.
+        """
+        for question in self.questions:
+            if len(question.choices) == 1:
+                raise UserError(
+                    f"it reads the options without labels, and question {question.id!r} of {self.reading.where} has the"
+                    " right one alone"
+                )
+        if self.reading.task.format is Format.CHOICE:
+            return [list(range(len(question.choices))) for question in self.questions]
+        return [sorted(range(len(q.choices)), key=q.choices.__getitem__) for q in self.questions]
 
 
 def name_of(name: str, adapter: AdapterRef | None = None) -> str:

@@ -9,13 +9,14 @@ import numpy as np
 
 from bench.api import Of, Ragged, Task, TokenIds, UserError
 from bench.signals.definition import Definition
+from bench.signals.samples import joined_texts
 
 if TYPE_CHECKING:
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.planted import World
     from bench.signals.stored import StoredSplit
 
-OPTIONS = frozenset({Of.GOLD, Of.WRONG})
+OPTIONS = frozenset({Of.OPTIONS, Of.GOLD, Of.WRONG})
 
 
 class TokenIdsDefinition(Definition[TokenIds]):
@@ -31,7 +32,7 @@ class TokenIdsDefinition(Definition[TokenIds]):
         """A `Ragged` of int64, `(t_i,)` for each question.
 
         Raises:
-            UserError: wrong answers are asked for, and a question has none.
+            UserError: wrong answers, or options without labels, are asked for, and a question has none.
         """
         if self.signal.of in OPTIONS:
             return self._options(split)
@@ -43,6 +44,9 @@ class TokenIdsDefinition(Definition[TokenIds]):
 
     def _options(self, split: StoredSplit) -> Ragged:
         rows, owners = [], []
+        if self.signal.of is Of.OPTIONS:
+            pairs = zip(split.options, split.unlabelled, strict=True)
+            return joined_texts([[options[k] for k in order] for options, order in pairs])
         for question, options in zip(split.questions, split.options, strict=True):
             kept = [(k, ids) for k, ids in enumerate(options) if (k == question.gold) == (self.signal.of is Of.GOLD)]
             if not kept:
@@ -55,6 +59,8 @@ class TokenIdsDefinition(Definition[TokenIds]):
 
     def planted(self, world: World) -> Ragged:
         """Random prompts; the answers are what the planted output head makes of the planted states."""
+        if self.signal.of is Of.OPTIONS:
+            return joined_texts([[ids for ids, _ in options] for options in world.unlabelled])
         if self.signal.of in world.texts:
             return world.texts[self.signal.of].ids
         if self.signal.of is Of.PROMPT:

@@ -1,51 +1,83 @@
-"""Log-probability of each answer token, and entropy of the distribution that it came from."""
+"""Log-probability of each token of answers, samples and options, and entropy of the distribution that it came from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Of, Ragged, TokenScores, UserError
+from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
 from bench.backbone.measure import Arrays, Growth, Taken, Upto
-from bench.signals.definition import PassDefinition
+from bench.prompts.tails import Ids
+from bench.signals.definition import PassDefinition, definition
+from bench.signals.samples import drawn, drawn_letters, ids_from, joined_texts, sampling_of
+from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
     import torch
 
     from bench.backbone.items import Pass
+    from bench.prompts.asking import Asking
     from bench.signals.planted import World
     from bench.signals.stored import StoredSplit
 
+NOTHING: Ids = np.zeros(0, dtype=np.int32)
 AT_ONCE = 256
 """Positions whose logits are held at once: 150 MB in float32 for 152,064 tokens."""
 
 
 class TokenScoresDefinition(PassDefinition[TokenScores]):
-    """Definition of scores, stored as the fields of `TokenScores.dtype`, `(sum of t_i, ...)` each, with `offsets`."""
+    """Definition of scores, stored as the fields of `TokenScores.dtype`, `(sum of t_i, ...)` each, with `offsets`.
+
+    Of choice questions all letters are stored in their order, of open ones the right answer and the wrong ones apart.
+    """
 
     declares = TokenScores
 
     @property
     def growth(self) -> Growth:
-        """Growth up to the state that predicts the last answer token: no token more than the answer's own."""
-        return Growth(Upto.ANSWER_PREDICTING)
+        """Growth up to the states that predict the last tokens."""
+        return {
+            Of.ANSWER: Growth(Upto.ANSWER_PREDICTING),
+            Of.SAMPLES: Growth(samples=frozenset({sampling_of(self.signal.samples)})),
+            Of.OPTIONS: Growth(),
+            Of.GOLD: Growth(gold=True),
+            Of.WRONG: Growth(wrong=True),
+        }[self.signal.of]
 
     @property
     def ragged(self) -> bool:
-        """Answers differ in length."""
+        """Texts differ in length."""
         return True
 
     @property
-    def unanswered(self) -> Arrays:
-        """No rows."""
-        import torch
+    def unanswered(self) -> Arrays | None:
+        """No rows of an answer; the others are scored all the same."""
+        return self._nothing() if self.signal.of is Of.ANSWER else None
 
-        return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal.top)
+    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+        """Letters are scored together; samples of one token are drawn and scored from the state at the prompt's end."""
+        of, choice = self.signal.of, fmt is Format.CHOICE
+        if of is Of.SAMPLES:
+            ids = ids_from(self.signal.samples, max_new_tokens)
+            return ids if max_new_tokens == 1 else (self, *ids)
+        if of is Of.ANSWER or choice == (of is Of.OPTIONS):
+            return (self,)
+        return (self._of(Of.OPTIONS),) if choice else (self._of(Of.GOLD), self._of(Of.WRONG))
 
-    def take(self, done: Pass) -> list[list[Taken]]:
+    def _of(self, of: Of) -> TokenScoresDefinition:
+        return TokenScoresDefinition(replace(self.signal, of=of))
+
+    def name(self, asking: Asking, seed: int) -> str:
+        """Name with the seed of samples, or the ids of the letters."""
+        added = {Of.SAMPLES: f" seed {seed}", Of.OPTIONS: f" {digest_arrays([asking.letter_ids])}"}
+        return f"{super().name(asking, seed)}{added.get(self.signal.of, '')}"
+
+    def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
         """Fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
 
         Raises:
@@ -53,32 +85,109 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         """
         import torch
 
-        sizes = [len(answer) for answer in done.answers]
-        if not sum(sizes):
-            return done.each(self.unanswered for _ in sizes)
-        states, ids = done.states(1.0, done.all_predicting()), done.ids_of(np.concatenate(done.answers))
+        several = self.signal.of is Of.SAMPLES  # otherwise questions of one prompt and answer have the same texts
+        places = [(i, m) for i, group in enumerate(done.items) for m in range(len(group) if several else 1)]
+        texts = [self._texts(done, i, m) for i, m in places]
+        sizes = [sum(map(len, own)) for own in texts]
+        nodes = [node for (i, _), own in zip(places, texts, strict=True) for node in done.continuation(i, own)]
+        said = np.concatenate([NOTHING, *(ids for own in texts for ids in own)])
+        pairs = dict.fromkeys(zip(nodes, said.tolist(), strict=True))  # samples that begin alike are scored once
+        whole = len(pairs) == len(nodes)
+        if not nodes:
+            nothing = [self._nothing() for _ in sizes]
+            return _grouped(done, nothing) if several else done.each(nothing)
+        states = done.states(1.0, nodes if whole else [node for node, _ in pairs])
+        ids = done.ids_of(said if whole else np.asarray([token for _, token in pairs], dtype=np.int32))
         parts = []
         for first in range(0, len(ids), AT_ONCE):
             logits = done.backbone.head.logits(states[first : first + AT_ONCE])
-            if self.signal.top > logits.shape[-1]:
-                raise UserError(f"{self.signal!r}: expected at most {logits.shape[-1]} tokens, the whole vocabulary")
+            self._check(logits)
             parts.append(_scores(logits, ids[first : first + AT_ONCE], self.signal.top))
-        columns = {name: torch.split(torch.cat([part[name] for part in parts]), sizes) for name in parts[0]}
-        return done.each({name: column[i] for name, column in columns.items()} for i in range(len(sizes)))
+        joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        if not whole:
+            place = {pair: row for row, pair in enumerate(pairs)}
+            at = torch.as_tensor([place[pair] for pair in zip(nodes, said.tolist(), strict=True)], device=ids.device)
+            joined = {name: column[at] for name, column in joined.items()}
+        columns = {name: torch.split(column, sizes) for name, column in joined.items()}
+        values = [{name: column[i] for name, column in columns.items()} for i in range(len(sizes))]
+        return _grouped(done, values) if several else done.each(values)
+
+    def _texts(self, done: Pass, i: int, m: int) -> Sequence[Ids]:
+        item, of = done.items[i][m], self.signal.of
+        if of is Of.SAMPLES:
+            return done.samples[sampling_of(self.signal.samples), i, m]
+        if of is Of.OPTIONS:
+            return list(done.asking.letter_ids[: item.options, None])
+        return {Of.ANSWER: [done.answers[i]], Of.GOLD: [item.gold], Of.WRONG: item.wrong}[of]
+
+    def _nothing(self) -> Arrays:
+        import torch
+
+        return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal.top)
+
+    def _check(self, logits: torch.Tensor) -> None:
+        if self.signal.top > logits.shape[-1]:
+            raise UserError(f"{self.signal!r}: expected at most {logits.shape[-1]} tokens, the whole vocabulary")
 
     def column(self, split: StoredSplit) -> Ragged:
         """A `Ragged` of `TokenScores.dtype`, `(t_i,)` for each question."""
+        if self.signal.of is Of.ANSWER:
+            return self.stored(split)
+        if self.signal.of is Of.SAMPLES:
+            return self._sampled(split)
+        ids: Any = definition(TokenIds(self.signal.of)).column(split)
+        rows = self._options(split)
+        values = [own[k] for own, order in zip(rows, _orders(split, self.signal.of), strict=True) for k in order]
+        return Ragged(np.concatenate(values), ids.offsets, ids.owner)
+
+    def stored(self, split: StoredSplit) -> Ragged:
+        """Scores as they lie in the store."""
         arrays = split.arrays(self.name(split.asking, split.seed))
         return Ragged(self._records(arrays), arrays["offsets"])
+
+    def _sampled(self, split: StoredSplit) -> Ragged:
+        sampling = sampling_of(self.signal.samples)
+        if split.asking.max_new_tokens > 1:
+            ids = joined_texts(list(drawn(split, sampling)))
+            return replace(self.stored(split), owner=ids.owner)
+        texts, values = [], [self._records({name: value.numpy() for name, value in self._nothing().items()})]
+        for letters in drawn_letters(split, sampling):
+            import torch
+
+            self._check(letters.logits)
+            tokens = joined_texts(letters.ids)
+            rows = np.repeat(np.arange(len(letters.ids)), tokens.lengths).tolist()
+            said = torch.as_tensor(tokens.values).to(letters.logits.device)
+            found = _scores(letters.logits, said, self.signal.top, rows)
+            values.append(self._records({name: value.cpu().numpy() for name, value in found.items()}))
+            texts += letters.ids
+        return replace(joined_texts(texts), values=np.concatenate(values))
+
+    def _options(self, split: StoredSplit) -> Iterator[dict[int, npt.NDArray[np.void]]]:
+        """The scores of each question's options by their number in the data."""
+        parts = [each.signal.of for each in self.sources(split.reading.task.format, 0)]
+        stored = [(_orders(split, of), self._of(of).stored(split)) for of in parts]
+        for i, options in enumerate(split.options):
+            found: dict[int, npt.NDArray[np.void]] = {}
+            for orders, scores in stored:
+                ends = np.cumsum([len(options[k]) for k in orders[i]])[:-1]
+                found |= zip(orders[i], np.split(scores[i], ends), strict=True)
+            yield found
 
     def planted(self, world: World) -> Ragged:
         """Scores by the output head of the planted states: the tokens of sure answers are likelier."""
         import torch
 
-        answers = world.texts[Of.ANSWER]
-        logits = torch.from_numpy(answers.states @ world.head.T)
-        scores = _scores(logits, torch.as_tensor(answers.ids.values), self.signal.top)
-        return Ragged(self._records({name: column.numpy() for name, column in scores.items()}), answers.ids.offsets)
+        texts = world.texts.get(self.signal.of)
+        if texts is not None:
+            ids, states = texts.ids, texts.states
+        else:
+            own = world.samples(self.signal.samples) if self.signal.of is Of.SAMPLES else _transposed(world.unlabelled)
+            ids = joined_texts([each for each, _ in own])
+            states = np.concatenate([rows for _, each in own for rows in each])
+        logits = torch.from_numpy(states @ world.head.T)
+        scores = _scores(logits, torch.as_tensor(ids.values), self.signal.top)
+        return Ragged(self._records({name: value.numpy() for name, value in scores.items()}), ids.offsets, ids.owner)
 
     def _records(self, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.void]:
         records = np.empty(len(arrays["log_probability"]), dtype=self.signal.dtype)
@@ -87,24 +196,45 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return records
 
 
-def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int) -> Arrays:
+def _orders(split: StoredSplit, of: Of) -> list[list[int]]:
+    """Numbers of each question's options in the order in which they are stored, or wanted."""
+    if of is Of.OPTIONS:
+        return split.unlabelled
+    pairs = [(range(len(question.choices)), question.gold) for question in split.questions]
+    return [[k for k in numbers if (k == gold) == (of is Of.GOLD)] for numbers, gold in pairs]
+
+
+def _transposed(options: Sequence[Sequence[tuple[Any, Any]]]) -> list[tuple[list[Any], list[Any]]]:
+    return [([ids for ids, _ in own], [states for _, states in own]) for own in options]
+
+
+def _grouped(done: Pass, values: Sequence[Arrays]) -> list[Sequence[Arrays]]:
+    """Values of all questions, parted by their prompts."""
+    ends = np.cumsum([0, *map(len, done.items)])
+    return [values[start:stop] for start, stop in pairwise(ends)]
+
+
+def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int, rows: Sequence[int] | None = None) -> Arrays:
     """Fields of `TokenScores.dtype`, on the logits' device.
 
     Args:
-        logits: `(m, v)` float32.
+        logits: `(k, v)` float32.
         ids: `(m,)` the token that came, on the same device.
         top: how many of the most likely tokens are kept.
+        rows: `(m,)` the row of `logits` that each token came from; by default its own.
     """
     import torch
 
     log_probabilities = logits.log_softmax(dim=-1)
-    scores = {
-        "log_probability": log_probabilities.gather(-1, ids[:, None])[:, 0],
-        "entropy": torch.special.entr(log_probabilities.exp()).sum(dim=-1),  # 0 where a token is impossible
-    }
+    entropy = torch.special.entr(log_probabilities.exp()).sum(dim=-1)  # 0 where a token is impossible
+    scores = {"entropy": entropy}
     if top:
         likeliest = log_probabilities.topk(top, dim=-1)
         scores |= {"top_ids": likeliest.indices, "top_log_probabilities": likeliest.values}
+    if rows is not None:
+        at = torch.as_tensor(rows, dtype=torch.long, device=logits.device)
+        log_probabilities, scores = log_probabilities[at], {name: value[at] for name, value in scores.items()}
+    scores["log_probability"] = log_probabilities.gather(-1, ids[:, None])[:, 0]
     return scores
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench.api import OutputHead, Unembedding
+from bench.api.batch import Norm
 from bench.signals.definition import Definition
 
 if TYPE_CHECKING:
@@ -18,14 +21,15 @@ class UnembeddingDefinition(Definition[Unembedding]):
     declares = Unembedding
 
     def column(self, split: StoredSplit) -> OutputHead:
-        """The head of the frozen model."""
-        return split.backbone.head
+        """The head of the frozen model, with a copy of the norm before it: only the head's weights are watched."""
+        return replace(split.backbone.head, norm=deepcopy(split.backbone.norm))
 
     def planted(self, world: World) -> OutputHead:
         """The head that predicts the planted answers from the planted states."""
         import torch
 
-        return OutputHead(torch.from_numpy(world.head))
+        weight = torch.from_numpy(world.head)
+        return OutputHead(weight, norm=Norm(torch.ones(weight.shape[1]), eps=1e-6))
 
 
 DEFINITION = UnembeddingDefinition

@@ -158,6 +158,7 @@ def _items(task: ShardTask) -> Iterator[Item]:
             wrong=question.wrong,
             query_prompt=question.query_prompt,
             uniforms=uniforms(task.seed, question.id, n_samples, task.asking.max_new_tokens) if n_samples else None,
+            samples={sampling: samples[i] for sampling, samples in task.samples.items()},
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import pickle
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ def contents(batch: Batch) -> dict[Signal, bytes]:
 def _bytes(column: Any) -> bytes:
     if isinstance(column, OutputHead):
         return bytes(column.weight.cpu().float().numpy().tobytes())  # numpy has no bfloat16
-    return bytes((column.values if isinstance(column, Ragged) else column).tobytes())
+    values = column.values if isinstance(column, Ragged) else column
+    return pickle.dumps(values.tolist()) if values.dtype == object else bytes(values.tobytes())  # texts are references
 
 
 # --- global random states ---------------------------------------------------------------------------------------------

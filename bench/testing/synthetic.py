@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bench.api import Batch, BoolArray, Format, IntArray, Of, Ragged, Signal
 from bench.signals.definition import definition
-from bench.signals.planted import LETTERS, MODEL, Texts, World, direction, output_weight
+from bench.signals.planted import LETTERS, MODEL, Texts, World, states_of, unsaid
 
 LONGEST = 5
 """Tokens of the longest open answer."""
@@ -41,11 +41,12 @@ def planted(
     tokens = rng.integers(0, LETTERS if fmt is Format.CHOICE else MODEL.vocab_size, int(lengths.sum()))
     sizes = rng.integers(8, 20, n)
     prompts = _ragged(rng.integers(0, MODEL.vocab_size, int(sizes.sum())), sizes)
-    answers = Texts(_ragged(tokens, lengths), _states(rng, tokens, np.repeat(sure, lengths)))
+    answers = Texts(_ragged(tokens, lengths), states_of(rng, tokens, np.repeat(sure, lengths)))
     last_shown = answers.ids.values[answers.ids.offsets[:-1]] == LETTERS - 1
     options = np.where((rng.random(n) < 0.2) & ~last_shown, LETTERS - 1, LETTERS)  # noqa: PLR2004  (every fifth)
     gold, wrong = (_letters if fmt is Format.CHOICE else _phrases)(rng, answers, options, labels)
-    world = World(rng, sure, prompts, options, {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong})
+    texts = {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong}
+    world = World(rng, sure, prompts, options, texts, limit=1 if fmt is Format.CHOICE else LONGEST, seed=seed)
     ordered = sorted(set(signals), key=repr)  # a set's order changes from process to process
     columns = {signal: definition(signal).planted(world) for signal in ordered}
     return Batch([f"planted/{seed}/{i}" for i in range(n)], columns, labels)
@@ -53,13 +54,6 @@ def planted(
 
 def _ragged(values: npt.NDArray[Any], lengths: IntArray) -> Ragged:
     return Ragged(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-
-
-def _states(rng: np.random.Generator, tokens: IntArray, sure: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    length = np.maximum(4.0 + 2.0 * sure, 0.5)
-    noise = 0.1 * rng.standard_normal((len(tokens), MODEL.hidden_size))
-    along = 0.5 * sure[:, None] * direction("last")
-    return (length[:, None] * output_weight()[tokens] + along + noise).astype(np.float32)  # (sum of t_i, d)
 
 
 def _letters(rng: np.random.Generator, answers: Texts, options: IntArray, labels: BoolArray) -> tuple[Texts, Texts]:
@@ -82,7 +76,7 @@ def _phrases(rng: np.random.Generator, answers: Texts, options: IntArray, labels
     for i, (shown, is_right) in enumerate(zip(options, labels, strict=True)):
         rows = slice(*answers.ids.offsets[i : i + 2])
         answer = answers.ids.values[rows], answers.states[rows]
-        texts = [_unsaid(rng, answer[1][:1]) for _ in range(shown - 1)]
+        texts = [unsaid(rng, answer[1][:1], LONGEST) for _ in range(shown - 1)]
         texts.insert(0 if is_right else int(rng.integers(1, shown)), answer)
         gold.append(texts[0])
         wrong.append([(ids, states, np.full(len(ids), k)) for k, (ids, states) in enumerate(texts[1:], 1)])
@@ -92,9 +86,3 @@ def _phrases(rng: np.random.Generator, answers: Texts, options: IntArray, labels
         Texts(Ragged.of([text for text, _ in gold]), np.concatenate([rows for _, rows in gold])),
         Texts(Ragged(ids.values, ids.offsets, owner.values), states.values),
     )
-
-
-def _unsaid(rng: np.random.Generator, first: npt.NDArray[np.float32]) -> tuple[IntArray, npt.NDArray[np.float32]]:
-    """A phrase that the model did not say: its tokens, and states that predict them poorly."""
-    tokens = rng.integers(0, MODEL.vocab_size, int(rng.integers(1, LONGEST + 1)))
-    return tokens, np.concatenate([first, _states(rng, tokens[1:], np.full(len(tokens) - 1, -1.0))])

@@ -18,9 +18,10 @@ from bench.results.row import ResultRow
 from bench.results.submissions import trained
 from bench.results.submissions.cell import Finding, Known, Unchecked, protocol_of
 
-OPTIONS = frozenset(
-    {"dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "train_on"}
-)
+OPTIONS = frozenset({
+    "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
+    "train_on",
+})  # fmt: skip
 """Settings of a run that stand in `ResultRow.config` and are no deviations from a preset."""
 
 
@@ -151,7 +152,8 @@ def _learned(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], k
 def _labels(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
     seen = row.labels_seen
     recalibrated = RECALIBRATED in row.method
-    if not method.trains() and (seen.train or seen.gold or (seen.validation and not recalibrated)):
+    scaled = recalibrated or method.output == "score"
+    if not method.trains() and (seen.train or seen.gold or (seen.validation and not scaled)):
         yield f"its method learns nothing, but labels_seen is {_labels_in_words(row)}"
     if recalibrated and not seen.validation:
         yield f"it was recalibrated on validation labels, but labels_seen is {_labels_in_words(row)}"

@@ -20,7 +20,7 @@ from bench.api import (
     UntrainableError,
     UserError,
 )
-from bench.api.batch import labels_of
+from bench.api.batch import Norm, labels_of
 from bench.api.errors import PluginError, reason_of, told
 from bench.api.protocol import Protocol
 
@@ -64,6 +64,7 @@ class Head:
     bias: torch.Tensor | None
     scale: float
     softcap: float | None
+    norm: Norm | None
 
     @classmethod
     def written(cls, head: OutputHead, path: Path) -> Head:
@@ -78,7 +79,7 @@ class Head:
         dtype = str(head.weight.dtype).rpartition(".")[2]
         bias = None if head.bias is None else head.bias.clone()
         rows, columns = head.weight.shape
-        return cls(path, dtype, (rows, columns), bias, head.scale, head.softcap)
+        return cls(path, dtype, (rows, columns), bias, head.scale, head.softcap, head.norm)
 
     def read(self) -> OutputHead:
         """The head, with weights that nobody else sees."""
@@ -86,7 +87,7 @@ class Head:
 
         raw = torch.from_numpy(np.memmap(self.path, dtype=np.uint8, mode="c"))
         weight = raw.view(getattr(torch, self.dtype)).view(self.shape)
-        return OutputHead(weight, self.bias, self.scale, self.softcap)
+        return OutputHead(weight, self.bias, self.scale, self.softcap, self.norm)
 
 
 @dataclass(frozen=True)

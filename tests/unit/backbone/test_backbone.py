@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 
-from bench.api import At, ChoiceLogits, Hidden, QueryLogits, SampleAgreement, Signal, UserError
+from bench.api import At, ChoiceLogits, Hidden, QueryLogits, Samples, Signal, UserError
 from bench.backbone.extract import Extractor, Measured
 from bench.backbone.items import Item
 from bench.backbone.model import Backbone, LoadOptions
@@ -343,7 +343,7 @@ def by_hand(backbone: Backbone, prompt: np.ndarray, numbers: np.ndarray, limit: 
 @pytest.mark.parametrize("limit", [1, 4])
 def test_samples_are_those_drawn_by_hand_and_duplicates_differ(backbone: Backbone, limit: int) -> None:
     numbers = [uniforms(3, f"q{i}", 5, limit) for i in range(7)]
-    signal = SampleAgreement(5, 0.7)
+    signal = Samples(5, 0.7)
     column = extractor(backbone, asking(limit), [signal]).measure(items(uniforms=numbers)).columns[signal]
     for i, prompt in enumerate(prompts()):
         row = column["values"][column["offsets"][i] : column["offsets"][i + 1]].tolist()
@@ -354,7 +354,7 @@ def test_samples_are_those_drawn_by_hand_and_duplicates_differ(backbone: Backbon
 
 def test_samples_drawn_in_two_ways_are_both_kept(llama: Backbone) -> None:
     numbers = [uniforms(3, f"q{i}", 5, 4) for i in range(7)]
-    signals = [SampleAgreement(5, 0.7), SampleAgreement(3, 2.0)]
+    signals = [Samples(5, 0.7), Samples(3, 2.0)]
     both = extractor(llama, asking(4), signals).measure(items(uniforms=numbers)).columns
     for signal in signals:
         alone = extractor(llama, asking(4), [signal]).measure(items(uniforms=numbers)).columns[signal]
@@ -364,13 +364,13 @@ def test_samples_drawn_in_two_ways_are_both_kept(llama: Backbone) -> None:
 
 def test_samples_of_letters_need_no_further_pass(llama: Backbone) -> None:
     numbers = [uniforms(0, f"q{i}", 10, 1) for i in range(7)]
-    measured = extractor(llama, asking(1), [SampleAgreement()]).measure(items(uniforms=numbers))
+    measured = extractor(llama, asking(1), [Samples()]).measure(items(uniforms=numbers))
     assert measured.costs["samples"].forward_tokens == 0
 
 
 def test_samples_that_begin_alike_are_read_once(llama: Backbone) -> None:
     numbers = [uniforms(0, f"q{i}", 10, 6) for i in range(7)]
-    signal = SampleAgreement(10, 0.05)  # nearly greedy: most samples are the answer itself
+    signal = Samples(10, 0.05)  # nearly greedy: most samples are the answer itself
     measured = extractor(llama, asking(6, 10_000), [signal]).measure(items(uniforms=numbers))
     read = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
     column = measured.columns[signal]

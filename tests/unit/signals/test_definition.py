@@ -13,13 +13,17 @@ from bench.api import (
     ContractError,
     Format,
     Hidden,
+    Of,
     QueryLogits,
     SampleAgreement,
+    Samples,
     Signal,
+    Text,
     TokenIds,
+    TokenScores,
     Unembedding,
 )
-from bench.backbone.measure import Growth, Sampling, Upto
+from bench.backbone.measure import Growth, Sampling, Turn, Upto
 from bench.signals.definition import definition, definitions, growth_of, read_from_model, reads_own_adapter, stored
 
 
@@ -43,21 +47,30 @@ def test_an_undefined_signal_is_named() -> None:
 def test_what_is_one_letter_long_is_made_from_the_state_at_the_prompts_end() -> None:
     wanted = {Hidden(0.5, At.GOLD_PREDICTING), Hidden(0.5, At.WRONG_PREDICTING), SampleAgreement(), TokenIds()}
     assert stored(wanted, Format.CHOICE, 1) == {Hidden(0.5, At.PROMPT_END), Hidden(1.0, At.PROMPT_END)}
-    assert stored(wanted, Format.OPEN, 30) == wanted - {TokenIds()}
+    assert stored(wanted, Format.OPEN, 30) == wanted - {TokenIds(), SampleAgreement()} | {Samples()}
+    assert stored({Samples(3)}, Format.OPEN, 30) == {Samples(3), TokenScores(Of.SAMPLES, samples=Samples(3))}
+    assert stored({Samples(3), TokenScores(Of.SAMPLES)}, Format.CHOICE, 1) == {Hidden(1.0, At.PROMPT_END)}
+
+
+def test_options_are_scored_together_where_they_are_letters_and_apart_where_they_are_texts() -> None:
+    gold, wrong, options = (TokenScores(of) for of in (Of.GOLD, Of.WRONG, Of.OPTIONS))
+    assert stored({gold, wrong, options}, Format.CHOICE, 1) == {options}
+    assert stored({options}, Format.OPEN, 30) == {gold, wrong}
+    assert stored({gold}, Format.OPEN, 30) == {gold}
 
 
 def test_growth_is_what_signals_need_together() -> None:
     assert growth_of({TokenIds(), Unembedding(), ChoiceLogits()}) == Growth()
     ends = {Hidden(1.0, At.PROMPT_END), Hidden(0.5, At.ANSWER_PREDICTING)}
     assert growth_of(ends) == Growth(Upto.ANSWER_PREDICTING)
-    assert growth_of({*ends, QueryLogits()}) == Growth(Upto.ANSWER_END, query=True)
-    more = {Hidden(1.0, At.GOLD_PREDICTING), Hidden(1.0, At.WRONG_PREDICTING), SampleAgreement(3, 0.5)}
+    assert growth_of({*ends, QueryLogits()}) == Growth(Upto.ANSWER_END, turns=frozenset({Turn()}))
+    more = {Hidden(1.0, At.GOLD_PREDICTING), Hidden(1.0, At.WRONG_PREDICTING), Samples(3, 0.5)}
     assert growth_of(more) == Growth(gold=True, wrong=True, samples=frozenset({Sampling(3, 0.5, 1.0)}))
 
 
 def test_only_what_goes_through_an_own_adapter_waits_for_a_fit() -> None:
-    signals = {Hidden(), QueryLogits(), QueryLogits(Adapter.OWN), TokenIds(), Unembedding()}
-    assert read_from_model(signals) == {Hidden(), QueryLogits()}
+    signals = {Hidden(), QueryLogits(), QueryLogits(Adapter.OWN), TokenIds(), Unembedding(), Text(), Text(Of.SAMPLES)}
+    assert read_from_model(signals) == {Hidden(), QueryLogits(), Text(Of.SAMPLES)}
     assert reads_own_adapter(signals)
     assert not reads_own_adapter(signals - {QueryLogits(Adapter.OWN)})
 

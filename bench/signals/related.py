@@ -1,0 +1,70 @@
+"""Relations among samples and the answer: entailment, similarity, or whether they say the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import FloatArray, Format, Of, Related
+from bench.signals.definition import Definition, PassDefinition
+from bench.signals.samples import ids_from, texts_of
+
+if TYPE_CHECKING:
+    from bench.signals.planted import World
+    from bench.signals.reading import Reading, Relater
+    from bench.signals.stored import StoredSplit
+
+
+class RelatedDefinition(Definition[Related]):
+    """Made of the stored samples when answers are graded."""
+
+    declares = Related
+
+    @property
+    def reads_model(self) -> bool:
+        """Samples are drawn from it."""
+        return True
+
+    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+        """The ids of samples."""
+        del fmt
+        return ids_from(self.signal.samples, max_new_tokens)
+
+    def note(self, reading: Reading) -> str:
+        """Who related the samples."""
+        return f"its samples are related by {reading.related_by.get(self.signal, 'nobody')}"
+
+    def relation(self, split: StoredSplit, relater: Relater) -> npt.NDArray[np.float32]:
+        """`(n, m, m)` or `(n, m, m, 3)` in the order of the shards; 0 for questions that don't count."""
+        reading = split.reading
+        pairs: dict[tuple[int, str, str], int] = {}
+        places: list[npt.NDArray[np.int64]] = []
+        counts = reading.usable
+        for row, sampled in zip(reading.rows.tolist(), texts_of(self.signal.samples, split), strict=True):
+            texts = [*sampled, reading.answers[row].text] if counts[row] else []
+            index = [pairs.setdefault((row, one, other), len(pairs)) for one in texts for other in texts]
+            places.append(np.asarray(index or [-1] * (self.signal.samples.n + 1) ** 2, dtype=np.int64))
+        related = relater(reading, self.signal, list(pairs))
+        whole = np.concatenate([related, np.zeros_like(related[:1], shape=(1, *related.shape[1:]))])
+        m = self.signal.samples.n + 1
+        return whole[np.stack(places)].reshape(len(places), m, m, *related.shape[1:])
+
+    def column(self, split: StoredSplit) -> FloatArray:
+        """`(n, m, m)` or `(n, m, m, 3)` float32, as it was graded."""
+        related = split.reading.relation(self.signal)
+        return related if split.places is None else related[split.places]
+
+    def planted(self, world: World) -> FloatArray:
+        """Texts that are the same are likely to entail each other, others are not."""
+        answers = world.texts[Of.ANSWER].ids
+        texts = [[*ids, answers[i]] for i, (ids, _) in enumerate(world.samples(self.signal.samples))]
+        same = np.asarray([[[np.array_equal(a, b) for b in own] for a in own] for own in texts])
+        likely = np.where(same, 0.95, 0.1) + 0.04 * world.rng.random(same.shape)
+        if self.signal.by != "entailment":
+            return likely.astype(np.float32)
+        return np.stack([0.75 * (1 - likely), 0.25 * (1 - likely), likely], axis=-1).astype(np.float32)
+
+
+DEFINITION = RelatedDefinition

@@ -1,0 +1,67 @@
+"""Whether sampled answers say what the greedy one says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.api import BoolArray, Format, SampleAgreement
+from bench.grading.grade import normalise_text
+from bench.signals.definition import Definition, PassDefinition
+from bench.signals.reading import Agreement
+from bench.signals.samples import ids_from, texts_of
+
+if TYPE_CHECKING:
+    from bench.signals.planted import World
+    from bench.signals.reading import Comparer
+    from bench.signals.stored import StoredSplit
+
+
+class SampleAgreementDefinition(Definition[SampleAgreement]):
+    """Made of the stored samples; grading says which agree."""
+
+    declares = SampleAgreement
+
+    @property
+    def reads_model(self) -> bool:
+        """Samples are drawn from it."""
+        return True
+
+    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+        """The samples' ids."""
+        del fmt
+        return ids_from(self.signal.samples, max_new_tokens)
+
+    def agreement(self, split: StoredSplit, comparer: Comparer) -> Agreement:
+        """Whether each sample says what the greedy answer says (docs/methods.md §2.14)."""
+        texts = list(texts_of(self.signal.samples, split))
+        agree = comparer(split.reading, texts)
+        return Agreement(agree, _modal_share(texts, agree))
+
+    def column(self, split: StoredSplit) -> BoolArray:
+        """`(n, N)` bool, as it was graded."""
+        agree = split.reading.agreement(self.signal).agree
+        return agree if split.places is None else agree[split.places]
+
+    def planted(self, world: World) -> BoolArray:
+        """Samples of sure answers agree more often."""
+        return world.agreeing(self.signal.samples)
+
+
+def _modal_share(texts: Sequence[Sequence[str]], agree: BoolArray) -> float:
+    """Mean over the questions of the largest group of samples that say the same, those of the answer being one."""
+    largest = [
+        max(
+            Counter(
+                "" if same else f"={normalise_text(text)}" for text, same in zip(sampled, row, strict=True)
+            ).values()
+        )
+        for sampled, row in zip(texts, agree.tolist(), strict=True)
+    ]
+    return float(np.mean(largest) / agree.shape[1])
+
+
+DEFINITION = SampleAgreementDefinition

@@ -1,0 +1,237 @@
+"""Relations among samples and the answer are those of the model itself, stored, named in results, and never needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import transformers
+
+from bench.api import ContractError, Format, Of, Related, Samples, Task, Text, UserError
+from bench.backbone.pairs import PairModel
+from bench.grading.grade import JudgeCase, Match, same_text
+from bench.signals.graded import Grader
+from bench.signals.relating import Relating, matching
+from bench.testing import planted
+from tests.fixtures import models
+from tests.unit.run.test_costs import FewRivers, OpenRivers, read
+from tests.unit.signals.test_samples import TASKS, batch_of
+
+LABELS = {0: "ENTAILMENT", 1: "NEUTRAL", 2: "CONTRADICTION"}
+DRAWN = Samples(3)
+TEXTS = ["w40 w41", "w52", "w63 w64 w65 w66", "", "w40 w41"]
+
+
+def saved(folder: Path, labels: dict[int, str], seed: int = 0) -> Path:
+    """A small Bert that reads two texts at once, with random weights."""
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.BertConfig(
+        vocab_size=120, max_position_embeddings=64, id2label=labels, label2id={v: k for k, v in labels.items()},
+        initializer_range=0.5, **shape,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    model = transformers.BertForSequenceClassification(config)
+    model.save_pretrained(folder)
+    words = models.words(120, pad_token="w0")
+    words.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="w1 $A w2", pair="w1 $A w2 $B:1 w2:1", special_tokens=[("w1", 1), ("w2", 2)]
+    )
+    words.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def nli(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("nli") / "nli", LABELS)
+
+
+@pytest.fixture(scope="module")
+def similar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("similar") / "similar", {0: "LABEL_0"}, 1)
+
+
+def logits_by_hand(folder: Path, one: str, other: str) -> torch.Tensor:
+    """Logits of one pair alone, by the library's own classes."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        return model(**tokenizer([one], [other], return_tensors="pt", truncation=True, max_length=62)).logits[0]
+
+
+def pairs(texts: Sequence[str] = TEXTS) -> list[tuple[str, str]]:
+    return [(one, other) for one in texts for other in texts]
+
+
+def test_entailment_is_what_the_model_says_of_each_pair_alone(nli: Path) -> None:
+    texts = [*TEXTS, "w70 " * 100]
+    told: list[int] = []
+    found = PairModel("--nli", str(nli), "cpu").relate(pairs(texts), told.append)
+    assert (found.shape, found.dtype, sum(told)) == ((36, 3), np.float32, 36)
+    for row, (one, other) in zip(found, pairs(texts), strict=True):
+        expected = logits_by_hand(nli, one, other).softmax(-1)[[2, 1, 0]]
+        np.testing.assert_allclose(row, expected, atol=1e-5)
+
+
+def test_similarity_is_the_sigmoid_of_a_cross_encoder(similar: Path) -> None:
+    found = PairModel("--similarity", str(similar), "cpu").relate(pairs(), lambda _: None)
+    expected = [float(logits_by_hand(similar, one, other).sigmoid()) for one, other in pairs()]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_models_that_were_trained_for_something_else_are_refused(tmp_path: Path, nli: Path, similar: Path) -> None:
+    plain = saved(tmp_path / "plain", {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"})
+    said = (
+        r"--nli .*plain: expected a model with the labels contradiction, neutral and entailment .* got label_0, label_1"
+    )
+    with pytest.raises(UserError, match=said):
+        PairModel("--nli", str(plain), "cpu").check()
+    with pytest.raises(UserError, match="expected a cross-encoder with one number for two texts, got a model with 3"):
+        PairModel("--similarity", str(nli), "cpu").check()
+    PairModel("--nli", str(nli), "cpu").check()
+    PairModel("--similarity", str(similar), "cpu").check()
+    with pytest.raises(UserError, match=r"--nli nowhere/at/all: Unknown model"):
+        PairModel("--nli", "nowhere/at/all", "cpu").check()
+
+
+def test_weights_that_are_missing_are_not_drawn_at_random(tmp_path: Path, small_model: Path) -> None:
+    settings = json.loads((small_model / "config.json").read_text(encoding="utf-8"))
+    settings |= {"id2label": {str(k): label for k, label in LABELS.items()}, "num_labels": 3}
+    for file in small_model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(UserError, match=r"can't be loaded: \d+ weights are missing from its files, e.g. score"):
+        PairModel("--nli", str(tmp_path), "cpu").relate([("a", "b")], lambda _: None)
+
+
+# --- in a run ---------------------------------------------------------------------------------------------------------
+
+WAYS = [Related(by, samples=DRAWN) for by in ("entailment", "similarity", "judge", "match")]
+TOLD = Text(Of.SAMPLES, samples=DRAWN)
+
+
+def texts_of(batch: Any, i: int) -> list[str]:
+    return [*batch[TOLD][i], batch[Text()][i]]
+
+
+@TASKS
+def test_without_a_model_equal_texts_entail_each_other(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
+    reader, reading = read(small_model, tmp_path, task, {*WAYS, TOLD})
+    batch, n = batch_of(reader, reading, *WAYS, TOLD, Text()), int(reading.usable.sum())
+    assert [batch[way].shape for way in WAYS] == [(n, 4, 4, 3), *[(n, 4, 4)] * 3]
+    for i in range(n):
+        texts = texts_of(batch, i)
+        same = np.asarray([[same_text(one, other) for other in texts] for one in texts])
+        for way in WAYS[1:]:
+            np.testing.assert_array_equal(batch[way][i], same)
+        np.testing.assert_array_equal(batch[WAYS[0]][i], np.stack([0 * same, ~same, same], axis=-1))
+    assert set(reading.related_by.values()) == {"match"}
+
+
+class Vowels:
+    """A judge by which texts say the same whose first letters are both vowels; it remembers what it was asked."""
+
+    name = "vowels"
+
+    def __init__(self) -> None:
+        self.asked: list[JudgeCase] = []
+
+    def verdicts(self, asked: Sequence[JudgeCase], what: str, progress: object) -> list[bool | None]:
+        self.asked += asked
+        return [self.same(one.gold, one.answer) for one in asked]
+
+    @staticmethod
+    def same(one: str, other: str) -> bool:
+        return (one[:1].lower() in "aeiou") == (other[:1].lower() in "aeiou")
+
+    def comparing(self) -> Vowels:
+        return self
+
+
+def test_a_judge_is_asked_once_about_two_texts(small_model: Path, tmp_path: Path) -> None:
+    judge = Vowels()
+    way = Related("judge", samples=DRAWN)
+    reader, reading = read(small_model, tmp_path, OpenRivers, {way, TOLD}, judge=judge)
+    batch = batch_of(reader, reading, way, TOLD, Text())
+    asked = [one for one in judge.asked[len(reading.answers) :] if one.gold != one.answer]
+    assert len({(one.question, *sorted((one.gold, one.answer))) for one in asked}) == len(asked) > 0
+    for i in range(len(batch)):
+        texts = texts_of(batch, i)
+        expected = [[same_text(one, other) or Vowels.same(one, other) for other in texts] for one in texts]
+        np.testing.assert_array_equal(batch[way][i], np.asarray(expected))
+    assert reading.related_by == {way: "vowels"}
+
+
+@pytest.mark.parametrize("question", [False, True])
+def test_a_model_relates_each_pair_once_and_is_stored(
+    small_model: Path, tmp_path: Path, nli: Path, question: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = Related(question=question, samples=DRAWN)
+    reader, reading = read(small_model, tmp_path, OpenRivers, {way, TOLD})
+    relating = Relating(PairModel("--nli", str(nli), "cpu"))
+    asked: list[tuple[str, str]] = []
+    plain = PairModel.relate
+
+    def noted(self: PairModel, some: Sequence[tuple[str, str]], advance: Any) -> Any:
+        asked.extend(some)
+        return plain(self, some, advance)
+
+    monkeypatch.setattr(PairModel, "relate", noted)
+    graded = Grader(reader, Match(), relating).grade(reading)
+    assert len(asked) == len(set(asked)) > 0
+    again = Grader(reader, Match(), relating).grade(reading)
+    batch = batch_of(reader, graded, way, TOLD, Text(), Text(Of.QUESTION))
+    stored = batch_of(reader, again, way)[way]
+    assert len(asked) == len(set(asked))
+    assert batch[way].tobytes() == stored.tobytes()
+    model = PairModel("--nli", str(nli), "cpu")
+    for i in (0, len(batch) - 1):
+        before = f"{batch[Text(Of.QUESTION)][i]} " if question else ""
+        texts = [before + text for text in texts_of(batch, i)]
+        np.testing.assert_allclose(batch[way][i].reshape(16, 3), plain(model, pairs(texts), lambda _: None), atol=1e-5)
+    assert graded.related_by[way] == model.name
+    assert graded.digest() != reading.digest()
+
+
+def test_letters_are_matched_whatever_the_model(small_model: Path, tmp_path: Path, nli: Path) -> None:
+    way = Related(samples=DRAWN)
+    reader, reading = read(small_model, tmp_path, FewRivers, {way})
+    graded = Grader(reader, Match(), Relating(PairModel("--nli", str(nli), "cpu"))).grade(reading)
+    assert graded.related_by == {way: "match"}
+
+
+# --- the declaration --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"by": "magic"}, "expected one of entailment, similarity, judge, match, got 'magic'"),
+        ({"of": Of.GOLD}, "got Of.GOLD"),
+    ],
+)
+def test_what_is_not_related_is_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ContractError, match=said):
+        Related(**arguments)
+
+
+def test_matching_texts() -> None:
+    assert matching("match", [("The 1,000", "1000"), ("c b", "b")]).tolist() == [1.0, 0.0]
+    assert matching("entailment", [("x", "x"), ("x", "y")]).tolist() == [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
+    assert matching("entailment", []).shape == (0, 3)
+
+
+@pytest.mark.parametrize("fmt", list(Format))
+def test_stand_ins_agree_with_the_texts(fmt: Format) -> None:
+    batch = planted({*WAYS, TOLD, Text()}, 100, seed=4, fmt=fmt)
+    for i in range(100):
+        texts = texts_of(batch, i)
+        same = np.asarray([[one == other for other in texts] for one in texts])
+        np.testing.assert_array_equal(batch[WAYS[3]][i] > 0.5, same)
+        np.testing.assert_array_equal(batch[WAYS[0]][i].argmax(-1) == 2, same)
+    np.testing.assert_allclose(batch[WAYS[0]].sum(-1), 1.0, atol=1e-6)
