@@ -153,13 +153,14 @@ class Reader:
             partial(self.prompts.options, task),
             generated=not reading.released and not adapted,
             continues=query is None or query.continues,
+            together=followed_together(*self.backbone.devices),
             said=said,
         )
 
     def estimate(self, reading: Reading, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
-        """Seconds to read a split from nothing; None where the model's speed can't be measured. As `forecast`."""
+        """Seconds in which one process reads a split from nothing; None without the model's speed. As `forecast`."""
         speed = self.backbone.speed
-        if speed is None:
+        if isinstance(speed, str):
             return None
         plan = self.forecast(reading, signals, adapted=adapted)
         written = plan.seconds(reading.shards, reading.questions, speed)
