@@ -141,7 +141,7 @@ class PassDefinition(Definition[S]):
 
     def column(self, split: StoredSplit) -> Column:
         """Its values as they are stored, the shards joined."""
-        arrays = split.arrays(self.name(split.asking, split.seed))
+        arrays = split.arrays(self.signal)
         return Ragged(arrays["values"], arrays["offsets"]) if self.ragged else arrays["values"]
 
 

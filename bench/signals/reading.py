@@ -46,6 +46,8 @@ class Reading:
     """Signals that methods read of it."""
     signals: frozenset[Signal] = frozenset()
     """Signals that were measured and stored for that."""
+    names: list[dict[Signal, str]] = field(default_factory=list)
+    """For each shard, their names in keys."""
     bundles: list[list[Entry]] = field(default_factory=list)
     """Store entries of each shard that hold its answers and signals."""
     answer_ids: list[list[Ids]] = field(default_factory=list)
