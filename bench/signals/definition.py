@@ -58,6 +58,11 @@ class Definition(ABC, Generic[S]):
         return False
 
     @property
+    def tells_questions(self) -> bool:
+        """Whether its column depends on the questions also where all that is stored stays the same."""
+        return False
+
+    @property
     def own_adapter(self) -> bool:
         """Whether it is read through the adapter that a method trained."""
         return False

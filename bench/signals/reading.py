@@ -129,6 +129,11 @@ class Reading:
         """`(n,)` bool labels."""
         return np.asarray([answer.correct for answer in self.answers], dtype=np.bool_)
 
+    def asked(self) -> str:
+        """Digest of its questions and prompts."""
+        prompts = [digest_arrays(shard.prompts) for shard in self.shards]
+        return key_of({"questions": [repr(question) for question in self.questions], "prompts": prompts})
+
     def digest(self) -> str:
         """Digest of its answers, labels and signals, for the key of what is learned from them."""
         files = [sorted(entry.manifest["files"].items()) for shard in self.bundles for entry in shard]

@@ -55,6 +55,11 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return True
 
     @property
+    def tells_questions(self) -> bool:
+        """Which of the stored options is right, and their order."""
+        return self.signal.of in {Of.OPTIONS, Of.GOLD, Of.WRONG}
+
+    @property
     def unanswered(self) -> Arrays | None:
         """No rows of an answer; the others are scored all the same."""
         return self._nothing() if self.signal.of is Of.ANSWER else None
