@@ -55,6 +55,11 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return True
 
     @property
+    def tells_questions(self) -> bool:
+        """Which of the stored options is right, and their order."""
+        return self.signal.of in {Of.OPTIONS, Of.GOLD, Of.WRONG}
+
+    @property
     def unanswered(self) -> Arrays | None:
         """No rows of an answer; the others are scored all the same."""
         return self._nothing() if self.signal.of is Of.ANSWER else None
@@ -85,13 +90,13 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         """
         import torch
 
-        several = self.signal.of is Of.SAMPLES  # otherwise questions of one prompt and answer have the same texts
+        several = self.signal.of is not Of.ANSWER  # questions of one prompt and answer share nothing else
         places = [(i, m) for i, group in enumerate(done.items) for m in range(len(group) if several else 1)]
         texts = [self._texts(done, i, m) for i, m in places]
         sizes = [sum(map(len, own)) for own in texts]
         nodes = [node for (i, _), own in zip(places, texts, strict=True) for node in done.continuation(i, own)]
         said = np.concatenate([NOTHING, *(ids for own in texts for ids in own)])
-        pairs = dict.fromkeys(zip(nodes, said.tolist(), strict=True))  # samples that begin alike are scored once
+        pairs = dict.fromkeys(zip(nodes, said.tolist(), strict=True))  # texts that begin alike are scored once
         whole = len(pairs) == len(nodes)
         if not nodes:
             nothing = [self._nothing() for _ in sizes]
@@ -142,7 +147,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
     def stored(self, split: StoredSplit) -> Ragged:
         """Scores as they lie in the store."""
-        arrays = split.arrays(self.name(split.asking, split.seed))
+        arrays = split.arrays(self.signal)
         return Ragged(self._records(arrays), arrays["offsets"])
 
     def _sampled(self, split: StoredSplit) -> Ragged:
