@@ -96,7 +96,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             logits = done.logits(list(distinct))
             self._check(logits)
             rows = None if len(distinct) == len(chunk) else [distinct[node] for node in chunk]
-            parts.append(_scores(logits, ids[first : first + AT_ONCE].to(logits.device), self.signal.top, rows))
+            parts.append(self._scores(logits, ids[first : first + AT_ONCE].to(logits.device), rows))
         sizes = [sum(map(len, own)) for own in texts]
         columns = {name: torch.split(torch.cat([part[name] for part in parts]), sizes) for name in parts[0]}
         values = [{name: column[i] for name, column in columns.items()} for i in range(len(sizes))]
@@ -116,7 +116,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     def _nothing(self) -> Arrays:
         import torch
 
-        return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal.top)
+        return self._scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long))
 
     def _check(self, logits: torch.Tensor) -> None:
         if self.signal.top > logits.shape[-1]:
@@ -151,7 +151,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             tokens = joined_texts(letters.ids)
             rows = np.repeat(np.arange(len(letters.ids)), tokens.lengths).tolist()
             said = torch.as_tensor(tokens.values).to(letters.logits.device)
-            found = _scores(letters.logits, said, self.signal.top, rows)
+            found = self._scores(letters.logits, said, rows)
             values.append(self._records({name: value.numpy() for name, value in found.items()}))
             texts += letters.ids
         return replace(joined_texts(texts), values=np.concatenate(values))
@@ -179,8 +179,32 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             ids = joined_texts([each for each, _ in own])
             states = np.concatenate([rows for _, each in own for rows in each])
         logits = torch.from_numpy(states @ world.head.T)
-        scores = _scores(logits, torch.as_tensor(ids.values), self.signal.top)
+        scores = self._scores(logits, torch.as_tensor(ids.values))
         return Ragged(self._records({name: value.numpy() for name, value in scores.items()}), ids.offsets, ids.owner)
+
+    def _scores(self, logits: torch.Tensor, ids: torch.Tensor, rows: Sequence[int] | None = None) -> Arrays:
+        """Fields of `TokenScores.dtype`, on the CPU.
+
+        Args:
+            logits: `(k, v)` float32.
+            ids: `(m,)` the token that came, on the same device.
+            rows: `(m,)` the row of `logits` that each token came from; by default its own.
+        """
+        import torch
+
+        log_probabilities = logits.log_softmax(dim=-1)
+        entropy = torch.special.entr(log_probabilities.exp()).sum(dim=-1)  # 0 where a token is impossible
+        scores = {"entropy": entropy}
+        if self.signal.divergence:
+            scores["divergence"] = _divergence(log_probabilities)
+        if self.signal.top:
+            likeliest = log_probabilities.topk(self.signal.top, dim=-1)
+            scores |= {"top_ids": likeliest.indices, "top_log_probabilities": likeliest.values}
+        if rows is not None:
+            at = torch.as_tensor(rows, dtype=torch.long, device=logits.device)
+            log_probabilities, scores = log_probabilities[at], {name: value[at] for name, value in scores.items()}
+        scores["log_probability"] = log_probabilities.gather(-1, ids[:, None])[:, 0]
+        return {name: value.cpu() for name, value in scores.items()}
 
     def _records(self, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.void]:
         records = np.empty(len(arrays["log_probability"]), dtype=self.signal.dtype)
@@ -201,28 +225,11 @@ def _transposed(options: Sequence[Sequence[tuple[Any, Any]]]) -> list[tuple[list
     return [([ids for ids, _ in own], [states for _, states in own]) for own in options]
 
 
-def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int, rows: Sequence[int] | None = None) -> Arrays:
-    """Fields of `TokenScores.dtype`, on the CPU.
-
-    Args:
-        logits: `(k, v)` float32.
-        ids: `(m,)` the token that came, on the same device.
-        top: how many of the most likely tokens are kept.
-        rows: `(m,)` the row of `logits` that each token came from; by default its own.
-    """
-    import torch
-
-    log_probabilities = logits.log_softmax(dim=-1)
-    entropy = torch.special.entr(log_probabilities.exp()).sum(dim=-1)  # 0 where a token is impossible
-    scores = {"entropy": entropy}
-    if top:
-        likeliest = log_probabilities.topk(top, dim=-1)
-        scores |= {"top_ids": likeliest.indices, "top_log_probabilities": likeliest.values}
-    if rows is not None:
-        at = torch.as_tensor(rows, dtype=torch.long, device=logits.device)
-        log_probabilities, scores = log_probabilities[at], {name: value[at] for name, value in scores.items()}
-    scores["log_probability"] = log_probabilities.gather(-1, ids[:, None])[:, 0]
-    return {name: value.cpu() for name, value in scores.items()}
+def _divergence(log_probabilities: torch.Tensor) -> torch.Tensor:
+    """KL(uniform || p) in nats, `(k,)`, over the tokens that are possible at all, of `(k, v)` logarithms of p."""
+    possible = log_probabilities.isfinite()
+    count = possible.sum(dim=-1)
+    return -log_probabilities.where(possible, 0).sum(dim=-1) / count - count.log()
 
 
 DEFINITION = TokenScoresDefinition
