@@ -92,4 +92,4 @@ def test_an_environment_that_cannot_be_made_is_a_reason(monkeypatch: pytest.Monk
     failed = subprocess.CompletedProcess([], 1, "", "ERROR: no matching distribution")
     monkeypatch.setattr(other_tools.subprocess, "run", lambda *_args, **_kwargs: failed)
     with pytest.raises(measure.NotMeasured, match=r"lm-eval.* can't be installed: ERROR: no matching distribution"):
-        other_tools._environment(other_tools.LM_EVAL)
+        other_tools.environment(other_tools.LM_EVAL)
