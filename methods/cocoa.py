@@ -1,4 +1,4 @@
-"""CoCoA: how unlikely the answer is, times how unlike it the samples are (docs/methods.md §2.26).
+"""CoCoA: how unlikely the answer is, times how unlike it the samples are (docs/methods.md §2.27).
 
 Example: an answer of probability 0.5, to which samples are similar by 0.8 on average: score ln 0.5 * 0.2 = -0.14.
 """
@@ -29,8 +29,8 @@ class CoCoA(SampledMethod):
     output: ClassVar = "score"
 
     uncertainty: Literal["probability", "perplexity", "entropy"] = "probability"
-    """Of the answer: its negative log-probability, the mean of that over tokens, or their mean entropy. CHOSEN: the
-    first of the three that LM-Polygraph 0.7.0 has."""
+    """Uncertainty of the answer: its negative log-probability, the mean of that over tokens, or their mean entropy.
+    CHOSEN: the first of the three that LM-Polygraph 0.7.0 has."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """`(n,)` float64, at most 0."""

@@ -1,4 +1,4 @@
-"""EigenScore: how much the states at the samples' ends spread (Chen et al., 2024; docs/methods.md §2.24).
+"""EigenScore: how much the states at the samples' ends spread (Chen et al., 2024; docs/methods.md §2.25).
 
 Example: samples that all end in one state have but one eigenvalue above alpha, and so the highest scores.
 """

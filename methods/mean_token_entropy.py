@@ -1,4 +1,4 @@
-"""Mean token entropy: how open it was at each token what would come (docs/methods.md §2.18).
+"""Mean token entropy: how open it was at each token what would come (docs/methods.md §2.19).
 
 Example: two tokens, one drawn from a fair coin and one that was certain, have entropies ln 2 and 0: score -0.35.
 """

@@ -1,4 +1,4 @@
-"""Perplexity of the answer: how much the model was surprised by each of its tokens (docs/methods.md §2.17).
+"""Perplexity of the answer: how much the model was surprised by each of its tokens (docs/methods.md §2.18).
 
 Example: tokens with probabilities 0.9 and 0.4 have perplexity 1/sqrt(0.36) = 1.67, and the score log 0.6 = -0.51.
 """

@@ -1,4 +1,4 @@
-"""Self-certainty: how far the distributions of the answer's tokens are from uniform (docs/methods.md §2.20).
+"""Self-certainty: how far the distributions of the answer's tokens are from uniform (docs/methods.md §2.21).
 
 Example: over four tokens, probabilities 0.7, 0.1, 0.1 and 0.1 are 0.43 nats from uniform; a fair draw is 0.
 """

@@ -1,4 +1,4 @@
-"""Semantic entropy: how many things the samples say, each weighted by how often they say it (docs/methods.md §2.21).
+"""Semantic entropy: how many things the samples say, each weighted by how often they say it (docs/methods.md §2.22).
 
 Example: of ten samples eight mean "b" and two mean "c": entropy -(0.8 ln 0.8 + 0.2 ln 0.2) = 0.50, score -0.50.
 """
@@ -11,8 +11,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from bench.api import Batch, FloatArray, IntArray, Needs, Related, Samples, UserError, method
-from methods._shared.sampled import DIGITS, SampledMethod, meanings, sample_log_probabilities
+from bench.api import Batch, FloatArray, Needs, Related, Samples, UserError, method
+from methods._shared.meaning import groups_of
+from methods._shared.sampled import DIGITS, SampledMethod, sample_log_probabilities
 
 
 @method("semantic-entropy")
@@ -41,11 +42,6 @@ class SemanticEntropy(SampledMethod):
         weights = np.full((len(batch), self.n), -math.log(self.n))
         if self.weighting == "likelihood":
             weights = sample_log_probabilities(batch, self.samples)
-        scores = [_score(meanings(own), logs) for own, logs in zip(related, weights, strict=True)]
-        return np.asarray(scores, dtype=np.float64).round(DIGITS)
-
-
-def _score(meaning: IntArray, weights: FloatArray) -> float:
-    """Mean over samples of the logarithm of their meaning's weight."""
-    own = np.where(meaning[:, None] == meaning, weights, -np.inf)
-    return float(np.logaddexp.reduce(own, axis=1).mean())
+        group = groups_of(related)
+        own = np.where(group[:, :, None] == group[:, None, :], weights[:, None, :], -np.inf)  # (n, N, N)
+        return np.asarray(np.logaddexp.reduce(own, axis=2).mean(axis=1).round(DIGITS))

@@ -1,4 +1,4 @@
-"""Sentence SAR: how likely samples are, each together with those that are similar to it (docs/methods.md §2.23).
+"""Sentence SAR: how likely samples are, each together with those that are similar to it (docs/methods.md §2.24).
 
 Example: two samples of probability 0.5 and similarity 0.2 score log(0.5 + 0.5 * 0.2 / 0.001) = 4.61.
 """

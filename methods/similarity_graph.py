@@ -1,4 +1,4 @@
-"""Three ways to see how far samples fall apart as a graph: degrees, eccentricity, eigenvalues (docs/methods.md §2.22).
+"""Three ways to see how far samples fall apart as a graph: degrees, eccentricity, eigenvalues (docs/methods.md §2.23).
 
 Example: ten samples that all entail each other score 0, 0 and -1; ten that don't, -0.9, -3 and -10.
 """

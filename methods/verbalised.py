@@ -1,4 +1,4 @@
-"""Verbalised confidence: the model is asked after its answer how sure it is, in percent (docs/methods.md §2.25).
+"""Verbalised confidence: the model is asked after its answer how sure it is, in percent (docs/methods.md §2.26).
 
 Example: to the reply "85%" belongs 0.85, to "quite sure" one half, since it has no number.
 """

@@ -141,10 +141,10 @@ class ConfidenceMethod(ABC):
     """Source of the method: "arXiv:..." or "doi:..."."""
     needs: ClassVar[Needs]
     output: ClassVar[Output] = "probability"
-    """What `predict` gives: probabilities, or scores that only say which answer is surer, e.g. an entropy with its sign
-    turned round. Scores become probabilities by one rule for all, a logistic fit on their order among the validation
-    answers, so that their unit doesn't matter; without validation labels they have metrics of order alone. Only for a
-    method that learns nothing."""
+    """Kind of what `predict` gives: probabilities, or scores that only say which answer is surer, e.g. an entropy with
+    its sign turned round. Scores become probabilities by one rule for all, a logistic fit on their order among the
+    validation answers, so that their unit doesn't matter; without validation labels they have metrics of order alone.
+    Only for a method that learns nothing."""
     fit_on: ClassVar[Split] = "train"
     """The split whose answers and labels `fit` gets."""
     draws: ClassVar[bool] = True

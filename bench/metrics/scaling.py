@@ -61,7 +61,7 @@ class Scale:
         return inside
 
     def apply(self, score: npt.ArrayLike) -> FloatArray:
-        """Probabilities (m,) inside (0, 1) that never fall as the score (m,) rises.
+        """Probabilities (m,) within [0, 1] that never fall as the score (m,) rises.
 
         >>> scale = Scale.fit([1.0, 2.0, 3.0, 4.0], [False, False, True, True])
         >>> scale.apply([0.0, 2.5, 9.0]).round(3).tolist()

@@ -11,6 +11,7 @@ import numpy as np
 from bench.api import AdapterRef, BoolArray, ContractError, FloatArray
 from bench.api.confidence import checked, checked_scores
 from bench.api.protocol import EmptyRule
+from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
 from bench.metrics.scaling import Scale
 from bench.progress import Progress
@@ -33,7 +34,7 @@ class Prediction:
     scaled_by: int = 0
     """Validation labels by which scores became confidences."""
     note: str = ""
-    """How that was done, or why it could not be, for a reader of the numbers."""
+    """Account of that for a reader of the numbers, or the reason why it could not be done."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Predictor:
         return Prediction(confidence, seconds)
 
     def predicted(self, name: str, inputs: Inputs) -> tuple[FloatArray, float]:
-        """What a method gives for the usable answers of a split, `(m,)` confidences or scores; and the seconds.
+        """Confidences or scores `(m,)` of a method for the usable answers of a split; and the seconds that it took.
 
         Raises:
             ContractError: it is not what the method has to give.
@@ -96,16 +97,19 @@ class Predictor:
             raise inputs.failure
         reading, signals = inputs.predicted, self.resolved.methods[name].reads().predict
         method = self.resolved.fresh(name) if inputs.fitted is None else inputs.fitted.method
-        batch = self.batches.batch(reading, signals, labels=False, adapted=inputs.adapted)
-        start = time.perf_counter()
-        with self.progress.stage(f"predict {name}", len(batch)) as advance:
-            predicted = method.predict(batch) if len(batch) else np.zeros(0)
-            advance(len(batch))
-        seconds = time.perf_counter() - start
-        who = f"{name}.predict"
-        if method.output == "score":
-            return checked_scores(who, predicted, batch.ids), seconds
-        return checked(who, predicted, len(batch)), seconds
+        seconds, who = 0.0, f"{name}.predict"
+        values = np.zeros(len(reading.questions))
+        with self.progress.stage(f"predict {name}", int(reading.usable.sum())) as advance:
+            for rows, batch in self.batches.pieces(reading, signals, inputs.adapted):
+                start = time.perf_counter()
+                given = method.predict(batch)
+                seconds += time.perf_counter() - start
+                is_score = method.output == "score"
+                values[rows] = checked_scores(who, given, batch.ids) if is_score else checked(who, given, len(batch))
+                advance(len(batch))
+                del batch
+                give_back()
+        return values[reading.usable], seconds
 
     def _scaled(self, name: str, inputs: Inputs) -> Prediction:
         """Scores of all answers of a split, and the confidences that they become by labelled validation answers."""

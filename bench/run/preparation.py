@@ -13,12 +13,13 @@ from bench.data.loading import Loaded, Loader
 from bench.data.sources import FolderSource, HubSource, open_source
 from bench.data.splits import TaskSplit
 from bench.engine import engines
+from bench.engine.trainings import Trainings
 from bench.grading.judges import open_judge
 from bench.progress import Progress
 from bench.results import files
 from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation
-from bench.run.plan import Read, Step, plan
+from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
@@ -42,6 +43,8 @@ class Resources:
     """Has the model and the store."""
     grader: Grader
     """Has the judge."""
+    trainings: Trainings | None = None
+    """Trains adapters elsewhere; None: this machine does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +81,7 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     from bench.backbone.devices import default_budget
     from bench.backbone.model import Backbone, LoadOptions
 
-    request = engines.Request(config.engine, config.workers, config.address)
+    request = engines.Request(config.engine, config.workers, config.address, split=bool(config.devices))
     if not config.dry_run:
         files.ensure_writable(config.out)
     source = open_source(config.data_dir)
@@ -86,16 +89,18 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     for name, task in resolved.tasks.items():
         with fenced(f"task {name!r}"):
             tasks[name] = task(source, resolved.protocol)
-    backbone = Backbone(resolved.model, LoadOptions(config.device, config.dtype, config.trust_remote_code))
+    options = LoadOptions(config.device, config.dtype, config.trust_remote_code, config.devices)
+    backbone = Backbone(resolved.model, options)
     store = Store(resolved.cache, looks_only=config.dry_run)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
         store.prepare()
     sample = _SAMPLE if config.dry_run else None
-    budget = config.token_budget or default_budget(backbone.device)
+    budget = config.token_budget or default_budget(*backbone.devices)
+    relating = _relating(config, backbone.device)
     engine = engines.opened(request, backbone, store)
-    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine)
-    return Resources(source, tasks, reader, Grader(reader, judge, _relating(config, backbone.device)))
+    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
+    return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
 
 
 def _relating(config: RunConfig, device: str) -> Relating:
@@ -165,7 +170,11 @@ def _load_plan(
     validated = _validated(resolved, validation)
     steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, validated=validated, selecting=selecting)
     reads = [step.where for step in steps if isinstance(step, Read)]
-    loader = Loader(tasks, tests, reads, resolved.protocol, limit, resolved.release)
+    recalibrated = validated if resolved.recalibrate else ()
+    apart = signals_needed(
+        resolved.methods, tests, resolved.learn_on, infeasible, validated=recalibrated, selecting=selecting
+    )
+    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release)
     loaded = {}
     for where in reads:
         try:

@@ -214,8 +214,9 @@ def _learning_file(train_on: str | None) -> str:
 
 def judge_options(config: RunConfig) -> JudgeOptions:
     """Options of a run's judge."""
+    device = f"cuda:{config.devices[0]}" if config.devices else config.device
     return JudgeOptions(
-        config.judge, config.judge_model, config.judge_url, config.device, config.dtype, config.trust_remote_code
+        config.judge, config.judge_model, config.judge_url, device, config.dtype, config.trust_remote_code
     )
 
 

@@ -77,7 +77,7 @@ class RowBuilder:
             status, reason = _ending(scored)
             scored = ScoredRow(replace(row, status=status, reason=reason))
         timings = {stage: round(value, 4) for stage, value in seconds.items()}
-        peak = max(peak_memory_mb(self.reader.backbone.device), self.reader.peak_memory_mb)
+        peak = max(peak_memory_mb(*self.reader.backbone.devices), self.reader.peak_memory_mb)
         return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
 
     def _with_own_numbers(self, row: ResultRow, inputs: Inputs, made: Prediction) -> ScoredRow:
@@ -124,7 +124,7 @@ class RowBuilder:
             cost=self._cost(inputs),
             limit=self.config.limit,
             notes=tuple(self._notes(name, inputs)),
-            provenance=provenance.collect(self.reader.backbone.device, self._revisions(name, inputs)),
+            provenance=provenance.collect(",".join(self.reader.backbone.devices), self._revisions(name, inputs)),
         )
 
     def with_numbers(

@@ -1,4 +1,4 @@
-"""Groups of texts that mean the same, and their entropy (docs/methods.md §2.43)."""
+"""Groups of texts that mean the same, and their entropy (docs/methods.md §2.22)."""
 
 from __future__ import annotations
 

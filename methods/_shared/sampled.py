@@ -1,13 +1,12 @@
-"""What methods share that compare several sampled answers to one question."""
+"""Choice of samples, and their log-probabilities, for methods that compare several answers to one question."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray, Hidden, IntArray, Needs, Related, Samples, Signal
+from bench.api import Batch, ConfidenceMethod, FloatArray, Hidden, Needs, Related, Samples, Signal
 
 DIGITS = 9
 """Places to which scores are rounded that count samples: sums in another order must not break ties."""
@@ -48,19 +47,3 @@ def sample_log_probabilities(batch: Batch, samples: Samples) -> FloatArray:
     places = np.repeat(np.arange(len(drawn)), drawn.lengths) * samples.n + drawn.owner
     sums = np.bincount(places, weights=drawn.values["log_probability"], minlength=len(drawn) * samples.n)
     return np.asarray(sums.reshape(len(drawn), samples.n), dtype=np.float64)
-
-
-def meanings(entailment: npt.NDArray[np.float32]) -> IntArray:
-    """The meaning of each sample, `(N,)`, by the number of the first sample that has it.
-
-    A sample has the meaning of the first one which it entails and is entailed by, among those that began a meaning.
-
-    Args:
-        entailment: `(N, N, 3)`, of samples alone; the likeliest class counts.
-    """
-    entails: BoolArray = entailment.argmax(axis=-1) == ENTAILS
-    same = entails & entails.T
-    found = np.arange(len(same))
-    for i in range(len(same)):
-        found[i] = next((k for k in range(i) if found[k] == k and same[k, i]), i)
-    return found

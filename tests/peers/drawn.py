@@ -13,7 +13,7 @@ import torch
 
 from bench.api import At, Batch, Followup, Hidden, Ragged, Related, Samples, Signal, TokenScores
 from bench.api.batch import Column
-from bench.signals.token_scores import TokenScoresDefinition
+from bench.signals.token_scores import _scores
 
 N = Samples().n
 VOCABULARY = 50
@@ -124,9 +124,7 @@ def _column(drawn: Statistics, signal: Signal) -> Column:
     found: Any
     match signal:
         case TokenScores():
-            of = TokenScoresDefinition(signal)
-            scores = of._scores(torch.from_numpy(drawn.log_probabilities), torch.from_numpy(drawn.ids))
-            found = Ragged(of._records({name: value.numpy() for name, value in scores.items()}), drawn.offsets)
+            found = Ragged(_token_records(drawn, signal), drawn.offsets)
         case Samples():
             records = np.zeros(len(drawn.sampled), dtype=signal.dtype)
             records["log_probability"] = drawn.sampled
@@ -145,3 +143,11 @@ def _column(drawn: Statistics, signal: Signal) -> Column:
         case _:
             raise NotImplementedError(f"expected a signal of which statistics are drawn, got {signal!r}")
     return found  # type: ignore[no-any-return]
+
+
+def _token_records(drawn: Statistics, signal: TokenScores) -> npt.NDArray[np.void]:
+    scores = _scores(torch.from_numpy(drawn.log_probabilities), torch.from_numpy(drawn.ids), signal)
+    records = np.zeros(len(drawn.ids), dtype=signal.dtype)
+    for name, values in scores.items():
+        records[name] = values.numpy()
+    return records

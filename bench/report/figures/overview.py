@@ -119,7 +119,7 @@ def _cell(page: Sheet, plan: Plan, at: tuple[int, int], column: Sequence[Line], 
     if not drawn:
         return
     panel.line([0, 1], [0, 1], "diagonal", **REFERENCE)
-    all_bins = [bins_of([records_of(row) for row in line.done]) if line in drawn else None for line in column]
+    all_bins = [bins_of([records_of(row) for row in line.done]) if line.has_confidences else None for line in column]
     for line, bins in zip(column, all_bins, strict=True):
         if bins is not None:
             _curve(panel, bins, line)

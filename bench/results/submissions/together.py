@@ -126,16 +126,14 @@ def _other_sizes(seeds: Sequence[Trace]) -> Iterator[tuple[Path, str]]:
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
-def of_scores(cell: Cell, known: Known) -> Iterator[Finding]:
+def of_scores(cell: Cell, known: Known) -> Iterator[str]:
     """Problems of the scores of a cell, of what became of them, and of a cell that should have some and has none."""
     method = known.method(cell.base)
     gives = not cell.recalibration and method is not None and method.output == "score"
     if cell.records.score is None:
         if gives:
             yield "its method gives scores, but its Parquet file has no column score; run it again"
-    elif method is None:
-        yield Unchecked(f"{cell.base} is not built in: whether it gives scores")
-    elif not gives:
+    elif method is not None and not gives:
         yield "it has scores, but its method gives probabilities; run it again"
     if cell.records.score is not None:
         yield from _scaled(cell, cell.records.score)

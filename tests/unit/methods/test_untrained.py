@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ from bench import registry
 from bench.api import At, Batch, ConfidenceMethod, Hidden, Ragged, Related, Samples, TokenScores, UserError
 from bench.api.signals import By
 from bench.signals.relating import matching
-from methods._shared.sampled import SampledMethod, meanings
+from methods._shared.meaning import groups_of
+from methods._shared.sampled import SampledMethod
 from methods.cocoa import CoCoA
 from methods.eigenscore import EigenScore
 from methods.margin import Margin
@@ -207,7 +210,7 @@ def test_one_way_of_entailing_is_not_the_same_meaning() -> None:
     related = np.zeros((3, 3, 3), dtype=np.float32)
     related[..., 1] = 1.0
     related[0, 1] = related[1, 2] = related[2, 1] = (0.1, 0.1, 0.8)
-    assert meanings(related).tolist() == [0, 1, 1]
+    assert groups_of(related[None]).tolist() == [[0, 1, 1]]
 
 
 EXTREMES = {
@@ -408,3 +411,20 @@ def test_arguments_choose_the_samples_that_are_read() -> None:
                 Samples()
             }
             assert found == Samples(3, 1.0, 0.9), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_names_every_constant_with_its_default(name: str) -> None:
+    """In the section of the method; those of samples stand above them all."""
+    page = (Path(__file__).parents[3] / "docs/methods.md").read_text(encoding="utf-8")
+    sections = re.split(r"^### ", page, flags=re.MULTILINE)
+    (own,) = [section for section in sections if f"`{name}`" in section.partition("\n")[0]]
+    (shared,) = [section for section in sections if section.startswith("2.17 ")]
+    method = registry.built_in()[0].get(name)()
+    for constant, value in method.params().items():
+        text = " ".join((shared if constant in {"n", "temperature", "top_p"} else own).split())
+        shown = f"{value:g}" if isinstance(value, int | float) else f"`{value}`"
+        assert re.search(rf"`{constant}` (?:is|=) {re.escape(shown)}\b", text) or f"`{constant}` is {shown}" in text, (
+            constant
+        )
+    assert method.reference in own
