@@ -67,12 +67,11 @@ def draw(questions: int, seed: int) -> Statistics:
     rng = np.random.default_rng(seed)
     texts = rng.integers(0, rng.integers(1, N + 2, questions)[:, None], (questions, N + 1))
     sizes = rng.choice([1, 1, 2, 3, 5, 8, 12], (questions, N + 1))  # of each text
-    told = texts[np.arange(questions), -1]
     rows = np.arange(questions)[:, None]
-    counts = sizes[np.arange(questions), told]
+    counts = sizes[np.arange(questions), texts[:, -1]]  # an answer has a token at least
     sizes[::10, 0] = 0
-    own = [[np.minimum(-rng.exponential(0.7, size), 0) for size in line] for line in sizes]
-    sampled = [own[i][text] for i in range(questions) for text in texts[i, :-1]]
+    of_texts = [[-rng.exponential(0.7, size) for size in own] for own in sizes]
+    sampled = [of_texts[i][text] for i in range(questions) for text in texts[i, :-1]]
     correct = rng.random(questions) < 0.5
     logits = rng.normal(0, 3, (counts.sum(), VOCABULARY))
     logits[:, rng.integers(0, VOCABULARY, 5)] = -np.inf
@@ -114,10 +113,9 @@ def _log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.asarray(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
 
 
-def batch(drawn: Statistics, signals: Iterable[Signal], *, labels: bool = False) -> Batch:
+def batch(drawn: Statistics, signals: Iterable[Signal]) -> Batch:
     """The statistics as a method reads them."""
-    columns = {signal: _column(drawn, signal) for signal in signals}
-    return Batch([str(i) for i in range(len(drawn))], columns, drawn.correct if labels else None)
+    return Batch([str(i) for i in range(len(drawn))], {signal: _column(drawn, signal) for signal in signals})
 
 
 def _column(drawn: Statistics, signal: Signal) -> Column:
@@ -136,8 +134,6 @@ def _column(drawn: Statistics, signal: Signal) -> Column:
             found = drawn.similarity
         case Hidden(at=At.SAMPLE_END):
             found = drawn.states
-        case Hidden():
-            found = drawn.ends
         case Followup():
             found = np.asarray([f"{value:.2f}" for value in drawn.stated], dtype=np.object_)
         case _:
