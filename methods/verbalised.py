@@ -41,6 +41,11 @@ class Verbalised(ConfidenceMethod):
         named = [named_probability(reply) for reply in batch[_ASKED]]
         return np.asarray([self.unparsed if value is None else value for value in named], dtype=np.float64)
 
+    def oddities(self, batch: Batch) -> dict[str, int]:
+        """Count of replies that name no probability."""
+        count = sum(named_probability(reply) is None for reply in batch[_ASKED])
+        return {"replies that name no probability": count} if count else {}
+
 
 def named_probability(reply: str) -> float | None:
     """The one probability that a reply names; None where it names none, several, or one outside [0, 1].
@@ -50,8 +55,6 @@ def named_probability(reply: str) -> float | None:
     """
     plain = re.sub(_RANGE, "", reply.replace(",", "."))  # a decimal point in some languages
     shares = {float(number) / float(of or 100) for number, of in _SHARE.findall(plain)}
-    bare = {
-        float(number) / (1 if "." in number and float(number) <= 1 else 100) for number in re.findall(_NUMBER, plain)
-    }
+    bare = {float(x) / (1 if "." in x and float(x) <= 1 else 100) for x in re.findall(_NUMBER, plain)}
     (value, *others) = shares or bare or {-1.0}
     return value if not others and 0 <= value <= 1 else None

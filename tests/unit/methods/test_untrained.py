@@ -17,6 +17,8 @@ import scipy.special
 from bench import registry
 from bench.api import At, Batch, ConfidenceMethod, Hidden, Ragged, Related, Samples, TokenScores, UserError
 from bench.api.signals import By
+from bench.run.config import RunConfig
+from bench.run.pipeline import run
 from bench.signals.relating import matching
 from methods._shared.meaning import groups_of
 from methods._shared.sampled import SampledMethod
@@ -381,6 +383,40 @@ def test_a_reply_without_a_number_has_the_stated_value() -> None:
     given = batch({signal: np.asarray(["90%", "no idea"], dtype=np.object_)})
     assert Verbalised().predict(given).tolist() == [0.9, 0.5]
     assert Verbalised(unparsed=0.0).predict(given).tolist() == [0.9, 0.0]
+
+
+def test_replies_that_name_nothing_are_counted() -> None:
+    (signal,) = Verbalised.needs.predict
+    given = batch({signal: np.asarray(["90%", "no idea", "150"], dtype=np.object_)})
+    assert Verbalised().oddities(given) == {"replies that name no probability": 2}
+    assert Verbalised().oddities(given.take(np.array([0]))) == {}
+
+
+PLUGIN = '''
+from methods.verbalised import Verbalised
+from bench.api import method
+
+
+@method("mine")
+class Mine(Verbalised):
+    """The same, as a plugin."""
+'''
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["built in", "in a process of its own"])
+def test_a_result_counts_replies_that_name_nothing(tmp_path: Path, apart: bool) -> None:
+    """The stand-in model was never taught numbers."""
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(PLUGIN)
+    name = "mine" if apart else "verbalised"
+    config = RunConfig(
+        (name,), "tiny", tasks=("atlas-oe",), plugins=(plugin,) if apart else (), limit=16, device="cpu",
+        out=tmp_path / "out", cache=tmp_path / "cache",
+    )  # fmt: skip
+    (row,) = run(config).rows
+    assert row.status == "ok"
+    assert row.counts[f"atlas-oe/test, {name}: replies that name no probability"] == 16
+    assert row.metrics["auroc"].mean == 0.5
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
