@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import BoolArray, ContractError, Format, Needs, RunFacts, Signal, UserError
+from bench.api import BoolArray, ConfidenceMethod, ContractError, Format, Needs, RunFacts, Signal, UserError
 from bench.api.constants import sources
 from bench.api.methods import refuse_gold, refuse_output
 from bench.signals.planted import MODEL
@@ -73,10 +73,10 @@ def check_reference(make: MakeMethod) -> None:
 def check_declarations(make: MakeMethod) -> None:
     """`needs` holds signals, `expected_failures` names checks, `output` is what it may be."""
     refuse_output(make.plugin.name, make.plugin)
-    needs = make.plugin.needs
-    assert isinstance(needs, Needs), f"expected Needs(...), got {needs!r}"
-    wrong = [signal for signal in needs.fit | needs.predict if not isinstance(signal, Signal)]
-    assert not wrong, f"needs holds {wrong}; expected signals, e.g. Hidden()"
+    for name, needs in (("needs", make.plugin.needs), ("reads()", make.reads)):
+        assert isinstance(needs, Needs), f"{name}: expected Needs(...), got {needs!r}"
+        wrong = [signal for signal in needs.fit | needs.predict if not isinstance(signal, Signal)]
+        assert not wrong, f"{name} holds {wrong}; expected signals, e.g. Hidden()"
     known = {Check(body).__name__ for body in METHOD_CHECKS + METHOD_DATA_CHECKS}
     unknown = sorted(set(make.plugin.expected_failures) - known)
     assert not unknown, f"expected_failures names {unknown}; the checks are {sorted(known)}"
@@ -220,12 +220,16 @@ def check_global_randomness(make: MakeMethod) -> None:
 
 
 def check_declared_reads(make: MakeMethod) -> None:
-    """`fit` and `predict` read only the signals that `needs` declares."""
+    """`fit` and `predict` read only the signals that `reads()` gives, which are `needs` by default."""
     fitted, batch = observed_fit(make), Watched(held_out(make, 50)[0])
     with contextlib.suppress(ContractError):
         fitted.method.predict(batch)
     for verb, undeclared in (("fit", fitted.train.undeclared), ("predict", batch.undeclared)):
-        assert not undeclared, f"{verb} read {undeclared[0]!r}, which needs does not declare for it"
+        assert not undeclared, f"{verb} read {undeclared[0]!r}, which {_declared_by(make)} does not declare for it"
+
+
+def _declared_by(make: MakeMethod) -> str:
+    return "needs" if make.plugin.reads is ConfidenceMethod.reads else "reads()"
 
 
 def check_no_labels_in_predict(make: MakeMethod) -> None:
