@@ -18,7 +18,7 @@ from bench.api import (
     Hidden,
     QueryLogits,
     Ragged,
-    SampleAgreement,
+    Samples,
     TokenScores,
     Validation,
 )
@@ -39,7 +39,7 @@ from tests.fixtures import models
 from tests.fixtures.cards import CARD, SplitBackbone, card, split
 
 SIGNALS = [
-    ChoiceLogits(), QueryLogits(), TokenScores(), SampleAgreement(3),
+    ChoiceLogits(), QueryLogits(), TokenScores(), Samples(3),
     *(Hidden(depth, At.ANSWER_END) for depth in (0.25, 0.5, 0.75, 1.0)),
     *(Hidden(1.0, at) for at in (At.PROMPT_END, At.GOLD_PREDICTING, At.WRONG_PREDICTING)),
 ]  # fmt: skip
