@@ -22,11 +22,6 @@ class RelatedDefinition(Definition[Related]):
 
     declares = Related
 
-    @property
-    def reads_model(self) -> bool:
-        """Samples are drawn from it."""
-        return True
-
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
         del fmt

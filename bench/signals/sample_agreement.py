@@ -25,11 +25,6 @@ class SampleAgreementDefinition(Definition[SampleAgreement]):
 
     declares = SampleAgreement
 
-    @property
-    def reads_model(self) -> bool:
-        """Samples are drawn from it."""
-        return True
-
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The samples' ids."""
         del fmt

@@ -25,11 +25,6 @@ class TextDefinition(Definition[Text]):
 
     declares = Text
 
-    @property
-    def reads_model(self) -> bool:
-        """Samples are drawn from it."""
-        return self.signal.of is Of.SAMPLES
-
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
         del fmt
