@@ -187,6 +187,11 @@ class ConfidenceMethod(ABC):
         del facts
         return None
 
+    def oddities(self, batch: Batch) -> Mapping[str, int]:
+        """Counts of what a reader of the results should know of the answers, e.g. {"replies without a number": 3}."""
+        del batch
+        return {}
+
     def n_parameters(self, facts: RunFacts) -> int:
         """Trained parameters, for the size table."""
         del facts

@@ -264,11 +264,11 @@ class Extractor:
             done.replies[turn].said.append(np.asarray(tokens, dtype=np.int32))
 
     def _grow_options(self, done: Pass) -> None:
-        for i, group in enumerate(done.items):
+        for i, item in ((i, item) for i, group in enumerate(done.items) for item in group):
             if self.growth.gold:
-                done.tree.grow(i, group[0].gold[:-1])
+                done.tree.grow(i, item.gold[:-1])
             if self.growth.wrong:
-                for option in group[0].wrong:
+                for option in item.wrong:
                     done.tree.grow(i, option[:-1])
         done.tree.read()
 

@@ -66,7 +66,7 @@ class Pass:
     backbone: Backbone
     asking: Asking
     items: list[list[Item]]
-    """Questions of each distinct prompt (and answer); they differ in their random numbers only."""
+    """Questions of each distinct prompt (and answer); they differ in random numbers and in right and wrong answers."""
     tree: ContinuationTree
     answers: list[Ids]
     rows: dict[bytes, Sent]

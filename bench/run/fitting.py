@@ -24,6 +24,7 @@ from bench.progress import Progress
 from bench.results.row import LabelsSeen, Training
 from bench.run.resolve import ResolvedRun, source_digest
 from bench.signals.batches import Batches
+from bench.signals.definition import definition
 from bench.signals.reading import Reading
 from bench.store.decoding import decoded
 from bench.store.folders import Entry, Store, key_of
@@ -98,6 +99,7 @@ class Fitter:
             PutOffError: its adapter is being trained elsewhere; to be called again when that is over.
         """
         method = self.resolved.fresh(name)
+        reads = method.reads()
         seed = derived_seed(self.seed, name, self.backbone.files.weights, str(learned.where))
         fields = {
             "method": name,
@@ -107,9 +109,9 @@ class Fitter:
             "seed": seed,
             "protocol": self.resolved.protocol.digest(),
             "device": kind_of(self.backbone.device),
-            "learned from": _identity(learned),
+            "learned from": _identity(learned, reads.fit),
             **self.resolved.training_of(name),
-            "validation": None if validation is None else _identity(validation),
+            "validation": None if validation is None else _identity(validation, validation_signals(reads)),
         }
         key = key_of(fields)
         return self._stored(name, key) or self._new(name, key, fields, learned, validation, seed)
@@ -316,8 +318,10 @@ def _base_rate_nll(train: Batch, held: Batch) -> float:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _identity(reading: Reading) -> dict[str, Any]:
-    return {"answers": reading.digest(), "left out": sorted(reading.left_out)}
+def _identity(reading: Reading, signals: frozenset[Signal]) -> dict[str, Any]:
+    asked = any(definition(signal).tells_questions for signal in signals)
+    known = {"answers": reading.digest(), "left out": sorted(reading.left_out)}
+    return {**known, "asked": reading.asked()} if asked else known
 
 
 def _save(fitted: Fitted, folder: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class Prediction:
     """Validation labels by which scores became confidences."""
     note: str = ""
     """Account of that for a reader of the numbers, or the reason why it could not be done."""
+    oddities: Mapping[str, int] = field(default_factory=dict)
+    """Counts of what the method found odd about the answers."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +82,15 @@ class Predictor:
             ContractError: they are no probabilities, or not one for each answer.
             Exception: whatever the method raises here, or raised when it was fitted.
         """
-        predicted, seconds = self.predicted(name, inputs)
+        predicted, seconds, oddities = self.predicted(name, inputs)
         confidence = np.full(
             len(inputs.predicted.questions), _confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
         )
         confidence[inputs.predicted.usable] = predicted
-        return Prediction(confidence, seconds)
+        return Prediction(confidence, seconds, oddities=oddities)
 
-    def predicted(self, name: str, inputs: Inputs) -> tuple[FloatArray, float]:
-        """Confidences or scores `(m,)` of a method for the usable answers of a split; and the seconds that it took.
+    def predicted(self, name: str, inputs: Inputs) -> tuple[FloatArray, float, dict[str, int]]:
+        """Confidences or scores `(m,)` of a method for the usable answers of a split, seconds, and counted oddities.
 
         Raises:
             ContractError: it is not what the method has to give.
@@ -97,7 +100,7 @@ class Predictor:
             raise inputs.failure
         reading, signals = inputs.predicted, self.resolved.methods[name].reads().predict
         method = self.resolved.fresh(name) if inputs.fitted is None else inputs.fitted.method
-        seconds, who = 0.0, f"{name}.predict"
+        seconds, who, oddities = 0.0, f"{name}.predict", Counter[str]()
         values = np.zeros(len(reading.questions))
         with self.progress.stage(f"predict {name}", int(reading.usable.sum())) as advance:
             for rows, batch in self.batches.pieces(reading, signals, inputs.adapted):
@@ -106,30 +109,31 @@ class Predictor:
                 seconds += time.perf_counter() - start
                 is_score = method.output == "score"
                 values[rows] = checked_scores(who, given, batch.ids) if is_score else checked(who, given, len(batch))
+                oddities.update({str(what): int(n) for what, n in method.oddities(batch).items()})
                 advance(len(batch))
                 del batch
                 give_back()
-        return values[reading.usable], seconds
+        return values[reading.usable], seconds, dict(oddities)
 
     def _scaled(self, name: str, inputs: Inputs) -> Prediction:
         """Scores of all answers of a split, and the confidences that they become by labelled validation answers."""
         held, usable = inputs.selection, inputs.predicted.usable
-        predicted, seconds = self.predicted(name, inputs)
+        predicted, seconds, odd = self.predicted(name, inputs)
         score, confidence = np.full(len(usable), -np.inf), np.full(len(usable), np.nan)
         score[usable] = predicted
         correct = np.zeros(0, dtype=np.bool_) if held is None else held.correct[held.usable]
         reason = unscalable(correct)
         if held is None or reason is not None:
             note = f"{reason}, by which its scores could become probabilities: metrics of order alone"
-            return Prediction(confidence, seconds, score, note=note)
-        labelled, more = self.predicted(name, replace(inputs, predicted=held, selection=None))
+            return Prediction(confidence, seconds, score, note=note, oddities=odd)
+        labelled, more, _ = self.predicted(name, replace(inputs, predicted=held, selection=None))
         scale = Scale.fit(labelled, correct)
         confidence[:] = _confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
         confidence[usable] = scale.apply(predicted)
         note = f"scaled on validation: {len(correct):,} labelled answers of {held.where} made its scores probabilities"
         if not scale.slope:
             note += ", all the same one, since right answers have no higher scores there than wrong ones"
-        return Prediction(confidence, seconds + more, score, len(correct), note)
+        return Prediction(confidence, seconds + more, score, len(correct), note, odd)
 
     def read_through(self, name: str, reading: Reading, fitted: Fitted | BaseException) -> AdaptedReading | None:
         """A split read again through the adapter that a method trained.

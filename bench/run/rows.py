@@ -88,6 +88,8 @@ class RowBuilder:
         row = replace(row, n_parameters=n_parameters, forward_tokens_alone=alone)
         if made.score is not None:
             row = replace(row, labels_seen=LabelsSeen(validation=made.scaled_by), notes=(*row.notes, made.note))
+        found = {f"{inputs.predicted.where}, {row.method}: {what}": n for what, n in made.oddities.items()}
+        row = replace(row, counts={**row.counts, **found})
         return self.with_numbers(row, inputs.predicted, made.confidence, made.score)
 
     def row(self, name: str, inputs: Inputs) -> ResultRow:

@@ -58,6 +58,11 @@ class Definition(ABC, Generic[S]):
         return not self.own_adapter and bool(self.sources(Format.OPEN, 1))
 
     @property
+    def tells_questions(self) -> bool:
+        """Whether its column depends on the questions also where all that is stored stays the same."""
+        return False
+
+    @property
     def own_adapter(self) -> bool:
         """Whether it is read through the adapter that a method trained."""
         return False
@@ -136,7 +141,7 @@ class PassDefinition(Definition[S]):
 
     def column(self, split: StoredSplit) -> Column:
         """Its values as they are stored, the shards joined."""
-        arrays = split.arrays(self.name(split.asking, split.seed))
+        arrays = split.arrays(self.signal)
         return Ragged(arrays["values"], arrays["offsets"]) if self.ragged else arrays["values"]
 
 

@@ -112,7 +112,7 @@ class FollowupDefinition(PassDefinition[Followup]):
 
     def said(self, split: StoredSplit) -> Iterator[Ids]:
         """The ids of each question's reply."""
-        arrays = split.arrays(self.name(split.asking, split.seed))
+        arrays = split.arrays(self.signal)
         yield from (row.astype(np.int32) for row in np.split(arrays["values"], arrays["offsets"][1:-1]))
 
     def column(self, split: StoredSplit) -> Column:

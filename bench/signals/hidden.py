@@ -18,7 +18,7 @@ from bench.store.folders import digest_arrays
 if TYPE_CHECKING:
     import torch
 
-    from bench.backbone.items import Pass
+    from bench.backbone.items import Item, Pass
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.planted import World
@@ -83,6 +83,8 @@ class HiddenDefinition(PassDefinition[Hidden]):
             return [[self._samples(done, i, m) for m in range(len(group))] for i, group in enumerate(done.items)]
         if self.signal.at is At.QUERY_END:
             return self._asked(done)
+        if self.signal.at in OPTIONS:
+            return [[self._other(done, i, item) for item in group] for i, group in enumerate(done.items)]
         then = _mean if self.signal.pool is not None else as_it_is if self.ragged else first_row
         nodes = (self._nodes(done, i) for i in range(len(done.items)))
         return done.each({"values": done.awaited(self.signal.depth, chosen, then)} for chosen in nodes)
@@ -102,10 +104,11 @@ class HiddenDefinition(PassDefinition[Hidden]):
             return [i]
         if self.signal.at is At.ANSWER_END:
             return done.path(i)[1:] if self.signal.pool else done.path(i)[-1:]
-        if self.signal.at is At.ANSWER_PREDICTING:
-            return done.predicting(i)
-        item = done.items[i][0]
-        return done.continuation(i, [item.gold] if self.signal.at is At.GOLD_PREDICTING else item.wrong)
+        return done.predicting(i)
+
+    def _other(self, done: Pass, i: int, item: Item) -> Taken:
+        texts = [item.gold] if self.signal.at is At.GOLD_PREDICTING else item.wrong
+        return {"values": done.awaited(self.signal.depth, done.continuation(i, texts))}
 
     def column(self, split: StoredSplit) -> Column:
         """`(n, d)` float32, `(n, N, d)`, or a `Ragged` with a row for each token that is predicted."""
@@ -113,7 +116,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
             return super().column(split)
         ids: Any = definition(TokenIds(_PREDICTED[self.signal.at])).column(split)
         (source,) = self.sources(split.reading.task.format, split.asking.max_new_tokens)
-        arrays = split.arrays(source.name(split.asking, split.seed))
+        arrays = split.arrays(source.signal)
         if source is self:
             return Ragged(arrays["values"], arrays["offsets"], ids.owner)
         return Ragged(np.repeat(arrays["values"], ids.lengths, axis=0), ids.offsets, ids.owner)

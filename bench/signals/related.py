@@ -22,6 +22,11 @@ class RelatedDefinition(Definition[Related]):
 
     declares = Related
 
+    @property
+    def tells_questions(self) -> bool:
+        """Texts are related in the light of the question."""
+        return True
+
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
         del fmt

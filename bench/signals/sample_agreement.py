@@ -25,6 +25,11 @@ class SampleAgreementDefinition(Definition[SampleAgreement]):
 
     declares = SampleAgreement
 
+    @property
+    def tells_questions(self) -> bool:
+        """A judge compares texts in the light of the question."""
+        return True
+
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The samples' ids."""
         del fmt

@@ -118,9 +118,7 @@ def drawn(split: StoredSplit, sampling: Sampling) -> Iterator[list[Ids]]:
         for letters in drawn_letters(split, sampling):
             yield from letters.ids
         return
-    samples = SamplesDefinition(Samples(sampling.n, sampling.temperature, sampling.top_p))
-    arrays = split.arrays(samples.name(split.asking, split.seed))
-    yield from _parted(arrays)
+    yield from _parted(split.arrays(Samples(sampling.n, sampling.temperature, sampling.top_p)))
 
 
 def held(entries: Sequence[Entry], sampling: Sampling, asking: Asking, seed: int) -> list[list[Ids]] | None:

@@ -25,6 +25,11 @@ class TextDefinition(Definition[Text]):
 
     declares = Text
 
+    @property
+    def tells_questions(self) -> bool:
+        """Answers and samples are stored."""
+        return self.signal.of in {Of.QUESTION, Of.OPTIONS}
+
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
         del fmt

@@ -253,7 +253,7 @@ def test_memory_that_runs_out_anywhere_changes_nothing(llama: Backbone) -> None:
         places = Places(patched, 0)
         calm = measured(llama, ALL, limit=3)
     assert calm.halvings == 0
-    assert places.passed > 20
+    assert places.passed >= 20
     for fails in range(1, places.passed + 1):
         with pytest.MonkeyPatch.context() as patched:
             Places(patched, fails)

@@ -100,6 +100,24 @@ def test_pieces_come_together_in_the_splits_order() -> None:
     assert found.confidence.tolist() == [0.0, 0.01, 0.0, 0.03, 0.04, 0.05]
 
 
+class Odd(ByNumber):
+    """Finds every other answer odd."""
+
+    def oddities(self, batch: Batch) -> dict[str, int]:
+        found = sum(int(name[1:]) % 2 for name in batch.ids)
+        return {"odd numbers": found} if found else {}
+
+
+@pytest.mark.parametrize("output", ["probability", "score"])
+def test_oddities_of_all_pieces_of_the_test_are_counted(output: str) -> None:
+    method, validation = Odd(), reading("a", "b", "c", "d", split="validation")
+    method.output = output  # type: ignore[misc, assignment]
+    for answers, counted in ((("a", "b", "", "d", "e", "f"), {"odd numbers": 3}), (("a",), {})):
+        found = predictor(method).predict("half", Inputs(reading(*answers), selection=validation))
+        assert not isinstance(found, Skipped)
+        assert found.oddities == counted
+
+
 def test_a_method_that_learns_nothing_has_no_base_rate_to_fall_back_on() -> None:
     found = predictor(Half(), replace(FIXED, empty_rule=EmptyRule.BASE_RATE)).confidences("half", Inputs(reading("")))
     assert found.confidence.tolist() == [0.0]
