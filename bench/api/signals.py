@@ -117,8 +117,6 @@ class Samples(Signal):
         return np.dtype([("id", np.int64), ("log_probability", np.float32), ("ended", np.bool_)])
 
 
-Pool = Literal["mean"]
-"""Way in which several states become one."""
 _POOLED = (At.ANSWER_PREDICTING, At.ANSWER_END)
 
 
@@ -132,9 +130,9 @@ class Hidden(Signal):
 
     depth: float = 1.0
     at: At = At.ANSWER_PREDICTING
-    pool: Pool | None = None
-    """"mean": `(n, d)`, the mean over the answer's tokens, of the states that predict them (at ANSWER_PREDICTING) or
-    of those after each was read back in (at ANSWER_END)."""
+    pool: Literal["mean"] | None = None
+    """With "mean", `(n, d)`: the mean over the answer's tokens, of the states that predict them (at ANSWER_PREDICTING)
+    or of those after each was read back in (at ANSWER_END)."""
     samples: Samples = Samples()
     """Which samples, where it is of samples."""
 
@@ -286,8 +284,8 @@ class Followup(Signal):
         _check("Followup: after", self.after, (Of.ANSWER,))
         if type(self.wording) is not str or self.say < 0:
             raise ContractError(f"Followup: expected a wording as text and say of at least 0, got {self!r}")
-        words = type(self.words) is tuple and all(type(word) is str and word for word in self.words)
-        if not words or len(set(self.words)) != len(self.words) or not self.words:
+        listed = type(self.words) is tuple and self.words and all(type(word) is str and word for word in self.words)
+        if not listed or len(set(self.words)) != len(self.words):
             raise ContractError(f"Followup: expected a tuple of different words, got {self.words!r}")
         if self.words != ("no", "yes") and (self.say or not self.wording):
             why = "a reply as text has no words" if self.say else "the self-check query has no and yes"

@@ -70,13 +70,13 @@ class RunConfig:
     judge_url: str | None = None
     """Base URL of an OpenAI-compatible server. Default: that of OpenAI."""
     nli: str | None = None
-    """Model of entailment that relates samples: Hub id or folder. Default: equal normalised texts entail each other."""
+    """Model that says whether samples entail each other: Hub id or folder. Default: equal normalised texts do."""
     similarity: str | None = None
-    """Cross-encoder that relates samples: Hub id or folder. Default: equal normalised texts are similar."""
+    """Cross-encoder that says how similar samples are: Hub id or folder. Default: equal normalised texts are."""
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     devices: Annotated[Names, Flag("--devices")] = ()
-    """Numbers of cards, separated by commas, over which a model is split that one card has no room for."""
+    """Numbers of the cards that share a model too large for one of them, separated by commas."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
     token_budget: int | None = None

@@ -24,13 +24,13 @@ from bench.run.forecast import Forecast
 from bench.run.inputs import StepResults
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.log import RunLog
+from bench.run.order import Order
 from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
 from bench.run.preparation import Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
-from bench.run.turns import Turns
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
 from bench.store.folders import cache_folder
@@ -106,7 +106,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
     writer = _Writer(config.out, resolved.protocol.letters, report)
 
-    for step in Turns(prepared.steps, resources.trainings, fitter, made, progress):
+    for step in Order(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
             case Read(where, signals):
                 with guard.weights_watched(f"{where} was read"):

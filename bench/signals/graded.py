@@ -48,12 +48,13 @@ class Grader:
         found = {signal: attempted(definition(signal).agreement, split, self._agreeing) for signal in graded.wanted}
         relations = {signal: attempted(definition(signal).relation, split, self._related) for signal in graded.wanted}
         known = {signal: relation for signal, relation in relations.items() if relation is not None}
+        agreements = {signal: agreement for signal, agreement in found.items() if agreement is not None}
         return replace(
             graded,
             relations=known,
             related_by={signal: self._relates(graded, signal) for signal in known},
-            agreements={signal: agreement for signal, agreement in found.items() if agreement is not None},
-            compared_by=self.judge.name if growth_of(graded.signals).samples else "",
+            agreements=agreements,
+            compared_by=self.judge.name if agreements and growth_of(graded.signals).samples else "",
         )
 
     def _texts(self, reading: Reading) -> list[str]:
