@@ -73,7 +73,7 @@ def heard(backbone: Backbone, shard: Shard, asking: Asking, samples: dict[Any, P
         backbone.session.tokens.forward = backbone.session.tokens.padded = backbone.session.tokens.beginnings = 0
     except (*REFUSALS, UserError):  # whatever is wrong with it is told when it is read
         return None
-    values = [column["values"].numpy() for column in done.columns.values()]
+    values = [column["values"].cpu().numpy() for column in done.columns.values()]
     ends = [np.diff(np.flatnonzero(column < 0), prepend=-1) for column in values]
     sizes = [len(answer) for answer in done.answers]
     read = done.costs["samples"].forward_tokens if "samples" in done.costs else 0
