@@ -167,10 +167,10 @@ def grade_choice(question: Question, text: str, protocol: Protocol) -> Answer:
 
 
 def grade_released(question: Question, text: str, released: Released, fmt: Format, protocol: Protocol) -> Answer:
-    """An answer with the label that its release gives it (docs/methods.md §0.15)."""
+    """An answer with the label that it came with (docs/methods.md §0.15)."""
     if fmt is Format.OPEN:
-        return grade_open(text, correct=released.correct)
-    return replace(grade_choice(question, text, protocol), correct=released.correct)
+        return grade_open(text, correct=bool(released.correct))
+    return replace(grade_choice(question, text, protocol), correct=bool(released.correct))
 
 
 def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol: Protocol) -> bool:
