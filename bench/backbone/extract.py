@@ -24,6 +24,8 @@ from bench.prompts.tails import Ids
 
 VERSION = 1
 """Part of every signal's key; raised when what an extractor computes changes."""
+_LONG = 2
+"""Budgets that the answers of a pack may take together, where there are several."""
 
 
 @dataclass
@@ -118,6 +120,9 @@ class Extractor:
             pack, names = queue.pop(0)
             rows = [row for name in names for row in owners[name]]
             spread = [at for at, name in enumerate(names) for _ in owners[name]]
+            if len(names) > 1 and self._is_long([groups[row][0] for row in rows]):
+                queue[:0] = _smaller(pack, [distinct[name] for name in names])
+                continue
             try:
                 done = self._follow([groups[row] for row in rows], self._tree(pack, spread, groups[rows[0]][0]))
             except (torch.OutOfMemoryError, RuntimeError) as error:
@@ -138,8 +143,11 @@ class Extractor:
         self.backbone.session.reset()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        smaller = plan_packs(prompts, max(1, len(pack.tokens) // 2))
-        return list(_named(smaller, [prompt.tobytes() for prompt in prompts]))
+        return _smaller(pack, prompts)
+
+    def _is_long(self, items: Sequence[Item]) -> bool:
+        """Whether the answers that are read back are much longer than a pack, as generated ones are not."""
+        return sum(len(item.answer) for item in items if item.answer is not None) > _LONG * self.asking.budget
 
     def _tree(self, pack: Pack, spread: list[int], first: Item) -> ContinuationTree:
         session = self.backbone.session
@@ -371,6 +379,11 @@ def _members(items: Mapping[int, Item]) -> dict[tuple[bytes, bytes], list[int]]:
         answer = b"" if item.answer is None else item.answer.tobytes()
         members.setdefault((item.prompt.tobytes(), answer), []).append(i)
     return members
+
+
+def _smaller(pack: Pack, prompts: list[Ids]) -> list[tuple[Pack, list[bytes]]]:
+    """Prompts of a pack in packs of half its size, each with their names."""
+    return list(_named(plan_packs(prompts, max(1, len(pack.tokens) // 2)), [prompt.tobytes() for prompt in prompts]))
 
 
 def _named(packs: Sequence[Pack], names: Sequence[bytes]) -> Iterator[tuple[Pack, list[bytes]]]:

@@ -144,3 +144,18 @@ def test_tokens_that_end_an_answer_are_no_part_of_it(small_model: Path, tmp_path
 def test_a_trace_that_the_context_has_no_room_for_is_a_clear_sentence(small_model: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has \d+ tokens without exemplars, and this model's context leaves room for"):
         read(small_model, tmp_path, OpenRivers, [((40,) * 5000, (50,), ((50,), (51,)))])
+
+
+def test_long_answers_are_read_in_passes_of_few(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bench.backbone.session import Session
+
+    sizes, forward = [], Session.forward
+    monkeypatch.setattr(
+        Session, "forward", lambda self, ids, *rest: sizes.append(len(ids)) or forward(self, ids, *rest)
+    )
+    answers = [("", tuple(range(40 + i, 200 + i)), ((50,), (51,))) for i in range(14)]
+    _, reading = read(small_model, tmp_path, OpenRivers, answers)
+    assert len(reading.questions) == 14
+    assert 160 <= max(sizes) <= 2 * 96 + 50
