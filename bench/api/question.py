@@ -40,6 +40,8 @@ class Question:
     """Named pieces besides the text that the style writes out, e.g. `(("passage", "..."),)`."""
     index_in_subject: int | None = None
     """Number within its subject, by which exemplars are drawn; None: counted in the order of the split."""
+    accepted: tuple[str, ...] = ()
+    """Further right answers to an open question, e.g. other names of the same; `choices` has one of them alone."""
 
     @property
     def answer(self) -> str:

@@ -108,7 +108,7 @@ def check_questions(where: TaskSplit, questions: Sequence[Question], letters: st
             raise UserError(f"{where}: expected ids of their own, got two questions {question.id!r}; rename one.")
         seen.add(question.id)
         texts = (question.id, question.subject, question.text, *question.choices, *(text for _, text in question.parts))
-        require_text("\n".join(texts), f"{where}, question {question.id!a}")
+        require_text("\n".join((*texts, *question.accepted)), f"{where}, question {question.id!a}")
         n = len(question.choices)
         if letters is not None and not _MIN_OPTIONS <= n <= _MAX_OPTIONS:
             raise UserError(

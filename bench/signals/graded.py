@@ -64,7 +64,9 @@ class Grader:
     def _judged(self, reading: Reading, texts: Sequence[str]) -> Reading:
         questions = reading.questions
         contexts = _contexts(reading, self.reader.protocol)
-        asked = [JudgeCase(c, q.answer, text) for c, q, text in zip(contexts, questions, texts, strict=True)]
+        asked = [
+            JudgeCase(c, q.answer, text, q.accepted) for c, q, text in zip(contexts, questions, texts, strict=True)
+        ]
         verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.reader.progress)
         undecided = frozenset(q.id for q, verdict in zip(questions, verdicts, strict=True) if verdict is None)
         return replace(

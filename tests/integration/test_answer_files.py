@@ -165,3 +165,18 @@ def test_a_file_that_can_not_be_used_is_one_sentence(
     assert result.returncode == 2
     assert said in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_any_of_several_right_answers_of_a_file_of_questions_is_right(bench: Command, tmp_path: Path) -> None:
+    asked = [
+        {"id": i, "question": f"Where does river {i} end?", "answers": [f"lake {i}", f"The mere {i}"]} for i in range(6)
+    ]
+    said = [f"Lake {i}." if i % 3 == 0 else f"the mere {i}" if i % 3 == 1 else "nowhere" for i in range(6)]
+    answers = [{"id": str(i), "text": text} for i, text in enumerate(said)]
+    result = bench(
+        "run", "--model", "tiny", "--method", "ptrue", "--task-file", write_lines(tmp_path / "asked.jsonl", asked),
+        "--answers", write_lines(tmp_path / "said.jsonl", answers), "--out", tmp_path / "out",
+        env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert records_in(tmp_path / "out", "ptrue")["correct"] == [True, True, False] * 2
