@@ -180,3 +180,35 @@ def test_any_of_several_right_answers_of_a_file_of_questions_is_right(bench: Com
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert records_in(tmp_path / "out", "ptrue")["correct"] == [True, True, False] * 2
+
+
+@pytest.mark.parametrize(("tool", "log"), [("lm-eval", "lm-eval-choice.jsonl"), ("inspect", "inspect-choice.eval")])
+def test_a_log_of_another_tool_gets_its_confidences(bench: Command, tmp_path: Path, tool: str, log: str) -> None:
+    out, path = tmp_path / "said.jsonl", Path(__file__).parents[1] / "fixtures" / "logs" / log
+    result = bench("import", tool, path, "--task", "atlas-choice", "--out", out)
+    assert result.returncode == 0, result.stderr
+    assert "answers to 4 of 1,200 questions of atlas-choice/test" in result.stdout
+    command = (*COMMON, "--method", "ptrue", "--task", "atlas-choice", "--answers", out, "--out", tmp_path / "out")
+    result = bench(*command, env={"CONFBENCH_CACHE": str(tmp_path / "cache")})
+    assert result.returncode == 0, result.stderr
+    row = rows_in(tmp_path / "out")["ptrue"]
+    assert (row["n"], row["judge"]) == (4, f"imported:{tool} {'acc' if tool == 'lm-eval' else 'choice'}")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ((), "expected --task NAME or --task-file FILE, and one of them only"),
+        (("--task", "atlas-oe", "--split", "dev2"), "--split: expected one of"),
+        (("--task", "atlas-oe", "--out", "/nowhere/at/all.jsonl"), "/nowhere/at/all.jsonl can't be written"),
+        (("--task-file", "OTHER"), "none of its 4 questions is one of other-"),
+    ],
+)
+def test_a_log_that_can_not_be_imported_is_one_sentence(
+    bench: Command, tmp_path: Path, more: tuple[Any, ...], said: str
+) -> None:
+    other = write_lines(tmp_path / "other.jsonl", [{"question": "What do bees make?", "answer": "honey"}])
+    log = Path(__file__).parents[1] / "fixtures" / "logs" / "lm-eval-oe.jsonl"
+    result = bench("import", "lm-eval", log, *(other if word == "OTHER" else word for word in more))
+    assert result.returncode == 2
+    assert said in result.stderr

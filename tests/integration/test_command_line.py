@@ -254,7 +254,7 @@ class Plugged(ConfidenceMethod):
 COMMANDS = typer.main.get_command(app.app)
 
 
-@pytest.mark.parametrize("command", ["run", "list", "show", "table", "check"])
+@pytest.mark.parametrize("command", ["run", "list", "show", "table", "import", "check"])
 def test_help_names_every_option_and_explains_it(bench: Command, command: str) -> None:
     result = bench(command, "--help")
     assert result.returncode == 0
