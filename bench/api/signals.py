@@ -179,6 +179,8 @@ class TokenScores(Signal):
 
     - `log_probability`, float32: of the token that came.
     - `entropy`, float32: of the distribution that it came from.
+    - `divergence`, float32: KL(uniform || that distribution), the mean of -log p over the vocabulary less the logarithm
+      of its size; left out without `divergence`.
     - `top_ids`, int64 `(top,)`: the most likely tokens, the likeliest first; left out where `top` is 0.
     - `top_log_probabilities`, float32 `(top,)`: of these; left out where `top` is 0.
 
@@ -191,6 +193,8 @@ class TokenScores(Signal):
     text, `owner` says which a token is of."""
     top: int = 0
     """Number of the most likely tokens that are kept."""
+    divergence: bool = False
+    """Whether the divergence from uniform is kept."""
     samples: Samples = Samples()
     """Which samples, where it is of samples."""
 
@@ -213,7 +217,8 @@ class TokenScores(Signal):
     def dtype(self) -> np.dtype[np.void]:
         """Dtype of one token's record."""
         kept = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
-        return np.dtype([("log_probability", np.float32), ("entropy", np.float32), *(kept if self.top else [])])
+        names = ["log_probability", "entropy", *(["divergence"] if self.divergence else [])]
+        return np.dtype([*((name, np.float32) for name in names), *(kept if self.top else [])])
 
 
 @dataclass(frozen=True, repr=False)

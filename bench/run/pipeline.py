@@ -30,6 +30,7 @@ from bench.run.preparation import Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
+from bench.run.turns import Turns
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
 from bench.store.folders import cache_folder
@@ -98,14 +99,14 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
 
     batches = Batches(reader)
     guard.attach(reader.backbone, resolved.cache)
-    fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, config.seed)
+    fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings)
     predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
     made = StepResults(resolved, prepared.selecting, prepared.readings)
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
     writer = _Writer(config.out, resolved.protocol.letters, report)
 
-    for step in prepared.steps:
+    for step in Turns(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
             case Read(where, signals):
                 with guard.weights_watched(f"{where} was read"):

@@ -15,13 +15,14 @@ from bench.data.released import Release
 from bench.data.sources import FolderSource, HubSource, open_source
 from bench.data.splits import TaskSplit
 from bench.engine import engines
+from bench.engine.trainings import Trainings
 from bench.grading.judges import open_judge
 from bench.progress import Progress
 from bench.results import files
 from bench.run import answers
 from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation
-from bench.run.plan import Read, Step, plan
+from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
@@ -45,6 +46,8 @@ class Resources:
     """Has the model and the store."""
     grader: Grader
     """Has the judge."""
+    trainings: Trainings | None = None
+    """Trains adapters elsewhere; None: this machine does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +62,7 @@ class Prepared:
     origins: Mapping[TaskSplit, Mapping[str, str]]
     """Split -> where its rows, or released answers, come from."""
     notes: tuple[str, ...]
-    """Splits that steps were to be chosen by but were given up, and why; answers that are to no question."""
+    """Validation splits that could not be had, and what is done without them; answers that are to no question."""
     infeasible: Mapping[tuple[str, TaskSplit], str]
     """Method and test -> why the method can't run there, also for what a file of answers lacks."""
 
@@ -100,9 +103,10 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
         store.prepare()
     sample = _SAMPLE if config.dry_run else None
     budget = config.token_budget or default_budget(*backbone.devices)
+    relating = _relating(config, backbone.device)
     engine = engines.opened(request, backbone, store)
-    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine)
-    return Resources(source, tasks, reader, Grader(reader, judge, _relating(config, backbone.device)))
+    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
+    return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
 
 
 def _relating(config: RunConfig, device: str) -> Relating:
@@ -140,8 +144,7 @@ def prepare(
     Raises:
         UserError: a task has no such split, its rows can't be had or are not as they must be.
     """
-    selecting = _selection_splits(resolved, resources.tasks)
-    planned = _load_plan(resolved, resources.tasks, infeasible, selecting, limit)
+    planned = _load_plan(resolved, resources.tasks, infeasible, _validation_splits(resolved, resources.tasks), limit)
     readings, origins = {}, {}
     for where, loaded in planned.loaded.items():
         task = resources.tasks[where.task]
@@ -154,10 +157,8 @@ def prepare(
     return Prepared(planned.steps, planned.selecting, readings, origins, notes, planned.infeasible)
 
 
-def _selection_splits(resolved: ResolvedRun, tasks: Mapping[str, Task]) -> frozenset[TaskSplit]:
-    """The validation splits by which methods choose the step of their training to keep; none in some presets."""
-    if resolved.protocol.kept_step is KeptStep.LAST:
-        return frozenset()
+def _validation_splits(resolved: ResolvedRun, tasks: Mapping[str, Task]) -> frozenset[TaskSplit]:
+    """The validation splits of the tasks that methods learn on."""
     targets = [target for target in resolved.learn_on.values() if target.task in tasks]
     return frozenset(target.validation for target in targets if has_validation(tasks[target.task]))
 
@@ -166,35 +167,62 @@ def _load_plan(
     resolved: ResolvedRun,
     tasks: Mapping[str, Task],
     infeasible: Mapping[tuple[str, TaskSplit], str],
-    selecting: frozenset[TaskSplit],
+    validation: frozenset[TaskSplit],
     limit: int | None,
 ) -> _LoadedPlan:
     """The plan with its questions.
 
-    Where a split to choose steps by can't be had, it is a plan that does without it; where a file of answers lacks what
-    a method needs, one without the method.
+    Where a validation split can't be had, it is a plan that does without it if it can: steps of a training are chosen
+    by these splits, but for some presets, and scores are scaled on them. Where a file of answers lacks what a method
+    needs, it is one without the method.
     """
-    tests, recalibrated = resolved.test_splits, bool(resolved.recalibrate)
-    steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, recalibrated=recalibrated, selecting=selecting)
+    tests = resolved.test_splits
+    selecting = frozenset() if resolved.protocol.kept_step is KeptStep.LAST else validation
+    validated = _validated(resolved, validation)
+    steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, validated=validated, selecting=selecting)
     reads = [step.where for step in steps if isinstance(step, Read)]
-    loader = Loader(tasks, tests, reads, resolved.protocol, limit, resolved.release)
+    recalibrated = validated if resolved.recalibrate else ()
+    apart = signals_needed(
+        resolved.methods, tests, resolved.learn_on, infeasible, validated=recalibrated, selecting=selecting
+    )
+    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release)
     loaded = {}
     for where in reads:
         try:
             loaded[where] = loader.load(where)
         except UserError as error:
-            if where not in selecting:
+            if where not in validation:
                 untaught = answers.untaught(resolved, where, error, infeasible)
                 if not untaught:
                     raise
-                return _load_plan(resolved, tasks, {**infeasible, **untaught}, selecting, limit)
-            note = f"no step is chosen by {where}, the last one is kept: {error}"
-            fewer = _load_plan(resolved, tasks, infeasible, selecting - {where}, limit)
+                return _load_plan(resolved, tasks, {**infeasible, **untaught}, validation, limit)
+            note = f"{_done_without(resolved, where, selecting)}: {error}"
+            fewer = _load_plan(resolved, tasks, infeasible, validation - {where}, limit)
             return replace(fewer, notes=(note, *fewer.notes))
     without = answers.without_samples(resolved, loaded, infeasible)
     if without:
-        return _load_plan(resolved, tasks, {**infeasible, **without}, selecting, limit)
+        return _load_plan(resolved, tasks, {**infeasible, **without}, validation, limit)
     return _LoadedPlan(steps, loaded, selecting, infeasible)
+
+
+def _done_without(resolved: ResolvedRun, where: TaskSplit, selecting: frozenset[TaskSplit]) -> str:
+    """Consequences of a validation split that can't be had, in words."""
+    without = []
+    if where in selecting and any(method.trains() for method in resolved.methods.values()):
+        without.append(f"no step is chosen by {where}, the last one is kept")
+    if any(method.output == "score" for method in resolved.methods.values()):
+        without.append(f"no scores are scaled on {where}, they have metrics of order alone")
+    return "; ".join(without)
+
+
+def _validated(resolved: ResolvedRun, validation: frozenset[TaskSplit]) -> set[tuple[str, TaskSplit]]:
+    """Methods with the validation splits that they predict: to be recalibrated there, or scaled if that can be had."""
+    return {
+        (name, target.validation)
+        for name, method in resolved.methods.items()
+        for target in resolved.learn_on.values()
+        if resolved.recalibrate or (method.output == "score" and target.validation in validation)
+    }
 
 
 def _without_contaminated(reading: Reading, resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Reading:

@@ -101,7 +101,8 @@ class ResolvedRun:
         config = {**self.unusual, **judging, **self._relating_of(name, task), **self.deviations_of(name)}
         usual = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
-        if self.methods[name].trains() and self.learn_on[task] != usual:
+        told = self.methods[name].trains() or self.methods[name].output == "score"
+        if told and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
         return config
 
@@ -150,7 +151,11 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
     answers = release.source if isinstance(release, AnswerFile) else config.answers
     learners = bool(config.recalibrate) or any(method.trains() for method in methods.values())
     learn_on = {name: _learn_on(name, train_on, task_registry, learners=learners) for name in tests}
-    names = {*tests, *(target.task for target in learn_on.values() if learners)}
+    learned_on = {target.task for target in learn_on.values()}
+    if not learners:  # scores are scaled on its validation split where it has one
+        scores = any(method.output == "score" for method in methods.values())
+        learned_on &= set(task_registry.names()) if scores else set()
+    names = {*tests, *learned_on}
     _refuse_leaks(tests, learn_on)
     _refuse_unlearnable(methods, learn_on, task_registry)
     return ResolvedRun(

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bench import signals as room
 from bench.api import ContractError, Format, Ragged, Signal, Task
 from bench.api.batch import Column
-from bench.backbone.measure import Arrays, Growth
+from bench.backbone.measure import Arrays, Growth, Taken
 
 if TYPE_CHECKING:
     from bench.backbone.items import Pass
@@ -55,6 +55,11 @@ class Definition(ABC, Generic[S]):
     @property
     def reads_model(self) -> bool:
         """Whether it needs the frozen model to read something."""
+        return False
+
+    @property
+    def tells_questions(self) -> bool:
+        """Whether its column depends on the questions also where all that is stored stays the same."""
         return False
 
     @property
@@ -136,12 +141,12 @@ class PassDefinition(Definition[S]):
         return repr(self.signal)
 
     @abstractmethod
-    def take(self, done: Pass) -> Sequence[Sequence[Arrays]]:
-        """Values of the questions of each distinct prompt of a pass."""
+    def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
+        """Values of the questions of each distinct prompt of a pass; those on the device may stay there."""
 
     def column(self, split: StoredSplit) -> Column:
         """Its values as they are stored, the shards joined."""
-        arrays = split.arrays(self.name(split.asking, split.seed))
+        arrays = split.arrays(self.signal)
         return Ragged(arrays["values"], arrays["offsets"]) if self.ragged else arrays["values"]
 
 

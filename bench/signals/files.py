@@ -69,19 +69,20 @@ def load_signal(entries: Sequence[Entry], name: str) -> dict[str, npt.NDArray[An
 
 
 def load_rows(
-    bundles: Sequence[Sequence[Entry]], name: str, places: npt.NDArray[np.int64] | None = None
+    bundles: Sequence[Sequence[Entry]], names: Sequence[str], places: npt.NDArray[np.int64] | None = None
 ) -> dict[str, npt.NDArray[Any]]:
     """A signal of some questions, as `load_signal` gives it: one copy of what is asked for, and beside it one shard.
 
     Args:
         bundles: the entries of each shard.
-        name: of the signal in keys.
+        names: of the signal in the keys of each shard.
         places: `(m,)` rows of the joined shards, in the order in which they are wanted; None: all.
 
     Raises:
         KeyError: a shard has no such signal.
     """
-    offsets = [_row_offsets(entries, name) for entries in bundles]
+    held = list(zip(bundles, names, strict=True))
+    offsets = [_row_offsets(entries, name) for entries, name in held]
     starts = np.cumsum([0, *(len(own) - 1 for own in offsets)])
     places = np.arange(starts[-1]) if places is None else places
     lengths = np.concatenate([np.diff(own) for own in offsets])[places]
@@ -89,7 +90,7 @@ def load_rows(
     joined: dict[str, npt.NDArray[Any]] = {}
     by_shard = np.argsort(places, kind="stable")
     bounds = np.searchsorted(places[by_shard], starts)
-    for i, entries in enumerate(bundles):
+    for i, (entries, name) in enumerate(held):
         chosen = by_shard[bounds[i] : bounds[i + 1]]
         if not len(chosen) and i:  # the first one says what arrays there are
             continue

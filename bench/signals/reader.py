@@ -14,7 +14,7 @@ import numpy as np
 from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Samples, Signal, Task, UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Released
-from bench.backbone.devices import class_of, default_budget
+from bench.backbone.devices import ALONE, class_of, default_budget, followed_together
 from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser, Shard
 from bench.prompts.tails import Ids
@@ -22,10 +22,11 @@ from bench.signals.completion import Completion, Found
 from bench.signals.definition import definition, growth_of, pass_definitions, stored
 from bench.signals.files import load_answers, names_in
 from bench.signals.forecast import Plan, Said, heard
+from bench.signals.other_answers import OtherAnswers
 from bench.signals.reading import Reading
 from bench.signals.samples import held
 from bench.signals.shard_task import AskedQuestion, Engine, ShardTask
-from bench.signals.stored import StoredSplit, name_of
+from bench.signals.stored import StoredSplit
 from bench.signals.worker import Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
@@ -71,10 +72,12 @@ class Reader:
 
     @cached_property
     def arithmetic(self) -> dict[str, object]:
-        """Class of device and token budget, on which answers can depend below float32; empty in float32."""
+        """All that decides which tokens share a pass, on which answers can depend below float32; empty in float32."""
         if str(self.backbone.dtype) == "torch.float32":
             return {}
-        return {"device": class_of(*self.backbone.devices), "token_budget": self.budget}
+        together = followed_together(*self.backbone.devices)
+        beside = {} if together == ALONE else {"followed_together": [together.sequences, together.bytes]}
+        return {"device": class_of(*self.backbone.devices), "token_budget": self.budget, **beside}
 
     @property
     def unusual(self) -> dict[str, object]:
@@ -118,12 +121,12 @@ class Reader:
     def find(self, reading: Reading, signals: frozenset[Signal]) -> int:
         """Look up what the store has; returns the number of shards that must be computed."""
         asking = self.asking(reading, signals)
-        names = set(self._names(stored(signals, reading.task.format, asking.max_new_tokens), asking).values())
+        names = self._names(reading, stored(signals, reading.task.format, asking.max_new_tokens), asking)
         missing = 0
-        for shard in reading.shards:
+        for shard, own in zip(reading.shards, names, strict=True):
             entries = self.store.entries(self._kind(shard, asking))
             held = {name for entry in entries for name in names_in(entry)}
-            missing += (not entries and shard.given is None) or not names <= held
+            missing += (not entries and shard.given is None) or not set(own.values()) <= held
         return missing
 
     def forecast(self, reading: Reading, signals: frozenset[Signal], *, adapted: bool = False) -> Plan:
@@ -151,13 +154,14 @@ class Reader:
             partial(self.prompts.options, task),
             generated=not reading.released and not adapted,
             continues=query is None or query.continues,
+            together=followed_together(*self.backbone.devices),
             said=said,
         )
 
     def estimate(self, reading: Reading, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
-        """Seconds to read a split from nothing; None where the model's speed can't be measured. As `forecast`."""
+        """Seconds in which one process reads a split from nothing; None without the model's speed. As `forecast`."""
         speed = self.backbone.speed
-        if speed is None:
+        if isinstance(speed, str):
             return None
         plan = self.forecast(reading, signals, adapted=adapted)
         written = plan.seconds(reading.shards, reading.questions, speed)
@@ -173,14 +177,14 @@ class Reader:
         reading = replace(reading, wanted=signals)
         asking = self.asking(reading)
         needed = stored(signals, reading.task.format, asking.max_new_tokens)
-        names = self._names(needed, asking)
+        names = self._names(reading, needed, asking)
 
         def look(i: int) -> Found:
             kind = self._kind(reading.shards[i], asking)
             entries = self.store.entries(kind)
             ids = load_answers(entries[0]) if entries else reading.shards[i].given
             held = {name for entry in entries for name in names_in(entry)}
-            missing = {signal: name for signal, name in names.items() if name not in held}
+            missing = {signal: name for signal, name in names[i].items() if name not in held}
             task = self._task(reading, i, kind, entries, missing, ids) if ids is None or missing else None
             return Found(entries, task)
 
@@ -189,14 +193,15 @@ class Reader:
             load_answers(entries[0]) if shard.given is None else shard.given
             for shard, entries in zip(reading.shards, found, strict=True)
         ]
-        bundles = [_used(entries, names, shard) for shard, entries in zip(reading.shards, found, strict=True)]
-        return replace(reading, signals=needed, bundles=bundles, answer_ids=answers)
+        bundles = [_used(*shard) for shard in zip(found, names, reading.shards, strict=True)]
+        return replace(reading, signals=needed, names=names, bundles=bundles, answer_ids=answers)
 
     def read_through(self, reading: Reading, adapter: AdapterRef) -> Reading:
         """The same answers, and the self-check query read again through an adapter."""
         asking = self.asking(reading)
-        signals = frozenset({QueryLogits(Adapter.OWN)})
-        names = self._names(signals, asking, adapter)
+        signals: frozenset[Signal] = frozenset({QueryLogits(Adapter.OWN)})
+        (own,) = (each.name(asking, self.seed) for each in pass_definitions(signals).values())
+        names = dict.fromkeys(signals, f"{own} adapter {adapter.fingerprint}")
         through = replace(adapter, folder=adapter.folder.resolve())
 
         def look(i: int) -> Found:
@@ -209,7 +214,8 @@ class Reader:
             return Found([], replace(task, stage="adapter_predictions", adapter=through, held=None))
 
         bundles = self._complete(f"read {reading.where} adapted", reading.shards, look)
-        return replace(reading, signals=signals, bundles=bundles, adapter=adapter)
+        named = [names] * len(bundles)
+        return replace(reading, signals=signals, names=named, bundles=bundles, adapter=adapter)
 
     def _complete(self, stage: str, shards: list[Shard], look: Callable[[int], Found]) -> list[list[Entry]]:
         """Entries of each shard; what the store lacks is computed.
@@ -231,12 +237,19 @@ class Reader:
                     break
         return [completion.done[i] for i in range(len(shards))]
 
-    def _names(
-        self, signals: frozenset[Signal], asking: Asking, adapter: AdapterRef | None = None
-    ) -> dict[Signal, str]:
-        """Signal -> its name in keys."""
-        found = pass_definitions(signals).items()
-        return {signal: name_of(each.name(asking, self.seed), adapter) for signal, each in found}
+    def _names(self, reading: Reading, signals: frozenset[Signal], asking: Asking) -> list[dict[Signal, str]]:
+        """For each shard, signal -> its name in keys."""
+        found = pass_definitions(signals)
+        names = {signal: each.name(asking, self.seed) for signal, each in found.items()}
+        growth = growth_of(signals)
+        if not growth.gold and not growth.wrong:
+            return [names] * len(reading.shards)
+        others = [self._other_answers(reading, shard) for shard in reading.shards]
+        return [{signal: own.told(name, found[signal].growth) for signal, name in names.items()} for own in others]
+
+    def _other_answers(self, reading: Reading, shard: Shard) -> OtherAnswers:
+        questions = [reading.questions[row] for row in shard.rows]
+        return OtherAnswers.of(questions, self.prompts.options(reading.task, questions))
 
     def _task(
         self,

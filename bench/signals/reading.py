@@ -46,6 +46,8 @@ class Reading:
     """Signals that methods read of it."""
     signals: frozenset[Signal] = frozenset()
     """Signals that were measured and stored for that."""
+    names: list[dict[Signal, str]] = field(default_factory=list)
+    """For each shard, their names in keys."""
     bundles: list[list[Entry]] = field(default_factory=list)
     """Store entries of each shard that hold its answers and signals."""
     answer_ids: list[list[Ids]] = field(default_factory=list)
@@ -142,6 +144,11 @@ class Reading:
     def correct(self) -> npt.NDArray[np.bool_]:
         """`(n,)` bool labels."""
         return np.asarray([answer.correct for answer in self.answers], dtype=np.bool_)
+
+    def asked(self) -> str:
+        """Digest of its questions and prompts."""
+        prompts = [digest_arrays(shard.prompts) for shard in self.shards]
+        return key_of({"questions": [repr(question) for question in self.questions], "prompts": prompts})
 
     def digest(self) -> str:
         """Digest of its answers, labels and signals, for the key of what is learned from them."""

@@ -27,6 +27,11 @@ class RelatedDefinition(Definition[Related]):
         """Samples are drawn from it."""
         return True
 
+    @property
+    def tells_questions(self) -> bool:
+        """Texts are related in the light of the question."""
+        return True
+
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
         del fmt

@@ -30,6 +30,11 @@ class SampleAgreementDefinition(Definition[SampleAgreement]):
         """Samples are drawn from it."""
         return True
 
+    @property
+    def tells_questions(self) -> bool:
+        """A judge compares texts in the light of the question."""
+        return True
+
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The samples' ids."""
         del fmt

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import AdapterRef, Format, Question, UserError
+from bench.api import Format, Question, Signal, UserError
 from bench.prompts.shards import PromptTokeniser
 from bench.prompts.tails import Ids
 from bench.signals.files import load_rows
@@ -38,9 +38,10 @@ class StoredSplit:
         """The split with these questions alone, in this order."""
         return replace(self, chosen=rows)
 
-    def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays of the signal of this name as the store has them, the shards joined."""
-        return load_rows(self.reading.bundles, name_of(name, self.reading.adapter), self.places)
+    def arrays(self, signal: Signal) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of a signal that was measured, as the store has them, the shards joined."""
+        names = [own[signal] for own in self.reading.names]
+        return load_rows(self.reading.bundles, names, self.places)
 
     @cached_property
     def rows(self) -> npt.NDArray[np.int64]:
@@ -94,8 +95,3 @@ class StoredSplit:
         if self.reading.task.format is Format.CHOICE:
             return [list(range(len(question.choices))) for question in self.questions]
         return [sorted(range(len(q.choices)), key=q.choices.__getitem__) for q in self.questions]
-
-
-def name_of(name: str, adapter: AdapterRef | None = None) -> str:
-    """A signal's name in keys, with the adapter through which it is read."""
-    return name if adapter is None else f"{name} adapter {adapter.fingerprint}"

@@ -30,6 +30,11 @@ class TextDefinition(Definition[Text]):
         """Samples are drawn from it."""
         return self.signal.of is Of.SAMPLES
 
+    @property
+    def tells_questions(self) -> bool:
+        """Answers and samples are stored."""
+        return self.signal.of in {Of.QUESTION, Of.OPTIONS}
+
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
         del fmt

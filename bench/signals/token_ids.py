@@ -24,6 +24,11 @@ class TokenIdsDefinition(Definition[TokenIds]):
 
     declares = TokenIds
 
+    @property
+    def tells_questions(self) -> bool:
+        """Answers are stored."""
+        return self.signal.of is not Of.ANSWER
+
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
         """A model that can't be asked the self-check query has no ids of it."""
         return prompts.query_hindrance(task) if self.signal.of is Of.QUERY else None

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
-from bench.backbone.measure import Arrays, Growth, Upto
+from bench.backbone.measure import Arrays, Growth, Taken, Upto
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import drawn, drawn_letters, ids_from, joined_texts, sampling_of
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bench.signals.planted import World
     from bench.signals.stored import StoredSplit
 
+NOTHING: Ids = np.zeros(0, dtype=np.int32)
 AT_ONCE = 256
 """Positions whose logits are held at once: 150 MB in float32 for 152,064 tokens."""
 
@@ -54,6 +55,11 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return True
 
     @property
+    def tells_questions(self) -> bool:
+        """Which of the stored options is right, and their order."""
+        return self.signal.of in {Of.OPTIONS, Of.GOLD, Of.WRONG}
+
+    @property
     def unanswered(self) -> Arrays | None:
         """No rows of an answer; the others are scored all the same."""
         return self._nothing() if self.signal.of is Of.ANSWER else None
@@ -76,7 +82,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         added = {Of.SAMPLES: f" seed {seed}", Of.OPTIONS: f" {digest_arrays([asking.letter_ids])}"}
         return f"{super().name(asking, seed)}{added.get(self.signal.of, '')}"
 
-    def take(self, done: Pass) -> list[list[Arrays]]:
+    def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
         """Fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
 
         Raises:
@@ -84,26 +90,32 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         """
         import torch
 
-        several = self.signal.of is Of.SAMPLES  # otherwise questions of one prompt and answer have the same texts
+        several = self.signal.of is not Of.ANSWER  # questions of one prompt and answer share nothing else
         places = [(i, m) for i, group in enumerate(done.items) for m in range(len(group) if several else 1)]
         texts = [self._texts(done, i, m) for i, m in places]
-        nodes = [node for (i, _), own in zip(places, texts, strict=True) for node in done.continuation(i, own)]
-        ids = torch.as_tensor(joined_texts(texts).values)
-        parts = [self._nothing()]
-        for first in range(0, len(nodes), AT_ONCE):
-            chunk = nodes[first : first + AT_ONCE]
-            distinct = {node: row for row, node in enumerate(dict.fromkeys(chunk))}
-            logits = done.logits(list(distinct))
-            self._check(logits)
-            rows = None if len(distinct) == len(chunk) else [distinct[node] for node in chunk]
-            parts.append(_scores(logits, ids[first : first + AT_ONCE].to(logits.device), self.signal.top, rows))
         sizes = [sum(map(len, own)) for own in texts]
-        columns = {name: torch.split(torch.cat([part[name] for part in parts]), sizes) for name in parts[0]}
+        nodes = [node for (i, _), own in zip(places, texts, strict=True) for node in done.continuation(i, own)]
+        said = np.concatenate([NOTHING, *(ids for own in texts for ids in own)])
+        pairs = dict.fromkeys(zip(nodes, said.tolist(), strict=True))  # texts that begin alike are scored once
+        whole = len(pairs) == len(nodes)
+        if not nodes:
+            nothing = [self._nothing() for _ in sizes]
+            return _grouped(done, nothing) if several else done.each(nothing)
+        states = done.states(1.0, nodes if whole else [node for node, _ in pairs])
+        ids = done.ids_of(said if whole else np.asarray([token for _, token in pairs], dtype=np.int32))
+        parts = []
+        for first in range(0, len(ids), AT_ONCE):
+            logits = done.backbone.head.logits(states[first : first + AT_ONCE])
+            self._check(logits)
+            parts.append(_scores(logits, ids[first : first + AT_ONCE], self.signal))
+        joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        if not whole:
+            place = {pair: row for row, pair in enumerate(pairs)}
+            at = torch.as_tensor([place[pair] for pair in zip(nodes, said.tolist(), strict=True)], device=ids.device)
+            joined = {name: column[at] for name, column in joined.items()}
+        columns = {name: torch.split(column, sizes) for name, column in joined.items()}
         values = [{name: column[i] for name, column in columns.items()} for i in range(len(sizes))]
-        if not several:
-            return done.each(values)
-        ends = np.cumsum([0, *map(len, done.items)])
-        return [values[start:stop] for start, stop in pairwise(ends)]
+        return _grouped(done, values) if several else done.each(values)
 
     def _texts(self, done: Pass, i: int, m: int) -> Sequence[Ids]:
         item, of = done.items[i][m], self.signal.of
@@ -116,7 +128,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     def _nothing(self) -> Arrays:
         import torch
 
-        return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal.top)
+        return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal)
 
     def _check(self, logits: torch.Tensor) -> None:
         if self.signal.top > logits.shape[-1]:
@@ -135,7 +147,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
     def stored(self, split: StoredSplit) -> Ragged:
         """Scores as they lie in the store."""
-        arrays = split.arrays(self.name(split.asking, split.seed))
+        arrays = split.arrays(self.signal)
         return Ragged(self._records(arrays), arrays["offsets"])
 
     def _sampled(self, split: StoredSplit) -> Ragged:
@@ -151,8 +163,8 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             tokens = joined_texts(letters.ids)
             rows = np.repeat(np.arange(len(letters.ids)), tokens.lengths).tolist()
             said = torch.as_tensor(tokens.values).to(letters.logits.device)
-            found = _scores(letters.logits, said, self.signal.top, rows)
-            values.append(self._records({name: value.numpy() for name, value in found.items()}))
+            found = _scores(letters.logits, said, self.signal, rows)
+            values.append(self._records({name: value.cpu().numpy() for name, value in found.items()}))
             texts += letters.ids
         return replace(joined_texts(texts), values=np.concatenate(values))
 
@@ -179,7 +191,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             ids = joined_texts([each for each, _ in own])
             states = np.concatenate([rows for _, each in own for rows in each])
         logits = torch.from_numpy(states @ world.head.T)
-        scores = _scores(logits, torch.as_tensor(ids.values), self.signal.top)
+        scores = _scores(logits, torch.as_tensor(ids.values), self.signal)
         return Ragged(self._records({name: value.numpy() for name, value in scores.items()}), ids.offsets, ids.owner)
 
     def _records(self, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.void]:
@@ -201,13 +213,19 @@ def _transposed(options: Sequence[Sequence[tuple[Any, Any]]]) -> list[tuple[list
     return [([ids for ids, _ in own], [states for _, states in own]) for own in options]
 
 
-def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int, rows: Sequence[int] | None = None) -> Arrays:
-    """Fields of `TokenScores.dtype`, on the CPU.
+def _grouped(done: Pass, values: Sequence[Arrays]) -> list[Sequence[Arrays]]:
+    """Values of all questions, parted by their prompts."""
+    ends = np.cumsum([0, *map(len, done.items)])
+    return [values[start:stop] for start, stop in pairwise(ends)]
+
+
+def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: Sequence[int] | None = None) -> Arrays:
+    """Fields of `TokenScores.dtype`, on the logits' device.
 
     Args:
         logits: `(k, v)` float32.
         ids: `(m,)` the token that came, on the same device.
-        top: how many of the most likely tokens are kept.
+        signal: says what else is kept.
         rows: `(m,)` the row of `logits` that each token came from; by default its own.
     """
     import torch
@@ -215,14 +233,23 @@ def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int, rows: Sequence[in
     log_probabilities = logits.log_softmax(dim=-1)
     entropy = torch.special.entr(log_probabilities.exp()).sum(dim=-1)  # 0 where a token is impossible
     scores = {"entropy": entropy}
-    if top:
-        likeliest = log_probabilities.topk(top, dim=-1)
+    if signal.divergence:
+        scores["divergence"] = _divergence(log_probabilities)
+    if signal.top:
+        likeliest = log_probabilities.topk(signal.top, dim=-1)
         scores |= {"top_ids": likeliest.indices, "top_log_probabilities": likeliest.values}
     if rows is not None:
         at = torch.as_tensor(rows, dtype=torch.long, device=logits.device)
         log_probabilities, scores = log_probabilities[at], {name: value[at] for name, value in scores.items()}
     scores["log_probability"] = log_probabilities.gather(-1, ids[:, None])[:, 0]
-    return {name: value.cpu() for name, value in scores.items()}
+    return scores
+
+
+def _divergence(log_probabilities: torch.Tensor) -> torch.Tensor:
+    """KL(uniform || p) in nats, `(k,)`, over the tokens that are possible at all, of `(k, v)` logarithms of p."""
+    possible = log_probabilities.isfinite()
+    count = possible.sum(dim=-1)
+    return -log_probabilities.where(possible, 0).sum(dim=-1) / count - count.log()
 
 
 DEFINITION = TokenScoresDefinition

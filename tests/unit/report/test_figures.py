@@ -42,7 +42,8 @@ from bench.report.tables.build import build
 from bench.results.files import Records
 from bench.results.row import ResultRow
 
-METHODS = tuple(built_in().named)
+METHODS = tuple(built_in().named)[:12]
+"""As many as a page is made for: the paper's, and sequence probability."""
 MODELS = ("Qwen/Qwen2.5-14B-Instruct", "llama8b", "mistral24b", "qwen32b")
 TASKS = ("medmcqa-choice", "mmlu-choice", "mmlu-oe", "mmlu-pro-choice", "mmlu-pro-oe")
 NAMES = ("ece", "brier", "acc", "aucpr", "auroc")

@@ -75,11 +75,16 @@ def test_colours_of_built_in_methods_are_told_apart(seen):
         assert difference(BUILT_IN.of(one).colour, BUILT_IN.of(other).colour, seen) >= TELLABLE, (one, other)
 
 
-def test_markers_of_built_in_methods_are_told_apart_without_any_colour():
-    markers = {style.marker for style in BUILT_IN.named.values()}
-    assert len(markers) == len(BUILT_IN.named)
+def test_built_in_methods_are_told_apart_without_any_colour():
+    looks = {(style.marker, style.dash) for style in BUILT_IN.named.values()}
+    assert len(looks) == len(BUILT_IN.named)
     assert not MARKERS & set(OTHER_MARKERS)
     assert set(BUILT_IN.named) <= set(registry.built_in()[0].names())
+
+
+def test_no_two_built_in_methods_look_alike():
+    names = registry.built_in()[0].names()
+    assert len({BUILT_IN.of(name) for name in names}) == len(names)
 
 
 @pytest.mark.parametrize("colour", [*(style.colour for style in BUILT_IN.named.values()), *OTHER_COLOURS])

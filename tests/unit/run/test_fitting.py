@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import shutil
@@ -26,7 +27,12 @@ from bench.api import (
     Needs,
     Of,
     QueryLogits,
+    Question,
+    Related,
+    Signal,
+    Text,
     TokenIds,
+    TokenScores,
 )
 from bench.api.early_stopping import TrainingStage, validation_loss
 from bench.api.methods import validation_signals
@@ -38,6 +44,7 @@ from bench.results.row import LabelsSeen, Training
 from bench.run.fitting import Fitted, Fitter, _base_rate_nll, _loaded, _save, _train_nll, _trained, _validation_nll
 from bench.signals.reading import Reading
 from bench.store.folders import Store
+from bench.training.trainer import AdapterTrainer, PutOffError
 from tests.fixtures.rivers import Rivers
 
 STATE = Hidden(1.0, At.PROMPT_END)
@@ -229,6 +236,40 @@ def test_what_is_learned_from_other_answers_or_by_another_seed_is_another_fit(
     assert Counting.fits == before + 1
 
 
+@pytest.mark.parametrize(
+    ("read", "anew"),
+    [
+        (TokenIds(Of.GOLD), True),
+        (TokenIds(Of.WRONG), True),
+        (TokenIds(Of.PROMPT), True),
+        (TokenIds(Of.QUERY), True),
+        (TokenScores(Of.GOLD), True),
+        (Text(Of.QUESTION), True),
+        (Text(Of.OPTIONS), True),
+        (Related(), True),
+        (TokenIds(Of.ANSWER), False),  # these lie in the store, and their files are in the key
+        (Text(Of.ANSWER), False),
+        (TokenScores(Of.ANSWER), False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("edited", [{"gold": 1}, {"choices": ("a", "c")}, {"text": "Which?"}], ids=str)
+def test_a_fit_that_read_the_questions_is_not_served_for_edited_ones(
+    tmp_path: Path, read: Signal, anew: bool, edited: dict[str, Any]
+) -> None:
+    """Answers, labels and all that is stored may stay the same bytes."""
+
+    class Reads(Counting):
+        name = "reads"
+        fits = 0
+        needs = Needs(fit=frozenset({STATE, read}), predict=frozenset({STATE}))
+
+    question = Question("q", "s", "What?", ("a", "b"), 0)
+    for asked in (question, question, replace(question, **edited)):
+        fitter(Reads, tmp_path).fit("m", replace(split("train"), questions=[asked]), None)
+    assert Reads.fits == 1 + anew
+
+
 def test_a_stored_fit_that_cannot_be_loaded_is_made_again_and_noted(tmp_path: Path) -> None:
     before = Forgetful.fits
     for _ in range(2):
@@ -277,6 +318,37 @@ def test_a_method_that_saves_less_than_it_learned_is_refused_and_not_stored(tmp_
         with pytest.raises(ContractError, match=r"m gives other confidences once its fit is saved and loaded"):
             fits.fit("m", split("train"), validation)
     assert fits.store.entries("fits") == []
+
+
+class Swallowing(Counting):
+    """Goes on without the adapter that it was not given."""
+
+    name = "swallowing"
+
+    def fit(self, train: Batch, ctx: Context) -> Swallowing:
+        with contextlib.suppress(Exception):
+            assert ctx.train_adapter is not None
+            ctx.train_adapter(loss="", examples={}, settings={})
+        super().fit(train, ctx)
+        return self
+
+
+def test_a_fit_whose_adapter_is_not_there_yet_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(trainer: AdapterTrainer, **_: object) -> None:
+        trainer.put_off = not trainer.waits
+        if trainer.put_off:
+            raise PutOffError("later")
+        trainer.seconds_elsewhere = 100.0
+
+    monkeypatch.setattr(AdapterTrainer, "__call__", asked)
+    fits = fitter(Swallowing, tmp_path)
+    fits.puts_off = True
+    with pytest.raises(PutOffError, match="swallowing is fitted when its adapter is there"):
+        fits.fit("m", split("train"), None)
+    assert fits.store.entries("fits") == []
+    fits.puts_off = False
+    assert 100.0 < fits.fit("m", split("train"), None).seconds < 110.0
+    assert len(fits.store.entries("fits")) == 1
 
 
 # --- a stored fit with an adapter -------------------------------------------------------------------------------------

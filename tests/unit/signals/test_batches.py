@@ -56,6 +56,7 @@ def reading(tmp_path: Path) -> Reading:
     return Reading(
         TaskSplit("rivers", "test"), Rivers(None), questions, shards, left_out=frozenset({"q3"}),  # type: ignore[arg-type]
         bundles=bundles, answer_ids=answers,
+        names=[{signal: repr(signal) for signal in (PROMPT, ANSWER)}] * len(SHARDS),
         answers=[Answer("" if i == 7 else "x", None, correct=i % 3 == 0, parsed=True) for i in range(N)],
     )  # fmt: skip
 
@@ -137,9 +138,9 @@ def test_what_is_asked_for_is_in_memory_once(tmp_path: Path) -> None:
     signal = PROMPT
     bundles = [[stored(tmp_path / str(i), signal, {"values": torch.randn(rows, width)})] for i in range(shards)]
     places = np.random.default_rng(0).permutation(shards * rows)
-    load_rows(bundles[:1], repr(signal))  # imports
+    load_rows(bundles[:1], [repr(signal)])  # imports
     tracemalloc.start()
-    found = load_rows(bundles, repr(signal), places)["values"]
+    found = load_rows(bundles, [repr(signal)] * shards, places)["values"]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert found.shape == (shards * rows, width)
@@ -148,7 +149,7 @@ def test_what_is_asked_for_is_in_memory_once(tmp_path: Path) -> None:
 
 def test_no_question_gives_empty_columns(reading: Reading) -> None:
     none = np.zeros(0, dtype=np.int64)
-    assert load_rows(reading.bundles, repr(PROMPT), none)["values"].shape == (0, WIDTH)
-    ragged = load_rows(reading.bundles, repr(ANSWER), none)
+    assert load_rows(reading.bundles, [repr(PROMPT)] * len(SHARDS), none)["values"].shape == (0, WIDTH)
+    ragged = load_rows(reading.bundles, [repr(ANSWER)] * len(SHARDS), none)
     assert ragged["values"].shape == (0, WIDTH)
     assert ragged["offsets"].tolist() == [0]

@@ -243,6 +243,19 @@ def test_below_float32_a_reading_belongs_to_its_budget_and_kind_of_device(small_
 
 
 @pytest.mark.usefixtures("cards")
+def test_below_float32_a_reading_belongs_to_the_packs_that_are_followed_together(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keys() -> list[str]:
+        asked = [("bfloat16", "cuda"), ("bfloat16", "cpu"), ("float32", "cuda")]
+        return [key(small_model, tmp_path, 1024, dtype, device)[0] for dtype, device in asked]
+
+    before = keys()
+    monkeypatch.setattr(devices, "_TOGETHER", {"cuda": ((0, devices.Together(64, 10**9)),)})
+    assert [a == b for a, b in zip(keys(), before, strict=True)] == [False, True, True]
+
+
+@pytest.mark.usefixtures("cards")
 def test_in_float32_neither_matters(small_model: Path, tmp_path: Path) -> None:
     assert len({key(small_model, tmp_path, b, "float32", d)[0] for b in (64, 1024) for d in ("cpu", "cuda:1")}) == 1
 

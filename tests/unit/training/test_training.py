@@ -40,7 +40,7 @@ from bench.backbone.session import read_alone
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions
 from bench.store import folders
-from bench.store.folders import Store, digest_file
+from bench.store.folders import Store, digest_file, key_of
 from bench.training import child as children
 from bench.training import loop
 from bench.training.job import (
@@ -651,10 +651,14 @@ def test_wrong_calls_are_the_method_s_mistakes(backbone: Backbone, tmp_path: Pat
 
 
 def test_a_folder_that_others_can_write_is_not_trusted(backbone: Backbone, tmp_path: Path) -> None:
-    train = trainer(backbone, tmp_path)
-    train._folder("abc").chmod(0o777)
+    train, given = trainer(backbone, tmp_path), {"examples": examples(), "settings": SETTINGS}
+    none = Validation("", {})
+    key = key_of(train._fields(train._job(CT, examples(), SETTINGS, none), examples(), none))
+    folder = tmp_path / "training" / key
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
     with pytest.raises(UserError, match="can't be trusted"):
-        train._folder("abc")
+        train(loss=CT, **given)
 
 
 def test_what_is_written_for_the_child_is_what_it_reads(backbone: Backbone, tmp_path: Path) -> None:
