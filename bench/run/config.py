@@ -62,7 +62,7 @@ class RunConfig:
     data_dir: Path | None = None
     """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
     answers: str = "generate"
-    """generate, or released[@REVISION] by the paper's authors."""
+    """generate, released[@REVISION] by the paper's authors, or FILE (.jsonl, .parquet) of answers made elsewhere."""
     judge: str = "match"
     """Who grades open answers: match, openai or hf."""
     judge_model: str | None = None

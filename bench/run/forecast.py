@@ -142,7 +142,7 @@ class Forecast:
 
     def _judged(self, where: TaskSplit) -> Iterable[str]:
         reading, judge = self.prepared.readings[where], self.grader.judge
-        if reading.task.format is Format.OPEN and not reading.released and judge.comparing() is not None:
+        if reading.task.format is Format.OPEN and not reading.graded_elsewhere and judge.comparing() is not None:
             calls = f"{len(reading.questions):,} answers of {where}, and samples that differ from them"
             yield f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here"
 

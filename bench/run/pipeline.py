@@ -100,7 +100,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     batches = Batches(reader)
     guard.attach(reader.backbone, resolved.cache)
     fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings)
-    predictor = Predictor(resolved, reasons, batches, progress)
+    predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
     made = StepResults(resolved, prepared.selecting, prepared.readings)
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
@@ -151,7 +151,7 @@ class _Writer:
     def _questions_digest(self, test: Reading) -> str | None:
         """Digest of the questions, which are kept; None for those of a release, which are not."""
         if test.where not in self.digests:
-            self.digests[test.where] = None if test.released else self._keep_questions(test)
+            self.digests[test.where] = None if test.asked_elsewhere else self._keep_questions(test)
         return self.digests[test.where]
 
     def _keep_questions(self, test: Reading) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 
 from bench import registry
 from bench.api import FloatArray, UserError
+from bench.data.answer_files import SOURCE
 from bench.progress import Progress
 from bench.results import cells, files
 from bench.results.files import RECALIBRATED, Records
@@ -71,6 +72,8 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
     before = _cell(path)
     if "judge_url" in before.row.config:
         raise UserError(f"--rerun {cell}: its answers were judged by a server that it names itself; run it by hand")
+    if before.row.answers_source.startswith(SOURCE):
+        raise UserError(f"--rerun {cell}: its answers are {before.row.answers_source}; run it by hand with the file")
     with tempfile.TemporaryDirectory() as out:
         report = run(_config(before.row, Path(out), data_dir), progress)
         made = {row.method: path for path, row in zip(report.paths, report.rows, strict=True)}

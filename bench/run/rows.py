@@ -16,6 +16,7 @@ from bench.backbone.cost import StageCost
 from bench.backbone.memory import peak_memory_mb
 from bench.backbone.models import model_label
 from bench.data import contamination
+from bench.data.answer_files import AnswerFile
 from bench.data.splits import TaskSplit
 from bench.grading.grade import Judge, substring_rule
 from bench.results import files, provenance
@@ -110,7 +111,7 @@ class RowBuilder:
             deviations={**self.resolved.deviations_of(name), **unlike},
             train_on=None if inputs.learned is None else str(inputs.learned.where),
             judge=self._judge(inputs),
-            answers_source=self.config.answers,
+            answers_source=self.resolved.answers,
             labels_seen=inputs.fitted.labels if inputs.fitted else LabelsSeen(),
             base_rate=inputs.base_rate,
             training=inputs.fitted.training if inputs.fitted else None,
@@ -196,19 +197,21 @@ class RowBuilder:
         return revisions
 
     def _judge(self, inputs: Inputs) -> str | None:
-        """Name of the judge; the release itself where answers were taken from one."""
+        """Name of the judge; where answers came with labels, of whom they are from."""
+        release = self.resolved.release
+        if isinstance(release, AnswerFile) and release.judge is not None:
+            return f"imported:{release.judge}"
         if inputs.predicted.task.format is Format.CHOICE:
             return None
-        return "release" if inputs.predicted.released else self.judge.name
+        return "release" if inputs.predicted.graded_elsewhere else self.judge.name
 
     def _counts(self, inputs: Inputs) -> dict[str, int]:
         """Counts of what was left out or is odd in what this cell rests on."""
         counts: dict[str, int] = {}
         for reading in inputs.splits:
-            found = {**reading.task.counts, **contamination.oddities(reading.questions), **_leaks(reading)}
+            odd = {**contamination.oddities(reading.questions), **_leaks(reading), **_retokenised(reading)}
+            found = {**reading.task.counts, **odd, **reading.counts}
             counts |= {f"{reading.where}: {what}": n for what, n in found.items()}
-        for reading in inputs.splits[1:]:
-            counts |= {f"{reading.where}: {what}": n for what, n in reading.counts.items()}
         return counts
 
 
@@ -221,6 +224,13 @@ def _leaks(reading: Reading) -> dict[str, int]:
     ]
     n = contamination.among_own_exemplars(asked)
     return {"questions among their own exemplars": n} if n else {}
+
+
+def _retokenised(reading: Reading) -> dict[str, int]:
+    """Count of answers of a file that were text, which this model's tokenizer may split as their author's did not."""
+    texts = [answer.text for answer in reading.released.values() if answer.prompt is None]
+    n = sum(isinstance(text, str) and bool(text) for text in texts)
+    return {"answers given as text, split into tokens anew": n} if n else {}
 
 
 def _ending(outcome: Skipped | BaseException) -> tuple[Status, str]:
@@ -266,12 +276,11 @@ def records_of(reading: Reading, confidence: FloatArray, score: FloatArray | Non
 
 
 def _unlike(test: Reading, protocol: Protocol) -> dict[str, object]:
-    """Deviations from the data: released answers are text, exemplars not at hand (docs/methods.md §0.15, §0.3)."""
-    if test.released:
-        return {"answer_ids": "retokenised"}
-    expected = protocol.shots > 0 and "dev" in test.task.card.splits
+    """Deviations from the data: answers that came as text, exemplars not at hand (docs/methods.md §0.15, §0.3)."""
+    texts = any(isinstance(answer.text, str) for answer in test.released.values())
+    expected = protocol.shots > 0 and "dev" in test.task.card.splits and not test.asked_elsewhere
     found = any(shown for shard in test.shards for shown in shard.shown)
-    return {"shots": 0} if expected and not found else {}
+    return {**({"answer_ids": "retokenised"} if texts else {}), **({"shots": 0} if expected and not found else {})}
 
 
 def _letter_rule_disagreement(reading: Reading, letters: str) -> float | None:

@@ -40,7 +40,7 @@ class Grader:
                 asked about samples, that is kept in `Reading.agreements`.
         """
         texts = self._texts(reading)
-        if reading.task.format is Format.OPEN and not reading.released:
+        if reading.task.format is Format.OPEN and not reading.graded_elsewhere:
             graded = self._judged(reading, texts)
         else:
             graded = replace(reading, answers=_graded(reading, texts, self.reader.protocol))
@@ -65,7 +65,9 @@ class Grader:
     def _judged(self, reading: Reading, texts: Sequence[str]) -> Reading:
         questions = reading.questions
         contexts = _contexts(reading, self.reader.protocol)
-        asked = [JudgeCase(c, q.answer, text) for c, q, text in zip(contexts, questions, texts, strict=True)]
+        asked = [
+            JudgeCase(c, q.answer, text, q.accepted) for c, q, text in zip(contexts, questions, texts, strict=True)
+        ]
         verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.reader.progress)
         undecided = frozenset(q.id for q, verdict in zip(questions, verdicts, strict=True) if verdict is None)
         return replace(
@@ -143,9 +145,9 @@ class Grader:
 
 
 def _graded(reading: Reading, texts: Sequence[str], protocol: Protocol) -> list[Answer]:
-    """Answers that need no judge: letters, and those whose label their release gives."""
+    """Answers that need no judge: letters, and those that came with a label."""
     pairs = list(zip(reading.questions, texts, strict=True))
-    if reading.released:
+    if reading.graded_elsewhere:
         fmt = reading.task.format
         return [grade_released(q, text, reading.released[q.id], fmt, protocol) for q, text in pairs]
     return [grade_choice(question, text, protocol) for question, text in pairs]

@@ -99,7 +99,7 @@ class Reader:
             where: the split.
             task: its task.
             questions: what is asked.
-            released: question id -> prompt, answer and label from a release; None where the model answers.
+            released: question id -> answer that was made elsewhere; None where the model answers.
         """
         given = released or {}
         shards = self.prompts.shards(task, questions, given, self.progress, str(where))
@@ -264,7 +264,7 @@ class Reader:
         shard, task = reading.shards[number], reading.task
         questions = [reading.questions[row] for row in shard.rows]
         lettered = task.format is Format.CHOICE
-        befores = self._before_answers(reading, questions, shard.shown) if growth_of(names).turns else None
+        befores = self._before_answers(reading, questions, shard) if growth_of(names).turns else None
         options_of = [[] for _ in questions] if lettered else self.prompts.options(task, questions)
         asked = tuple(
             AskedQuestion(
@@ -279,25 +279,30 @@ class Reader:
         keys = tuple(entry.folder.name for entry in entries)
         asking = self.asking(reading)
         _check_room(shard, asking, growth_of(names).turns, self.backbone.context)
-        drawn = {sampling: held(entries, sampling, asking, self.seed) for sampling in growth_of(names).samples}
+        drawn = {
+            sampling: held(entries, sampling, asking, self.seed)
+            if shard.samples is None
+            else [own[: sampling.n] for own in shard.samples]
+            for sampling in growth_of(names).samples
+        }
         return ShardTask(
             number, str(reading.where), kind, keys, shard.prompts, asked, answers, asking, dict(names), self.seed,
             samples={sampling: samples for sampling, samples in drawn.items() if samples is not None},
         )  # fmt: skip
 
-    def _before_answers(
-        self, reading: Reading, questions: Sequence[Question], shown: Sequence[Sequence[Question]]
-    ) -> list[Ids] | None:
+    def _before_answers(self, reading: Reading, questions: Sequence[Question], shard: Shard) -> list[Ids] | None:
         """None where the self-check conversation continues the answering prompt, as nearly all templates do."""
         if self.backbone.chat.query(self.prompts.stand_in(reading.task), self.protocol).continues:
             return None
+        released = [reading.released.get(question.id) for question in questions]
         prompts = [
-            reading.released[question.id].prompt
-            if reading.released
-            else self.prompts.prompt(reading.task, question, shots)
-            for question, shots in zip(questions, shown, strict=True)
+            (record and record.prompt) or self.prompts.prompt(reading.task, question, shots)
+            for question, shots, record in zip(questions, shard.shown, released, strict=True)
         ]
-        return self.backbone.chat.before_answers(prompts, self.protocol)
+        before = self.backbone.chat.before_answers(prompts, self.protocol)
+        if shard.traces is None:
+            return before
+        return [np.concatenate(pair) for pair in zip(before, shard.traces, strict=True)]
 
     def _kind(self, shard: Shard, asking: Asking) -> str:
         """The part of the store for one shard: weights, arithmetic, prompts, and how answers are drawn."""
@@ -311,6 +316,7 @@ class Reader:
             "decoding": {"greedy": True, "max_new_tokens": asking.max_new_tokens}
             if shard.given is None
             else {"released": digest_arrays(shard.given)},
+            **({"samples": [digest_arrays(own) for own in shard.samples]} if shard.samples else {}),
             "extractor": VERSION,
             **self.arithmetic,
         }
@@ -324,7 +330,8 @@ def _check_room(shard: Shard, asking: Asking, turns: Iterable[Turn], context: in
         UserError: one of them is too long.
     """
     others = [turn for turn in turns if turn.wording or turn.say]
-    longest = max(map(len, shard.prompts), default=0) + asking.max_new_tokens if others else 0
+    answer = max([asking.max_new_tokens, *map(len, shard.given or ())])
+    longest = max(map(len, shard.prompts), default=0) + answer if others else 0
     for turn in others:
         tokens = len(asking.turns[turn.wording]) + turn.say
         if longest + tokens > context:

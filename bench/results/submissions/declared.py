@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.api import ConfidenceMethod, Format, Task, UserError
 from bench.api.protocol import PRESETS
+from bench.data.answer_files import SOURCE
 from bench.metrics.recalibration import recalibrator
 from bench.results import provenance
 from bench.results.files import RECALIBRATED, base_of
@@ -103,6 +104,8 @@ def _unknown_recalibration(row: ResultRow) -> Iterator[str]:
 
 
 def _of_task(row: ResultRow, task: type[Task]) -> Iterator[str]:
+    if row.answers_source.startswith(SOURCE):
+        yield f"its answers are {row.answers_source}, which nobody else can make again"
     if row.task_version != task.card.version:
         yield f"its task_version is {row.task_version}, {row.task} is at version {task.card.version}; run it again"
     if row.status != "ok":

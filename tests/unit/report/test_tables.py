@@ -447,14 +447,16 @@ def test_seeds_of_different_judges_are_marked_too():
     assert footnotes(table) == ("graded by hf:x, match",)
 
 
-def test_lines_of_different_sources_of_answers_are_told_in_the_caption_and_marked():
-    (table,) = build([cell("ccps"), cell("lts"), cell("ptrue", answers_source="released@abc")])
-    fact = (
-        "Answers and labels come from different sources: generate unless a footnote says otherwise; numbers of"
-        " different sources can't be compared."
-    )
-    assert fact in table.facts
-    assert footnotes(table) == ("answers and labels: released@abc",)
+def test_results_with_other_answers_have_a_table_of_their_own():
+    file = {"answers_source": "file:qwen-3fa9c1", "config": {"answers": "file:qwen-3fa9c1"}}
+    other = {"answers_source": "file:qwen-77c01d", "config": {"answers": "file:qwen-77c01d"}}
+    rows = [cell("ccps"), cell("ccps", seed=1), cell("ccps", **file), cell("ccps", seed=1, **other), cell("lts")]
+    tables = build(rows)
+    assert [{line.method: len(line.rows) for line in table.lines} for table in tables] == [
+        {"ccps": 2, "lts": 1}, {"ccps": 1}, {"ccps": 1},
+    ]  # fmt: skip
+    told = [[fact for fact in table.facts if fact.startswith("Answers are")] for table in tables]
+    assert told == [[], ["Answers are file:qwen-3fa9c1."], ["Answers are file:qwen-77c01d."]]
 
 
 def revised(method, revision, **changes):

@@ -562,6 +562,13 @@ def test_answers_of_a_release_and_wheels_are_noted(tmp_path: Path) -> None:
     assert "made by an installed wheel" in said
 
 
+def test_answers_of_a_file_are_refused(tmp_path: Path) -> None:
+    source = {"answers_source": "file:qwen-3fa9c1", "config": {"answers": "file:qwen-3fa9c1"}}
+    put(tmp_path, "ccps", questions_digest=None, **source)
+    (said,) = complaints(tmp_path).values()
+    assert "its answers are file:qwen-3fa9c1, which nobody else can make again" in said
+
+
 def test_without_the_whole_history_a_commit_is_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "ccps")
     told = {tmp_path: None}

@@ -88,7 +88,7 @@ def prepared(
     tasks = {name: cls(None, resolved.protocol) for name, cls in resolved.tasks.items()}  # type: ignore[arg-type]
     opener: Any = Opener()
     source: Any = SimpleNamespace(describe=lambda card, split: {})
-    return prepare(resolved, Resources(source, tasks, opener, Grader(opener, Match())), (), None)
+    return prepare(resolved, Resources(source, tasks, opener, Grader(opener, Match())), {}, None)
 
 
 def test_without_a_split_to_choose_steps_by_the_last_step_is_kept(tmp_path: Path) -> None:

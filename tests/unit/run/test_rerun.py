@@ -185,6 +185,13 @@ def test_a_cell_that_names_a_judges_server_is_not_run(tmp_path: Path, runs: Fake
         rerun.rerun(path, tmp_path)
 
 
+def test_a_cell_with_answers_of_a_file_is_not_run(tmp_path: Path, runs: Fake) -> None:
+    source = "file:qwen-3fa9c1"
+    path = put(tmp_path, answers_source=source, config={"answers": source})
+    with pytest.raises(UserError, match=r"its answers are file:qwen-3fa9c1; run it by hand with the file"):
+        rerun.rerun(path, tmp_path)
+
+
 def test_scores_that_nothing_could_scale_are_compared_themselves(tmp_path: Path, runs: Fake) -> None:
     def scored(confidence: Any, score: Any) -> Records:
         return replace(records(np.asarray(confidence)), score=score)
