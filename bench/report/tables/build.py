@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from bench import registry
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
 from bench.report import style, training
@@ -159,10 +160,10 @@ def _table(group: Group, standings_of: StandingsOf | None, styles: Styles) -> Ta
     )
 
 
-def _order(line: Line) -> tuple[str, bool, float]:
-    """Sorts lines, which come as in figures: by block, and in it by mean Brier; what isn't ok comes last."""
+def _order(line: Line) -> tuple[tuple[str, int], bool, float]:
+    """Sorts lines, which come as in figures: by part, and in it by mean Brier; what isn't ok comes last."""
     brier = line.estimate(RANK_BY).mean
-    return line.key.recalibration, brier is None, 0.0 if brier is None else brier
+    return line.part, brier is None, 0.0 if brier is None else brier
 
 
 def _with_best(lines: Sequence[Line], standings: Standings | None) -> Iterator[Line]:
@@ -184,6 +185,7 @@ def _line(key: Key, rows: Sequence[ResultRow], standings: Standings | None, orig
         key=key,
         style=styles.of(key.method),
         place=(*styles.place(key.method), key.variant),
+        group=registry.group_of(base_of(key.method), learned=any(row.train_on is not None for row in rows)),
         rows=tuple(rows),
         standing=standings.lines.get(key) if standings else None,
     )
