@@ -167,50 +167,36 @@ def paper() -> frozenset[str]:
 
 
 def groups_of(method: type[ConfidenceMethod]) -> tuple[str, ...]:
-    """Groups that a method is in, other than all."""
-    of_paper = ("paper",) if method.name in paper() else ()
-    return (*of_paper, "trained" if method.trains() else "untrained")
+    """Groups that a method is in, other than all; tables put it into the first."""
+    return (*["paper"] * (method.name in paper()), "trained" if method.trains() else "untrained")
 
 
 @cache
-def _groups_built_in() -> Mapping[str, str]:
+def groups_built_in() -> Mapping[str, str]:
+    """Built-in method -> the group into which tables put it."""
     known = built_in()[0]
     return {name: groups_of(known.get(name))[0] for name in known.names()}
 
 
-def group_of(name: str, *, learned: bool) -> str:
-    """Group by which tables put a method: the first of its groups; of one not built in, by whether it learned."""
-    return _groups_built_in().get(name, "trained" if learned else "untrained")
-
-
 def chosen(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str, ...]:
     """Names of methods, each once, with the methods of a group in its place.
-
-    Args:
-        names: of methods and groups.
-        known: all methods.
 
     Raises:
         UserError: a name that is neither.
     """
     found: dict[str, None] = {}
     for name in names:
-        if name in GROUPS:
-            found |= dict.fromkeys(_members(name, known))
-        elif name in known.names() or not did_you_mean(name, GROUPS):
-            found[known.get(name).name] = None
-        else:
-            meant = did_you_mean(name, (*GROUPS, *known.names()))
+        meant = did_you_mean(name, (*GROUPS, *known.names()))
+        if name not in (*GROUPS, *known.names()) and did_you_mean(name, GROUPS):
             raise UserError(f"Unknown method {name!r}.{meant} Groups: {', '.join(GROUPS)}. See: bench list methods")
+        for each in known.names() if name in GROUPS else [name]:
+            with fenced(f"method {each!r}"):
+                if name in {each, "all"} or name in groups_of(known.get(each)):
+                    found[known.get(each).name] = None
     return tuple(found)
 
 
-def _members(group: str, known: Registry[ConfidenceMethod]) -> list[str]:
-    with fenced(f"--method {group}"):
-        return [name for name in known.names() if group == "all" or group in groups_of(known.get(name))]
-
-
-# --- loading ----------------------------------------------------------------------------------------------------------
+# --- entry points and files -------------------------------------------------------------------------------------------
 
 
 def _load(

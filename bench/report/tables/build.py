@@ -185,12 +185,18 @@ def _line(key: Key, rows: Sequence[ResultRow], standings: Standings | None, orig
         key=key,
         style=styles.of(key.method),
         place=(*styles.place(key.method), key.variant),
-        group=registry.group_of(base_of(key.method), learned=any(row.train_on is not None for row in rows)),
+        group=_group(key, rows),
         rows=tuple(rows),
         standing=standings.lines.get(key) if standings else None,
     )
     estimates = {name: _estimate(line, name) for name in METRICS if _is_known(line, name)}
     return replace(line, estimates=estimates, notes=distinct(_notes(line, standings, origins)))
+
+
+def _group(key: Key, rows: Sequence[ResultRow]) -> str:
+    """The group of a method; of one that is not built in, by whether it learned."""
+    learned = any(row.train_on is not None for row in rows)
+    return registry.groups_built_in().get(base_of(key.method), "trained" if learned else "untrained")
 
 
 def _notes(line: Line, standings: Standings | None, origins: Origins) -> Iterator[str]:

@@ -70,9 +70,7 @@ def test_the_reference_computes_what_is_known():
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
 
 
-GROUPED = {
-    group: [name for name in BUILT_IN.named if registry.group_of(name, learned=False) == group] for group in GROUPS
-}
+GROUPED = {group: [name for name in BUILT_IN.named if registry.groups_built_in()[name] == group] for group in GROUPS}
 """There are fewer plainly different colours and filled markers than methods, so each group of a table has its own."""
 
 
