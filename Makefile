@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CHECKED := bench methods tasks tests
 
-.PHONY: demo test install format lint types contracts house tests slow check-readme bench bench-gpu cost-model faults fuzz results tiny clean
+.PHONY: demo test install format lint types contracts house tests slow check-readme bench bench-gpu growth cost-model faults fuzz results tiny clean
 
 demo: install  ## the comparison on the embedded model
 	$(BIN)/bench run --method paper --model tiny
@@ -49,6 +49,9 @@ bench: install  ## ratios of speed beside their targets, about 25 minutes; BENCH
 
 bench-gpu: install  ## the same on a CUDA device; says so where there is none
 	$(BIN)/python -m tests.performance.gpu $(BENCH)
+
+growth: install  ## time and memory of a run at 1,000 to 100,000 questions, some ten minutes; GROWTH=--print shows those committed
+	$(BIN)/python -m tests.performance.growth $(GROWTH)
 
 cost-model: install  ## hours of the whole comparison on one H100, computed from dry passes of this code, about ten minutes; COST=--print shows those committed
 	$(BIN)/python -m tests.performance.cost_model $(COST)

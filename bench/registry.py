@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, registration
 from bench.api.errors import did_you_mean, ends_the_program, fenced, reason_of
-from bench.api.methods import refuse_gold
+from bench.api.methods import refuse_gold, refuse_output
 from bench.api.registration import Declaration
 
 DISTRIBUTION = "confbench"
@@ -339,6 +339,7 @@ def _check(kind: Kind, declaration: Declaration) -> None:
         if not isinstance(plugin.needs, Needs):
             raise ContractError(f"{who}: needs: expected Needs(...), got {plugin.needs!r}")
         refuse_gold(who, plugin.needs, plugin.fit_on)
+        refuse_output(who, plugin)
 
 
 # --- plugin files -----------------------------------------------------------------------------------------------------

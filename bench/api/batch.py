@@ -116,15 +116,16 @@ class OutputHead:
     """The model's last norm, through which states of inner blocks are read: `head.logits(head.norm(h))`. Those of depth
     1.0 have gone through it. None where it is not known."""
 
-    def logits(self, hidden: torch.Tensor, rows: Sequence[int] | None = None) -> torch.Tensor:
+    def logits(self, hidden: torch.Tensor, rows: Sequence[int] | torch.Tensor | None = None) -> torch.Tensor:
         """Logits of shape `(..., v)` from hidden states `(..., d)`, in float32.
 
         Args:
             hidden: the states.
-            rows: ids of the tokens whose logits are wanted, `(..., len(rows))`; by default all.
+            rows: ids of the tokens whose logits are wanted, `(..., len(rows))`, on the same device if they are a
+                tensor; by default all.
         """
         if rows is not None and self._is_short:
-            index = list(rows)
+            index = _index(rows)
             bias = None if self.bias is None else self.bias[index]
             return replace(self, weight=self.weight[index], bias=bias).logits(hidden)
         u = self._products(hidden)
@@ -132,7 +133,7 @@ class OutputHead:
             u = u + self.bias.float()
         u = u * self.scale
         u = u if self.softcap is None else self.softcap * (u / self.softcap).tanh()
-        return u if rows is None else u[..., list(rows)]
+        return u if rows is None else u[..., _index(rows)]
 
     @property
     def _is_short(self) -> bool:
@@ -153,6 +154,10 @@ class OutputHead:
             for piece in _pieces(self.weight):
                 u[:, piece] = wide @ self.weight[piece].float().T
         return u.reshape(*hidden.shape[:-1], len(self.weight))
+
+
+def _index(rows: Sequence[int] | torch.Tensor) -> list[int] | torch.Tensor:
+    return list(rows) if isinstance(rows, Sequence) else rows
 
 
 def _pieces(weight: torch.Tensor) -> Iterator[slice]:

@@ -17,7 +17,8 @@ from transformers.cache_utils import DynamicCache
 from bench.api import OutputHead
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.prefix import plan_packs
-from bench.backbone.session import Session, read_alone, read_pack, run_blocks
+from bench.backbone.session import Session, read_alone, run_blocks
+from bench.backbone.starts import read_pack
 from bench.prompts.tails import Ids
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -28,6 +29,8 @@ _NOISE = 3.0
 """Multiple of the model's own noise that is allowed between packed and plain log-softmax."""
 _NOISIEST = {torch.float32: 1e-2, torch.float16: 0.5, torch.bfloat16: 1.0}
 """Noise beyond which nothing is taken for noise: the model's own cache changes what it says."""
+_SPREAD = 2.5
+"""Standard deviation of logits up to which that holds; wider ones have as much more noise."""
 _ROUNDINGS = 2.0
 """Spacings of a dtype, at the size of the largest logit, by which rounding may move a logit."""
 
@@ -85,7 +88,8 @@ class Probe:
             return f"it refuses the cache or the mask of a pack ({type(error).__name__})"
         finally:
             self.session.reset()
-        if noise <= _NOISIEST[self.session.dtype] and apart <= _NOISE * noise:
+        most = _NOISIEST[self.session.dtype] * max(1.0, float(plain.std()) / _SPREAD)
+        if noise <= most and apart <= _NOISE * noise:
             return None
         return (
             f"log-probabilities of packed and plain passes differ by {apart:.2g},"
@@ -95,7 +99,8 @@ class Probe:
     def _said(self, ids: Ids) -> torch.Tensor:
         """`(v,)` the model's own logits after a sequence."""
         inputs = torch.as_tensor(ids, dtype=torch.long, device=self.session.device)[None]
-        return self.session.model(input_ids=inputs, use_cache=False).logits[0, -1].float()  # type: ignore[no-any-return]
+        logits = self.session.model(input_ids=inputs, use_cache=False).logits[0, -1].float()
+        return logits.to(self.head.weight.device)  # type: ignore[no-any-return]  # a split model gives them elsewhere
 
     def _plain(self) -> torch.Tensor:
         """`(n, v)` logits after each sequence, read whole and without a cache."""

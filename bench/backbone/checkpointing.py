@@ -22,11 +22,11 @@ def checkpoint_blocks(model: Any) -> None:
         ValueError: the model has no list of blocks.
     """
     for block in blocks(model):
-        block.forward = partial(_again, block.forward)
+        block.forward = partial(_again, block.forward, next(block.parameters()).device)
 
 
-def _again(forward: Callable[..., Any], states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Run a block. States are named: by them it is told whose random numbers are to be drawn again."""
+def _again(forward: Callable[..., Any], device: torch.device, states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Run a block. States are named and on its device: by them it is told whose random numbers are drawn again."""
     if not torch.is_grad_enabled():
         return forward(states, *args, **kwargs)
-    return checkpoint(forward, states, *args, use_reentrant=False, **kwargs)
+    return checkpoint(forward, states.to(device), *args, use_reentrant=False, **kwargs)

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from bench.api import Signal, UserError
+from bench.backbone.asked import asked_alone
 from bench.backbone.beginnings import Beginnings
+from bench.backbone.devices import ALONE, Together, followed_together
+from bench.backbone.groves import Grove, Groves
 from bench.backbone.items import NOTHING, Item, Measure, Pass, Replies
 from bench.backbone.measure import Arrays, Growth, Sampling, Turn, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
-from bench.backbone.prefix import Pack, plan_packs
-from bench.backbone.sampling import draw
-from bench.backbone.session import read_alone, read_pack
+from bench.backbone.sampling import beside_rows, draw
+from bench.backbone.sending import Sent
+from bench.backbone.session import read_alone
+from bench.backbone.starts import read_together
+from bench.backbone.taking import Values, taken
 from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
 from bench.prompts.tails import Ids
 
 VERSION = 1
 """Part of every signal's key; raised when what an extractor computes changes."""
+
+
+_FULL = 1024
+"""Tokens from which on a pass is no longer bound by its launches."""
 
 
 @dataclass
@@ -54,7 +63,12 @@ class Extractor:
     """Reads shards on one backbone for one set of signals."""
 
     def __init__(
-        self, backbone: Backbone, asking: Asking, measures: Mapping[Signal, Measure], stage: str | None = None
+        self,
+        backbone: Backbone,
+        asking: Asking,
+        measures: Mapping[Signal, Measure],
+        stage: str | None = None,
+        together: Together | None = None,
     ) -> None:
         """Plan what to read.
 
@@ -63,8 +77,10 @@ class Extractor:
             asking: what is the same for all questions.
             measures: what is wanted, and how it is taken from a pass.
             stage: under which name to count everything; by default each part under its own.
+            together: which packs are followed side by side; by default those that the device can take.
         """
         self.backbone = backbone
+        self.together = together or followed_together(*backbone.devices)
         self.stage = stage
         self.asking = asking
         self.measures = measures
@@ -78,16 +94,18 @@ class Extractor:
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
         self.beginnings = Beginnings(self._first_stage(items[0]) if items else "answers")
+        known = (self.asking.letter_ids, self.asking.verdict_ids)
+        self.rows = {ids.tobytes(): self.backbone.session.send(ids) for ids in known}
         values = {signal: [measure.unanswered or {}] * len(items) for signal, measure in self.measures.items()}
         answers = [NOTHING] * len(items)
         members = list(_members({i: item for i, item in enumerate(items) if not self._is_unneeded(item)}).values())
-        for rows, done in self._passes([[items[i] for i in group] for group in members]):
+        for rows, said, found in self._passes([[items[i] for i in group] for group in members]):
             groups = [members[row] for row in rows]
-            for signal, measure in self.measures.items():
-                for group, given in zip(groups, measure.take(done), strict=True):
-                    for i, value in zip(group, given, strict=True):
+            for signal, given in found.items():
+                for group, own in zip(groups, given, strict=True):
+                    for i, value in zip(group, own, strict=True):
                         values[signal][i] = value
-            for group, answer in zip(groups, done.answers, strict=True):
+            for group, answer in zip(groups, said, strict=True):
                 for i in group:
                     answers[i] = answer
         columns = {signal: _column(values[signal], measure) for signal, measure in self.measures.items()}
@@ -101,55 +119,56 @@ class Extractor:
 
     # --- packs --------------------------------------------------------------------------------------------------------
 
-    def _passes(self, groups: list[list[Item]]) -> Iterator[tuple[list[int], Pass]]:
-        """Every pack, followed to its end; yields which groups are in it."""
-        prompts = [group[0].prompt for group in groups]
+    def _passes(self, groups: list[list[Item]]) -> Iterator[tuple[list[int], list[Ids], Values]]:
+        """Every grove, followed to its end; yields which groups are in it, their answers and what was taken."""
         if not self.backbone.packed:
             for row, group in enumerate(groups):
-                yield [row], self._follow([group], self._tree_alone(group[0]))
+                yield [row], *self._followed([group], self._tree_alone(group[0]))
             return
-        # Two questions may share a prompt and differ in stored answers: the prompt is read once, the trees are two.
-        distinct = {prompt.tobytes(): prompt for prompt in prompts}
-        owners: dict[bytes, list[int]] = {}
-        for row, prompt in enumerate(prompts):
-            owners.setdefault(prompt.tobytes(), []).append(row)
-        queue = list(_named(plan_packs(list(distinct.values()), self.asking.budget), list(distinct)))
-        while queue:
-            pack, names = queue.pop(0)
-            rows = [row for name in names for row in owners[name]]
-            spread = [at for at, name in enumerate(names) for _ in owners[name]]
+        prompts = [group[0].prompt for group in groups]
+        limits = self._limits(groups)
+        size = 0 if limits == ALONE else self.backbone.session.measured_bytes()
+        groves = Groves(prompts, self.asking.budget, limits, size)
+        for grove in groves:
+            rows = [row for planned in grove for row in planned.rows]
             try:
-                done = self._follow([groups[row] for row in rows], self._tree(pack, spread, groups[rows[0]][0]))
+                found = self._followed([groups[row] for row in rows], self._tree(grove, groups[rows[0]][0]))
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                queue[:0] = self._halved(pack, [distinct[name] for name in names], error)
+                self._halve(groves, grove, error)
                 continue
-            yield rows, done
+            self.backbone.session.leave()
+            yield rows, *found
 
-    def _halved(self, pack: Pack, prompts: list[Ids], error: Exception) -> list[tuple[Pack, list[bytes]]]:
-        """The same prompts in packs of half the size, after a pack did not fit into memory."""
+    def _limits(self, groups: Sequence[list[Item]]) -> Together:
+        """Fewer sequences where nothing is decoded: then a pass has the query of each, and need not be larger."""
+        generated = any(group[0].answer is None for group in groups) or bool(self.growth.samples)
+        if generated and self.asking.max_new_tokens > 1:
+            return self.together
+        queries = -(-_FULL // (1 + len(self.asking.suffix)))
+        return replace(self.together, sequences=min(queries, self.together.sequences))
+
+    def _halve(self, groves: Groves, grove: Grove, error: Exception) -> None:
+        """Put a grove that did not fit into memory back in smaller ones."""
         if not is_out_of_memory(error):
             raise error
-        if len(prompts) == 1:
+        if not groves.halve(grove):
             raise UserError(
-                f"A single prompt of {len(prompts[0])} tokens does not fit into the memory of"
+                f"A single prompt of {len(groves.prompts[grove[0].rows[0]])} tokens does not fit into the memory of"
                 f" {self.backbone.device}. Use a smaller --dtype, a larger device, or --set protocol.shots=0."
             ) from error
         self.halvings += 1
         self.backbone.session.reset()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        smaller = plan_packs(prompts, max(1, len(pack.tokens) // 2))
-        return list(_named(smaller, [prompt.tobytes() for prompt in prompts]))
 
-    def _tree(self, pack: Pack, spread: list[int], first: Item) -> ContinuationTree:
+    def _tree(self, grove: Grove, first: Item) -> ContinuationTree:
         session = self.backbone.session
+        packs = [(planned.pack, planned.leaves) for planned in grove]
         with self._counted(self._first_stage(first)):
-            spots, states = read_pack(session, pack, self.asking.budget, self.blocks)
-        self.beginnings.add(session.path(pack))
-        index = torch.as_tensor(spread, dtype=torch.long)
-        return ContinuationTree(
-            session, [spots[i] for i in spread], {b: rows[index.to(rows.device)] for b, rows in states.items()}
-        )
+            starts, states = read_together(session, packs, self.asking.budget, self.blocks)
+        for pack, _ in packs:
+            self.beginnings.add(session.path(pack))
+        return ContinuationTree(session, starts, states)
 
     def _tree_alone(self, item: Item) -> ContinuationTree:
         session = self.backbone.session
@@ -168,11 +187,16 @@ class Extractor:
 
     # --- what grows ---------------------------------------------------------------------------------------------------
 
+    def _followed(self, items: list[list[Item]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
+        """Answers of these questions, and all that is taken of them."""
+        done = self._follow(items, tree)
+        return done.answers, taken(self.measures, done)
+
     def _follow(self, items: list[list[Item]], tree: ContinuationTree) -> Pass:
         """Continue from the prompts' ends: answers, query, other options, samples."""
         answers = [group[0].answer for group in items]
         given = [NOTHING if answer is None else answer for answer in answers]
-        done = Pass(self.backbone, self.asking, items, tree, given, [])
+        done = Pass(self.backbone, self.asking, items, tree, given, dict(self.rows))
         if any(answer is None for answer in answers):
             with self._counted("answers"):
                 self._generate(done)
@@ -201,26 +225,24 @@ class Extractor:
 
     def _grow_answers(self, done: Pass) -> None:
         """Each answer as far as a signal needs it, and the user turns after it."""
-        upto = self.growth.answer
+        upto, turns = self.growth.answer, sorted(self.growth.turns)
+        asked = [i for i, answer in enumerate(done.answers) if len(answer)]
+        alone = any(done.items[i][0].query_prompt is not None for i in asked)
+        ends: dict[Turn, list[int]] = {turn: [] for turn in turns}
         for i, answer in enumerate(done.answers):
             kept = answer if upto is Upto.ANSWER_END else answer[:-1] if upto is Upto.ANSWER_PREDICTING else NOTHING
             done.paths.append(done.tree.grow(i, kept))
-        asked = [i for i, answer in enumerate(done.answers) if len(answer)]
-        if asked and done.items[asked[0]][0].query_prompt is not None:
-            done.tree.read()
-            done.replies = {turn: self._asked_alone(done, turn, asked) for turn in sorted(self.growth.turns)}
-        else:
-            self._ask(done, asked)
-
-    def _ask(self, done: Pass, asked: list[int]) -> None:
-        """All turns after all answers, side by side."""
-        ends = {
-            turn: [done.tree.grow(done.paths[i][-1], self.asking.turns[turn.wording])[-1] for i in asked]
-            for turn in sorted(self.growth.turns)
-        }
+            for turn in turns if len(answer) and not alone else ():  # in this order, on which last bits depend
+                ends[turn].append(done.tree.grow(done.paths[i][-1], self.asking.turns[turn.wording])[-1])
+        done.expect()
+        for nodes in ends.values():
+            done.tree.expect(nodes)
         done.tree.read()
-        done.replies = {turn: Replies(asked, nodes) for turn, nodes in ends.items()}
-        self._reply(done)
+        if alone:
+            done.replies = {turn: asked_alone(done, turn, asked, self.blocks) for turn in turns}
+        else:
+            done.replies = {turn: Replies(asked, nodes) for turn, nodes in ends.items()}
+            self._reply(done)
 
     def _reply(self, done: Pass) -> None:
         """Greedy replies to the turns that want one, side by side."""
@@ -240,32 +262,6 @@ class Extractor:
             done.tree.read()
         for (turn, _), tokens in said.items():
             done.replies[turn].said.append(np.asarray(tokens, dtype=np.int32))
-
-    def _asked_alone(self, done: Pass, turn: Turn, asked: list[int]) -> Replies:
-        """A turn after conversations that don't continue the prompts: each is read whole."""
-        states: dict[int, list[torch.Tensor]] = {block: [] for block in self.blocks}
-        said = []
-        for i in asked:
-            before = done.items[i][0].query_prompt
-            assert before is not None  # noqa: S101  # of all or of none
-            ids = np.concatenate([before, done.answers[i], self.asking.turns[turn.wording]])
-            end = self._read_alone(ids)
-            for block, rows in end.items():
-                states[block].append(rows)
-            reply: list[int] = []
-            while len(reply) < turn.say:
-                token = int(self.backbone.head.logits(end[self.last]).argmax())
-                if token in self.backbone.stops:
-                    break
-                reply.append(token)
-                if len(reply) < turn.say:
-                    end = self._read_alone(np.concatenate([ids, np.asarray(reply, dtype=np.int32)]))
-            said.append(np.asarray(reply, dtype=np.int32))
-        return Replies(asked, states={block: torch.cat(rows) for block, rows in states.items()}, said=said)
-
-    def _read_alone(self, ids: Ids) -> dict[int, torch.Tensor]:
-        """Block -> `(1, d)` state after a whole conversation."""
-        return read_alone(self.backbone.session, ids, dict.fromkeys(self.blocks, np.asarray([len(ids) - 1])))
 
     def _grow_options(self, done: Pass) -> None:
         for i, group in enumerate(done.items):
@@ -303,10 +299,11 @@ class Extractor:
         generated: dict[tuple[int, int, int], list[int]] = {walker: [] for walker in walkers}
         nodes = {walker: walker[0] for walker in walkers}
         for step in range(self.asking.max_new_tokens):
-            nodes = self._step(done, sampling, step, nodes, generated)
-            if not nodes or step == self.asking.max_new_tokens - 1:
-                break
+            numbers = self._numbers(done, step, nodes)
             done.tree.read(self._sampled_blocks)
+            nodes = self._step(done, sampling, step, nodes, generated, numbers)
+            if not nodes:
+                break
         for i, group in enumerate(done.items):
             for m in range(len(group)):
                 drawn = [np.asarray(generated[i, m, j], dtype=np.int32) for j in range(sampling.n)]
@@ -319,13 +316,12 @@ class Extractor:
         step: int,
         nodes: dict[tuple[int, int, int], int],
         generated: dict[tuple[int, int, int], list[int]],
+        numbers: tuple[list[int], Sent],
     ) -> dict[tuple[int, int, int], int]:
         """Draw one token for every sample that goes on; returns where they stand."""
-        distinct = sorted(set(nodes.values()))
-        place = {node: row for row, node in enumerate(distinct)}
-        uniforms = [self._uniform(done, walker, step) for walker in nodes]
-        rows = [place[node] for node in nodes.values()]
-        tokens = draw(done.logits(distinct), rows, uniforms, sampling.temperature, sampling.top_p)
+        rows, table = numbers
+        logits = done.logits(sorted(set(nodes.values())))
+        tokens = draw(logits, rows, table.tensor, sampling.temperature, sampling.top_p)
         going = {}
         for (walker, node), token in zip(nodes.items(), tokens, strict=True):
             if token in self.backbone.stops:
@@ -334,6 +330,15 @@ class Extractor:
             if step < self.asking.max_new_tokens - 1:
                 going[walker] = done.tree.grow(node, [token])[0]
         return going
+
+    def _numbers(self, done: Pass, step: int, nodes: dict[tuple[int, int, int], int]) -> tuple[list[int], Sent]:
+        """The row of logits that each sample draws from, and its number beside that row; both go up with the pass."""
+        distinct = sorted(set(nodes.values()))
+        place = {node: row for row, node in enumerate(distinct)}
+        rows = [place[node] for node in nodes.values()]
+        uniforms = [self._uniform(done, walker, step) for walker in nodes]
+        done.tree.expect(distinct)
+        return rows, done.tree.session.send(beside_rows(rows, uniforms, len(distinct)))
 
     @staticmethod
     def _uniform(done: Pass, walker: tuple[int, int, int], step: int) -> float:
@@ -371,11 +376,6 @@ def _members(items: Mapping[int, Item]) -> dict[tuple[bytes, bytes], list[int]]:
         answer = b"" if item.answer is None else item.answer.tobytes()
         members.setdefault((item.prompt.tobytes(), answer), []).append(i)
     return members
-
-
-def _named(packs: Sequence[Pack], names: Sequence[bytes]) -> Iterator[tuple[Pack, list[bytes]]]:
-    for pack in packs:
-        yield pack, [names[row] for row in pack.rows]
 
 
 def _column(values: Sequence[Arrays], measure: Measure) -> Arrays:

@@ -82,6 +82,11 @@ class ModelFolder:
             digest.update(str(path.relative_to(self.path)).encode("utf-8", "surrogateescape") + b"\0" + _digest(path))
         return digest.hexdigest()
 
+    def stamps(self) -> tuple[tuple[str, int, int], ...]:
+        """Name, bytes and time of change of configuration and weight files, by which they are known again."""
+        paths = sorted([self.path / "config.json", *self.path.glob(_WEIGHTS)])
+        return tuple((path.name, stat.st_size, stat.st_mtime_ns) for path in paths for stat in [path.stat()])
+
     def config(self) -> Any:
         """The configuration.
 

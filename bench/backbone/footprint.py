@@ -133,12 +133,12 @@ def on_meta(config: Any, dtype: torch.dtype) -> Any:
     return model.to(dtype).eval().requires_grad_(requires_grad=False)
 
 
-def with_lora(model: Any, rank: int, named: str = "") -> Any:
-    """The model with an adapter as the trainer makes it, dropout on."""
+def with_lora(model: Any, rank: int, named: str = "", device: str = "meta") -> Any:
+    """The model with an adapter as the trainer makes it, on its device, dropout on."""
     import peft
 
     paths = projections.targets(projections.locate(model), named)
-    with warnings.catch_warnings(), torch.device("meta"):
+    with warnings.catch_warnings(), torch.device(device):
         warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
         settings = peft.LoraConfig(r=rank, lora_dropout=0.1, target_modules=paths, task_type="CAUSAL_LM")
         wrapped = peft.get_peft_model(model, settings)
@@ -154,13 +154,13 @@ def reading(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
 
     def one_pass(model: Any) -> object:
         session = Session(model)
-        beginning = np.tril(np.ones((budget, budget), dtype=np.bool_))
+        beginning = torch.ones(budget, budget, dtype=torch.bool, device="meta").tril()
         ids = np.zeros(budget, dtype=np.int32)
-        session.forward(ids, np.arange(budget), beginning, {})
-        visible = np.concatenate([np.ones_like(beginning), beginning], axis=1)
+        session.forward(ids, np.arange(budget), lambda: beginning, {})
+        visible = torch.cat([torch.ones_like(beginning), beginning], dim=1)
         last = int(model.config.get_text_config().num_hidden_layers)
         read = {last: np.arange(_READ)}
-        states = session.forward(ids, np.arange(budget, 2 * budget), visible, read)[last]
+        states = session.forward(ids, np.arange(budget, 2 * budget), lambda: visible, read)[last]
         return _head(model).logits(states), session
 
     return _footprint(config, dtype, one_pass, lambda model: model)
@@ -189,9 +189,9 @@ def training(
     def one_pass(wrapped: Any) -> object:
         model = wrapped.get_base_model()
         session = Session(model)
-        mask = session.mask(np.tril(np.ones((tokens, tokens), dtype=np.bool_)), np.arange(tokens))
         ids = torch.zeros((1, tokens), dtype=torch.long, device="meta")
         places = torch.zeros_like(ids)
+        mask = session.mask(torch.ones(tokens, tokens, dtype=torch.bool, device="meta").tril(), places[0])
         last = int(model.config.get_text_config().num_hidden_layers)
         read = {last: np.arange(_READ)}
         given = {"input_ids": ids, "position_ids": places, "attention_mask": mask, "use_cache": False}

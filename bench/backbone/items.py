@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.backbone.measure import Arrays, Growth, Sampling, Turn
+from bench.backbone.measure import Arrays, Awaited, Growth, Sampling, Taken, Turn
 from bench.backbone.model import Backbone
+from bench.backbone.sending import Sent
 from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
 from bench.prompts.tails import Ids
@@ -56,7 +57,7 @@ class Replies:
 
 @dataclass
 class Pass:
-    """The questions of one pack: `items[i]` grows from node i of the tree.
+    """The questions of packs that are followed together: `items[i]` grows from node i of the tree.
 
     The path of a question has L + 1 states for an answer of L tokens: number 0 at the prompt's end, number j after
     answer token j. `PROMPT_END` is number 0, `ANSWER_PREDICTING` are 0 ... L-1, `ANSWER_END` is L (`bench.api.At`).
@@ -68,7 +69,9 @@ class Pass:
     """Questions of each distinct prompt (and answer); they differ in their random numbers only."""
     tree: ContinuationTree
     answers: list[Ids]
-    paths: list[list[int]]
+    rows: dict[bytes, Sent]
+    """Ids of tokens whose logits are asked for -> the same on the device."""
+    paths: list[list[int]] = field(default_factory=list)
     """The nodes of each answer's tokens, as far as they were read."""
     replies: dict[Turn, Replies] = field(default_factory=dict)
     samples: dict[tuple[Sampling, int, int], Sequence[Ids]] = field(default_factory=dict)
@@ -80,26 +83,40 @@ class Pass:
 
     def logits(self, nodes: Sequence[int], rows: Ids | None = None) -> torch.Tensor:
         """`(len(nodes), v)` float32 logits of what follows, of all tokens or those in `rows`, on the model's device."""
-        ids = None if rows is None else rows.tolist()
-        return self.backbone.head.logits(self.tree.states(self.backbone.blocks, nodes), ids)
+        states = self.tree.states(self.backbone.blocks, nodes)
+        return self.backbone.head.logits(states, None if rows is None else self.ids_of(rows))
 
-    def ends(self, turn: Turn, depth: float) -> torch.Tensor:
-        """`(n, d)` states at a turn's end on the CPU; NaN where there is no answer."""
-        replies, block = self.replies[turn], self.backbone.block_of(depth)
-        states = replies.states[block] if replies.states else self.tree.states(block, replies.nodes)
-        return self._scattered(replies.asked, states)
+    def ids_of(self, rows: Ids) -> torch.Tensor:
+        """Ids of tokens on the device; those that were sent before cost no copy."""
+        sent = self.rows.get(rows.tobytes()) or self.tree.session.send(rows)
+        return sent.tensor.to(self.backbone.head.weight.device)
 
-    def words(self, turn: Turn, rows: Ids) -> torch.Tensor:
-        """`(n, len(rows))` float32 logits of some tokens after a turn, on the CPU; NaN where there is no answer."""
-        replies, head = self.replies[turn], self.backbone.head
+    def expect(self) -> None:
+        """Send ids and nodes of the answers along with the next pass, for what is taken of each token."""
+        said = np.concatenate(self.answers)
+        self.rows.setdefault(said.tobytes(), self.tree.session.send(said))
+        self.tree.expect(self.all_predicting())
+
+    def awaited(self, depth: float, nodes: Sequence[int], then: Callable[[torch.Tensor], torch.Tensor]) -> Awaited:
+        """States that come down with all others."""
+        return Awaited((self.backbone.block_of(depth), nodes), then)
+
+    def ends(self, turn: Turn, depth: float) -> dict[int, torch.Tensor | Awaited]:
+        """Question with an answer -> its `(d,)` state at a turn's end."""
+        replies = self.replies[turn]
+        if replies.states:
+            return dict(zip(replies.asked, replies.states[self.backbone.block_of(depth)], strict=True))
+        return {i: self.awaited(depth, [node], _only) for i, node in zip(replies.asked, replies.nodes, strict=True)}
+
+    def words(self, turn: Turn, rows: Ids) -> dict[int, torch.Tensor]:
+        """Question with an answer -> `(len(rows),)` float32 logits of some tokens after a turn, on the device."""
+        replies = self.replies[turn]
+        if not replies.asked:
+            return {}
         alone = replies.states.get(self.backbone.blocks)
-        logits = self.logits(replies.nodes, rows) if alone is None else head.logits(alone, rows.tolist())
-        return self._scattered(replies.asked, logits)
-
-    def _scattered(self, asked: Sequence[int], values: torch.Tensor) -> torch.Tensor:
-        whole = torch.full((len(self.items), values.shape[-1]), float("nan"), dtype=values.dtype)
-        whole[list(asked)] = values.cpu()
-        return whole
+        head = self.backbone.head
+        logits = self.logits(replies.nodes, rows) if alone is None else head.logits(alone, self.ids_of(rows))
+        return dict(zip(replies.asked, logits, strict=True))
 
     def path(self, i: int) -> list[int]:
         """The nodes of question i from its prompt's end on, as far as they were read."""
@@ -109,13 +126,21 @@ class Pass:
         """The nodes whose states predict the answer's tokens, one for each."""
         return self.path(i)[: len(self.answers[i])]
 
+    def all_predicting(self) -> list[int]:
+        """Those of all questions, one after the other."""
+        return [node for i in range(len(self.items)) for node in self.predicting(i)]
+
     def continuation(self, i: int, options: Iterable[Ids]) -> list[int]:
         """The nodes whose states predict the tokens of other answers, one answer after the other."""
         return [node for ids in options if len(ids) for node in [i, *self.tree.grow(i, ids[:-1])]]
 
-    def each(self, values: Iterable[Arrays]) -> list[list[Arrays]]:
+    def each(self, values: Iterable[Taken]) -> list[list[Taken]]:
         """One value for each prompt, given to all of its questions."""
         return [[value] * len(group) for value, group in zip(values, self.items, strict=True)]
+
+
+def _only(states: torch.Tensor) -> torch.Tensor:
+    return states[0]
 
 
 class Measure(Protocol):
@@ -137,5 +162,5 @@ class Measure(Protocol):
     def unanswered(self) -> Arrays | None:
         """The value of a question without an answer, where that is known without reading anything; else None."""
 
-    def take(self, done: Pass) -> Sequence[Sequence[Arrays]]:
-        """Values of the questions of each distinct prompt of a pass."""
+    def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
+        """Values of the questions of each distinct prompt of a pass; those on the device may stay there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,20 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, "torch.Tensor"]
 """Name -> tensor, of one question or of a shard; a signal that is one tensor calls it `values`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Awaited:
+    """A value on the device that comes down together with all others of a pass."""
+
+    rows: torch.Tensor | tuple[int, Sequence[int]]
+    """The value; or the states of a block at some nodes, `(len(nodes), d)`."""
+    then: Callable[[torch.Tensor], torch.Tensor] = lambda value: value
+    """Makes of it what is stored, once it is on the host."""
+
+
+Taken = Mapping[str, "torch.Tensor | Awaited"]
+"""Name -> what will be a tensor of `Arrays`."""
 
 
 class Upto(enum.IntEnum):

@@ -16,12 +16,12 @@ _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC
 """Words by which errors of other kinds say that memory ran out: the CPU's allocator, drivers, and cuBLAS."""
 
 
-def peak_memory_mb(device: str) -> float:
-    """Largest memory so far in MiB: of the accelerator where there is one, else of the process."""
-    if device.startswith("cuda"):
+def peak_memory_mb(*devices: str) -> float:
+    """Largest memory so far in MiB: the sum over accelerators where there are any, else of the process."""
+    if devices[0].startswith("cuda"):
         import torch
 
-        return float(torch.cuda.max_memory_allocated(device)) / 2**20
+        return float(sum(torch.cuda.max_memory_allocated(device) for device in devices)) / 2**20
     if _PROCESS.is_file():  # what getrusage says on Linux is at least the peak of the process that started this one
         (line,) = (line for line in _PROCESS.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 2**10

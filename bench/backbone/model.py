@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import gc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,18 +17,16 @@ from bench.backbone import projections
 from bench.backbone.agreement import DTYPES, Probe
 from bench.backbone.devices import kind_of
 from bench.backbone.folder import find, first_line
-from bench.backbone.memory import is_out_of_memory
+from bench.backbone.memory import give_back, is_out_of_memory
 from bench.backbone.models import ModelSpec
 from bench.backbone.norm import final_norm
+from bench.backbone.projections import Located
 from bench.backbone.session import Session, blocks
+from bench.backbone.speed import Speed, measured
+from bench.backbone.split import cards, placed
 from bench.prompts.chat import Chat
 
 _DEVICES = ("cuda", "mps", "cpu")
-
-_RATE_SIZE = 512
-"""Side of the matrix product that measures a device's rate."""
-_OVERHEAD = 3.0
-"""Time of a forward pass over that of its matrix products alone, roughly: attention, norms, small shapes."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +39,8 @@ class LoadOptions:
     """Default: the model's own on an accelerator, float32 on the CPU."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model."""
+    devices: tuple[str, ...] = ()
+    """Numbers of the cards over which the model is split; empty: it is on one device."""
 
 
 class Backbone:
@@ -49,15 +49,21 @@ class Backbone:
     def __init__(self, spec: ModelSpec, options: LoadOptions) -> None:
         self.spec = spec
         self.options = options
-        self.device = _device(options.device)
+        self.devices = cards(options.devices, options.device) or (_device(options.device),)
         self.files = find(spec, trust_remote_code=options.trust_remote_code)
         self.folder = self.files.path
         self.config = self.files.config()
         text = self.config.get_text_config()
         self.blocks = int(text.num_hidden_layers)
         self.context = int(getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", 0) or 1 << 30)
+        self._stamps: tuple[tuple[str, int, int], ...] | None = None
         self.chat = Chat(self.files.tokenizer())
         self.chat.check()
+
+    @property
+    def device(self) -> str:
+        """The device that token ids go to: the only one, or the first of those that share the model."""
+        return self.devices[0]
 
     @property
     def fingerprint(self) -> str:
@@ -82,20 +88,46 @@ class Backbone:
 
     @cached_property
     def model(self) -> Any:
-        """The causal language model on its device.
+        """The causal language model on its device, or on its cards.
 
         Raises:
-            UserError: weights are missing or can't be read.
+            UserError: weights are missing or can't be read, or are others than when they were loaded before.
         """
         self.files.check_weights()
         with self.files.told("it can't be loaded"):
-            return self._load(self.attention).to(self.device).eval().requires_grad_(requires_grad=False)
+            self._check_known(self.files.stamps())
+            model = self._load(self.attention)
+            if len(self.devices) == 1:  # `to` would undo a split
+                model = model.to(self.device)
+        return model.eval().requires_grad_(requires_grad=False)
+
+    def _check_known(self, stamps: tuple[tuple[str, int, int], ...]) -> None:
+        if self._stamps not in {None, stamps}:
+            raise UserError(
+                f"Model {self.spec.name!r}: expected the files that were loaded before, found others in its folder. Run"
+                " the command again; what was computed is kept."
+            )
+        self._stamps = stamps
+
+    def release(self) -> None:
+        """Give the memory of the weights back; whoever needs them next loads them again from the same files."""
+        for name in ("model", "head", "session"):
+            vars(self).pop(name, None)
+        gc.collect()  # blocks and their hooks refer to each other
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        give_back()
+
+    @cached_property
+    def layers(self) -> list[Located]:
+        """The linear layers of the blocks."""
+        return projections.locate(self.model)
 
     def _load(self, attention: str) -> Any:
         transformers.utils.logging.disable_progress_bar()  # a run has its own
         transformers.utils.logging.set_verbosity_error()  # what it reports of missing weights is an error here
         # Straight to an accelerator, tensor by tensor: several processes would each hold a copy in main memory first.
-        place = {} if kind_of(self.device) == "cpu" else {"device_map": {"": torch.device(self.device)}}
+        place = {} if kind_of(self.device) == "cpu" else {"device_map": self._places()}
         try:
             model, found = transformers.AutoModelForCausalLM.from_pretrained(
                 self.folder,
@@ -114,6 +146,17 @@ class Backbone:
         if missing:  # they would be drawn at random
             raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}; copy them again")
         return model
+
+    def _places(self) -> dict[str, Any]:
+        """Module -> device."""
+        if len(self.devices) == 1:
+            return {"": torch.device(self.device)}
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(
+                self.config, dtype=self.dtype, trust_remote_code=self.options.trust_remote_code
+            )
+        sizes = [torch.cuda.get_device_properties(device).total_memory for device in self.devices]
+        return {name: torch.device(device) for name, device in placed(model, self.devices, sizes).items()}
 
     @cached_property
     def facts(self) -> ModelFacts:
@@ -149,20 +192,12 @@ class Backbone:
         return frozenset(i for i in [*ids, self.chat.tokenizer.eos_token_id] if i is not None)
 
     @cached_property
-    def seconds_per_token(self) -> float:
-        """A rough estimate without loading weights: twice the parameters, at this device's rate of multiplication."""
-        with self.files.told("it can't be built from its config.json"), torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(
-                self.config, trust_remote_code=self.options.trust_remote_code
-            )
-        weights = sum(p.numel() for p in model.parameters())
-        square = torch.ones(_RATE_SIZE, _RATE_SIZE, dtype=self.dtype, device=self.device)
-        seconds = []
-        for _ in range(4):
-            start = time.perf_counter()
-            (square @ square).sum().item()
-            seconds.append(time.perf_counter() - start)
-        return float(2 * weights * min(seconds) / (2 * _RATE_SIZE**3) * _OVERHEAD)
+    def speed(self) -> Speed | None:
+        """Seconds that passes take here, measured without weights; None where no stand-in can be made or has room."""
+        try:
+            return measured(self.config, self.dtype, self.device, self.attention)
+        except Exception:  # noqa: BLE001 - whatever an architecture has against few blocks; it may still be read
+            return None
 
     @property
     def packed(self) -> bool:
@@ -188,8 +223,8 @@ class Backbone:
             if not is_out_of_memory(error):
                 raise
             raise UserError(
-                f"Model {self.spec.name!r} leaves no memory on {self.device} for passes of 30 tokens. Use a smaller"
-                " --dtype or a larger device, or end what else runs on it."
+                f"Model {self.spec.name!r} leaves no memory on {' + '.join(self.devices)} for passes of 30 tokens. Use"
+                " a smaller --dtype or a larger device, or end what else runs on it."
             ) from error
         if wrong is not None:
             raise UserError(

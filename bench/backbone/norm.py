@@ -27,7 +27,7 @@ def final_norm(model: Any) -> Norm | None:
         return None
     exact = copy.deepcopy(module).float()
     states = torch.randn(5, int(model.config.get_text_config().hidden_size), generator=torch.Generator().manual_seed(0))
-    states = states.to(model.device) + 0.5
+    states = states.to(next(exact.parameters(), states).device) + 0.5
     ones = torch.ones_like(states[0])
     ones[1::2] = -1.0  # mean 0, mean square 1
     up, down = exact(ones[None])[0], exact(-ones[None])[0]
@@ -64,4 +64,4 @@ def _last_module(model: Any) -> Any:
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.numel() == other.numel() and bool((one.flatten() == other.flatten()).all())
+    return one.numel() == other.numel() and bool((one.flatten() == other.to(one.device).flatten()).all())

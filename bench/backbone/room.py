@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from bench.backbone.model import Backbone
 
 _RESERVE = 1.5e9
-"""Bytes of a device that tensors can't have: its context, libraries' workspaces, fragments."""
+"""Bytes of each device that tensors can't have: its context, libraries' workspaces, fragments."""
 _LARGE = 20_000_000_000
 """Parameters from which on blocks are always computed again."""
 
 
-def device_memory(device: str) -> int | None:
-    """Bytes of an accelerator; None where memory is the computer's own, which can't be told beforehand."""
-    if not device.startswith("cuda"):
+def device_memory(*devices: str) -> int | None:
+    """Bytes of accelerators together; None where memory is the computer's own, which can't be told beforehand."""
+    if not devices[0].startswith("cuda"):
         return None
-    return int(torch.cuda.get_device_properties(torch.device(device)).total_memory)
+    return sum(int(torch.cuda.get_device_properties(torch.device(device)).total_memory) for device in devices)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def plan_training(backbone: Backbone, tokens: int, *, rank: int = 8, named: str 
         return TrainingPlan(checkpointing=False)
     try:
         large = is_large(backbone.config)
-        available = device_memory(backbone.device)
+        available = device_memory(*backbone.devices)
         if available is None:
             return TrainingPlan(checkpointing=large)
         needed = {
@@ -75,18 +75,24 @@ def plan_training(backbone: Backbone, tokens: int, *, rank: int = 8, named: str 
         }
     except Exception:  # noqa: BLE001 - an architecture that can't be followed on the meta device: trying it out tells
         return TrainingPlan(checkpointing=False)
-    fitting = [less for less, one in needed.items() if one.total + _RESERVE <= available]
+    fitting = [less for less, one in needed.items() if one.total + _reserve(backbone) <= available]
     if fitting:
         return TrainingPlan(checkpointing=fitting[0])
     return TrainingPlan(checkpointing=True, refusal=_refusal(backbone, needed[True], tokens, available))
 
 
 def _refusal(backbone: Backbone, needed: Footprint, tokens: int, available: int) -> str:
-    fixed = needed.weights + needed.trained + _RESERVE
-    smaller = "fewer tokens a pass (--training-budget) or a larger device"
-    way = smaller if fixed < available else "a smaller model or a larger device: its weights alone don't fit"
+    reserve = _reserve(backbone)
+    fixed = needed.weights + needed.trained + reserve
+    larger = "a larger device, or several (--devices)"
+    smaller = f"fewer tokens a pass (--training-budget) or {larger}"
+    way = smaller if fixed < available else f"a smaller model or {larger}: its weights alone don't fit"
     return (
-        f"Training an adapter of {backbone.spec.name} takes about {(needed.total + _RESERVE) / 1e9:.0f} GB with"
-        f" gradient checkpointing and {tokens:,} tokens a pass, and {backbone.device} has {available / 1e9:.0f} GB: use"
-        f" {way}, or leave out the methods that train one."
+        f"Training an adapter of {backbone.spec.name} takes about {(needed.total + reserve) / 1e9:.0f} GB with"
+        f" gradient checkpointing and {tokens:,} tokens a pass, and {' + '.join(backbone.devices)} has"
+        f" {available / 1e9:.0f} GB: use {way}, or leave out the methods that train one."
     )
+
+
+def _reserve(backbone: Backbone) -> float:
+    return _RESERVE * len(backbone.devices)

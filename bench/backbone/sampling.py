@@ -25,14 +25,18 @@ def uniforms(seed: int, question_id: str, n: int, length: int) -> npt.NDArray[np
 
 
 def draw(
-    logits: torch.Tensor, rows: Sequence[int], numbers: Sequence[float], temperature: float, top_p: float
+    logits: torch.Tensor,
+    rows: Sequence[int],
+    numbers: Sequence[float] | torch.Tensor,
+    temperature: float,
+    top_p: float,
 ) -> list[int]:
     """One token for each number: the first whose cumulated probability exceeds it.
 
     Args:
         logits: `(m, v)` float32.
         rows: which row of `logits` each draw is from.
-        numbers: random numbers in [0, 1), one for each draw.
+        numbers: random numbers in [0, 1), one for each draw; or all of them on the device, as `beside_rows` lays them.
         temperature: positive; 0 is greedy decoding and no sampling.
         top_p: only the most likely tokens are kept, as few as have this probability together.
     """
@@ -44,13 +48,21 @@ def draw(
         ordered.masked_fill_(before >= top_p * weights.sum(dim=-1, keepdim=True), 0.0)
         weights = torch.zeros_like(weights).scatter(-1, index, ordered)
     cumulated = weights.cumsum_(dim=-1)
-    at, nth = np.asarray(rows, dtype=np.int64), _times_before(rows)
-    by_row = np.zeros((len(logits), int(nth.max(initial=0)) + 1))  # all numbers of a row beside it: no row is copied
-    by_row[at, nth] = numbers
+    if not isinstance(numbers, torch.Tensor):
+        numbers = torch.as_tensor(beside_rows(rows, numbers, len(logits)), device=logits.device)
     # The numbers are scaled rather than the weights, of which there are many more.
-    targets = torch.as_tensor(by_row, device=logits.device) * cumulated[:, -1:]
-    tokens = torch.searchsorted(cumulated, targets, right=True).cpu()[torch.as_tensor(at), torch.as_tensor(nth)]
+    targets = numbers.to(logits.device) * cumulated[:, -1:]
+    tokens = torch.searchsorted(cumulated, targets, right=True).cpu()
+    tokens = tokens[torch.as_tensor(rows, dtype=torch.long), torch.as_tensor(_times_before(rows))]
     return [int(token) for token in tokens.clamp(max=logits.shape[-1] - 1)]
+
+
+def beside_rows(rows: Sequence[int], numbers: Sequence[float], n: int) -> npt.NDArray[np.float64]:
+    """`(n, most draws of a row)`: all numbers of a row of logits beside it, so that no row has to be copied."""
+    nth = _times_before(rows)
+    table = np.zeros((n, int(nth.max(initial=0)) + 1))
+    table[np.asarray(rows, dtype=np.int64), nth] = numbers
+    return table
 
 
 def _times_before(rows: Sequence[int]) -> npt.NDArray[np.int64]:

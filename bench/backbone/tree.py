@@ -1,4 +1,4 @@
-"""Continuations of a pack's questions: answers, queries, other options, samples, as one tree for each question.
+"""Continuations of questions: answers, queries, other options, samples, as one tree for each question.
 
 Paths that begin alike share their nodes, so no token is read twice, whatever is asked for. Node 0 ... n-1 are the ends
 of the n prompts; every other node is a token after its parent.
@@ -12,34 +12,38 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.backbone.session import Session, Spot, read_alone
+from bench.backbone.sending import Sent
+from bench.backbone.session import Session, read_alone
+from bench.backbone.starts import Starts, States
 from bench.prompts.tails import Ids
+
+_FEW = 4
+"""Evenly spaced runs of nodes whose states are cut out one after the other rather than by a list of numbers."""
 
 
 class ContinuationTree:
-    """Continuations of the questions of one pack: a tree for each prompt, read together."""
+    """Continuations of the questions that are followed together: a tree for each prompt, read together."""
 
-    def __init__(
-        self, session: Session, starts: Sequence[Spot] | Sequence[Ids], states: dict[int, torch.Tensor]
-    ) -> None:
+    def __init__(self, session: Session, starts: Starts | Sequence[Ids], states: States) -> None:
         """Start one tree at the end of each prompt.
 
         Args:
-            session: the model with its cache.
-            starts: where each prompt stands in the cache; or, to read every path alone and whole, the prompts' ids.
+            session: the model with its row.
+            starts: where the prompts stand in the row; or, to read every path alone and whole, the prompts' ids.
             states: block -> `(n, d)` states at the prompts' ends.
         """
         self.session = session
         self.starts = starts
         self.blocks = sorted(states)
-        n = len(starts)
+        n = len(next(iter(states.values())))
         self.tokens = [-1] * n
         self.parents = [-1] * n
         self.trees = list(range(n))
         self._children: dict[tuple[int, int], int] = {}
-        self._columns = [-1] * n
-        """Column of a node's keys in the cache."""
+        self._trails: list[tuple[int, ...]] = [()] * n
+        """Columns of the row with the keys of a node and of those above it, down from the prompt's end."""
         self._chunks: dict[int, list[torch.Tensor]] = {block: [rows] for block, rows in states.items()}
+        self._expected: dict[tuple[int, ...], Sent] = {}
         self._read = n
 
     def grow(self, node: int, ids: Sequence[int] | Ids) -> list[int]:
@@ -57,6 +61,10 @@ class ContinuationTree:
             node = child
         return path
 
+    def expect(self, nodes: Sequence[int]) -> None:
+        """Send the numbers of nodes along with the next copy: `states` will be asked for exactly these."""
+        self._expected[tuple(nodes)] = self.session.send(np.asarray(nodes, dtype=np.int64))
+
     def read(self, blocks: Sequence[int] | None = None) -> None:
         """Run the model over all new nodes, in one forward pass.
 
@@ -69,8 +77,8 @@ class ContinuationTree:
             return
         if blocks is not None:
             self.blocks = [block for block in self.blocks if block in blocks]
-        shared = isinstance(self.starts[0], Spot)
-        states = self._read_packed(new) if shared else self._read_whole(new)
+        starts = self.starts
+        states = self._read_packed(new, starts) if isinstance(starts, Starts) else self._read_whole(new, starts)
         for block, rows in states.items():
             self._chunks[block].append(rows)
         self._read = len(self.tokens)
@@ -82,8 +90,14 @@ class ContinuationTree:
         if len(chunks) > 1 and min(nodes, default=0) < newest:  # decoding asks for the newest alone
             chunks[:] = [torch.cat(chunks)]
             newest = 0
-        index = torch.as_tensor(nodes, dtype=torch.long, device=chunks[-1].device)
-        return chunks[-1][index - newest if newest else index]
+        rows, runs = chunks[-1], _runs(nodes)
+        if runs == [range(newest, newest + len(rows))]:
+            return rows
+        if runs:
+            return torch.cat([rows[run.start - newest : run.stop - newest : run.step] for run in runs])
+        sent = self._expected.get(tuple(nodes)) or self.session.send(np.asarray(nodes, dtype=np.int64))
+        index = sent.tensor.to(rows.device)
+        return rows[index - newest if newest else index]
 
     def _path(self, node: int) -> list[int]:
         """The nodes from below the prompt's end down to this one."""
@@ -93,35 +107,34 @@ class ContinuationTree:
             node = self.parents[node]
         return path[::-1]
 
-    def _read_packed(self, new: range) -> dict[int, torch.Tensor]:
+    def _read_packed(self, new: range, starts: Starts) -> States:
         cached = self.session.length
-        self._columns += range(cached, cached + len(new))
-        visible = np.zeros((len(new), cached + len(new)), dtype=np.bool_)
-        positions = np.zeros(len(new), dtype=np.int64)
         for row, node in enumerate(new):
-            start = self.starts[self.trees[node]]
-            assert isinstance(start, Spot)  # noqa: S101  # all starts are of one kind
-            parent = self.parents[node]
-            if parent >= new.start:
-                visible[row] = visible[parent - new.start]
-                positions[row] = positions[parent - new.start] + 1
-            else:
-                path = self._path(parent)
-                visible[row, : len(start.visible)] = start.visible
-                visible[row, [self._columns[p] for p in path]] = True
-                positions[row] = start.length + len(path)
-            visible[row, cached + row] = True
-        ids = np.asarray([self.tokens[node] for node in new], dtype=np.int32)
-        everything = np.arange(len(new))
-        return self.session.forward(ids, positions, visible, dict.fromkeys(self.blocks, everything))
+            self._trails.append((*self._trails[self.parents[node]], cached + row))
+        trails = self._trails[new.start :]
+        depth = max(map(len, trails))
+        columns = np.asarray([trail + trail[-1:] * (depth - len(trail)) for trail in trails], dtype=np.int64)
+        trees = [self.trees[node] for node in new]
+        positions = np.asarray(
+            [starts.lengths[tree] + len(trail) - 1 for tree, trail in zip(trees, trails, strict=True)], dtype=np.int64
+        )
+        below, own = self.session.send(trees), self.session.send(columns)
 
-    def _read_whole(self, new: range) -> dict[int, torch.Tensor]:
+        def visible() -> torch.Tensor:
+            seen = starts.seen.new_zeros(len(new), cached + len(new))
+            seen[:, : starts.seen.shape[1]] = starts.seen[below.tensor]
+            return seen.scatter_(1, own.tensor, value=True)
+
+        ids = np.asarray([self.tokens[node] for node in new], dtype=np.int32)
+        return self.session.forward(ids, positions, visible, dict.fromkeys(self.blocks))
+
+    def _read_whole(self, new: range, prompts: Sequence[Ids]) -> States:
         """Each new path as a whole sequence of its own; a node on several paths is taken from the last."""
         inner = {self.parents[node] for node in new}
         found: dict[int, list[torch.Tensor]] = {block: [torch.empty(0)] * len(new) for block in self.blocks}
         for leaf in (node for node in new if node not in inner):
             path = self._path(leaf)
-            prompt = self.starts[self.trees[leaf]]
+            prompt = prompts[self.trees[leaf]]
             ids = np.concatenate([prompt, [self.tokens[node] for node in path]]).astype(np.int32)
             fresh = [node for node in path if node >= new.start]
             places: npt.NDArray[np.int64] = np.arange(len(ids) - len(fresh), len(ids))
@@ -129,3 +142,19 @@ class ContinuationTree:
                 for node, row in zip(fresh, rows, strict=True):
                     found[block][node - new.start] = row
         return {block: torch.stack(rows) for block, rows in found.items()}
+
+
+def _runs(nodes: Sequence[int]) -> list[range]:
+    """Ascending numbers as a few evenly spaced runs, one after the other; empty where they are no such."""
+    runs: list[range] = []
+    start = 0
+    while start < len(nodes):
+        step = nodes[start + 1] - nodes[start] if start + 1 < len(nodes) else 1
+        if step < 1 or len(runs) == _FEW:
+            return []
+        stop = start + 1
+        while stop < len(nodes) and nodes[stop] - nodes[stop - 1] == step:
+            stop += 1
+        runs.append(range(nodes[start], nodes[stop - 1] + 1, step))
+        start = stop
+    return runs

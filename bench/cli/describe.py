@@ -142,6 +142,7 @@ def _method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
         "name": cls.name,
         "what": _first_sentence(cls),
         "reference": cls.reference,
+        **({"gives": "scores, which are scaled on validation"} if cls.output == "score" else {}),
         "fit on": cls.fit_on if cls.trains() else "nothing",
         "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
         "reads in predict": sorted(map(repr, cls.needs.predict)),

@@ -37,8 +37,9 @@ class Loader:
     tasks: Mapping[str, Task]
     tests: Collection[TaskSplit]
     """Splits that are predicted."""
-    read: Collection[TaskSplit]
-    """All splits of the run."""
+    apart: Collection[TaskSplit]
+    """Splits of the run that share no question: a validation split among them that is taken out of train is not there
+    any more. One on which scores are scaled, and nothing else, leaves train whole."""
     protocol: Protocol
     limit: int | None = None
     """Test questions at most."""
@@ -72,7 +73,7 @@ class Loader:
         """All questions of a split; where a task has no validation split, it is taken out of train."""
         task = self.tasks[where.task]
         validation = TaskSplit(where.task, "validation")
-        derived = "validation" not in task.card.splits and validation in self.read
+        derived = "validation" not in task.card.splits and (where == validation or validation in self.apart)
         source: Split = "train" if derived and where == validation else where.split
         if source not in task.card.splits:
             raise UserError(

@@ -8,8 +8,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from bench.api import UserError
+from bench.engine.cluster import Cluster
+from bench.engine.link import Link
 from bench.engine.local import Processes
 from bench.engine.pool import Pool
+from bench.engine.trainings import Trainings
 from bench.signals.worker import WorkerSpec
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ class Request:
     """None: this process for `local`, as many as the cluster has devices for `ray`."""
     address: str | None = None
     """Address of a Ray cluster; None: the one that $RAY_ADDRESS names, else one that is started here."""
+    split: bool = False
+    """Whether the model lies on several cards."""
 
     def __post_init__(self) -> None:
         """Check that it fits together.
@@ -39,25 +44,45 @@ class Request:
             raise UserError(f"--engine {self.engine}: expected {LOCAL} or {RAY}.")
         if self.engine == RAY and find_spec("ray") is None:
             raise UserError("--engine ray: expected the package ray, found none; pip install 'confbench[ray]'.")
+        if self.split and (self.engine == RAY or self.workers is not None):
+            raise UserError(
+                "--devices: expected neither --workers nor --engine ray, since one process reads a model that is split"
+                " over cards; leave them out, or give each worker a card that has room for the model."
+            )
         if self.engine == LOCAL and self.address is not None:
             raise UserError("--address: expected --engine ray as well; --engine local stays on this machine.")
+        if (self.address or os.environ.get("RAY_ADDRESS", "")).startswith("ray://") and self.engine == RAY:
+            raise UserError(
+                "--address ray://…: expected a run on a machine of the cluster, got the address for programs outside of"
+                " it; start bench there, with --address auto."
+            )
 
 
-def opened(request: Request, backbone: Backbone, store: Store) -> Pool | None:
-    """The engine; None where the run's own process does the work. Nothing is started before there is work.
+@dataclass(frozen=True)
+class Engines:
+    """Whoever works for the run's own process; None: it does that itself."""
+
+    readers: Pool | None = None
+    trainings: Trainings | None = None
+
+
+def opened(request: Request, backbone: Backbone, store: Store) -> Engines:
+    """The engines. Nothing is started before there is work.
 
     Raises:
         UserError: there are not so many devices.
     """
     if request.engine == RAY:
-        from bench.engine.cluster import Cluster
-
-        return Pool(Cluster(backbone, store, request.workers, request.address))
+        link = Link(backbone, store, request.workers, request.address)
+        readers = Pool(Cluster(link))
+        trainings = Trainings(link, readers.dismiss)
+        readers.late = trainings.going_on
+        return Engines(readers, trainings)
     if request.workers is None:
-        return None
+        return Engines()
     devices = _devices(backbone.device, request.workers)
     spec = WorkerSpec.of(backbone, store, _threads(request.workers))
-    return Pool(Processes(spec, devices), gives_back=backbone.device != "cpu")
+    return Engines(Pool(Processes(spec, devices), gives_back=backbone.device != "cpu"))
 
 
 def _devices(device: str, workers: int) -> list[str]:

@@ -61,11 +61,15 @@ class Processes:
         ready = wait([process.connection for process in self._running.values()], seconds)
         return [(number, self._event(number)) for number, p in list(self._running.items()) if p.connection in ready]
 
-    def close(self) -> None:
+    def dismiss(self) -> None:
         """See `Crew`."""
         for process in self._running.values():
             process.end()
         self._running.clear()
+
+    def close(self) -> None:
+        """See `Crew`."""
+        self.dismiss()
 
     def _event(self, number: int) -> Event:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -67,8 +67,11 @@ class Crew(Protocol):
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
         """Wait for something to happen; empty where nothing does for so long."""
 
+    def dismiss(self) -> None:
+        """End all workers; others may be hired."""
+
     def close(self) -> None:
-        """End all workers."""
+        """End all workers, and whatever was begun for them."""
 
 
 @dataclass
@@ -78,6 +81,8 @@ class Pool:
     crew: Crew
     gives_back: bool = False
     """Whether workers are ended when there is nothing to do, since they hold devices that the run itself needs."""
+    late: Callable[[], bool] = lambda: False
+    """Whether their devices do something else meanwhile, so that the first worker may come in hours."""
     _starting: set[int] = field(default_factory=set, init=False)
     _flying: dict[int, deque[ShardTask]] = field(default_factory=dict, init=False)
     """Worker that is there -> its tasks, the one that it does first."""
@@ -96,18 +101,23 @@ class Pool:
             yield from self._each(iter(taken), wait=True)
         finally:
             if any(self._flying.values()):  # it was broken off: what they still do is not for those who ask next
-                self.close()
+                self.dismiss()
 
     def rest(self) -> None:
         """End the workers where they hold what the run needs; the next task starts others."""
         if self.gives_back:
-            self.close()
+            self.dismiss()
 
-    def close(self) -> None:
-        """End the workers."""
-        self.crew.close()
+    def dismiss(self) -> None:
+        """End the workers; the next task starts others."""
+        self.crew.dismiss()
         self._starting.clear()
         self._flying.clear()
+
+    def close(self) -> None:
+        """End the workers, and whatever was begun for them."""
+        self.dismiss()
+        self.crew.close()
 
     # --- handing out --------------------------------------------------------------------------------------------------
 
@@ -124,6 +134,8 @@ class Pool:
                     yield self._flying[worker].popleft(), event
                 else:
                     waiting.extendleft(self._noted(worker, event))
+            if self.late():
+                since = time.monotonic()
             if not self._flying and time.monotonic() - since > _PATIENCE:
                 raise UserError(
                     f"--workers: none of {self.crew.size} workers was there after {_PATIENCE:.0f} s; check that the"

@@ -37,7 +37,7 @@ def collect(device: str | None = None, revisions: Mapping[str, str | None] | Non
     """Everything that a result row says of its origin, ready for JSON.
 
     Args:
-        device: where the backbone ran, e.g. `cuda:0`.
+        device: where the backbone ran, e.g. `cuda:0`, or `cuda:0,cuda:1`.
         revisions: Hub id of a model or data set -> commit that was resolved.
     """
     return {
@@ -167,11 +167,11 @@ def _cpu_model() -> str | None:
 
 
 def _accelerator(device: str | None) -> str | None:
-    """Name of the GPU behind `device`; None for a CPU, or where torch can't tell."""
+    """Name of the GPU behind `device`, or names; None for a CPU, or where torch can't tell."""
     torch = sys.modules.get("torch")
     if torch is None or device is None or not device.startswith("cuda"):
         return None
     try:
-        return str(torch.cuda.get_device_name(device))
+        return ", ".join(str(torch.cuda.get_device_name(one)) for one in device.split(","))
     except (AssertionError, RuntimeError, ValueError):
         return None

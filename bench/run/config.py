@@ -75,6 +75,8 @@ class RunConfig:
     """Cross-encoder that relates samples: Hub id or folder. Default: equal normalised texts are similar."""
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
+    devices: Annotated[Names, Flag("--devices")] = ()
+    """Numbers of cards, separated by commas, over which a model is split that one card has no room for."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
     token_budget: int | None = None

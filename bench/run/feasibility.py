@@ -129,7 +129,7 @@ def check_room(
 
         params = method.params()
         rank, named = int(str(params.get("rank", 8))), str(params.get("target_modules") or "")
-        plan_training(backbone, budget or training_budget(backbone.device), rank=rank, named=named).check()
+        plan_training(backbone, budget or training_budget(*backbone.devices), rank=rank, named=named).check()
 
 
 def has_validation(task: Task | type[Task]) -> bool:

@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,8 @@ from bench.signals.batches import Batches
 from bench.signals.reading import Reading
 from bench.store.decoding import decoded
 from bench.store.folders import Entry, Store, key_of
-from bench.training.trainer import KIND as ADAPTERS
-from bench.training.trainer import AdapterTrainer, confidences, training_stage
+from bench.training.assignment import KIND as ADAPTERS
+from bench.training.trainer import AdapterTrainer, Elsewhere, PutOffError, confidences, training_stage
 
 if TYPE_CHECKING:
     from bench.backbone.model import Backbone
@@ -79,6 +79,10 @@ class Fitter:
     progress: Progress
     seed: int
     """Seed of the run."""
+    elsewhere: Elsewhere | None = None
+    """Trains adapters; None: this machine does."""
+    puts_off: bool = False
+    """Whether a fit isn't waited for while its adapter is being trained elsewhere."""
     _unusable: set[str] = field(default_factory=set)
     """Keys of stored fits that new ones replace."""
 
@@ -89,6 +93,9 @@ class Fitter:
             name: of the method.
             learned: the split that it learns from.
             validation: the split that it may choose a step by.
+
+        Raises:
+            PutOffError: its adapter is being trained elsewhere; to be called again when that is over.
         """
         method = self.resolved.fresh(name)
         seed = derived_seed(self.seed, name, self.backbone.files.weights, str(learned.where))
@@ -116,13 +123,21 @@ class Fitter:
             validation: labelled answers that it may choose a step by.
             seed: of this fit.
         """
-        no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
-        budget = self.resolved.training_budget
-        trainer = AdapterTrainer(
-            self.backbone, self.store, name, (no, yes), token_budget=budget, progress=self.progress
-        )
+        trainer = self._trainer(name, learned)
         return Context(
             seed, learned.task.format, self.backbone.device, self.resolved.protocol, trainer, validation=validation
+        )
+
+    def _trainer(self, name: str, learned: Reading) -> AdapterTrainer:
+        no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
+        return AdapterTrainer(
+            self.backbone,
+            self.store,
+            name,
+            (no, yes),
+            token_budget=self.resolved.training_budget,
+            progress=self.progress,
+            elsewhere=self.elsewhere,
         )
 
     def _stored(self, name: str, key: str) -> Fitted | None:
@@ -168,11 +183,12 @@ class Fitter:
         held = None
         if validation is not None:
             held = self.batches.batch(validation, validation_signals(reads), labels=True)
-        ctx = self.context(name, learned, held, seed)
+        trainer = replace(self._trainer(name, learned), waits=not self.puts_off)
+        ctx = replace(self.context(name, learned, held, seed), train_adapter=trainer)
         with self.progress.stage(f"fit {name}", 1, unit="fit") as advance:
-            method.fit(train, ctx)
+            _learn(method, train, ctx, trainer)
             advance(1)
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start + trainer.seconds_elsewhere
         labels = _labels(learned, reads.fit, train, held)
         stages, curve, sure_of_train = _trained(method, ctx, held)
         training = Training(
@@ -205,6 +221,21 @@ class Fitter:
                 f"{name} gives other confidences once its fit is saved and loaded: what `fit` learns must stand in"
                 " attributes that end in _, or be in its own `save` and `load`"
             )
+
+
+def _learn(method: ConfidenceMethod, train: Batch, ctx: Context, trainer: AdapterTrainer) -> None:
+    """Fit it.
+
+    Raises:
+        PutOffError: an adapter is being trained elsewhere, whatever the method made of hearing so.
+    """
+    try:
+        method.fit(train, ctx)
+    except Exception:
+        if not trainer.put_off:
+            raise
+    if trainer.put_off:
+        raise PutOffError(f"{method.name} is fitted when its adapter is there")
 
 
 def derived_seed(seed: int, *parts: str) -> int:

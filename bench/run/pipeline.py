@@ -6,7 +6,6 @@ questions -> prompts -> answers and signals (once, shared by all methods) -> fit
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -21,17 +20,18 @@ from bench.results.row import ResultRow
 from bench.run.config import RunConfig
 from bench.run.feasibility import check_room, infeasible
 from bench.run.fitting import Fitted, Fitter
+from bench.run.forecast import Forecast
 from bench.run.inputs import StepResults
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.log import RunLog
-from bench.run.plan import Adapt, Fit, Predict, Read, Step
+from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
 from bench.run.preparation import Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
+from bench.run.turns import Turns
 from bench.signals.batches import Batches
-from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.folders import cache_folder
 
@@ -90,7 +90,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     )
     check_room(methods, tests, reasons, reader.backbone, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
-    report = RunReport(_plan_in_words(prepared.steps, prepared.readings, reader))
+    report = RunReport(Forecast(prepared, resolved, resources.grader).lines())
     notes = [*prepared.notes, *reader.backbone.chat.notes, *(reader.store.notes if config.dry_run else ())]
     report.notes += [*resolved.notes, *notes]
     _announce([*report.plan, *notes], resolved, config.model, progress)
@@ -99,14 +99,14 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
 
     batches = Batches(reader)
     guard.attach(reader.backbone, resolved.cache)
-    fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, config.seed)
+    fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings)
     predictor = Predictor(resolved, reasons, batches, progress)
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
     made = StepResults(resolved, prepared.selecting, prepared.readings)
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
     writer = _Writer(config.out, resolved.protocol.letters, report)
 
-    for step in prepared.steps:
+    for step in Turns(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
             case Read(where, signals):
                 with guard.weights_watched(f"{where} was read"):
@@ -160,33 +160,6 @@ class _Writer:
             texts = [questions.of(q, task.style_of(q), task.format, self.letters) for q in test.questions]
         questions.write(task.name, task.card.version, texts, self.out)
         return questions.digest(texts)
-
-
-def _plan_in_words(steps: Sequence[Step], readings: Mapping[TaskSplit, Reading], reader: Reader) -> list[str]:
-    lines = [_read_in_words(step, readings[step.where], reader) for step in steps if isinstance(step, Read)]
-    count = Counter(map(type, steps))
-    again = f", {count[Adapt]} of them after reading the query again through an adapter" if count[Adapt] else ""
-    return [*lines, f"then {count[Fit]} fits and {count[Predict]} predictions{again}"]
-
-
-def _read_in_words(step: Read, reading: Reading, reader: Reader) -> str:
-    signals = ", ".join(sorted(map(repr, step.signals))) or "answers only"
-    return (
-        f"read {step.where}: {len(reading.questions):,} questions; {signals}; {_left_in_words(step, reading, reader)}"
-    )
-
-
-def _left_in_words(step: Read, reading: Reading, reader: Reader) -> str:
-    written, total = len(reading.rows), len(reading.shards)
-    if any(len(shard.rows) == reader.sample for shard in reading.shards):  # a shard that was cut can't be looked up
-        return f"about {reader.estimate(reading):,.0f} s unless it is stored (from {written:,} of its prompts)"
-    missing = reader.find(reading, step.signals)
-    if not missing:
-        return "all stored"
-    left = f"about {reader.estimate(reading) * missing / total:,.0f} s"
-    if written < len(reading.questions):
-        return f"about {missing / total:.0%} of its shards to compute, {left} (from {written:,} of its prompts)"
-    return f"{missing} of {total} shards to compute, {left}"
 
 
 def _announce(lines: Sequence[str], resolved: ResolvedRun, model: str, progress: Progress) -> None:

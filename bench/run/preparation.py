@@ -13,12 +13,13 @@ from bench.data.loading import Loaded, Loader
 from bench.data.sources import FolderSource, HubSource, open_source
 from bench.data.splits import TaskSplit
 from bench.engine import engines
+from bench.engine.trainings import Trainings
 from bench.grading.judges import open_judge
 from bench.progress import Progress
 from bench.results import files
 from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation
-from bench.run.plan import Read, Step, plan
+from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
@@ -42,6 +43,8 @@ class Resources:
     """Has the model and the store."""
     grader: Grader
     """Has the judge."""
+    trainings: Trainings | None = None
+    """Trains adapters elsewhere; None: this machine does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +59,7 @@ class Prepared:
     origins: Mapping[TaskSplit, Mapping[str, str]]
     """Split -> where its rows, or released answers, come from."""
     notes: tuple[str, ...]
-    """Splits that steps were to be chosen by but were given up, and why."""
+    """Validation splits that could not be had, and what is done without them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +81,7 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     from bench.backbone.devices import default_budget
     from bench.backbone.model import Backbone, LoadOptions
 
-    request = engines.Request(config.engine, config.workers, config.address)
+    request = engines.Request(config.engine, config.workers, config.address, split=bool(config.devices))
     if not config.dry_run:
         files.ensure_writable(config.out)
     source = open_source(config.data_dir)
@@ -86,16 +89,18 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
     for name, task in resolved.tasks.items():
         with fenced(f"task {name!r}"):
             tasks[name] = task(source, resolved.protocol)
-    backbone = Backbone(resolved.model, LoadOptions(config.device, config.dtype, config.trust_remote_code))
+    options = LoadOptions(config.device, config.dtype, config.trust_remote_code, config.devices)
+    backbone = Backbone(resolved.model, options)
     store = Store(resolved.cache, looks_only=config.dry_run)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
         store.prepare()
     sample = _SAMPLE if config.dry_run else None
-    budget = config.token_budget or default_budget(backbone.device)
+    budget = config.token_budget or default_budget(*backbone.devices)
+    relating = _relating(config, backbone.device)
     engine = engines.opened(request, backbone, store)
-    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine)
-    return Resources(source, tasks, reader, Grader(reader, judge, _relating(config, backbone.device)))
+    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
+    return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
 
 
 def _relating(config: RunConfig, device: str) -> Relating:
@@ -133,8 +138,7 @@ def prepare(
     Raises:
         UserError: a task has no such split, its rows can't be had or are not as they must be.
     """
-    selecting = _selection_splits(resolved, resources.tasks)
-    planned = _load_plan(resolved, resources.tasks, infeasible, selecting, limit)
+    planned = _load_plan(resolved, resources.tasks, infeasible, _validation_splits(resolved, resources.tasks), limit)
     readings, origins = {}, {}
     for where, loaded in planned.loaded.items():
         task = resources.tasks[where.task]
@@ -144,10 +148,8 @@ def prepare(
     return Prepared(planned.steps, planned.selecting, readings, origins, planned.notes)
 
 
-def _selection_splits(resolved: ResolvedRun, tasks: Mapping[str, Task]) -> frozenset[TaskSplit]:
-    """The validation splits by which methods choose the step of their training to keep; none in some presets."""
-    if resolved.protocol.kept_step is KeptStep.LAST:
-        return frozenset()
+def _validation_splits(resolved: ResolvedRun, tasks: Mapping[str, Task]) -> frozenset[TaskSplit]:
+    """The validation splits of the tasks that methods learn on."""
     targets = [target for target in resolved.learn_on.values() if target.task in tasks]
     return frozenset(target.validation for target in targets if has_validation(tasks[target.task]))
 
@@ -156,25 +158,49 @@ def _load_plan(
     resolved: ResolvedRun,
     tasks: Mapping[str, Task],
     infeasible: Collection[tuple[str, TaskSplit]],
-    selecting: frozenset[TaskSplit],
+    validation: frozenset[TaskSplit],
     limit: int | None,
 ) -> _LoadedPlan:
-    """The plan with its questions; where a split to choose steps by can't be had, a plan that does without it."""
-    tests, recalibrated = resolved.test_splits, bool(resolved.recalibrate)
-    steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, recalibrated=recalibrated, selecting=selecting)
+    """The plan with its questions; where a validation split can't be had, a plan that does without it if it can.
+
+    Steps of a training are chosen by these splits, but for some presets, and scores are scaled on them.
+    """
+    tests = resolved.test_splits
+    selecting = frozenset() if resolved.protocol.kept_step is KeptStep.LAST else validation
+    validated = _validated(resolved, validation)
+    steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, validated=validated, selecting=selecting)
     reads = [step.where for step in steps if isinstance(step, Read)]
-    loader = Loader(tasks, tests, reads, resolved.protocol, limit, resolved.release)
+    recalibrated = validated if resolved.recalibrate else ()
+    apart = signals_needed(
+        resolved.methods, tests, resolved.learn_on, infeasible, validated=recalibrated, selecting=selecting
+    )
+    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release)
     loaded = {}
     for where in reads:
         try:
             loaded[where] = loader.load(where)
         except UserError as error:
-            if where not in selecting:
+            if where not in validation:
                 raise
-            note = f"no step is chosen by {where}, the last one is kept: {error}"
-            fewer = _load_plan(resolved, tasks, infeasible, selecting - {where}, limit)
+            without = []
+            if where in selecting and any(method.trains() for method in resolved.methods.values()):
+                without.append("no step is chosen by {}, the last one is kept")
+            if any(method.output == "score" for method in resolved.methods.values()):
+                without.append("no scores are scaled on {}, they have metrics of order alone")
+            note = f"{'; '.join(without).format(where, where)}: {error}"
+            fewer = _load_plan(resolved, tasks, infeasible, validation - {where}, limit)
             return replace(fewer, notes=(note, *fewer.notes))
     return _LoadedPlan(steps, loaded, selecting)
+
+
+def _validated(resolved: ResolvedRun, validation: frozenset[TaskSplit]) -> set[tuple[str, TaskSplit]]:
+    """Methods with the validation splits that they predict: to be recalibrated there, or scaled if that can be had."""
+    return {
+        (name, target.validation)
+        for name, method in resolved.methods.items()
+        for target in resolved.learn_on.values()
+        if resolved.recalibrate or (method.output == "score" and target.validation in validation)
+    }
 
 
 def _without_contaminated(reading: Reading, resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Reading:

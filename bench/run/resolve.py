@@ -98,7 +98,8 @@ class ResolvedRun:
         config = {**self.unusual, **judging, **self._relating_of(name, task), **self.deviations_of(name)}
         usual = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
-        if self.methods[name].trains() and self.learn_on[task] != usual:
+        told = self.methods[name].trains() or self.methods[name].output == "score"
+        if told and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
         return config
 
@@ -145,7 +146,11 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
         recalibrator(kind)
     learners = bool(config.recalibrate) or any(method.trains() for method in methods.values())
     learn_on = {name: _learn_on(name, train_on, task_registry, learners=learners) for name in tests}
-    names = {*tests, *(target.task for target in learn_on.values() if learners)}
+    learned_on = {target.task for target in learn_on.values()}
+    if not learners:  # scores are scaled on its validation split where it has one
+        scores = any(method.output == "score" for method in methods.values())
+        learned_on &= set(task_registry.names()) if scores else set()
+    names = {*tests, *learned_on}
     _refuse_leaks(tests, learn_on)
     _refuse_unlearnable(methods, learn_on, task_registry)
     return ResolvedRun(
@@ -209,8 +214,9 @@ def _learning_file(train_on: str | None) -> str:
 
 def judge_options(config: RunConfig) -> JudgeOptions:
     """Options of a run's judge."""
+    device = f"cuda:{config.devices[0]}" if config.devices else config.device
     return JudgeOptions(
-        config.judge, config.judge_model, config.judge_url, config.device, config.dtype, config.trust_remote_code
+        config.judge, config.judge_model, config.judge_url, device, config.dtype, config.trust_remote_code
     )
 
 

@@ -70,23 +70,25 @@ class RowBuilder:
         scored: ScoredRow | Skipped | BaseException
         if isinstance(outcome, Prediction):
             seconds["predict"] = outcome.seconds
-            scored = attempted(self._with_own_numbers, row, inputs, outcome.confidence)
+            scored = attempted(self._with_own_numbers, row, inputs, outcome)
         else:
             scored = outcome
         if not isinstance(scored, ScoredRow):
             status, reason = _ending(scored)
             scored = ScoredRow(replace(row, status=status, reason=reason))
         timings = {stage: round(value, 4) for stage, value in seconds.items()}
-        peak = max(peak_memory_mb(self.reader.backbone.device), self.reader.peak_memory_mb)
+        peak = max(peak_memory_mb(*self.reader.backbone.devices), self.reader.peak_memory_mb)
         return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
 
-    def _with_own_numbers(self, row: ResultRow, inputs: Inputs, confidence: FloatArray) -> ScoredRow:
+    def _with_own_numbers(self, row: ResultRow, inputs: Inputs, made: Prediction) -> ScoredRow:
         """Row with the numbers of a method, its size and its cost."""
         facts = inputs.facts(self.reader.backbone.facts)
         n_parameters = int(self.resolved.methods[row.method].n_parameters(facts))
         alone = self.tokens_alone(row.method, inputs)
         row = replace(row, n_parameters=n_parameters, forward_tokens_alone=alone)
-        return self.with_numbers(row, inputs.predicted, confidence)
+        if made.score is not None:
+            row = replace(row, labels_seen=LabelsSeen(validation=made.scaled_by), notes=(*row.notes, made.note))
+        return self.with_numbers(row, inputs.predicted, made.confidence, made.score)
 
     def row(self, name: str, inputs: Inputs) -> ResultRow:
         """The cell of a method with everything but its numbers."""
@@ -122,19 +124,22 @@ class RowBuilder:
             cost=self._cost(inputs),
             limit=self.config.limit,
             notes=tuple(self._notes(name, inputs)),
-            provenance=provenance.collect(self.reader.backbone.device, self._revisions(name, inputs)),
+            provenance=provenance.collect(",".join(self.reader.backbone.devices), self._revisions(name, inputs)),
         )
 
-    def with_numbers(self, row: ResultRow, test: Reading, confidence: FloatArray) -> ScoredRow:
-        """The cell with the numbers of these confidences `(n,)`, one for each question of the test split."""
-        kept = np.flatnonzero(test.kept)
-        subjects = [test.questions[row].subject for row in kept]
-        scores = metrics.summarise(confidence[kept], test.correct[kept], subjects, self.resolved.protocol)
+    def with_numbers(
+        self, row: ResultRow, test: Reading, confidence: FloatArray, score: FloatArray | None = None
+    ) -> ScoredRow:
+        """The cell with the numbers of these confidences, and scores, `(n,)`, one for each question of the split."""
+        records = records_of(test, confidence, score)
+        found = metrics.summarise(
+            records.probabilities, records.correct, records.subject, self.resolved.protocol, records.score
+        )
         row = replace(
-            row, metrics=scores.metrics, n_excluded=scores.n_excluded, n_clipped=scores.n_clipped,
-            per_subject=scores.per_subject, modal_share=self._modal_share(row.method, test),
+            row, metrics=found.metrics, n_excluded=found.n_excluded, n_clipped=found.n_clipped,
+            per_subject=found.per_subject, modal_share=self._modal_share(row.method, test),
         )  # fmt: skip
-        return ScoredRow(row, records_of(test, confidence), confidence)
+        return ScoredRow(row, records, confidence)
 
     def _notes(self, name: str, inputs: Inputs) -> list[str]:
         """Notes on how the model was asked, on what the method reads, and on how its numbers came about."""
@@ -244,7 +249,7 @@ def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
     return [*notes, *inputs.complaints]
 
 
-def records_of(reading: Reading, confidence: FloatArray) -> files.Records:
+def records_of(reading: Reading, confidence: FloatArray, score: FloatArray | None = None) -> files.Records:
     """The cell question by question; those that do not count are left out."""
     kept = np.flatnonzero(reading.kept)
     return files.Records(
@@ -254,6 +259,7 @@ def records_of(reading: Reading, confidence: FloatArray) -> files.Records:
         confidence=confidence[kept],
         answer=[reading.answers[row].text for row in kept],
         parsed=np.asarray([reading.answers[row].parsed for row in kept], dtype=np.bool_),
+        score=None if score is None else score[kept],
     )
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.api import Batch, Needs, Signal
+import numpy as np
+import numpy.typing as npt
+
+from bench.api import Batch, Needs, OutputHead, Ragged, Signal
+from bench.api.batch import Column
 from bench.api.methods import refuse_gold
 from bench.signals.definition import definition, reads_own_adapter
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
+
+_AT_ONCE = 4_096
+"""Questions of one prediction, about: whole shards are joined until there are as many."""
+
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -17,29 +27,73 @@ class Batches:
 
     reader: Reader
 
-    def batch(
-        self, reading: Reading, signals: frozenset[Signal], *, labels: bool, adapted: Reading | None = None
-    ) -> Batch:
+    def batch(self, reading: Reading, signals: frozenset[Signal], *, labels: bool) -> Batch:
         """The usable questions of a split with these signals, in the split's order.
 
         Args:
             reading: the split, graded.
             signals: what the method reads.
             labels: whether `correct` can be read.
-            adapted: the split as it was read through the method's adapter.
 
         Raises:
             ContractError: a signal that tells the right answer, in a batch without labels.
         """
         if not labels:
             refuse_gold(str(reading.where), Needs(predict=signals))
-        frozen = self.reader.stored(reading)
-        own = frozen if adapted is None else self.reader.stored(adapted)
+        return self._of(np.flatnonzero(reading.usable), reading, signals, None, labels=labels)
+
+    def pieces(
+        self, reading: Reading, signals: frozenset[Signal], adapted: Reading | None = None
+    ) -> Iterator[tuple[Rows, Batch]]:
+        """The usable questions of a split without labels, some shards at a time: rows and batch.
+
+        A large split's signals are never in memory at once. Pieces depend on the split alone.
+
+        Args:
+            reading: the split, graded.
+            signals: what the method reads.
+            adapted: the split as it was read through the method's adapter.
+
+        Raises:
+            ContractError: a signal that tells the right answer.
+        """
+        refuse_gold(str(reading.where), Needs(predict=signals))
+        usable = reading.usable
+        for rows in _pieces([shard.rows for shard in reading.shards]):
+            chosen = rows[usable[rows]]
+            if len(chosen):
+                yield chosen, self._of(chosen, reading, signals, adapted, labels=False)
+
+    def _of(
+        self, rows: Rows, reading: Reading, signals: frozenset[Signal], adapted: Reading | None, *, labels: bool
+    ) -> Batch:
+        frozen = self.reader.stored(reading).of(rows)
+        own = frozen if adapted is None else self.reader.stored(adapted).of(rows)
         columns = {
-            signal: definition(signal).column(own if reads_own_adapter([signal]) else frozen) for signal in signals
+            signal: _sealed(definition(signal).column(own if reads_own_adapter([signal]) else frozen))
+            for signal in signals
         }
-        joined = Batch([question.id for question in frozen.questions], columns)
-        batch = joined.take(reading.order[reading.usable])
-        if not labels:
-            return batch
-        return Batch(batch.ids, {s: batch[s] for s in batch.signals}, reading.correct[reading.usable])
+        return Batch([question.id for question in frozen.questions], columns, reading.correct[rows] if labels else None)
+
+
+def _pieces(shards: list[Rows]) -> Iterator[Rows]:
+    """Rows of shards that are predicted together, in order."""
+    joined: list[Rows] = []
+    for shard in shards:
+        joined.append(shard)
+        if sum(map(len, joined)) >= _AT_ONCE:
+            yield np.sort(np.concatenate(joined))
+            joined = []
+    if joined:
+        yield np.sort(np.concatenate(joined))
+
+
+def _sealed(column: Column) -> Column:
+    """The same column, whose arrays nobody can write any more: else a view's `base` could be written."""
+    if isinstance(column, OutputHead):
+        return column
+    arrays = (column.values, column.offsets, column.owner) if isinstance(column, Ragged) else (column,)
+    for array in arrays:
+        if array is not None:
+            array.flags.writeable = False
+    return column

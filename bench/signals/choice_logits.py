@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.api import ChoiceLogits, FloatArray, Format
-from bench.backbone.measure import Arrays, Growth
+from bench.backbone.measure import Awaited, Growth, Taken
 from bench.signals.definition import PassDefinition
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
+    import torch
+
     from bench.backbone.items import Pass
     from bench.prompts.asking import Asking
     from bench.signals.planted import World
@@ -35,21 +38,25 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         """Name with the ids of the letters."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.letter_ids])}"
 
-    def take(self, done: Pass) -> list[list[Arrays]]:
+    def take(self, done: Pass) -> list[list[Taken]]:
         """`values`: `(k,)`, -inf for letters that the question does not show."""
-        logits = done.logits(range(len(done.items)), done.asking.letter_ids).cpu()
-        rows: list[list[Arrays]] = []
-        for row, group in zip(logits, done.items, strict=True):
-            rows.append([{"values": row.clone()} for _ in group])
-            for value, item in zip(rows[-1], group, strict=True):
-                value["values"][item.options :] = float("-inf")
-        return rows
+        logits = done.logits(range(len(done.items)), done.asking.letter_ids)
+        return [
+            [{"values": Awaited(row, partial(_shown, item.options))} for item in group]
+            for row, group in zip(logits, done.items, strict=True)
+        ]
 
     def planted(self, world: World) -> FloatArray:
         """Letters' logits of the states at the prompt's end."""
         logits = np.asarray(world.first @ world.head[: world.letters].T, dtype=np.float32)  # (n, k)
         logits[np.arange(world.letters) >= world.options[:, None]] = -np.inf
         return logits
+
+
+def _shown(options: int, logits: torch.Tensor) -> torch.Tensor:
+    """Logits of the first letters, -inf for the others."""
+    logits[options:] = float("-inf")
+    return logits
 
 
 DEFINITION = ChoiceLogitsDefinition

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bench import signals as room
 from bench.api import ContractError, Format, Ragged, Signal, Task
 from bench.api.batch import Column
-from bench.backbone.measure import Arrays, Growth
+from bench.backbone.measure import Arrays, Growth, Taken
 
 if TYPE_CHECKING:
     from bench.backbone.items import Pass
@@ -136,8 +136,8 @@ class PassDefinition(Definition[S]):
         return repr(self.signal)
 
     @abstractmethod
-    def take(self, done: Pass) -> Sequence[Sequence[Arrays]]:
-        """Values of the questions of each distinct prompt of a pass."""
+    def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
+        """Values of the questions of each distinct prompt of a pass; those on the device may stay there."""
 
     def column(self, split: StoredSplit) -> Column:
         """Its values as they are stored, the shards joined."""

@@ -64,10 +64,67 @@ def load_signal(entries: Sequence[Entry], name: str) -> dict[str, npt.NDArray[An
     """
     from safetensors.torch import load_file
 
+    arrays = load_file(_file_of(entries, name))
+    return {k: (v.float() if v.is_floating_point() else v).numpy() for k, v in arrays.items()}
+
+
+def load_rows(
+    bundles: Sequence[Sequence[Entry]], name: str, places: npt.NDArray[np.int64] | None = None
+) -> dict[str, npt.NDArray[Any]]:
+    """A signal of some questions, as `load_signal` gives it: one copy of what is asked for, and beside it one shard.
+
+    Args:
+        bundles: the entries of each shard.
+        name: of the signal in keys.
+        places: `(m,)` rows of the joined shards, in the order in which they are wanted; None: all.
+
+    Raises:
+        KeyError: a shard has no such signal.
+    """
+    offsets = [_row_offsets(entries, name) for entries in bundles]
+    starts = np.cumsum([0, *(len(own) - 1 for own in offsets)])
+    places = np.arange(starts[-1]) if places is None else places
+    lengths = np.concatenate([np.diff(own) for own in offsets])[places]
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    joined: dict[str, npt.NDArray[Any]] = {}
+    by_shard = np.argsort(places, kind="stable")
+    bounds = np.searchsorted(places[by_shard], starts)
+    for i, entries in enumerate(bundles):
+        chosen = by_shard[bounds[i] : bounds[i + 1]]
+        if not len(chosen) and i:  # the first one says what arrays there are
+            continue
+        source, target = _within(offsets[i], places[chosen] - starts[i]), _within(ends, chosen)
+        for key, values in load_signal(entries, name).items():
+            if key == "offsets":
+                joined[key] = ends
+                continue
+            if key not in joined:
+                joined[key] = np.empty((ends[-1], *values.shape[1:]), values.dtype)
+            joined[key][target] = values[source]
+    return joined
+
+
+def _row_offsets(entries: Sequence[Entry], name: str) -> npt.NDArray[np.int64]:
+    """Where each row of a shard begins, and where the last one ends; its values are not read."""
+    from safetensors import safe_open
+
+    with safe_open(_file_of(entries, name), "numpy") as file:
+        if "offsets" in file.keys():  # noqa: SIM118 - it is no mapping
+            return np.asarray(file.get_tensor("offsets"))
+        return np.arange(file.get_slice("values").get_shape()[0] + 1)
+
+
+def _within(offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Places of the values of these rows."""
+    lengths = offsets[rows + 1] - offsets[rows]
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(offsets[rows] - before, lengths) + np.arange(lengths.sum())
+
+
+def _file_of(entries: Sequence[Entry], name: str) -> Path:
     for entry in entries:
         if name in names_in(entry):
-            arrays = load_file(entry.folder / _file_name(name))
-            return {k: (v.float() if v.is_floating_point() else v).numpy() for k, v in arrays.items()}
+            return entry.folder / _file_name(name)
     raise KeyError(name)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.api import Followup, Format, QueryLogits, Task, UserError
 from bench.api.batch import Column
-from bench.backbone.measure import Arrays, Growth, Turn, Upto
+from bench.backbone.measure import Arrays, Growth, Taken, Turn, Upto
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition
 from bench.signals.query_logits import QueryLogitsDefinition
@@ -97,17 +97,17 @@ class FollowupDefinition(PassDefinition[Followup]):
         words = [] if self.signal.say else [asking.words[self.signal.words]]
         return f"{super().name(asking, seed)} {digest_arrays([asking.turns[self.signal.wording], *words])}"
 
-    def take(self, done: Pass) -> list[list[Arrays]]:
+    def take(self, done: Pass) -> list[list[Taken]]:
         """`values`: `(words,)` logits, or `(t,)` ids of the reply."""
         import torch
 
         if not self.signal.say:
-            rows = done.words(self.turn, done.asking.words[self.signal.words])
-            return done.each({"values": row} for row in rows)
+            found, nothing = done.words(self.turn, done.asking.words[self.signal.words]), self.unanswered["values"]
+            return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
         replies = done.replies[self.turn]
         said = dict(zip(replies.asked, replies.said, strict=True))
-        nothing = np.zeros(0, dtype=np.int32)
-        ids = (said.get(i, nothing) for i in range(len(done.items)))
+        silent = np.zeros(0, dtype=np.int32)
+        ids = (said.get(i, silent) for i in range(len(done.items)))
         return done.each({"values": torch.as_tensor(reply.astype(np.int64))} for reply in ids)
 
     def said(self, split: StoredSplit) -> Iterator[Ids]:

@@ -10,12 +10,14 @@ import numpy as np
 
 from bench.api import At, Format, Hidden, Of, Ragged, Task, TokenIds
 from bench.api.batch import Column
-from bench.backbone.measure import Arrays, Growth, Turn, Upto
+from bench.backbone.measure import Growth, Taken, Turn, Upto
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import ids_from, sampling_of
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
+    import torch
+
     from bench.backbone.items import Pass
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
@@ -75,21 +77,25 @@ class HiddenDefinition(PassDefinition[Hidden]):
         added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([asking.suffix])}"}
         return f"{super().name(asking, seed)}{added.get(self.signal.at, '')}"
 
-    def take(self, done: Pass) -> Sequence[Sequence[Arrays]]:
-        """`values`: `(d,)`, `(t_i, d)`, or `(N, d)`, on the CPU; a mean in float32."""
+    def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
+        """`values`: `(d,)`, `(t_i, d)`, or `(N, d)`; a mean in float32."""
         if self.signal.at is At.SAMPLE_END:
             return [[self._samples(done, i, m) for m in range(len(group))] for i, group in enumerate(done.items)]
         if self.signal.at is At.QUERY_END:
-            return done.each({"values": row} for row in done.ends(_QUERY, self.signal.depth))
-        values = (done.states(self.signal.depth, self._nodes(done, i)).cpu() for i in range(len(done.items)))
-        if self.signal.pool is not None:
-            return done.each({"values": states.float().mean(dim=0)} for states in values)
-        return done.each({"values": states if self.ragged else states[0]} for states in values)
+            return self._asked(done)
+        then = _mean if self.signal.pool is not None else _all if self.ragged else _first
+        nodes = (self._nodes(done, i) for i in range(len(done.items)))
+        return done.each({"values": done.awaited(self.signal.depth, chosen, then)} for chosen in nodes)
 
-    def _samples(self, done: Pass, i: int, m: int) -> Arrays:
+    def _asked(self, done: Pass) -> list[list[Taken]]:
+        found, first = done.ends(_QUERY, self.signal.depth), done.states(self.signal.depth, [0])
+        nothing = first[0].new_full(first[0].shape, float("nan"))
+        return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
+
+    def _samples(self, done: Pass, i: int, m: int) -> Taken:
         drawn = done.samples[sampling_of(self.signal.samples), i, m]
         ends = [[i, *done.tree.grow(i, ids)][-1] for ids in drawn]
-        return {"values": done.states(self.signal.depth, ends).cpu()}
+        return {"values": done.awaited(self.signal.depth, ends, _all)}
 
     def _nodes(self, done: Pass, i: int) -> list[int]:
         if self.signal.at is At.PROMPT_END:
@@ -128,6 +134,18 @@ class HiddenDefinition(PassDefinition[Hidden]):
         if self.signal.at is At.PROMPT_END and last:
             return world.first
         return world.elsewhere(repr(self.signal), world.sure)
+
+
+def _all(states: torch.Tensor) -> torch.Tensor:
+    return states
+
+
+def _mean(states: torch.Tensor) -> torch.Tensor:
+    return states.float().mean(dim=0)
+
+
+def _first(states: torch.Tensor) -> torch.Tensor:
+    return states[0]
 
 
 DEFINITION = HiddenDefinition

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import Adapter, FloatArray, QueryLogits, Task
-from bench.backbone.measure import Arrays, Growth, Turn, Upto
+from bench.backbone.measure import Arrays, Growth, Taken, Turn, Upto
 from bench.signals.definition import PassDefinition
 from bench.store.folders import digest_arrays
 
@@ -48,9 +48,10 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         """Name with the ids of the query and of its verdicts."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.suffix, asking.verdict_ids])}"
 
-    def take(self, done: Pass) -> list[list[Arrays]]:
+    def take(self, done: Pass) -> list[list[Taken]]:
         """`values`: `(2,)`, no and yes."""
-        return done.each({"values": row} for row in done.words(Turn(), done.asking.verdict_ids))
+        found, nothing = done.words(Turn(), done.asking.verdict_ids), self.unanswered["values"]
+        return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
 
     def planted(self, world: World) -> FloatArray:
         """The same odds with and without an adapter: a fresh one changes nothing."""

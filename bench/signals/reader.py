@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Signal, Task, UserError
+from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Samples, Signal, Task, UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Released
-from bench.backbone.devices import class_of, default_budget
+from bench.backbone.devices import ALONE, class_of, default_budget, followed_together
 from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser, Shard
 from bench.prompts.tails import Ids
 from bench.signals.completion import Completion, Found
 from bench.signals.definition import definition, growth_of, pass_definitions, stored
 from bench.signals.files import load_answers, names_in
+from bench.signals.forecast import Plan, Said, heard
 from bench.signals.reading import Reading
 from bench.signals.samples import held
 from bench.signals.shard_task import AskedQuestion, Engine, ShardTask
@@ -57,6 +58,8 @@ class Reader:
     """Token positions fed to the model by this reader itself; what the store had costs nothing."""
     peak_memory_mb: float = 0.0
     """Largest memory of a process that read for this one."""
+    _heard: dict[tuple[TaskSplit, frozenset[Signal]], Said | None] = field(default_factory=dict, init=False)
+    """Split and the samples that are drawn of it -> lengths of what the model says."""
 
     @cached_property
     def working(self) -> Engine:
@@ -68,15 +71,17 @@ class Reader:
 
     @cached_property
     def arithmetic(self) -> dict[str, object]:
-        """Class of device and token budget, on which answers can depend below float32; empty in float32."""
+        """All that decides which tokens share a pass, on which answers can depend below float32; empty in float32."""
         if str(self.backbone.dtype) == "torch.float32":
             return {}
-        return {"device": class_of(self.backbone.device), "token_budget": self.budget}
+        together = followed_together(*self.backbone.devices)
+        beside = {} if together == ALONE else {"followed_together": [together.sequences, together.bytes]}
+        return {"device": class_of(*self.backbone.devices), "token_budget": self.budget, **beside}
 
     @property
     def unusual(self) -> dict[str, object]:
         """The token budget, where it can change an answer and is not this device's own."""
-        usual = not self.arithmetic or self.budget == default_budget(self.backbone.device)
+        usual = not self.arithmetic or self.budget == default_budget(*self.backbone.devices)
         return {} if usual else {"token_budget": self.budget}
 
     @cached_property
@@ -123,10 +128,42 @@ class Reader:
             missing += (not entries and shard.given is None) or not names <= held
         return missing
 
-    def estimate(self, reading: Reading) -> float:
-        """Seconds to read a split from nothing: the multiplications of its tokens at this device's measured rate."""
-        tree_tokens = sum(len(pack) for shard in reading.shards for pack in _distinct_tails(shard.prompts))
-        return self.backbone.seconds_per_token * tree_tokens * len(reading.questions) / len(reading.rows)
+    def forecast(self, reading: Reading, signals: frozenset[Signal], *, adapted: bool = False) -> Plan:
+        """Plan of what will be read of a split, for an estimate of its time.
+
+        Args:
+            reading: an opened split.
+            signals: what is read of it.
+            adapted: whether it is read again, through an adapter.
+        """
+        asking, task = self.asking(reading, signals), reading.task
+        measured = pass_definitions(stored(signals, task.format, asking.max_new_tokens))
+        growth = growth_of(measured)
+        query = self.backbone.chat.query(self.prompts.stand_in(task), self.protocol) if growth.turns else None
+        said = None
+        if task.format is Format.OPEN and not reading.released:
+            samples = {signal: each for signal, each in measured.items() if isinstance(signal, Samples)}
+            key = (reading.where, frozenset(samples))
+            if key not in self._heard:
+                self._heard[key] = heard(self.backbone, reading.shards[0], asking, samples)
+            said = self._heard[key]
+        return Plan(
+            asking,
+            growth,
+            partial(self.prompts.options, task),
+            generated=not reading.released and not adapted,
+            continues=query is None or query.continues,
+            said=said,
+        )
+
+    def estimate(self, reading: Reading, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
+        """Seconds to read a split from nothing; None where the model's speed can't be measured. As `forecast`."""
+        speed = self.backbone.speed
+        if speed is None:
+            return None
+        plan = self.forecast(reading, signals, adapted=adapted)
+        written = plan.seconds(reading.shards, reading.questions, speed)
+        return written * len(reading.questions) / len(reading.rows)
 
     def read(self, reading: Reading, signals: frozenset[Signal]) -> Reading:
         """The split with its answers and signals available; what the store lacks is computed.
@@ -292,13 +329,3 @@ def _used(entries: Sequence[Entry], names: Mapping[Signal, str], shard: Shard) -
     wanted = set(names.values())
     made = [e for e in entries if shard.given is None and "answers" in e.manifest["costs"]]
     return [e for e in entries if e in made or wanted & set(names_in(e))]
-
-
-def _distinct_tails(prompts: Sequence[Ids]) -> Iterator[Ids]:
-    """Tokens that each prompt adds to the one before it: nearly the tokens that a shard reads."""
-    before = np.zeros(0, dtype=np.int32)
-    for ids in prompts:
-        n = min(len(before), len(ids))
-        differs = np.flatnonzero(before[:n] != ids[:n])
-        yield ids[int(differs[0]) if len(differs) else n :]
-        before = ids

@@ -102,10 +102,6 @@ class Reading:
         """`(n,)` for each place in the joined shards its question."""
         return np.concatenate([shard.rows for shard in self.shards])
 
-    def in_shards(self) -> Iterator[Question]:
-        """The questions in the order of the shards."""
-        return (self.questions[row] for row in self.rows)
-
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
         """Prompt and answer ids of every question, shard by shard."""
         for shard, answers in zip(self.shards, self.answer_ids, strict=True):

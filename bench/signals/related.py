@@ -53,7 +53,8 @@ class RelatedDefinition(Definition[Related]):
 
     def column(self, split: StoredSplit) -> FloatArray:
         """`(n, m, m)` or `(n, m, m, 3)` float32, as it was graded."""
-        return split.reading.relation(self.signal)
+        related = split.reading.relation(self.signal)
+        return related if split.places is None else related[split.places]
 
     def planted(self, world: World) -> FloatArray:
         """Texts that are the same are likely to entail each other, others are not."""

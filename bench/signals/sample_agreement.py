@@ -43,7 +43,8 @@ class SampleAgreementDefinition(Definition[SampleAgreement]):
 
     def column(self, split: StoredSplit) -> BoolArray:
         """`(n, N)` bool, as it was graded."""
-        return split.reading.agreement(self.signal).agree
+        agree = split.reading.agreement(self.signal).agree
+        return agree if split.places is None else agree[split.places]
 
     def planted(self, world: World) -> BoolArray:
         """Samples of sure answers agree more often."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import At, Format, Hidden, Of, Ragged, SampleAgreement, Samples, TokenScores
-from bench.backbone.measure import Arrays, Growth, Sampling
+from bench.backbone.measure import Growth, Sampling, Taken
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.files import load_signal, names_in
@@ -55,7 +55,7 @@ class SamplesDefinition(PassDefinition[Samples]):
         signal = self.signal
         return f"{SampleAgreement(signal.n, signal.temperature, signal.top_p)!r} seed {seed}"
 
-    def take(self, done: Pass) -> list[list[Arrays]]:
+    def take(self, done: Pass) -> list[list[Taken]]:
         """`values`: the sampled ids, each sample closed by -1."""
         import torch
 

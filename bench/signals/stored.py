@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from bench.api import AdapterRef, Format, Question, UserError
 from bench.prompts.shards import PromptTokeniser
 from bench.prompts.tails import Ids
-from bench.signals.files import load_signal
+from bench.signals.files import load_rows
 from bench.signals.reading import Reading
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StoredSplit:
-    """Stored signals of a split, with all that makes columns of them."""
+    """Stored signals of a split, or of some of its questions, with all that makes columns of them."""
 
     reading: Reading
     backbone: Backbone
@@ -30,21 +31,41 @@ class StoredSplit:
     asking: Asking
     seed: int
     """Seed of samples."""
+    chosen: npt.NDArray[np.int64] | None = None
+    """`(m,)` rows of the questions that are seen, in this order; None: all, in the order of the shards."""
+
+    def of(self, rows: npt.NDArray[np.int64]) -> StoredSplit:
+        """The split with these questions alone, in this order."""
+        return replace(self, chosen=rows)
 
     def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
         """The arrays of the signal of this name as the store has them, the shards joined."""
-        name = name_of(name, self.reading.adapter)
-        parts = [load_signal(entries, name) for entries in self.reading.bundles]
-        joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0] if key != "offsets"}
-        if "offsets" in parts[0]:
-            sizes = np.concatenate([np.diff(part["offsets"]) for part in parts])
-            joined["offsets"] = np.concatenate([[0], np.cumsum(sizes)])
-        return joined
+        return load_rows(self.reading.bundles, name_of(name, self.reading.adapter), self.places)
+
+    @cached_property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """`(m,)` rows of the questions."""
+        return self.reading.rows if self.chosen is None else self.chosen
 
     @cached_property
     def questions(self) -> list[Question]:
-        """The questions in the order of the shards."""
-        return list(self.reading.in_shards())
+        """The questions."""
+        return [self.reading.questions[row] for row in self.rows]
+
+    def pairs(self) -> Iterator[tuple[Ids, Ids]]:
+        """Prompt and answer ids of every question."""
+        if self.places is None:
+            yield from self.reading.pairs()
+            return
+        starts = np.cumsum([0, *(len(shard.rows) for shard in self.reading.shards)])
+        shards = np.searchsorted(starts, self.places, side="right") - 1
+        for i, k in zip(shards.tolist(), (self.places - starts[shards]).tolist(), strict=True):
+            yield self.reading.shards[i].prompts[k], self.reading.answer_ids[i][k]
+
+    @cached_property
+    def places(self) -> npt.NDArray[np.int64] | None:
+        """Places of the questions in the joined shards; None: all."""
+        return None if self.chosen is None else self.reading.order[self.chosen]
 
     @cached_property
     def options(self) -> list[list[Ids]]:

@@ -43,7 +43,7 @@ class TextDefinition(Definition[Text]):
         """
         reading = split.reading
         if self.signal.of is Of.ANSWER:
-            return strings([reading.answers[row].text for row in reading.rows])
+            return strings([reading.answers[row].text for row in split.rows])
         if self.signal.of is Of.SAMPLES:
             return strings(list(texts_of(self.signal.samples, split)))
         if self.signal.of is Of.OPTIONS:

@@ -37,7 +37,7 @@ class TokenIdsDefinition(Definition[TokenIds]):
         if self.signal.of in OPTIONS:
             return self._options(split)
         rows = []
-        for prompt, answer in split.reading.pairs():
+        for prompt, answer in split.pairs():
             parts = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, split.asking.suffix]}
             rows.append(np.concatenate(parts[self.signal.of]).astype(np.int64))
         return Ragged.of(rows)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
-from bench.backbone.measure import Arrays, Growth, Upto
+from bench.backbone.measure import Arrays, Growth, Taken, Upto
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import drawn, drawn_letters, ids_from, joined_texts, sampling_of
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bench.signals.planted import World
     from bench.signals.stored import StoredSplit
 
+NOTHING: Ids = np.zeros(0, dtype=np.int32)
 AT_ONCE = 256
 """Positions whose logits are held at once: 150 MB in float32 for 152,064 tokens."""
 
@@ -76,7 +77,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         added = {Of.SAMPLES: f" seed {seed}", Of.OPTIONS: f" {digest_arrays([asking.letter_ids])}"}
         return f"{super().name(asking, seed)}{added.get(self.signal.of, '')}"
 
-    def take(self, done: Pass) -> list[list[Arrays]]:
+    def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
         """Fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
 
         Raises:
@@ -87,23 +88,29 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         several = self.signal.of is Of.SAMPLES  # otherwise questions of one prompt and answer have the same texts
         places = [(i, m) for i, group in enumerate(done.items) for m in range(len(group) if several else 1)]
         texts = [self._texts(done, i, m) for i, m in places]
-        nodes = [node for (i, _), own in zip(places, texts, strict=True) for node in done.continuation(i, own)]
-        ids = torch.as_tensor(joined_texts(texts).values)
-        parts = [self._nothing()]
-        for first in range(0, len(nodes), AT_ONCE):
-            chunk = nodes[first : first + AT_ONCE]
-            distinct = {node: row for row, node in enumerate(dict.fromkeys(chunk))}
-            logits = done.logits(list(distinct))
-            self._check(logits)
-            rows = None if len(distinct) == len(chunk) else [distinct[node] for node in chunk]
-            parts.append(_scores(logits, ids[first : first + AT_ONCE].to(logits.device), self.signal.top, rows))
         sizes = [sum(map(len, own)) for own in texts]
-        columns = {name: torch.split(torch.cat([part[name] for part in parts]), sizes) for name in parts[0]}
+        nodes = [node for (i, _), own in zip(places, texts, strict=True) for node in done.continuation(i, own)]
+        said = np.concatenate([NOTHING, *(ids for own in texts for ids in own)])
+        pairs = dict.fromkeys(zip(nodes, said.tolist(), strict=True))  # samples that begin alike are scored once
+        whole = len(pairs) == len(nodes)
+        if not nodes:
+            nothing = [self._nothing() for _ in sizes]
+            return _grouped(done, nothing) if several else done.each(nothing)
+        states = done.states(1.0, nodes if whole else [node for node, _ in pairs])
+        ids = done.ids_of(said if whole else np.asarray([token for _, token in pairs], dtype=np.int32))
+        parts = []
+        for first in range(0, len(ids), AT_ONCE):
+            logits = done.backbone.head.logits(states[first : first + AT_ONCE])
+            self._check(logits)
+            parts.append(_scores(logits, ids[first : first + AT_ONCE], self.signal.top))
+        joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        if not whole:
+            place = {pair: row for row, pair in enumerate(pairs)}
+            at = torch.as_tensor([place[pair] for pair in zip(nodes, said.tolist(), strict=True)], device=ids.device)
+            joined = {name: column[at] for name, column in joined.items()}
+        columns = {name: torch.split(column, sizes) for name, column in joined.items()}
         values = [{name: column[i] for name, column in columns.items()} for i in range(len(sizes))]
-        if not several:
-            return done.each(values)
-        ends = np.cumsum([0, *map(len, done.items)])
-        return [values[start:stop] for start, stop in pairwise(ends)]
+        return _grouped(done, values) if several else done.each(values)
 
     def _texts(self, done: Pass, i: int, m: int) -> Sequence[Ids]:
         item, of = done.items[i][m], self.signal.of
@@ -152,7 +159,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             rows = np.repeat(np.arange(len(letters.ids)), tokens.lengths).tolist()
             said = torch.as_tensor(tokens.values).to(letters.logits.device)
             found = _scores(letters.logits, said, self.signal.top, rows)
-            values.append(self._records({name: value.numpy() for name, value in found.items()}))
+            values.append(self._records({name: value.cpu().numpy() for name, value in found.items()}))
             texts += letters.ids
         return replace(joined_texts(texts), values=np.concatenate(values))
 
@@ -201,8 +208,14 @@ def _transposed(options: Sequence[Sequence[tuple[Any, Any]]]) -> list[tuple[list
     return [([ids for ids, _ in own], [states for _, states in own]) for own in options]
 
 
+def _grouped(done: Pass, values: Sequence[Arrays]) -> list[Sequence[Arrays]]:
+    """Values of all questions, parted by their prompts."""
+    ends = np.cumsum([0, *map(len, done.items)])
+    return [values[start:stop] for start, stop in pairwise(ends)]
+
+
 def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int, rows: Sequence[int] | None = None) -> Arrays:
-    """Fields of `TokenScores.dtype`, on the CPU.
+    """Fields of `TokenScores.dtype`, on the logits' device.
 
     Args:
         logits: `(k, v)` float32.
@@ -222,7 +235,7 @@ def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int, rows: Sequence[in
         at = torch.as_tensor(rows, dtype=torch.long, device=logits.device)
         log_probabilities, scores = log_probabilities[at], {name: value[at] for name, value in scores.items()}
     scores["log_probability"] = log_probabilities.gather(-1, ids[:, None])[:, 0]
-    return {name: value.cpu() for name, value in scores.items()}
+    return scores
 
 
 DEFINITION = TokenScoresDefinition

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from bench.backbone.model import Backbone, LoadOptions
     from bench.backbone.models import ModelSpec
 
-_PACKAGES = ("torch", "transformers", "numpy")
-"""Packages besides this one on which the bits of a reading depend."""
+_PACKAGES = ("torch", "transformers", "numpy", "peft", "deepspeed")
+"""Packages besides this one on which the bits of a reading or of an adapter depend."""
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Worker:
         """The outcome of `do` as it is told to another process, which finds the entry in the store."""
         done = self.do(task, wait=wait)
         give_back()
-        return replace(done, entry=None, peak_memory_mb=peak_memory_mb(self.backbone.device))
+        return replace(done, entry=None, peak_memory_mb=peak_memory_mb(*self.backbone.devices))
 
     def _done(self, task: ShardTask) -> Done:
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
@@ -195,7 +195,7 @@ class WorkerSpec:
         Raises:
             UserError: this machine has not what it needs, or has something else.
         """
-        _check({name: self.expected[name] for name in ("confbench", *_PACKAGES)}, _versions())
+        _check({name: self.expected.get(name, "none") for name in ("confbench", *_PACKAGES)}, _versions())
         if self.witness and not (self.cache / self.witness).is_file():
             raise UserError(
                 f"expected the cache folder {self.cache} of the run, found another one or none. Set CONFBENCH_CACHE to"
@@ -213,7 +213,7 @@ class WorkerSpec:
 
 def surroundings(backbone: Backbone) -> dict[str, str]:
     """All on which the bits of a reading depend besides its task, in words: versions, model, device."""
-    device = "any" if str(backbone.dtype) == "torch.float32" else class_of(backbone.device)
+    device = "any" if str(backbone.dtype) == "torch.float32" else class_of(*backbone.devices)
     return {**_versions(), "model": backbone.fingerprint, "dtype": str(backbone.dtype), "device": device}
 
 

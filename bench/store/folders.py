@@ -122,6 +122,18 @@ class Entry:
     manifest: Mapping[str, Any]
 
 
+_Stamps = tuple[tuple[str, int, int, int, int], ...]
+
+
+def _stamps(folder: Path) -> _Stamps:
+    """Stamps of a folder's files, as the system keeps them: whoever writes one changes it."""
+    try:
+        found = [(entry.name, entry.stat()) for entry in os.scandir(folder)]
+    except _GONE:
+        return ()
+    return tuple(sorted((name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in found))
+
+
 @dataclass
 class Store:
     """Folder in which answers, signals and fitted methods are kept between runs."""
@@ -131,6 +143,8 @@ class Store:
     """Notes for the user on what was found damaged and is computed again."""
     looks_only: bool = False
     """Whether a damaged entry stays where it is, as in a dry run."""
+    _whole: dict[Path, tuple[_Stamps, Entry]] = field(default_factory=dict, init=False, repr=False)
+    """Entries that were found whole, with what the system said of their files then."""
 
     def prepare(self) -> None:
         """Make the folder, and remove what processes that are gone left half-written.
@@ -150,6 +164,8 @@ class Store:
     def get(self, kind: str, key: str) -> Entry | None:
         """The entry, if it is there and whole; a damaged one is noted, and removed unless this only looks.
 
+        Its bytes are hashed once, and again where a file was touched since.
+
         Raises:
             UserError: it can't be read now, which is no damage: nothing is removed.
         """
@@ -157,6 +173,10 @@ class Store:
         try:
             if not folder.exists():
                 return None
+            stamps = _stamps(folder)
+            known = self._whole.get(folder)
+            if stamps and known is not None and known[0] == stamps:
+                return known[1]
             problem, manifest = inspected(folder, {"key": key})
         except (OSError, MemoryError) as error:
             place = getattr(error, "filename", None) or folder
@@ -165,7 +185,8 @@ class Store:
                 " again; if it stays so, mend permissions or disk, or delete that entry."
             ) from error
         if problem is None:
-            return Entry(folder, manifest)
+            self._whole[folder] = stamps, Entry(folder, manifest)
+            return self._whole[folder][1]
         if self.looks_only:
             note = f"cache entry {kind}/{key[:12]} is damaged ({problem}); a run computes it again"
             self.notes += [] if note in self.notes else [note]

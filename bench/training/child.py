@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,13 +34,13 @@ _FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"
 
 
 @contextmanager
-def started(config: Path, processes: int, device: str) -> Iterator[subprocess.Popen[str]]:
+def started(config: Path, processes: int, devices: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """A child, or several of them, in a process group of which nothing is left afterwards.
 
     Args:
         config: absolute path of the job's configuration.
         processes: number of those that train together.
-        device: as it is called here; a numbered card is the only one that the child sees, as `cuda`.
+        devices: as they are called here; of numbered cards the child sees no others, as `cuda:0`, `cuda:1`, ...
     """
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "bench.training", str(config), str(processes)],
@@ -48,7 +48,7 @@ def started(config: Path, processes: int, device: str) -> Iterator[subprocess.Po
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         cwd=Path(os.sep).resolve(),
-        env=environment(os.environ, processes) | alone_visible(device, os.environ),
+        env=environment(os.environ, processes) | alone_visible(devices, os.environ),
         text=True,
         encoding="utf-8",
         errors="replace",

@@ -76,7 +76,8 @@ class _Training:
         self.examples = read_examples(folder / EXAMPLES, job.columns)
         self.validation = read_examples(folder / VALIDATION, job.validation)
         self.stopping = self._stopping()
-        options = replace(LoadOptions(**job.load), device=processes.device)
+        devices = tuple(job.load["devices"])
+        options = replace(LoadOptions(**job.load), device=None if devices else processes.device, devices=devices)
         self.backbone = Backbone(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
         self.wrapped = _with_lora(self.backbone.model, self.recipe, list(job.targets))
         if job.checkpointing:

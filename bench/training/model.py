@@ -168,7 +168,7 @@ class ReadableModel:
         }
         self.remember(new.items())
         states = [self._frozen[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)]
-        return torch.cat(states).to(self.backbone.device)
+        return torch.cat(states).to(self.backbone.head.weight.device)
 
     def _states(self, rows: list[Ids], ends: list[int], tree: PrefixTree) -> torch.Tensor:
         """`(sum of ends, d)` last hidden states."""
@@ -182,8 +182,9 @@ class ReadableModel:
         branches = _Branches(list(distinct.values()))
         path_of = dict(zip(distinct, branches.paths, strict=True))
         index = np.concatenate([path_of[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)])
-        mask = self.backbone.session.mask(branches.visible, branches.positions)
-        return self._run(branches.ids, index, position_ids=self._on_device(branches.positions), attention_mask=mask)
+        places = self._on_device(branches.positions)
+        mask = self.backbone.session.mask(torch.as_tensor(branches.visible, device=places.device), places[0])
+        return self._run(branches.ids, index, position_ids=places, attention_mask=mask)
 
     def _alone(self, row: Ids, end: int) -> torch.Tensor:
         return self._run(row, np.arange(len(row) - end, len(row)))

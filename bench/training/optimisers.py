@@ -87,10 +87,11 @@ class TorchOptimiser:
 
     def step(self, gradients: Tensors, learning_rate: float) -> None:
         """See `Optimiser.step`."""
-        flat = self.processes.sum(torch.cat([gradient.flatten() for gradient in gradients]))
+        first = gradients[0].device  # of a model over several cards, each has its own
+        flat = self.processes.sum(torch.cat([gradient.flatten().to(first) for gradient in gradients]))
         parts = torch.split(flat, [parameter.numel() for parameter in self.parameters])
         for parameter, part in zip(self.parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter).to(parameter.dtype)
+            parameter.grad = part.view_as(parameter).to(parameter)
         if self.clip:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
         for group in self.adamw.param_groups:
@@ -108,10 +109,10 @@ class TorchOptimiser:
 
     def load(self, folder: Path) -> None:
         """See `Optimiser.load`."""
-        read = _read(folder / "optimiser.safetensors", self.processes.device)
+        read = _read(folder / "optimiser.safetensors")
         for own, parameter in zip(read, self.parameters, strict=True):
             parameter.data.copy_(own.pop("parameter"))
-            self.adamw.state[parameter] = own
+            self.adamw.state[parameter] = _on(parameter.device, own)
 
 
 class DeepSpeedOptimiser:
@@ -164,10 +165,10 @@ class DeepSpeedOptimiser:
     def load(self, folder: Path) -> None:
         """See `Optimiser.load`."""
         zero = self.engine.optimizer
-        read = _read(self._file(folder), self.processes.device)
+        read = _read(self._file(folder))
         for own, partition in zip(read, zero.single_partition_of_fp32_groups, strict=True):
             partition.data.copy_(own.pop("parameter"))
-            zero.optimizer.state[partition] = own
+            zero.optimizer.state[partition] = _on(partition.device, own)
         zero.update_lp_params()  # the parameters themselves, gathered from all partitions
 
     def _file(self, folder: Path) -> Path:
@@ -181,12 +182,17 @@ def _write(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     write_whole(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
 
 
-def _read(path: Path, device: str) -> list[dict[str, torch.Tensor]]:
-    """Tensors of each position, on the device; the number of steps stays in main memory, where AdamW has it."""
+def _on(device: torch.device, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """AdamW's state on a device; the number of steps stays in main memory, where AdamW has it."""
+    return {name: tensor if name == "step" else tensor.to(device) for name, tensor in state.items()}
+
+
+def _read(path: Path) -> list[dict[str, torch.Tensor]]:
+    """Tensors of each position."""
     from safetensors.torch import load_file
 
     found: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
     for full, tensor in load_file(path).items():
         position, _, name = full.partition(".")
-        found[int(position)][name] = tensor if name == "step" else tensor.to(device)
+        found[int(position)][name] = tensor
     return [found[i] for i in sorted(found)]

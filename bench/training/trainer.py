@@ -11,17 +11,12 @@ import importlib
 import importlib.util
 import inspect
 import json
-import os
-import re
-import shutil
 import sys
-from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
@@ -30,26 +25,40 @@ from bench.api.early_stopping import TrainingStage
 from bench.backbone.cost import StageCost
 from bench.backbone.devices import kind_of, training_budget
 from bench.progress import Progress, Silent
-from bench.store.claims import claimed
 from bench.store.decoding import decoded
 from bench.store.folders import Entry, Store, digest_arrays, key_of
-from bench.training import child
-from bench.training.job import ADAPTER, CONFIDENCES, EXAMPLES, REPORT, VALIDATION, Job, Recipe, write_examples
+from bench.training.assignment import KIND, Assignment, Examples, way_out
+from bench.training.job import CONFIDENCES, REPORT, Job, Recipe
 
 if TYPE_CHECKING:
     from bench.backbone.model import Backbone
     from bench.backbone.room import TrainingPlan
 
-Examples = Mapping[str, Ragged | npt.NDArray[Any]]
-
 VERSION = 2
 """Part of every key; raised when the same job would end in another adapter."""
-_LOG_LINES = 30
-"""Lines of a failed child's log in the error."""
-RANK = re.compile(r"^\[rank\d+\]: ")
-"""Prefix that torch puts before each line of a traceback."""
-KIND = "adapters"
-"""The part of the store."""
+
+
+class PutOffError(UserError):
+    """A training goes on elsewhere; the fit that asked for it is made again when it is over, and finds the adapter."""
+
+
+class Elsewhere(Protocol):
+    """Machines beside this one that train adapters."""
+
+    def begun(self, key: str) -> bool:
+        """Whether this run has begun this training there."""
+
+    def train(self, key: str, work: Assignment, *, wait: bool) -> tuple[float, Sequence[str]] | None:
+        """Seconds of a training that is over, and notes for the user; None where it goes on.
+
+        Args:
+            key: of the adapter; one that was begun is not begun again.
+            work: the training.
+            wait: for its end.
+
+        Raises:
+            UserError: it failed, or no machine has so many devices.
+        """
 
 
 @dataclass
@@ -69,6 +78,14 @@ class AdapterTrainer:
     checkpoint_every: int = 50
     """Steps."""
     progress: Progress = field(default_factory=Silent)
+    elsewhere: Elsewhere | None = None
+    """None: adapters are trained on this machine."""
+    waits: bool = True
+    """Whether a training elsewhere is waited for; else its fit is put off."""
+    put_off: bool = field(default=False, init=False)
+    """Whether `PutOffError` was raised, whatever the method that was told made of it."""
+    seconds_elsewhere: float = field(default=0.0, init=False)
+    """Seconds of trainings elsewhere that are over."""
 
     def __call__(
         self,
@@ -85,33 +102,40 @@ class AdapterTrainer:
         job = self._job(loss, examples, settings, tested)
         fields = self._fields(job, examples, tested)
         key = key_of(fields)
-        entry = self.store.get(KIND, key)
+        begun = self.elsewhere is not None and self.elsewhere.begun(key)
+        entry = None if begun else self.store.get(KIND, key)
         if entry is None:
             self._plan(job.recipe, examples).check()
-            with claimed(self.store.root / "claims" / f"{KIND}-{key}.lock", self._waits):
-                entry = self.store.get(KIND, key) or self._trained(key, fields, job, examples, tested)
+            entry = self._made(
+                Assignment(
+                    method=self.method, key=key, fields=fields, job=job, examples=examples, validation=tested.examples,
+                    processes=self._processes, devices=tuple(self.backbone.devices),
+                )
+            )  # fmt: skip
         return AdapterRef(entry.folder, adapter.fingerprint(entry.folder))
 
-    def _trained(self, key: str, fields: Mapping[str, Any], job: Job, examples: Examples, tested: Validation) -> Entry:
-        """The adapter of a training, or of the rest of one that was ended."""
-        try:
-            folder = self._folder(key).resolve()
-            write_examples(folder / EXAMPLES, examples)
-            write_examples(folder / VALIDATION, tested.examples)
-            config = job.write(folder)
-        except OSError as error:
+    def _made(self, work: Assignment) -> Entry:
+        if self.elsewhere is None:
+            return work.carry_out(self.store, self.progress, self._release)
+        told = self.elsewhere.train(work.key, replace(work, devices=(kind_of(self.backbone.device),)), wait=self.waits)
+        if told is None:
+            self.put_off = True
+            self.progress.say(f"the adapter of {self.method} is being trained on the cluster; other work goes on")
+            raise PutOffError(f"put off: the adapter of {self.method} is being trained on another machine")
+        self.seconds_elsewhere += told[0]
+        self.store.notes += told[1]
+        entry = self.store.get(KIND, work.key)
+        if entry is None:
             raise UserError(
-                f"What {self.method} is trained on could not be written into the cache: {error.strerror or error}. Free"
-                " some disk space, or set CONFBENCH_CACHE to another folder."
-            ) from error
-        self._run(config, job.recipe)
-        trained = folder / ADAPTER
-        entry = self.store.put(KIND, key, fields, lambda into: _copy(trained, into), method=self.method)
-        shutil.rmtree(folder, ignore_errors=True)
+                f"The adapter of {self.method} was trained on another machine and is not in the cache folder of this"
+                " one. Set CONFBENCH_CACHE to a folder that all machines share."
+            )
         return entry
 
-    def _waits(self, whom: str) -> None:
-        self.progress.say(f"the adapter of {self.method} is being trained by {whom}; waiting for it")
+    def _release(self) -> None:
+        """Make room for the child; on the CPU, weights are pages of their files, which it shares."""
+        if kind_of(self.backbone.device) != "cpu":
+            self.backbone.release()
 
     # --- the job ------------------------------------------------------------------------------------------------------
 
@@ -126,7 +150,7 @@ class AdapterTrainer:
 
     @property
     def _budget(self) -> int:
-        return self.token_budget or training_budget(self.backbone.device)
+        return self.token_budget or training_budget(*self.backbone.devices)
 
     def _job(self, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation) -> Job:
         recipe = Recipe.of(settings)
@@ -134,15 +158,17 @@ class AdapterTrainer:
         if validation.confidence:
             _check_examples(validation.examples)
         plain = dict(settings)
-        plain["deepspeed"] = recipe.deepspeed and self._deepspeed_there()
+        split = len(self.backbone.devices) > 1  # DeepSpeed knows one card for each process; plain torch does the same
+        plain["deepspeed"] = recipe.deepspeed and not split and self._deepspeed_there()
         options = self.backbone.options
         return Job(
-            model=asdict(self.backbone.spec) | {"source": _absolute(self.backbone.spec)},
+            model=asdict(self.backbone.spec) | self._place(),
             weights=self.backbone.fingerprint,
             load={
                 "device": kind_of(self.backbone.device),
                 "dtype": self._dtype(),
                 "trust_remote_code": options.trust_remote_code,
+                "devices": [str(number) for number in range(len(self.backbone.options.devices))],
             },
             loss=loss,
             settings=plain,
@@ -180,25 +206,19 @@ class AdapterTrainer:
             "trainer": VERSION,
         }
 
-    def _folder(self, key: str) -> Path:
-        """The private folder of a job."""
-        folder = self.store.root / "training" / key
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        state = folder.stat()
-        if hasattr(os, "getuid") and (state.st_uid != os.getuid() or state.st_mode & 0o022):
-            raise UserError(
-                f"The folder of a training that was begun, training/{key[:12]} in the cache, can be written by others,"
-                " so its checkpoints can't be trusted. Remove it."
-            )
-        return folder
-
     def _targets(self, recipe: Recipe) -> list[str]:
         from bench.backbone import projections
 
         try:
-            return projections.targets(projections.locate(self.backbone.model), recipe.target_modules)
+            return projections.targets(self.backbone.layers, recipe.target_modules)
         except UserError as error:
             raise UserError(str(error).replace("METHOD.", f"{self.method}.")) from error
+
+    def _place(self) -> dict[str, str | None]:
+        """Where any process finds the model, without asking the hub what is newest."""
+        spec = self.backbone.spec
+        source = str(Path(spec.source).resolve()) if spec.local else str(spec.source)
+        return {"source": source, "revision": self.backbone.files.commit or spec.revision}
 
     def _dtype(self) -> str:
         name = str(self.backbone.dtype).removeprefix("torch.")
@@ -214,11 +234,7 @@ class AdapterTrainer:
             return True
         if sys.platform != "linux":
             return False  # DeepSpeed is for Linux; elsewhere plain torch does the same training
-        raise UserError(f"DeepSpeed is not installed. {self._way_out} or install it: pip install deepspeed")
-
-    @property
-    def _way_out(self) -> str:
-        return f"Train without it: --set {self.method}.deepspeed=false"
+        raise UserError(f"DeepSpeed is not installed. {way_out(self.method)} or install it: pip install deepspeed")
 
     @cached_property
     def _processes(self) -> int:
@@ -229,36 +245,6 @@ class AdapterTrainer:
         import torch
 
         return max(1, torch.cuda.device_count())
-
-    # --- the child ----------------------------------------------------------------------------------------------------
-
-    def _run(self, config: Path, recipe: Recipe) -> None:
-        """Start the child and follow it to its end."""
-        last: deque[str] = deque(maxlen=_LOG_LINES)
-        with (
-            (config.parent / "train.log").open("a", encoding="utf-8", buffering=1) as log,
-            self.progress.stage(f"train {self.method}", recipe.steps, unit="steps") as advance,
-            _aside(self.backbone),
-            child.started(config, self._processes, self.backbone.device) as process,
-        ):
-            done = 0
-            for line in process.stdout or ():
-                log.write(line)
-                told = _told(line)
-                if "step" in told:
-                    advance(told["step"] - done)
-                    done = told["step"]
-                elif "note" in told:
-                    self.store.notes.append(f"{self.method}: {told['note']}")
-                elif line.strip():
-                    last.append(RANK.sub("", line.rstrip()))
-            code = process.wait()
-        if code or not (config.parent / ADAPTER / REPORT).is_file():
-            way = f"\n{self._way_out}." if recipe.deepspeed else ""
-            raise UserError(
-                f"Training the adapter of {self.method} failed ({child.ending(code)}):"
-                f" {last[-1] if last else 'it printed nothing'}{way}\nThe end of its log:\n" + "\n".join(last)
-            )
 
 
 def training_cost(ref: AdapterRef) -> StageCost:
@@ -285,52 +271,12 @@ def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
     return load_file(path) if path.is_file() else {}
 
 
-def _told(line: str) -> dict[str, Any]:
-    """Report in a line of the child's log: a `step`, or a `note` for the user; empty for any other line."""
-    if not line.startswith(('{"step": ', '{"note": ')):
-        return {}
-    try:
-        told = json.loads(line)
-    except ValueError:
-        return {}
-    kind = int if "step" in told else str
-    return told if isinstance(told.get("step", told.get("note")), kind) else {}
-
-
-@contextmanager
-def _aside(backbone: Backbone) -> Iterator[None]:
-    """While the child has the GPU, the parent's weights wait in main memory."""
-    if not backbone.device.startswith("cuda") or "model" not in vars(backbone):
-        yield
-        return
-    import torch
-
-    backbone.session.reset()
-    vars(backbone).pop("head", None)  # its detached weight would keep the memory of the card
-    backbone.model.to("cpu")
-    torch.cuda.empty_cache()
-    try:
-        yield
-    finally:
-        vars(backbone).pop("head", None)
-        backbone.model.to(backbone.device)
-
-
 def _check_examples(examples: Examples) -> None:
     sizes = {name: len(column) for name, column in examples.items()}
     if not isinstance(next(iter(examples.values()), None), Ragged) or len(set(sizes.values())) != 1:
         raise ContractError(
             f"train_adapter: expected columns of one length, the first a Ragged of token ids; got {sizes or 'none'}"
         )
-
-
-def _copy(trained: Path, into: Path) -> None:
-    for path in sorted(trained.iterdir()):
-        shutil.copyfile(path, into / path.name)
-
-
-def _absolute(spec: Any) -> str:
-    return str(Path(spec.source).resolve()) if spec.local else str(spec.source)
 
 
 def _digest(column: Ragged | npt.NDArray[Any]) -> str:

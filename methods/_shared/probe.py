@@ -107,7 +107,8 @@ def predict_probe(who: str, weights: Mapping[str, npt.NDArray[np.float32]], feat
         UserError: features that are not finite.
     """
     check_finite(who, features)
-    x = (features - weights["mean"]) / weights["scale"]
+    x = features - weights["mean"]
+    x /= weights["scale"]
     last = (len(weights) - 2) // 2 - 1
     for i in range(last + 1):
         x = x @ weights[f"{i}.weight"].T + weights[f"{i}.bias"]  # (n, width of layer i)

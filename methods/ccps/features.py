@@ -8,17 +8,20 @@ head is linear up to a soft cap, so the direction has a closed form and all pert
     Z_s = cap(u_0 + eps_s * scale * W d),  d = J / |J|            no backward pass, one more product per token
 
 Tokens are processed in chunks, wide enough for the matrix products. Z_s and its softmax exist for one block of r tokens
-at a time, as they take a dozen buffers. What is left beside the largest probability is summed without it, never as its
+at a time, as they take a dozen buffers. A chunk's states go to the device in one copy, and what was read of them comes
+back in one. What is left beside the largest probability is summed without it, never as its
 difference from 1: a token with probability 1 - 1e-9 keeps its digits in float32.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -30,8 +33,19 @@ __all__ = ["FEATURES", "Variant", "perturbation_features"]
 
 ZERO_JACOBIAN = 1e-9
 """A gradient of at most this norm has no direction: the state stays where it is (docs/methods.md §6 #30)."""
-_CHUNK_ELEMENTS = 1 << 23  # tokens x vocabulary of a product: 32 MiB in float32; much narrower ones run at half speed
-_BLOCK_ELEMENTS = {"cpu": 1 << 19}  # the same of a block: what a CPU's cache holds; elsewhere a quarter of a chunk
+
+
+class _Sizes(NamedTuple):
+    """Most elements of the large matrices."""
+
+    chunk: int
+    """Tokens x vocabulary of a product."""
+    block: int
+    """Tokens x steps x vocabulary."""
+
+
+_SIZES = {"cpu": _Sizes(1 << 23, 1 << 19)}  # 32 MiB, as much narrower products run at half speed; what a cache holds
+_ACCELERATED = _Sizes(1 << 25, 1 << 24)  # elsewhere small ones would wait for the host that launches them
 _FEWEST_ROWS = 8  # zero rows are added below it: products of one row are rounded otherwise than those of many
 _DEFAULT = Variant()
 _norm = partial(torch.linalg.vector_norm, dim=-1)
@@ -49,15 +63,15 @@ def perturbation_features(
     """The features `FEATURES` of each answer token (docs/methods.md §3), with natural logarithms.
 
     Args:
-        hidden: `(t, d)` float states after the final norm; row i predicted token i.
+        hidden: `(t, d)` float states after the final norm; row i predicted token i. Best left on the host.
         token_ids: `(t,)` integer ids of the tokens that came.
-        head: the model's output head, on the device of `hidden`.
+        head: the model's output head; on its device all is computed.
         radius: largest distance by which a state is moved, in the units of its coordinates.
         steps: number of equal steps up to the radius.
         variant: readings of the definitions.
 
     Returns:
-        `(t, 75)` float32 on the device of `hidden`. A token whose argmax never changes has the radius as its distance
+        `(t, 75)` float32 on the host. A token whose argmax never changes has the radius as its distance
         to the change. A token with zero gradient keeps its state: distances 0, everything perturbed as the original.
 
     Raises:
@@ -71,17 +85,33 @@ def perturbation_features(
         )
     if steps < 1 or radius <= 0:
         raise ValueError(f"expected at least one step and a positive radius; got steps={steps}, radius={radius}")
-    out = torch.empty(len(hidden), len(FEATURES), device=hidden.device)
-    grid = torch.tensor([radius * s / steps for s in range(1, steps + 1)], device=hidden.device)
-    block = _BLOCK_ELEMENTS.get(hidden.device.type, _CHUNK_ELEMENTS // 4) // (steps * vocabulary)
+    device, sizes = head.weight.device, _sizes(head.weight)
+    out = np.empty((len(hidden), len(FEATURES)), dtype=np.float32)
+    grid = torch.tensor([radius * s / steps for s in range(1, steps + 1)], device=device)
+    ids = token_ids.to(device)
     with torch.no_grad():
-        for chunk in _slices(len(hidden), max(_FEWEST_ROWS, _CHUNK_ELEMENTS // vocabulary)):
-            line = _line(hidden[chunk].float(), token_ids[chunk].to(hidden.device), head, grid, variant)
-            for rows in _slices(len(line.ids), block):
-                columns = assemble(_readings(_Line(*(x[rows] for x in line)), head.softcap, variant))
-                out[chunk][rows] = torch.from_numpy(columns).to(out)
+        for chunk in _slices(len(hidden), max(_FEWEST_ROWS, sizes.chunk // vocabulary)):
+            line = _line(hidden[chunk].to(device).float(), ids[chunk], head, grid, variant)
+            blocks = _slices(len(line.ids), sizes.block // (steps * vocabulary))
+            readings = [_readings(_Line(*(x[rows] for x in line)), head.softcap, variant) for rows in blocks]
+            out[chunk] = assemble(_on_host(readings))
             del line  # its memory is needed for the next one
-    return out
+    return torch.from_numpy(out)
+
+
+def _sizes(weight: Tensor) -> _Sizes:
+    return _SIZES.get(weight.device.type, _ACCELERATED)
+
+
+def _on_host(blocks: Sequence[Mapping[str, Tensor]]) -> dict[str, Array]:
+    """Readings of a chunk in one copy, from those of its blocks."""
+    widths = {name: values.shape[1] for name, values in blocks[0].items()}
+    by_precision = sorted(widths, key=lambda name: blocks[0][name].dtype == torch.float64)
+    kinds = [list(names) for _, names in groupby(by_precision, key=lambda name: blocks[0][name].dtype)]
+    parts = [torch.cat([torch.cat([block[name] for name in names], 1) for block in blocks]) for names in kinds]
+    table = torch.cat([part.double() for part in parts], 1).cpu().numpy()
+    ends = np.cumsum([widths[name] for name in by_precision])
+    return dict(zip(by_precision, np.split(table, ends[:-1], axis=1), strict=True))
 
 
 def _slices(length: int, step: int) -> Iterator[slice]:
@@ -151,7 +181,7 @@ def _times(factors: Tensor, weight: Tensor) -> Tensor:
 def _weight_slices(weight: Tensor) -> Iterator[slice]:
     """All rows at once in float32; elsewhere slices, so that no float32 copy of the whole matrix is made."""
     whole = weight.dtype == torch.float32
-    return _slices(len(weight), len(weight) if whole else _CHUNK_ELEMENTS // weight.shape[1])
+    return _slices(len(weight), len(weight) if whole else _sizes(weight).chunk // weight.shape[1])
 
 
 class _States(NamedTuple):
@@ -174,30 +204,29 @@ def _states(z: Tensor) -> _States:
     return _States(z, p, log_p, top, top_ids, entropy=-_dot(p, log_p))
 
 
-def _readings(line: _Line, softcap: float | None, variant: Variant) -> dict[str, Array]:
+def _readings(line: _Line, softcap: float | None, variant: Variant) -> dict[str, Tensor]:
     """Readings that `assemble` turns into columns: `(r, 1)` of the original state, `(r, s)` of the perturbed ones."""
     original = _states(_cap(line.u_0, softcap))
     perturbed = _states(_cap(line.u_0 + line.epsilons * line.slope, softcap))
     argmax = original.top_ids[:, :, :1]
     changed = _at(argmax, perturbed.z) < perturbed.top[:, :, 0]
     moved = line.jacobian_norm > ZERO_JACOBIAN
-    readings = {
+    return {
         **_describe(original, line.ids, "original", variant),
         "original_margin_prob_top1_top2": -original.p.gather(2, original.top_ids).diff(dim=2)[:, :, 0],
         "original_std_logits": _norm(original.z - original.z.mean(2, keepdim=True)) / math.sqrt(line.u_0.shape[2] - 1),
         "original_norm_hidden_state_L2": _norm(line.hidden),
-        "is_actual_token_original_argmax": _at(line.ids, original.z) == original.top[:, :, 0],
+        "is_actual_token_original_argmax": (_at(line.ids, original.z) == original.top[:, :, 0]).float(),
         "jacobian_norm_token": line.jacobian_norm[:, :, 0],
         "epsilon_to_flip_token": _flip_distance(line, argmax, changed, variant),
         **_describe(perturbed, line.ids, "perturbed", variant),
-        "did_argmax_change_from_original": changed,
+        "did_argmax_change_from_original": changed.float(),
         "kl_div_perturbed_from_original": (-_dot(original.p, perturbed.log_p) - original.entropy).clamp(min=0),
         "js_div_perturbed_from_original": _jensen_shannon(original, perturbed, variant),
         "cosine_sim_logits_perturbed_to_original": _cosine(original.z, perturbed.z),
         "cosine_sim_hidden_perturbed_to_original": _cosine(line.hidden, line.hidden + line.epsilons * line.direction),
         "l2_dist_hidden_perturbed_from_original": (line.epsilons * moved)[:, :, 0],
     }
-    return {name: values.cpu().double().numpy() for name, values in readings.items()}
 
 
 def _describe(states: _States, ids: Tensor, prefix: str, variant: Variant) -> dict[str, Tensor]:

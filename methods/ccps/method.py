@@ -235,14 +235,14 @@ class Ccps(ConfidenceMethod):
         hidden, ids, head = batch[_HIDDEN], batch[TokenIds(Of.ANSWER)], batch[Unembedding()]
         places, lengths = _first_tokens(ids, 1 if answer_format is Format.CHOICE else self.max_tokens)
         features = perturbation_features(
-            torch.from_numpy(hidden.values[places]).to(head.weight.device),
+            torch.from_numpy(hidden.values[places]),
             torch.from_numpy(ids.values[places]),
             head,
             radius=self.radius,
             steps=self.steps,
             variant=Variant(self.js, self.eps_flip, self.eps_relative, self.entropy_epsilon),
         )
-        array: npt.NDArray[np.float32] = features.cpu().numpy()
+        array: npt.NDArray[np.float32] = features.numpy()
         _check_finite(array)
         return _Tokens(array, lengths)
 

@@ -43,10 +43,15 @@ _ANSWER = Hidden(1.0, At.ANSWER_PREDICTING)
 
 
 class _Corpus(NamedTuple):
-    """Training data: each question's distinct states and its tokens."""
+    """Training data: each question's distinct states and its tokens. The states stay where the batch has them."""
 
+    gold: npt.NDArray[np.float32]
+    """(., d) that predicted right answers."""
+    wrong: npt.NDArray[np.float32]
+    """(., d) that predicted wrong options."""
     states: Ragged
-    """(m_i, d) per question; a letter's state is the prompt's end, the same for all options."""
+    """(m_i,) per question: rows of its distinct states, those of `wrong` counted on after `gold`; a letter's state is
+    the prompt's end, the same for all options."""
     tokens: Ragged
     """(t_i, 3) per question: row of its states, token id, 1 where the token is of a wrong option."""
 
@@ -57,7 +62,8 @@ class LitCab(ConfidenceMethod):
     """Corrects the model's logits by one linear layer and takes the answer's own probability; needs wrong options.
 
     Weights, gradient, two moments and the frozen head take 9.5 GB for d = 4,096 and a vocabulary of 128,256 (14 GB for
-    5,120 and 152,064), plus at most half a GB for a chunk of 256 tokens; see `networks.py`.
+    5,120 and 152,064), plus at most half a GB for a chunk of 256 tokens, on an accelerator 1 GB for one of 768; see
+    `networks.py`.
 
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is, and "code" what the authors of
     LitCab released as github.com/launchnlp/LitCab.
@@ -196,16 +202,16 @@ def _corpus(train: Batch, kept: BoolArray) -> _Corpus:
     check_finite(LitCab.name, wrong_states.values)
     states, tokens = [], []
     for i in range(len(train)):
-        of_question = kept[wrong.offsets[i] : wrong.offsets[i + 1]]
-        rows = np.concatenate([gold_states[i], wrong_states[i][of_question]])
-        ids = np.concatenate([gold[i], wrong[i][of_question]])
-        first, place = _distinct(rows)
-        states.append(rows[first])
-        tokens.append(np.stack([place, ids, np.arange(len(ids)) >= len(gold[i])], axis=1))
-    return _Corpus(Ragged.of(states), Ragged.of(tokens))
+        of_gold = np.arange(gold.offsets[i], gold.offsets[i + 1])
+        of_wrong = wrong.offsets[i] + np.flatnonzero(kept[wrong.offsets[i] : wrong.offsets[i + 1]])
+        ids = np.concatenate([gold.values[of_gold], wrong.values[of_wrong]])
+        first, place = _distinct([*gold_states[i], *wrong_states.values[of_wrong]])
+        states.append(np.concatenate([of_gold, len(gold.values) + of_wrong])[first])
+        tokens.append(np.stack([place, ids, np.arange(len(ids)) >= len(of_gold)], axis=1))
+    return _Corpus(gold_states.values, wrong_states.values, Ragged.of(states), Ragged.of(tokens))
 
 
-def _distinct(rows: npt.NDArray[np.float32]) -> tuple[list[int], list[int]]:
+def _distinct(rows: Sequence[npt.NDArray[np.float32]]) -> tuple[list[int], list[int]]:
     """Indices of the first of each group of equal rows, and for each row the number of its group."""
     groups: dict[bytes, int] = {}
     first: list[int] = []
@@ -224,4 +230,9 @@ def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Tokens, BoolA
 
     states, tokens = corpus.states.take(rows), corpus.tokens.take(rows)
     place, ids, wrong = tokens.values.T
-    return Tokens(states.values, place + np.repeat(states.offsets[:-1], tokens.lengths), ids), wrong == 1
+    n_gold = len(corpus.gold)
+    of_gold = states.values < n_gold
+    values = np.empty((len(of_gold), corpus.gold.shape[1]), dtype=np.float32)
+    values[of_gold] = corpus.gold[states.values[of_gold]]
+    values[~of_gold] = corpus.wrong[states.values[~of_gold] - n_gold]
+    return Tokens(values, place + np.repeat(states.offsets[:-1], tokens.lengths), ids), wrong == 1

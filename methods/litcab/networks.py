@@ -9,8 +9,14 @@ of wrong options' tokens:
 Memory is what limits this method: for d = 4,096 and V = 128,256 the layer has 525 million weights. Weights, gradient
 and the two moments of AdamW take 16 bytes each in float32, the frozen head 2 in half precision: 9.5 GB (14 GB for
 d = 5,120 and V = 152,064). Nothing else of that size is ever made: the gradient is written where it stays, logits exist
-for at most 256 tokens at a time (0.13 GB) and are recomputed from the hidden states, and a head in half precision is
-widened slice by slice. The training states stay in the computer's memory; a step's own go to the device.
+for at most 256 tokens at a time (0.13 GB; on an accelerator 768 and 0.39 GB) and are recomputed from the hidden states,
+and a head in half precision is widened slice by slice. The training states stay in the computer's memory; a step's own
+go to the device.
+
+An accelerator multiplies bfloat16 ten times as fast as float32, with sums in float32. States and head of a bfloat16
+model lose nothing in it, so their products are the same up to the order of sums. What is float32, the layer and the
+gradient in the logits, is the sum of two bfloat16 numbers up to 2^-17 of it, and a product of it is two products. Few
+states wait for memory in any case, and are multiplied in float32.
 """
 
 from __future__ import annotations
@@ -28,7 +34,11 @@ if TYPE_CHECKING:
 
 CHUNK_TOKENS = 256
 """Hidden states whose logits exist at one time (docs/methods.md §0.13)."""
+_CHUNK_ACCELERATED = 768  # the same where each chunk costs a pass over layer and gradient, and memory is not the CPU's
 _SLICE_ELEMENTS = 1 << 23  # of a half-precision head that are widened at once: 32 MiB in float32
+_ACCELERATED = ("cuda", "meta")  # kinds of device that multiply bfloat16 numbers into a float32 result
+_MANY = 128  # states from which on float32 products take longer than splitting the layer
+_SPLIT_ELEMENTS = 1 << 26  # that are split at once: 256 MiB in two halves
 
 
 class Layer(NamedTuple):
@@ -80,10 +90,10 @@ class Optimiser(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Chunk of at most `CHUNK_TOKENS` states and the tokens that they predicted, on the device."""
+    """Chunk of states and the tokens that they predicted, on the device."""
 
     states: Tensor
-    """(m, d)"""
+    """(m, d) float32, or bfloat16 where they are multiplied as such."""
     rows: Tensor
     """(t,) state of each token, within the chunk."""
     ids: Tensor
@@ -92,19 +102,31 @@ class _Chunk(NamedTuple):
     """(t,) which of all tokens these are; on the host."""
 
 
-def _chunks(tokens: Tokens, device: torch.device) -> Iterator[_Chunk]:
-    for start in range(0, len(tokens.states), CHUNK_TOKENS):
-        inside = np.flatnonzero((tokens.state >= start) & (tokens.state < start + CHUNK_TOKENS))
+def _chunks(tokens: Tokens, head: OutputHead) -> Iterator[_Chunk]:
+    device = head.weight.device
+    accelerated = device.type in _ACCELERATED
+    size = _CHUNK_ACCELERATED if accelerated else CHUNK_TOKENS
+    short = accelerated and head.weight.dtype == torch.bfloat16 and _is_bfloat16(tokens.states)
+    for start in range(0, len(tokens.states), size):
+        inside = np.flatnonzero((tokens.state >= start) & (tokens.state < start + size))
+        states = torch.tensor(tokens.states[start : start + size])
         yield _Chunk(
-            torch.tensor(tokens.states[start : start + CHUNK_TOKENS], device=device),
+            (states.bfloat16() if short else states).to(device),
             torch.tensor(tokens.state[inside] - start, device=device),
             torch.tensor(tokens.ids[inside], dtype=torch.int64, device=device),
             inside,
         )
 
 
+def _is_bfloat16(states: npt.NDArray[np.float32]) -> bool:
+    """Whether the lower halves of all numbers are 0, as in states of a model in bfloat16."""
+    return not np.bitwise_or.reduce(np.ascontiguousarray(states).view(np.uint32), axis=None) & 0xFFFF
+
+
 def _frozen_logits(head: OutputHead, states: Tensor) -> Tensor:
     """The model's own logits `(m, v)` float32, without a float32 copy of the whole head."""
+    if states.dtype == torch.bfloat16:
+        return head.logits(states)
     rows, width = head.weight.shape
     step = rows if head.weight.dtype == torch.float32 else max(1, _SLICE_ELEMENTS // width)
     logits = torch.empty(len(states), rows, device=states.device)
@@ -124,13 +146,44 @@ def _layer_input(states: Tensor, *, relu_input: bool) -> Tensor:
 def _adjusted_logits(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> Tensor:
     """`(m, v)` of a chunk's states."""
     logits = _frozen_logits(head, chunk.states)
-    return logits.addmm_(_layer_input(chunk.states, relu_input=relu_input), layer.weight.T).add_(layer.bias)
+    states = _layer_input(chunk.states, relu_input=relu_input)
+    if not _is_split(states):
+        return logits.addmm_(states.float(), layer.weight.T).add_(layer.bias)
+    twice = states.repeat(1, 2)
+    for rows in _split_slices(layer.weight):
+        logits[:, rows].add_(_product(twice, _halves(layer.weight[rows], dim=1).T))
+    return logits.add_(layer.bias)
+
+
+def _is_split(states: Tensor) -> bool:
+    """Whether float32 factors of these states are split."""
+    return states.dtype == torch.bfloat16 and len(states) >= _MANY
+
+
+def _split_slices(weight: Tensor) -> Iterator[slice]:
+    step = max(1, _SPLIT_ELEMENTS // weight.shape[1])
+    return (slice(start, start + step) for start in range(0, len(weight), step))
+
+
+def _halves(x: Tensor, dim: int) -> Tensor:
+    """Two bfloat16 matrices whose sum is a float32 one, up to 2^-17 of each number; joined along this dimension."""
+    shape = [*x.shape[:dim], 2, *x.shape[dim:]]
+    halves = torch.empty(shape, dtype=torch.bfloat16, device=x.device)
+    high, low = halves.unbind(dim)
+    high.copy_(x)
+    torch.sub(x, high, out=low)  # exact before it is rounded
+    return halves.flatten(dim, dim + 1)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """Product of bfloat16 matrices in float32."""
+    return torch.mm(a, b, out_dtype=torch.float32)
 
 
 def log_probabilities(layer: Layer, head: OutputHead, tokens: Tokens, *, relu_input: bool) -> npt.NDArray[np.float64]:
     """Adjusted log-probability of each token, shape `(t,)` float64, at most 0."""
     out = np.zeros(len(tokens.ids))
-    for chunk in _chunks(tokens, head.weight.device):
+    for chunk in _chunks(tokens, head):
         logits = _adjusted_logits(layer, head, chunk, relu_input=relu_input)
         top, argmax = logits.max(dim=1, keepdim=True)
         logits.sub_(top)
@@ -177,7 +230,7 @@ def write_gradient(
     def add(softmax: Tensor, chunk: _Chunk) -> None:
         _add_gradient(gradient, softmax, chunk, torch.tensor(shares[chunk.tokens], device=softmax.device), objective)
 
-    first, *others = _chunks(tokens, head.weight.device)
+    first, *others = _chunks(tokens, head)
     losses = np.zeros(len(wrong))
     for chunk in others:
         losses[chunk.tokens] = -_read(layer, head, chunk, relu_input=objective.relu_input)[1].cpu().numpy()
@@ -206,8 +259,14 @@ def _add_gradient(gradient: Layer, softmax: Tensor, chunk: _Chunk, shares: Tenso
     """Add sum over tokens of share * (p - e_t), times the layer's input; uses the softmax `(m, v)` up."""
     totals = torch.zeros(len(chunk.states), device=shares.device).index_add_(0, chunk.rows, shares)
     softmax.mul_(totals[:, None]).index_put_((chunk.rows, chunk.ids), -shares, accumulate=True)
-    gradient.weight.addmm_(softmax.T, _layer_input(chunk.states, relu_input=objective.relu_input))
     gradient.bias.add_(softmax.sum(dim=0))
+    states = _layer_input(chunk.states, relu_input=objective.relu_input)
+    if not _is_split(states):
+        gradient.weight.addmm_(softmax.T, states.float())
+        return
+    twice = states.repeat(2, 1)
+    for rows in _split_slices(gradient.weight):
+        gradient.weight[rows].add_(_product(_halves(softmax[:, rows], dim=0).T, twice))
 
 
 def train_layer(

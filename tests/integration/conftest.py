@@ -10,12 +10,15 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.cli import app
+from bench.run.pipeline import run
+from tests.integration.engine_runs import config, cut_small
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -59,3 +62,39 @@ def bench() -> Command:
 def bench_process() -> Command:
     """The command, in a process of its own."""
     return _outside
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards of 50 questions."""
+    cut_small(monkeypatch.setattr)
+
+
+@pytest.fixture(scope="session")
+def alone(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a run in one process: what every other must be like."""
+    folder = tmp_path_factory.mktemp("alone")
+    with pytest.MonkeyPatch.context() as patch:
+        cut_small(patch.setattr)
+        run(config(small_model, rivers, folder))
+    return folder
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A Ray cluster whose head computes nothing; nodes are added by those who need them."""
+    import ray
+    from ray import cluster_utils
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 10**8}
+    found = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+    try:
+        yield found
+    finally:
+        ray.shutdown()
+        found.shutdown()

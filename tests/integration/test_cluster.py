@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,54 +14,16 @@ import pytest
 
 from bench.api import UserError
 from bench.engine.cluster import Cluster
-from bench.prompts import shards as sharding
 from bench.run.pipeline import run
-from tests.integration.test_engines import Killing, config, contents, fed, manifests
+from tests.integration.conftest import ROOT
+from tests.integration.engine_runs import Killing, add, config, contents, fed, manifests
 
 if not os.environ.get("CONFBENCH_REQUIRE_RAY"):
     pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
-pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharding, "_SHARD", 50)
-    monkeypatch.setattr(sharding, "_MOST", 50)
-
-
-@pytest.fixture(scope="module")
-def alone(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a run in one process: what every other must be like."""
-    folder = tmp_path_factory.mktemp("alone")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharding, "_SHARD", 50)
-        patch.setattr(sharding, "_MOST", 50)
-        run(config(small_model, rivers, folder))
-    return folder
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A cluster whose head computes nothing, with two nodes of one core."""
-    import ray
-    from ray import cluster_utils
-
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 10**8}
-    found = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
-    try:
-        yield found
-    finally:
-        ray.shutdown()
-        found.shutdown()
-
-
-def add(cluster: Any, **environment: str) -> Any:
-    """Add a node of one core."""
-    return cluster.add_node(num_cpus=1, object_store_memory=10**8, env_vars=environment)
+pytestmark = [
+    pytest.mark.usefixtures("small_shards"),
+    pytest.mark.filterwarnings("default"),
+]  # the latter are Ray's own
 
 
 def test_two_nodes_leave_the_bytes_of_one_process_and_one_that_dies_costs_its_shards_alone(
@@ -95,6 +56,17 @@ def test_a_cluster_that_is_not_there_is_a_sentence(small_model: Path, rivers: Pa
         run(config(small_model, rivers, tmp_path, engine="ray", address="127.0.0.1:1"))
 
 
+def test_the_address_for_programs_outside_of_the_cluster_is_refused_with_what_to_do(
+    small_model: Path, rivers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentence = r"--address ray://…: expected a run on a machine of the cluster, .+ start bench there, with --address"
+    with pytest.raises(UserError, match=sentence):
+        run(config(small_model, rivers, tmp_path, engine="ray", address="ray://127.0.0.1:10001"))
+    monkeypatch.setenv("RAY_ADDRESS", "ray://127.0.0.1:10001")
+    with pytest.raises(UserError, match=sentence):
+        run(config(small_model, rivers, tmp_path, engine="ray"))
+
+
 @pytest.mark.slow
 def test_a_driver_that_is_killed_and_started_again_goes_on(
     cluster: Any, alone: Path, small_model: Path, rivers: Path, tmp_path: Path
@@ -103,11 +75,11 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(
     program = """
 import os, signal, sys
 from pathlib import Path
-from bench.prompts import shards
-from tests.integration import test_engines as here
-shards._SHARD = shards._MOST = 50
+from bench.run.pipeline import run
+from tests.integration import engine_runs as here
+here.cut_small()
 model, plugin, folder = map(Path, sys.argv[1:4])
-here.run(here.config(model, plugin, folder, engine="ray", address=sys.argv[4]),
+run(here.config(model, plugin, folder, engine="ray", address=sys.argv[4]),
     here.Killing(4, lambda: os.kill(os.getpid(), signal.SIGKILL)))
 """
     arguments = [*map(str, (small_model, rivers, tmp_path)), cluster.address]
@@ -167,7 +139,7 @@ def test_a_node_that_has_something_else_is_told_in_a_sentence(
     def hired(self: Cluster) -> int:
         """What this machine has and the other doesn't: it is taken away before the worker looks for it."""
         if change == "cache":
-            (self.store.root / self._witness).unlink(missing_ok=True)
+            (self.link.store.root / self.link.witness).unlink(missing_ok=True)
         elif change == "model":
             (model / "config.json").unlink(missing_ok=True)
         return hire(self)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,72 +15,10 @@ import pytest
 
 from bench.api import UserError
 from bench.engine import local
-from bench.progress import Silent
-from bench.prompts import shards as sharding
-from bench.results.files import read_records
-from bench.run.pipeline import RunConfig, run
+from bench.run.pipeline import run
+from tests.integration.engine_runs import Killing, config, contents, fed, manifests
 
-CELLS = ("ptrue", "echo")
-
-
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are handed shards, so it is enough to cut them here."""
-    monkeypatch.setattr(sharding, "_SHARD", 50)
-    monkeypatch.setattr(sharding, "_MOST", 50)
-
-
-def config(model: Path, plugin: Path, folder: Path, **more: Any) -> RunConfig:
-    return RunConfig(
-        CELLS, str(model), tasks=("rivers",), plugins=(plugin,), out=folder / "out", cache=folder / "cache", **more
-    )
-
-
-@pytest.fixture(scope="module")
-def alone(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a run in one process: what every other must be like."""
-    folder = tmp_path_factory.mktemp("alone")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharding, "_SHARD", 50)
-        patch.setattr(sharding, "_MOST", 50)
-        run(config(small_model, rivers, folder))
-    return folder
-
-
-def manifests(folder: Path) -> dict[str, Any]:
-    """Key of each entry -> its manifest."""
-    found = sorted((folder / "cache").glob("readings/*/*/*/manifest.json"))
-    return {"/".join(path.parts[-5:-1]): json.loads(path.read_text(encoding="utf-8")) for path in found}
-
-
-def contents(folder: Path) -> dict[str, object]:
-    """All that lies below a folder of a run and may not differ: digests of what was read, and confidences."""
-    read: dict[str, object] = {key: manifest["files"] for key, manifest in manifests(folder).items()}
-    for path in sorted((folder / "out").rglob("*--s0.parquet")):
-        read[path.name] = read_records(path).confidence.tobytes()
-    return read
-
-
-def fed(folder: Path) -> int:
-    """Token positions by which all that lies in a cache was made."""
-    return sum(c["forward_tokens"] for m in manifests(folder).values() for c in m["costs"].values())
-
-
-class Killing(Silent):
-    """Does something once, when so many shards are finished."""
-
-    def __init__(self, after: int, act: Callable[[], None]) -> None:
-        self.left, self.act = after, act
-
-    @contextmanager
-    def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Callable[[int], None]]:
-        def advance(step: int) -> None:
-            if name.startswith("read"):
-                self.left -= 1
-                if self.left == 0:
-                    self.act()
-
-        yield advance
+pytestmark = pytest.mark.usefixtures("small_shards")
 
 
 # --- processes of this machine ----------------------------------------------------------------------------------------
@@ -177,17 +113,17 @@ def test_workers_end_with_a_run_that_is_killed(small_model: Path, rivers: Path, 
     program = """
 import os, signal, sys
 from pathlib import Path
-from bench.prompts import shards
-from tests.integration import test_engines as here
+from tests.integration import engine_runs as here
+from bench.run.pipeline import run
 
 def die():
     pids = [pid for pid in os.listdir("/proc") if pid.isdecimal() and here.parent(pid) == os.getpid()]
     (folder / "pids").write_text(" ".join(pids))
     os.kill(os.getpid(), signal.SIGKILL)
 
-shards._SHARD = shards._MOST = 50
+here.cut_small()
 model, plugin, folder = map(Path, sys.argv[1:])
-here.run(here.config(model, plugin, folder, workers=2), here.Killing(2, die))
+run(here.config(model, plugin, folder, workers=2), here.Killing(2, die))
 """
     arguments = [str(path) for path in (small_model, rivers, tmp_path)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -201,13 +137,6 @@ here.run(here.config(model, plugin, folder, workers=2), here.Killing(2, die))
         time.sleep(0.05)
     report = run(config(small_model, rivers, tmp_path))
     assert 0 < report.forward_tokens < fed(tmp_path)
-
-
-def parent(pid: str) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from tests.performance import (
     commands,
+    engines,
     features,
     memory,
     one_by_one,
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[Options], Iterable[Line]]] = {
     "backbone": tokens.lines_of_wall_time,
     "one-by-one": one_by_one.lines,
     "memory": memory.lines,
+    "engines": engines.lines,
     "lm-eval": other_tools.lm_eval,
     "lm-polygraph": other_tools.lm_polygraph,
 }

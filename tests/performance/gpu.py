@@ -1,7 +1,8 @@
 """`make bench-gpu`: speed on a CUDA device, for a randomly initialised model of Llama-3.1-8B's shape in bf16.
 
 Prefill: model-FLOPs utilisation of our passes over five-shot prompts, against a large bf16 product measured on the same
-machine. CCPS features ÷ the forward pass. LitCab: training steps a second, and peak memory. Without a GPU it says so.
+machine. CCPS features ÷ the forward pass. LitCab: training steps a second, and peak memory. Reading, decoding and
+training at the card's own budget, beside the committed cost model. Without a GPU it says so.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def _lines() -> Iterator[Line]:
     model = _model()
     yield from _prefill(model, peak)
     yield from _features(model)
+    yield from _stages(model)
     del model
     torch.cuda.empty_cache()
     yield from _litcab()
@@ -134,7 +136,8 @@ def _lengths() -> list[tuple[int, int]]:
 
 def _prefill(model: Any, peak: float) -> Iterator[Line]:
     from bench.backbone.prefix import plan_packs
-    from bench.backbone.session import Session, read_pack
+    from bench.backbone.session import Session
+    from bench.backbone.starts import read_pack
 
     prompts, kind = _prompts()
     session = Session(model)
@@ -154,6 +157,23 @@ def _prefill(model: Any, peak: float) -> Iterator[Line]:
     yield Line("prefill, model-FLOPs utilisation", flops / seconds / peak, ">= 0.5", note)
     given = sum(map(len, prompts))
     yield Line("prompt tokens ÷ tokens read", given / tokens, "", f"{given:,} ÷ {tokens:,}")
+
+
+def _stages(model: Any) -> Iterator[Line]:
+    """Every stage that reads or trains the model, at the device's own budget, beside the committed cost model."""
+    from bench.backbone.devices import default_budget
+    from tests.performance.cost_model.__main__ import read
+    from tests.performance.cost_model.workload import BUDGETS
+    from tests.performance.gpu_stages import Loaded, Stages
+
+    budget = min(BUDGETS, key=lambda known: abs(known - default_budget(DEVICE)))
+    yield from Stages(Loaded(model, DEVICE), _works(), budget).lines(read()["models"]["llama8b"])
+
+
+def _works() -> Mapping[str, Any]:
+    from tests.performance.cost_model.workload import workloads
+
+    return workloads()
 
 
 def _features(model: Any) -> Iterator[Line]:
@@ -187,7 +207,7 @@ def _litcab() -> Iterator[Line]:
 
     rng = np.random.default_rng(0)
     head = OutputHead(torch.randn(VOCABULARY, WIDTH, device=DEVICE, dtype=torch.bfloat16) * 0.02)
-    states = rng.normal(size=(LITCAB_TOKENS, WIDTH)).astype(np.float32)
+    states = torch.tensor(rng.normal(size=(LITCAB_TOKENS, WIDTH))).bfloat16().float().numpy()  # as the model's are
     ids = rng.integers(0, VOCABULARY, LITCAB_TOKENS)
     tokens, wrong = Tokens(states, np.arange(LITCAB_TOKENS), ids), np.arange(LITCAB_TOKENS) % 4 > 0
     method = LitCab()

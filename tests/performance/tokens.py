@@ -125,10 +125,11 @@ class _Tape:
             return logits_of(done, nodes)
 
         def forward(ids: Any, positions: Any, visible: Any, read: Any) -> Any:
+            places = torch.as_tensor(positions, dtype=torch.long)
             inputs = {
                 "input_ids": torch.as_tensor(ids, dtype=torch.long)[None],
-                "position_ids": torch.as_tensor(positions, dtype=torch.long)[None],
-                "attention_mask": self.session.mask(visible, positions),
+                "position_ids": places[None],
+                "attention_mask": self.session.mask(visible(), places),
             }
             self.passes.append((self.session.length, inputs))
             self.chosen.append([])
@@ -147,8 +148,9 @@ class _Tape:
     def play(self) -> None:
         """All passes again; what stands in the cache does not matter for the time."""
         for (length, inputs), chosen in zip(self.passes, self.chosen, strict=True):
-            for layer in self.session._layers:
+            row = self.session._current
+            for layer in row.layers:
                 layer.length = length
-            states = self.session.model.base_model(**inputs, past_key_values=self.session._cache, use_cache=True)[0][0]
+            states = self.session.model.base_model(**inputs, past_key_values=row.cache, use_cache=True)[0][0]
             for rows in chosen:
                 self.head.logits(states[torch.arange(rows) % len(states)]).argmax(dim=-1)

@@ -7,12 +7,15 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.performance import gpu, measure, other_tools
+from bench.signals.shard_task import Done
+from tests.performance import engines, gpu, measure, other_tools
+from tests.performance.cost_model import workload
 from tests.performance.definitions import features_by_definition
 
 ROOT = Path(__file__).parents[2]
@@ -60,16 +63,30 @@ def test_without_a_gpu_the_gpu_benchmark_says_so_and_ends_well(tmp_path: Path) -
     assert not (tmp_path / "gpu.json").exists()
 
 
+def small_works() -> dict[str, workload.Workload]:
+    """The committed workloads with a few short questions in a pack."""
+    packs = workload.Packs(questions=3, tokens=36, before=12, pieces=4)
+    return {
+        name: replace(
+            work, prompts=[20, 24], answers=[min(n, 4) for n in work.answers], query=4,
+            packs=dict.fromkeys(work.packs, packs),
+        )
+        for name, work in workload.workloads().items()
+    }  # fmt: skip
+
+
 def test_the_gpu_benchmark_runs_through_on_a_small_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {
-        "DEVICE": "cpu", "WIDTH": 64, "INNER": 96, "LAYERS": 2, "HEADS": 4, "KEY_HEADS": 2, "VOCABULARY": 300,
+        "DEVICE": "cpu", "WIDTH": 64, "INNER": 96, "LAYERS": 4, "HEADS": 4, "KEY_HEADS": 2, "VOCABULARY": 1500,
         "SQUARE": 64, "BUDGET": 64, "LITCAB_TOKENS": 8,
     }  # fmt: skip
     for name, value in small.items():
         monkeypatch.setattr(gpu, name, value)
     monkeypatch.setattr(gpu, "_prompts", lambda: ([torch.arange(n, dtype=torch.int32).numpy() for n in (40, 50)], ""))
-    lines = {line.name: line.value for line in gpu._lines()}
-    assert len(lines) == 5
+    monkeypatch.setattr(gpu, "_works", small_works)
+    lines = {line.name: line.value or 0.0 for line in gpu._lines()}
+    assert len(lines) == 5 + 3 + 7 + 4  # decoding of three open tasks, seven readings, four trainings
+    assert lines["decoding, tokens a second, read mmlu-oe"] > 0
     assert all(value is not None and math.isfinite(value) and value > 0 for value in lines.values())
     assert lines["prompt tokens ÷ tokens read"] == pytest.approx(90 / 50)
 
@@ -93,3 +110,30 @@ def test_an_environment_that_cannot_be_made_is_a_reason(monkeypatch: pytest.Monk
     monkeypatch.setattr(other_tools.subprocess, "run", lambda *_args, **_kwargs: failed)
     with pytest.raises(measure.NotMeasured, match=r"lm-eval.* can't be installed: ERROR: no matching distribution"):
         other_tools._environment(other_tools.LM_EVAL)
+
+
+def test_how_busy_workers_are_follows_from_when_their_shards_began_and_ended() -> None:
+    found = engines.Observed()
+    for worker, started, ended in ((1, 10.0, 12.0), (2, 11.0, 13.0), (1, 12.0, 15.0), (2, 14.0, 17.0), (1, 15.5, 18.0)):
+        found.note(worker, Done(started=started, ended=ended))
+    assert found.count == 5
+    assert found.seconds == 8.0
+    assert found.busy == [7.5 / 8, 5 / 7]  # the second began later, and idles at the end
+    assert 0 <= found.driver < 1
+
+
+def test_the_driver_is_this_process_and_none_of_its_children() -> None:
+    before = engines.own_cpu()
+    subprocess.run([sys.executable, "-c", "sum(range(20_000_000))"], check=True)
+    assert engines.own_cpu() - before < 0.1
+    sum(range(20_000_000))
+    assert engines.own_cpu() - before > 0.1
+
+
+@pytest.mark.slow
+def test_the_engines_are_observed_on_a_few_questions() -> None:
+    lines = {line.name: line.value or 0.0 for line in engines.lines(measure.Options(), "atlas-choice", 160)}
+    assert {name.partition(":")[0] for name in lines} <= {"local", "ray", "two actors of Ray"}
+    assert 0 < lines["local: busy, the less busy of two"] <= 1
+    assert lines["local: driver, share of a core"] > 0
+    assert lines["local: one process ÷ two workers"] > 0

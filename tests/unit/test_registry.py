@@ -333,6 +333,11 @@ def test_plugin_file_that_is_not_there_or_not_python(tmp_path: Path) -> None:
         ("needs = Needs(predict=frozenset({Hidden(at=At.GOLD_PREDICTING)}))", r"At.GOLD_PREDICTING\), which tells"),
         ("needs = Needs(predict=frozenset({Hidden(at=At.WRONG_PREDICTING)}))", r"At.WRONG_PREDICTING\), which tells"),
         ("needs = Needs()\n    fit_on = 'test'", r"fit_on: expected one of train, validation, got 'test'"),
+        ("needs = Needs()\n    output = 'logit'", r"output: expected one of probability, score, got 'logit'"),
+        (
+            "needs = Needs()\n    output = 'score'\n    def fit(self, train, ctx):\n        return self",
+            r"output is 'score', but it learns",
+        ),
         ("needs = frozenset()", r"needs: expected Needs\(...\), got frozenset"),
     ],
 )

@@ -235,7 +235,8 @@ def _remarks(line: Line, name: str, estimate: Estimate) -> Iterator[str]:
     """Footnotes of one metric."""
     label = METRICS[name].label
     if estimate.mean is None:
-        yield f"{label} is undefined in every subject"
+        computed = any(name in row.metrics for row in line.done)
+        yield f"{label} is undefined in every subject" if computed else f"{label} needs probabilities, not scores"
     elif estimate.n_undefined:
         yield leaves_out(label, [estimate.n_undefined], len(line.done[0].per_subject))
     clipped = max((row.n_clipped or 0 for row in line.done), default=0) if name == "nll" else 0

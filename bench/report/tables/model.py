@@ -109,6 +109,11 @@ class Line:
         return tuple(row for row in self.rows if row.status == "ok")
 
     @property
+    def has_confidences(self) -> bool:
+        """Whether confidences can be drawn of every seed that is ok; False where there are none."""
+        return bool(self.done) and not any(row.is_order_alone for row in self.done)
+
+    @property
     def others(self) -> tuple[ResultRow, ...]:
         """Seeds that are not ok."""
         return tuple(row for row in self.rows if row.status != "ok")

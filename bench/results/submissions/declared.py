@@ -152,7 +152,8 @@ def _learned(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], k
 def _labels(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
     seen = row.labels_seen
     recalibrated = RECALIBRATED in row.method
-    if not method.trains() and (seen.train or seen.gold or (seen.validation and not recalibrated)):
+    scaled = recalibrated or method.output == "score"
+    if not method.trains() and (seen.train or seen.gold or (seen.validation and not scaled)):
         yield f"its method learns nothing, but labels_seen is {_labels_in_words(row)}"
     if recalibrated and not seen.validation:
         yield f"it was recalibrated on validation labels, but labels_seen is {_labels_in_words(row)}"

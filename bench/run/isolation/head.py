@@ -16,8 +16,6 @@ _ROWS = 64
 """Rows of the sample."""
 _TOGETHER = 1024
 """Rows of which sums are taken at once."""
-_LOADED = ("model", "head", "session")
-"""Attributes of a backbone that hold its weights."""
 
 
 @dataclass
@@ -54,8 +52,7 @@ class HeadGuard:
             return True
         if self._same(whole=whole):
             return True
-        for name in _LOADED:
-            vars(self.backbone).pop(name, None)
+        self.backbone.release()
         before = self._sums
         self._remember()
         if not _equal(before, self._sums):

@@ -18,7 +18,7 @@ import numpy as np
 
 from bench import registry
 from bench.api import AdapterRef, ConfidenceMethod, Context, ContractError, RunFacts, registration
-from bench.api.confidence import checked
+from bench.api.confidence import checked, checked_scores
 from bench.run.isolation.life import begin
 from bench.run.isolation.messages import Course, Failure, Learned, Questions, Setting
 from bench.run.isolation.pipe import Pipe
@@ -76,7 +76,10 @@ class Host:
         """See `ConfidenceMethod.predict`."""
         method = self.methods.get(number) or self._made(name, arguments)
         batch = questions.batch()
-        return checked(f"{name}.predict", method.predict(batch), len(batch), allow_nan=True)
+        who, predicted = f"{name}.predict", method.predict(batch)
+        if method.output == "score":
+            return checked_scores(who, predicted, batch.ids)
+        return checked(who, predicted, len(batch), allow_nan=True)
 
     def save(self, number: int, folder: Path) -> None:
         """See `ConfidenceMethod.save`."""

@@ -117,8 +117,8 @@ def _head(figures: Figures) -> Iterator[str]:
         " steps of each training, to their end. Lengths are those of the questions in the tokens of `tiny`, scaled to a"
         " large model's; a small part of the training corpora stands in for the whole. The ideal is the same model with"
         f" prompts at half the peak and decoding in batches of {DECODED_TOGETHER}. A large model's token is assumed to"
-        f" be {CHARACTERS} characters long. Trained with gradient checkpointing, as the trainer chooses on a card of"
-        f" {memory}: {again}."
+        f" be {CHARACTERS} characters long. Packs are followed side by side as on a card of {memory}. Trained with"
+        f" gradient checkpointing, as the trainer chooses there: {again}."
     )
     yield ""
 

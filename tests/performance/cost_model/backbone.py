@@ -14,6 +14,7 @@ from unittest import mock
 import torch
 
 from bench.backbone import footprint, room
+from bench.backbone.devices import Together, followed_together
 from bench.backbone.extract import Extractor
 from bench.backbone.items import Pass
 from bench.backbone.model import Backbone
@@ -39,12 +40,20 @@ def checkpointing(name: str, tokens: int, rank: int, memory: float) -> bool:
         UserError: there is no room even so.
     """
     backbone: Any = SimpleNamespace(
-        config=configurations()[name], dtype=DTYPE, device="cuda", spec=SimpleNamespace(name=name)
+        config=configurations()[name], dtype=DTYPE, device="cuda", devices=("cuda",), spec=SimpleNamespace(name=name)
     )
     with mock.patch.object(room, "device_memory", return_value=int(memory)):
         plan = room.plan_training(backbone, tokens, rank=rank)
     plan.check()
     return plan.checkpointing
+
+
+def limits_of(name: str, blocks: int, memory: float) -> Together:
+    """Which packs a card of so many bytes follows side by side, for a model that is cut to some blocks."""
+    with mock.patch.object(torch.cuda, "get_device_properties", return_value=SimpleNamespace(total_memory=memory)):
+        limits = followed_together("cuda")
+    whole = configurations()[name].get_text_config().num_hidden_layers
+    return Together(limits.sequences, limits.bytes * blocks // whole)
 
 
 class DrySession(Session):
@@ -53,6 +62,11 @@ class DrySession(Session):
     def __init__(self, model: Any, counter: Counter) -> None:
         super().__init__(model)
         self.counter, self.kind = counter, PREFILL
+
+    def forget(self) -> None:
+        """Read every beginning again, into the row that is there."""
+        self._pieces.clear()
+        self._cuts = ()
 
     def share(self, pack: Any, chunk: int) -> None:
         """A kind of its own."""
@@ -76,7 +90,7 @@ class DryBackbone(Backbone):
 
     def __init__(self, name: str, blocks: int, counter: Counter, *, rank: int = 0) -> None:
         self.config = footprint.cut(configurations()[name], blocks)
-        self.blocks, self.device, self.context = blocks, "meta", 1 << 30
+        self.blocks, self.devices, self.context = blocks, ("meta",), 1 << 30
         model = footprint.on_meta(self.config, DTYPE)
         if rank:  # layers with an adapter stand in for the others; what reads it turns dropout off
             footprint.with_lora(model, rank).eval()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,8 +16,9 @@ from bench import registry
 from bench.api import Adapter, ConfidenceMethod, Context, Format, OutputHead, QueryLogits, Ragged, Signal
 from bench.backbone import footprint
 from bench.backbone.checkpointing import checkpoint_blocks
+from bench.backbone.model import Backbone
 from bench.backbone.prefix import plan_packs
-from bench.backbone.session import read_pack
+from bench.backbone.starts import read_pack
 from bench.prompts.asking import Asking
 from bench.signals.definition import definition, pass_definitions, read_from_model, stored
 from bench.testing import planted
@@ -34,15 +36,16 @@ from tests.performance.cost_model.backbone import (
     DryExtractor,
     checkpointing,
     configurations,
+    limits_of,
 )
 from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, Counter, Section, Trace, counted
-from tests.performance.cost_model.workload import Packs, Workload, items, workloads
+from tests.performance.cost_model.workload import Workload, items, workloads
 
 MACHINE = Machine()
 SAMPLES, LONGEST = 10, 30
 """Of self-consistency; tokens of an open answer at most."""
-ENOUGH = 20
-"""Questions at least whose decoding is followed, since lengths are drawn."""
+SHARD = 512
+"""Questions at most."""
 STEPS, BATCH, TRAINING_TOKENS, RANK = 10_000, 32, 2048, 8
 """Of every training in preset `paper`; tokens of a pass of training."""
 OPTIMISER_LAUNCHES = 6
@@ -111,9 +114,16 @@ def signals_of(fmt: Format, *, learning: bool) -> frozenset[Signal]:
 
 
 def pack_trace(
-    model: str, work: Workload, budget: int, blocks: int, *, learning: bool = False, adapted: bool = False
+    model: str,
+    work: Workload,
+    budget: int,
+    blocks: int,
+    *,
+    learning: bool = False,
+    adapted: bool = False,
+    packs: int = 1,
 ) -> tuple[Trace, Trace]:
-    """Sections of reading a pack's prompts for the first time, and of packs that find their beginning in the cache."""
+    """Sections of a pack that reads its beginning, and of packs followed side by side, without their beginnings."""
     fmt = Format.OPEN if work.open else Format.CHOICE
     mean = float(np.mean(work.answers)) if work.open else math.inf  # a letter always comes
     counter = Counter(mean, configurations()[model].get_text_config().vocab_size)
@@ -122,37 +132,48 @@ def pack_trace(
     words = np.arange(100, 100 + work.query, dtype=np.int32)
     letters = np.arange(2, 2 + (0 if work.open else work.options), dtype=np.int32)
     asking = Asking(LONGEST if work.open else 1, letters, words, np.asarray([5, 6], dtype=np.int32), budget)
-    packs = work.packs[str(budget)]
     drawn = SAMPLES if any(measure.growth.samples for measure in pass_definitions(signals).values()) else 0
-    chosen = items(work, packs, 1000, samples=drawn, given=adapted)
-    extractor = DryExtractor(backbone, asking, pass_definitions(signals), None)
-    first_pack = plan_packs([item.prompt for item in chosen], budget)[0]
+    chosen = [items(work, number, budget, samples=drawn, given=adapted) for number in range(packs)]
+    limits = limits_of(model, blocks, MACHINE.memory)
+    extractor = DryExtractor(backbone, asking, pass_definitions(signals), None, limits)
+    first_pack = plan_packs([item.prompt for item in chosen[0]], budget)[0]
     first = counted(lambda: read_pack(backbone.session, first_pack, budget, [blocks]), counter)
     counter.trace = Trace([OTHER], [0], [Section()])
-    repeats = _repeats(work, packs, adapted=adapted)
-    later = counted(lambda: [extractor.measure(chosen) for _ in range(repeats)], counter)
-    return first, Trace(later.kinds, later.tokens, later.sections)
+    session: Any = backbone.session
+    session.forget()  # what it keeps is counted in bytes, and short models would keep more
+    later = counted(lambda: extractor.measure([item for pack in chosen for item in pack]), counter)
+    kept = [i for i, kind in enumerate(later.kinds) if kind != SHARED]
+    parts = (later.kinds, later.tokens, later.sections)
+    return first, Trace(*([part[i] for i in kept] for part in parts))  # type: ignore[arg-type]
 
 
-def _repeats(work: Workload, packs: Packs, *, adapted: bool) -> int:
-    """Packs whose sections are followed: more than one where lengths are drawn and a pack has few questions."""
-    return -(-ENOUGH // max(1, round(packs.questions))) if work.open and not adapted else 1
+def packs_together(model: str, work: Workload, budget: int) -> int:
+    """Mean packs that are followed side by side: as many as have enough sequences and fit, or as a shard has."""
+    packs, text = work.packs[str(budget)], configurations()[model].get_text_config()
+    blocks = int(text.num_hidden_layers)
+    limits = limits_of(model, blocks, MACHINE.memory)
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    size = blocks * 2 * text.num_key_value_heads * width * DTYPE.itemsize
+    fitting = limits.bytes // (size * (packs.tokens + packs.before))
+    wanted = math.ceil(limits.sequences / packs.questions)
+    return max(1, min(int(fitting), wanted, int(SHARD / packs.questions)))
 
 
 def _reading(model: str, work: Workload, budget: int, *, learning: bool = False, adapted: bool = False) -> Stage:
     whole = configurations()[model].get_text_config().num_hidden_layers
+    beside = packs_together(model, work, budget)
     short, longer = (
-        pack_trace(model, work, budget, blocks, learning=learning, adapted=adapted) for blocks in (SHORT, LONGER)
+        pack_trace(model, work, budget, blocks, learning=learning, adapted=adapted, packs=beside)
+        for blocks in (SHORT, LONGER)
     )
     first, later = (a.extended(b, LONGER - SHORT, whole - SHORT) for a, b in zip(short, longer, strict=True))
     packs = work.packs[str(budget)]
-    repeats = _repeats(work, packs, adapted=adapted)
     beginnings = [i for i, kind in enumerate(first.kinds) if kind == SHARED]
     read = sum(first.tokens[i] for i in beginnings)
     number = work.questions / packs.questions
     shared = number * packs.pieces / read if read else 0.0
     ideal = _ideal(model)
-    parts = [(first, beginnings, shared), (later, range(len(later.kinds)), number / repeats)]
+    parts = [(first, beginnings, shared), (later, range(len(later.kinds)), number / beside)]
     total, stage = Section(), Stage(0, 0, Section(), 0, 0)
     for trace, chosen, times in parts:
         sections = [trace.sections[i] for i in chosen]
@@ -220,9 +241,8 @@ def _litcab(model: str, work: Workload) -> Stage:
 
 def _features(model: str, works: dict[str, Workload]) -> Stage:
     """CCPS' features of all answer tokens, of tests and training."""
-    head, chunk = _head(model), 64
-    states = torch.empty(chunk, head.weight.shape[1], device="meta")
-    ids = torch.zeros(chunk, dtype=torch.long, device="meta")
+    head, chunk = _head(model), 1000  # several of the chunks that it makes itself
+    states, ids = torch.zeros(chunk, head.weight.shape[1]), torch.zeros(chunk, dtype=torch.long)
     with np.errstate(all="ignore"):  # all numbers are 0
         trace = counted(lambda: perturbation_features(states, ids, head), Counter())
     tokens = sum(
@@ -285,6 +305,11 @@ def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
     wrapped = footprint.with_lora(backbone.model, RANK)
     if computes_again(model):
         checkpoint_blocks(backbone.model)
+    return counted(training_step(backbone, wrapped, name, work, counter), counter)
+
+
+def training_step(backbone: Backbone, wrapped: Any, name: str, work: Workload, counter: Counter) -> Callable[[], None]:
+    """A step of training an adapter around a backbone; the counter is told of each forward pass."""
     settings = {"divergence": "jsd", "divergence_weight": 1.0}
     examples, loss = _examples(work), ct_loss if name == "CT" else it_loss
     readable = ReadableModel(backbone, wrapped, _job())
@@ -296,7 +321,7 @@ def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
         rows = [
             np.concatenate([examples["prompt"][i], examples["gold"][i][:-1]]).astype(np.int32) for i in range(BATCH)
         ]
-        with counter.on():
+        with counter.on() if backbone.device == "meta" else nullcontext():
             readable.remember((row.tobytes(), end) for row, end in zip(rows, ends, strict=True))
         counter.trace = Trace([OTHER], [0], [Section()])
 
@@ -315,7 +340,7 @@ def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
         counter.begin(OTHER)
         counter.section.launches += OPTIMISER_LAUNCHES * len(adapter)
 
-    return counted(step, counter)
+    return step
 
 
 def _examples(work: Workload) -> dict[str, Any]:

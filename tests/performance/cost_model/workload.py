@@ -32,6 +32,7 @@ BUDGETS = (1024, 8192)
 QUANTILES = 16
 LOOKED_AT = 1500
 """Questions whose prompts are written, about: whole subjects, evenly spaced."""
+VOCABULARY = 1000
 FIRST = 2
 """The first id that is a word: 0 is what is likely, 1 ends an answer."""
 TASKS: dict[str, tuple[Split, int]] = {
@@ -85,21 +86,34 @@ def workloads() -> dict[str, Workload]:
     return {name: Workload(**one) for name, one in given.items()}
 
 
-def items(work: Workload, packs: Packs, vocabulary: int, *, samples: int = 0, given: bool = False) -> list[Item]:
-    """The questions of a mean pack, in random ids; the answers are the model's to give unless they are `given`."""
-    rng = np.random.default_rng(0)
+def items(
+    work: Workload, number: int, budget: int, *, samples: int = 0, given: bool = False, vocabulary: int = VOCABULARY
+) -> list[Item]:
+    """The questions of a mean pack, in random ids; the answers are the model's to give unless they are `given`.
+
+    Args:
+        work: whose.
+        number: of the pack, from 0; each has a beginning of its own, and together they have the mean of questions.
+        budget: for which packs were planned.
+        samples: random numbers for so many.
+        given: whether there are answers.
+        vocabulary: ids are below it.
+    """
+    rng = np.random.default_rng(number)
+    packs = work.packs[str(budget)]
 
     def words(length: int) -> Ids:
         return rng.integers(FIRST, vocabulary, int(length)).astype(np.int32)
 
-    shared, n = words(packs.before), max(1, round(packs.questions))
+    before, after = (round(packs.questions * n) for n in (number, number + 1))
+    shared, n = words(packs.before), max(1, after - before)
     made = []
     for i in range(n):
         own = words((i + 1) * packs.tokens // n - i * packs.tokens // n)
-        lengths = [work.answers[(i * 3 + k * 7) % len(work.answers)] for k in range(work.options)]
+        lengths = [work.answers[((before + i) * 3 + k * 7) % len(work.answers)] for k in range(work.options)]
         gold, *wrong = map(words, lengths)
-        answer = words(work.answers[i * 5 % len(work.answers)]) if given else None
-        numbers = uniforms(0, str(i), samples, 30) if samples else None
+        answer = words(work.answers[(before + i) * 5 % len(work.answers)]) if given else None
+        numbers = uniforms(0, f"{number} {i}", samples, 30) if samples else None
         lettered = 0 if work.open else work.options
         made.append(Item(np.concatenate([shared, own]), lettered, answer, gold, tuple(wrong), None, numbers))
     return made

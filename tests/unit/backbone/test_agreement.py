@@ -19,6 +19,7 @@ from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.prefix import Pack
 from bench.backbone.session import Session
+from bench.backbone.starts import Sight
 from tests.fixtures import models
 
 KINDS = ("llama", "qwen2", "mistral", "gemma2", "gpt2", "cohere")
@@ -63,9 +64,10 @@ def config_cap(config: Any) -> float | None:
     return getattr(config, "final_logit_softcapping", None)
 
 
-def everything_before(pack: Pack) -> np.ndarray:
+def everything_before(sight: Sight, tokens: torch.Tensor) -> torch.Tensor:
     """A mask in which branches see the branches before them."""
-    return np.tril(np.ones((len(pack.tokens),) * 2, dtype=np.bool_))
+    columns = torch.arange(sight.before + len(sight.ends.tensor))
+    return columns <= sight.before + tokens[:, None]
 
 
 def counted_along_the_row(session: Session, pack: Pack, *rest: Any) -> Any:
@@ -100,7 +102,7 @@ def test_a_wrong_mask_or_position_is_seen(
 ) -> None:
     found = probe(kind, layers, dtype)
     with monkeypatch.context() as broken:
-        broken.setattr(Pack, "visible", everything_before)
+        broken.setattr(Sight, "of", everything_before)
         assert "differ by" in str(found.hindrance())
     with monkeypatch.context() as broken:
         broken.setattr(agreement, "read_pack", counted_along_the_row)
@@ -110,7 +112,7 @@ def test_a_wrong_mask_or_position_is_seen(
 
 def test_a_cache_of_the_models_own_that_changes_what_it_says_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     found = probe("llama", 2, torch.bfloat16)
-    monkeypatch.setattr(Pack, "visible", everything_before)
+    monkeypatch.setattr(Sight, "of", everything_before)
     monkeypatch.setattr(Probe, "_noise", lambda *_: 20.0)
     assert "by 20" in str(found.hindrance())
 
@@ -167,3 +169,14 @@ def test_what_refuses_a_pack_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = probe("llama", 2, torch.float32)
     monkeypatch.setattr(agreement, "read_pack", refuses)
     assert found.hindrance() == "it refuses the cache or the mask of a pack (TypeError)"
+
+
+def test_noise_is_judged_by_how_far_logits_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits of sixteen times the spread have sixteen times the noise, and mean the same packs."""
+    found = probe("llama", 2, torch.bfloat16)
+    with torch.inference_mode():
+        found.head.weight.mul_(16)
+        assert found._noise(found._plain()) > agreement._NOISIEST[torch.bfloat16]
+    assert found.hindrance() is None
+    monkeypatch.setattr(Sight, "of", everything_before)
+    assert "differ by" in str(found.hindrance())

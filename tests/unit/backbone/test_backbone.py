@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from bench.backbone.items import Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.sampling import draw, uniforms
+from bench.backbone.session import read_alone
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions
 from tests.fixtures import models
@@ -421,9 +424,45 @@ def test_weights_are_loaded_straight_to_an_accelerator(
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", recorded)
     placed = Backbone(plain.spec, plain.options)
-    placed.device, placed.dtype = device, torch.float32
+    placed.devices, placed.dtype = (device,), torch.float32
     there = placed._load("sdpa")
     assert asked == [None if place is None else {"": torch.device(place)}]
     weights = plain.model.state_dict()
     assert all(torch.equal(weights[name], tensor) for name, tensor in there.state_dict().items())
     assert not any(hasattr(module, "_hf_hook") for module in there.modules())  # it moves to and fro as it did
+
+
+def test_weights_that_were_released_are_loaded_again_with_the_same_bits(tmp_path: Path) -> None:
+    folder = save_model(models.llama(**SHAPE), tmp_path)
+    backbone = Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu"))
+    ids, read = np.arange(5, 30, dtype=np.int32), {backbone.blocks: np.arange(25)}
+    assert backbone.packed
+    before = backbone.head.logits(read_alone(backbone.session, ids, read)[backbone.blocks])
+    gone = [weakref.ref(backbone.model), weakref.ref(backbone.head.weight), weakref.ref(backbone.session)]
+    layers = backbone.layers
+    backbone.release()
+    assert [each() for each in gone] == [None] * 3
+    assert (backbone.packed, backbone.layers) == (True, layers)
+    assert "model" not in vars(backbone)  # what is known of it needs no weights
+    after = backbone.head.logits(read_alone(backbone.session, ids, read)[backbone.blocks])
+    assert torch.equal(before, after)
+
+
+def test_files_that_changed_while_weights_were_released_are_not_loaded(tmp_path: Path) -> None:
+    folder = save_model(models.llama(**SHAPE), tmp_path)
+    backbone = Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu"))
+    backbone.model  # noqa: B018 - loads it
+    backbone.release()
+    file = folder / "model.safetensors"
+    kept, stat = file.read_bytes(), file.stat()
+    file.write_bytes(kept[:-4] + bytes(4))
+    with pytest.raises(
+        UserError, match=r"expected the files that were loaded before, found others .* what was computed"
+    ):
+        backbone.model  # noqa: B018
+    file.unlink()
+    with pytest.raises(UserError, match=r"expected weights as \*.safetensors in its folder, found none"):
+        backbone.model  # noqa: B018
+    file.write_bytes(kept)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert backbone.model is not None

@@ -12,7 +12,8 @@ from bench.backbone.beginnings import Beginnings, Kept
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import resolve
 from bench.backbone.prefix import plan_packs
-from bench.backbone.session import Session, read_pack
+from bench.backbone.session import Session
+from bench.backbone.starts import read_pack
 
 EXEMPLARS, OTHER, INSIDE = ("exemplars", 80), ("other", 40), ("inside", 12)
 

@@ -47,3 +47,4 @@ def test_peak_memory_is_that_of_the_device_that_is_named(monkeypatch: pytest.Mon
     peaks = {"cuda": 5 * 2**20, "cuda:1": 7 * 2**20}
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device=None: peaks[device])
     assert [peak_memory_mb(device) for device in peaks] == [5.0, 7.0]
+    assert peak_memory_mb(*peaks) == 12.0

@@ -18,10 +18,12 @@ SETTINGS = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_te
 WHOLE, LESS = TrainingPlan(checkpointing=False), TrainingPlan(checkpointing=True)
 
 
-def backbone(name: str, device: str = "cuda:1") -> Any:
+def backbone(name: str, *devices: str) -> Any:
     """What is asked of a model before its weights are there."""
     config = footprint.configuration(SETTINGS[name])
-    return SimpleNamespace(spec=SimpleNamespace(name=name), config=config, dtype=torch.bfloat16, device=device)
+    devices = devices or ("cuda:1",)
+    spec = SimpleNamespace(name=name)
+    return SimpleNamespace(spec=spec, config=config, dtype=torch.bfloat16, device=devices[0], devices=devices)
 
 
 def on_card(monkeypatch: pytest.MonkeyPatch, gigabytes: int) -> None:
@@ -59,6 +61,14 @@ def test_what_does_not_fit_is_refused_in_one_sentence(monkeypatch: pytest.Monkey
     with pytest.raises(UserError, match=r"llama8b takes .* use fewer tokens a pass \(--training-budget\) or a larger"):
         plan_training(backbone("llama8b"), 16_384).check()
     plan_training(backbone("llama8b"), 256).check()
+
+
+def test_cards_that_share_a_model_have_their_room_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_card(monkeypatch, 40)
+    assert plan_training(backbone("qwen32b", "cuda:0", "cuda:1"), 2048) == LESS
+    on_card(monkeypatch, 25)
+    with pytest.raises(UserError, match=r"qwen32b takes about 7\d GB .* cuda:0 \+ cuda:1 has 50 GB: use a smaller"):
+        plan_training(backbone("qwen32b", "cuda:0", "cuda:1"), 2048).check()
 
 
 def test_who_can_t_be_followed_on_the_meta_device_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

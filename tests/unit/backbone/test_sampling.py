@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.backbone.sampling import draw, uniforms
+from bench.backbone.sampling import beside_rows, draw, uniforms
 
 
 def drawn_singly(logits: np.ndarray, number: float, temperature: float, top_p: float) -> int:
@@ -41,6 +41,8 @@ def test_draws_are_those_of_the_definition(
     numbers = rng.random(draws).tolist()
     expected = [drawn_singly(logits[row], u, temperature, top_p) for row, u in zip(rows, numbers, strict=True)]
     assert draw(torch.from_numpy(logits), rows, numbers, temperature, top_p) == expected
+    there = torch.from_numpy(beside_rows(rows, numbers, shape[0]))
+    assert draw(torch.from_numpy(logits), rows, there, temperature, top_p) == expected
 
 
 @pytest.mark.parametrize("row", [0, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ class Imagined:
     fate: Callable[[int, Any], Event] = lambda _worker, task: Done(f"key {task.number}")
     ready: Callable[[int], Event | None] = lambda _worker: Ready()
     hired: int = 0
+    dismissed: int = 0
     closed: int = 0
     queues: dict[int, deque[Any]] = field(default_factory=dict)
     most: int = 0
@@ -54,9 +56,12 @@ class Imagined:
                 del self.queues[worker]
         return found
 
+    def dismiss(self) -> None:
+        self.dismissed += 1
+        self.queues.clear()
+
     def close(self) -> None:
         self.closed += 1
-        self.queues.clear()
 
 
 def tasks(n: int) -> Iterator[Any]:
@@ -104,7 +109,7 @@ def test_a_task_that_costs_two_workers_ends_it() -> None:
     crew = Imagined(2, lambda _, t: Lost("gone") if t.number == 3 else Done("k"))
     with pytest.raises(UserError, match=r"^Reading rivers/test, shard 4: two workers were lost \(gone\)\. Lower"):
         list(Pool(crew).work(tasks(9)))
-    assert crew.closed == 1
+    assert (crew.dismissed, crew.closed) == (1, 0)
 
 
 def test_it_ends_where_no_worker_is_left() -> None:
@@ -122,6 +127,13 @@ def test_the_others_go_on_where_one_never_comes(monkeypatch: pytest.MonkeyPatch)
         list(Pool(Imagined(3, ready=lambda _: None)).work(tasks(9)))
 
 
+def test_a_first_worker_is_waited_for_while_its_device_does_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_PATIENCE", 0.05)
+    crew, asked = Imagined(2), iter(range(9))
+    crew.ready = lambda _: Ready() if next(asked, 9) == 9 else time.sleep(0.03)
+    assert sorted(numbers(Pool(crew, late=lambda: True).work(tasks(4)))) == [0, 1, 2, 3]
+
+
 def test_what_another_run_computes_comes_last_and_is_waited_for() -> None:
     crew = Imagined(2)
     crew.fate = lambda _, t: Done(taken=True) if t.number == 0 and not crew.sent[-1][2] else Done("k")
@@ -134,7 +146,7 @@ def test_what_a_worker_can_not_do_ends_it(expected: bool, raised: type[Exception
     crew = Imagined(2, lambda *_: Failed("because", expected=expected))
     with pytest.raises(raised, match=r"^because$"):
         list(Pool(crew).work(tasks(5)))
-    assert crew.closed == 1
+    assert (crew.dismissed, crew.closed) == (1, 0)
 
 
 def test_work_that_is_broken_off_leaves_nothing_to_those_who_ask_next() -> None:
@@ -143,5 +155,5 @@ def test_work_that_is_broken_off_leaves_nothing_to_those_who_ask_next() -> None:
     working = engine.work(tasks(9))
     next(working)
     working.close()
-    assert crew.closed == 1
+    assert (crew.dismissed, crew.closed) == (1, 0)
     assert sorted(numbers(engine.work(tasks(4)))) == [0, 1, 2, 3]

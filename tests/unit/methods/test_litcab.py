@@ -245,6 +245,24 @@ def test_letters_share_one_state() -> None:
     assert tokens.ids[wrong].tolist() == [*data[TokenIds(Of.WRONG)][7], *data[TokenIds(Of.WRONG)][2]]
 
 
+def test_states_stay_where_the_batch_has_them() -> None:
+    data = batch(30, lengths=3)
+    wrong = data[TokenIds(Of.WRONG)]
+    kept = np.arange(len(wrong.values)) % 2 == 0
+    corpus = _corpus(data, kept)
+    gold_states, wrong_states = data[GOLD], data[WRONG]
+    assert np.shares_memory(corpus.gold, gold_states.values)
+    assert np.shares_memory(corpus.wrong, wrong_states.values)
+    tokens, is_wrong = _step(corpus, np.array([5, 1]))
+    asked = [
+        part
+        for row in (5, 1)
+        for part in (gold_states[row], wrong_states[row][kept[slice(*wrong.offsets[row : row + 2])]])
+    ]
+    assert np.array_equal(tokens.states[tokens.state], np.concatenate(asked))
+    assert tokens.ids[~is_wrong].tolist() == [*data[TokenIds(Of.GOLD)][5], *data[TokenIds(Of.GOLD)][1]]
+
+
 def test_at_most_so_many_wrong_options_are_drawn_whole() -> None:
     wrong = batch(80, lengths=3)[TokenIds(Of.WRONG)]
     kept = _drawn_options(wrong, 2, np.random.default_rng(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import shutil
@@ -38,6 +39,7 @@ from bench.results.row import LabelsSeen, Training
 from bench.run.fitting import Fitted, Fitter, _base_rate_nll, _loaded, _save, _train_nll, _trained, _validation_nll
 from bench.signals.reading import Reading
 from bench.store.folders import Store
+from bench.training.trainer import AdapterTrainer, PutOffError
 from tests.fixtures.rivers import Rivers
 
 STATE = Hidden(1.0, At.PROMPT_END)
@@ -277,6 +279,37 @@ def test_a_method_that_saves_less_than_it_learned_is_refused_and_not_stored(tmp_
         with pytest.raises(ContractError, match=r"m gives other confidences once its fit is saved and loaded"):
             fits.fit("m", split("train"), validation)
     assert fits.store.entries("fits") == []
+
+
+class Swallowing(Counting):
+    """Goes on without the adapter that it was not given."""
+
+    name = "swallowing"
+
+    def fit(self, train: Batch, ctx: Context) -> Swallowing:
+        with contextlib.suppress(Exception):
+            assert ctx.train_adapter is not None
+            ctx.train_adapter(loss="", examples={}, settings={})
+        super().fit(train, ctx)
+        return self
+
+
+def test_a_fit_whose_adapter_is_not_there_yet_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(trainer: AdapterTrainer, **_: object) -> None:
+        trainer.put_off = not trainer.waits
+        if trainer.put_off:
+            raise PutOffError("later")
+        trainer.seconds_elsewhere = 100.0
+
+    monkeypatch.setattr(AdapterTrainer, "__call__", asked)
+    fits = fitter(Swallowing, tmp_path)
+    fits.puts_off = True
+    with pytest.raises(PutOffError, match="swallowing is fitted when its adapter is there"):
+        fits.fit("m", split("train"), None)
+    assert fits.store.entries("fits") == []
+    fits.puts_off = False
+    assert 100.0 < fits.fit("m", split("train"), None).seconds < 110.0
+    assert len(fits.store.entries("fits")) == 1
 
 
 # --- a stored fit with an adapter -------------------------------------------------------------------------------------

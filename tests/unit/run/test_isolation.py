@@ -41,6 +41,10 @@ class Model:
     def head(self) -> OutputHead:
         return OutputHead(HEAD.clone())
 
+    def release(self) -> None:
+        """See `Backbone.release`."""
+        del self.head
+
 
 class Does(ConfidenceMethod):
     """Does something when it predicts."""

@@ -28,8 +28,10 @@ from bench.api.methods import refuse_gold
 from bench.api.question import Message, Prompt
 from bench.backbone.extract import Extractor
 from bench.backbone.measure import Turn
-from bench.backbone.model import Backbone
+from bench.backbone.model import Backbone, LoadOptions
+from bench.backbone.models import ModelSpec
 from bench.backbone.sampling import uniforms
+from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
 from bench.prompts.chat import Chat
 from bench.run.costs import costs_of
@@ -169,7 +171,7 @@ def test_replies_come_back_from_the_store_and_cost_their_own_tokens(
         assert definition(signal).reads_model
     assert {first[signal].shape for signal in STATES} == {(n, 32), (n, 3, 32)}
     chat, backbone = reader.backbone.chat, reader.backbone
-    pairs = dict(zip([q.id for q in reading.in_shards()], reading.pairs(), strict=True))
+    pairs = dict(zip([reading.questions[row].id for row in reading.rows], reading.pairs(), strict=True))
     suffix = reader.asking(reading).turns[ASKED.wording]
     ids = chat.words(reader.prompts.stand_in(reading.task), ("1", "2")).tolist()
     for i, name in enumerate(first.ids):
@@ -206,8 +208,8 @@ def test_the_default_is_the_self_check_query_under_its_old_name(small_model: Pat
     reader, reading = read(small_model, tmp_path, FewRivers, {Followup()})
     batch = batch_of(reader, reading, Followup(), QueryLogits())
     assert batch[Followup()].tobytes() == batch[QueryLogits()].tobytes()
-    assert definition(ASKED).note == 'it asks after the answer: "How sure are you, from 0 to 100?"'
-    assert not definition(Followup()).note
+    assert definition(ASKED).note(reading) == 'it asks after the answer: "How sure are you, from 0 to 100?"'
+    assert not definition(Followup()).note(reading)
 
 
 def test_a_follow_up_that_the_context_has_no_room_for_is_a_clear_error(small_model: Path, tmp_path: Path) -> None:
@@ -280,3 +282,24 @@ def test_stand_ins_lean_towards_the_truth(fmt: Format) -> None:
     norm = batch[Unembedding()].norm
     assert norm is not None
     assert float(norm(torch.randn(4, 16)).square().mean()) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_each_turn_grows_right_after_its_answer_as_it_always_did(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Last bits depend on the order within a pass, and with them results that are there."""
+    rows: list[list[int]] = []
+    plain_read = ContinuationTree.read
+
+    def noted(self: ContinuationTree, *blocks: Any) -> None:
+        rows.append(list(self.tokens))
+        plain_read(self, *blocks)
+
+    monkeypatch.setattr(ContinuationTree, "read", noted)
+    backbone = Backbone(ModelSpec("small", str(small_model), local=True), LoadOptions(device="cpu"))
+    answers = [[700 + i] for i in range(7)]
+    stored_items = items([np.asarray(ids, dtype=np.int32) for ids in answers])
+    Extractor(backbone, asking(6), pass_definitions([QueryLogits(), SURE])).measure(stored_items)
+    grown = [token for row in rows for token in row if token >= 0]
+    first = grown.index(700)
+    assert grown[first : first + 8] == [700, *SUFFIX.tolist(), *TURN.tolist()]

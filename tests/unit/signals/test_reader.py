@@ -216,7 +216,7 @@ def test_a_cut_shard_says_the_same_question_by_question(
 def key(folder: Path, tmp_path: Path, budget: int, dtype: str, device: str = "cpu") -> tuple[str, dict[str, object]]:
     """Where the store looks for a shard, and what a result says of the budget; nothing is computed."""
     backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu", dtype=dtype))
-    backbone.device = device
+    backbone.devices = (device,)
     reader = Reader(backbone, Store(tmp_path / "cache"), FIXED, budget, Silent())
     task = Lengths(None)  # type: ignore[arg-type]
     reading = reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
@@ -240,6 +240,19 @@ def test_below_float32_a_reading_belongs_to_its_budget_and_kind_of_device(small_
     assert short(1024, "cpu") == short(1024, "cpu")
     assert short(1024, "cuda") == short(1024, "cuda:0")
     assert len({short(1024, "cpu"), short(512, "cpu"), short(1024, "cuda"), short(1024, "cuda:1")}) == 4
+
+
+@pytest.mark.usefixtures("cards")
+def test_below_float32_a_reading_belongs_to_the_packs_that_are_followed_together(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keys() -> list[str]:
+        asked = [("bfloat16", "cuda"), ("bfloat16", "cpu"), ("float32", "cuda")]
+        return [key(small_model, tmp_path, 1024, dtype, device)[0] for dtype, device in asked]
+
+    before = keys()
+    monkeypatch.setattr(devices, "_TOGETHER", {"cuda": ((0, devices.Together(64, 10**9)),)})
+    assert [a == b for a, b in zip(keys(), before, strict=True)] == [False, True, True]
 
 
 @pytest.mark.usefixtures("cards")

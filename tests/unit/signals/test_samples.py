@@ -115,6 +115,11 @@ def batch_of(reader: Any, reading: Any, *signals: Signal) -> Any:
     return Batches(reader).batch(reading, frozenset(signals), labels=False)
 
 
+def prompts_of(reading: Any) -> dict[str, np.ndarray]:
+    names = [reading.questions[row].id for row in reading.rows]
+    return dict(zip(names, (ids for ids, _ in reading.pairs()), strict=True))
+
+
 @TASKS
 @pytest.mark.parametrize("said", [(), SAID], ids=["generated", "released"])
 def test_all_signals_of_samples_are_of_the_same_samples(
@@ -129,7 +134,13 @@ def test_all_signals_of_samples_are_of_the_same_samples(
     assert samples.offsets.tolist() == scores.offsets.tolist()
     np.testing.assert_array_equal(samples.values["log_probability"], scores.values["log_probability"])
     limit = reader.asking(reading).max_new_tokens
-    prompts = dict(zip([q.id for q in reading.in_shards()], (ids for ids, _ in reading.pairs()), strict=True))
+    prompts = dict(
+        zip(
+            [reading.questions[row].id for row in reading.rows],
+            (ids for ids, _ in reading.pairs()),
+            strict=True,
+        )
+    )
     for i, name in enumerate(batch.ids):
         owner = samples.owner[samples.offsets[i] : samples.offsets[i + 1]]
         for j in range(3):
@@ -220,7 +231,13 @@ def test_options_are_scored_as_plain_passes_say(small_model: Path, tmp_path: Pat
     reader, reading = read(small_model, tmp_path, task, signals)
     ids = [TokenIds(signal.of) for signal in signals]
     batch = Batches(reader).batch(reading, frozenset({*signals, *ids}), labels=True)
-    prompts = dict(zip([q.id for q in reading.in_shards()], (p for p, _ in reading.pairs()), strict=True))
+    prompts = dict(
+        zip(
+            [reading.questions[row].id for row in reading.rows],
+            (p for p, _ in reading.pairs()),
+            strict=True,
+        )
+    )
     for signal in signals:
         texts, scores = batch[TokenIds(signal.of)], batch[signal]
         assert texts.offsets.tolist() == scores.offsets.tolist()

@@ -164,6 +164,33 @@ def test_damage_is_found_noted_once_and_gone_after_a_new_put(store: Store, damag
     assert get(store) is not None
 
 
+def test_bytes_are_hashed_once_a_start_and_again_where_a_file_was_touched(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = put(store)
+    hashed: list[str] = []
+
+    def counted(path: Path) -> str:
+        hashed.append(path.name)
+        return digest_file(path)
+
+    monkeypatch.setattr(folders, "digest_file", counted)
+    for _ in range(3):
+        (found,) = store.entries("signals")
+        assert found == entry
+    assert sorted(hashed) == ["other.bin", "values.bin"]
+    again = Store(store.root)
+    assert again.get("signals", entry.folder.name) == entry
+    assert len(hashed) == 4
+
+    time.sleep(0.02)  # the system's clock of files has steps
+    path = entry.folder / "values.bin"
+    path.write_bytes(CONTENT[:-1] + b"?")
+    assert store.entries("signals") == []
+    assert "values.bin was altered" in store.notes[0]
+    assert again.get("signals", entry.folder.name) is None
+
+
 def test_an_entry_moved_to_another_key_is_damage(store: Store) -> None:
     folder = put(store).folder
     other = key_of({"weights": "other"})

@@ -11,7 +11,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,16 +29,19 @@ from safetensors.torch import load_file
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
 from bench.api.early_stopping import validation_loss
 from bench.backbone import checkpointing, footprint
-from bench.backbone.adapter import adapted, fingerprint
+from bench.backbone.adapter import SETTINGS as SETTINGS_FILE
+from bench.backbone.adapter import WEIGHTS, adapted, fingerprint
 from bench.backbone.extract import Extractor
 from bench.backbone.items import Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.projections import of_config
+from bench.backbone.session import read_alone
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions
 from bench.store import folders
-from bench.store.folders import Store, digest_file
+from bench.store.folders import Store, digest_file, key_of
+from bench.training import child as children
 from bench.training import loop
 from bench.training.job import (
     ADAPTER,
@@ -292,7 +297,7 @@ def test_checkpointing_is_chosen_where_it_alone_has_room_and_nothing_is_written_
     backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone.model  # noqa: B018 - loaded on the CPU, which then is called a card
-    backbone.device = "cuda"
+    backbone.devices = ("cuda",)
     train, none = trainer(backbone, tmp_path, processes=1, token_budget=2048), Validation("", {})
     card, found = SimpleNamespace(total_memory=0), []
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
@@ -560,6 +565,37 @@ def test_long_gradients_are_clipped_over_all_parameters_together() -> None:
 # --- what can go wrong ------------------------------------------------------------------------------------------------
 
 
+def test_while_a_child_trains_on_an_accelerator_its_parent_holds_no_weights(
+    trained: tuple[Path, AdapterRef], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone, ids, read = load(folder), np.arange(12, 40, dtype=np.int32), {3: np.arange(28)}
+    assert backbone.packed
+    before = read_alone(backbone.session, ids, read)[3]
+    weights = [weakref.ref(backbone.model), weakref.ref(backbone.head.weight)]
+
+    @contextmanager
+    def started(config: Path, processes: int, devices: tuple[str, ...]) -> Iterator[Any]:
+        assert [weight() for weight in weights] == [None, None]
+        assert (processes, devices) == (1, ("cuda:1",))
+        (config.parent / ADAPTER).mkdir()
+        for name in (WEIGHTS, SETTINGS_FILE, "base_model.json", REPORT):
+            shutil.copy(trained[1].folder / name, config.parent / ADAPTER / name)
+        yield SimpleNamespace(stdout=[], wait=lambda: 0)
+
+    card = SimpleNamespace(total_memory=85 * 10**9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
+    monkeypatch.setattr(children, "started", started)
+    backbone.devices = ("cuda:1",)
+    ref = trainer(backbone, tmp_path)(loss=CT, examples=examples(), settings=SETTINGS)
+    backbone.devices = ("cpu",)
+    assert torch.equal(read_alone(backbone.session, ids, read)[3], before)
+    with adapted(backbone, ref):
+        through = read_alone(backbone.session, ids, read)[3]
+    plain = load(folder)
+    with adapted(plain, trained[1]):
+        assert torch.equal(read_alone(plain.session, ids, read)[3], through)
+
+
 def test_a_crash_of_the_child_is_an_error_with_the_end_of_its_log(
     backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -615,10 +651,14 @@ def test_wrong_calls_are_the_method_s_mistakes(backbone: Backbone, tmp_path: Pat
 
 
 def test_a_folder_that_others_can_write_is_not_trusted(backbone: Backbone, tmp_path: Path) -> None:
-    train = trainer(backbone, tmp_path)
-    train._folder("abc").chmod(0o777)
+    train, given = trainer(backbone, tmp_path), {"examples": examples(), "settings": SETTINGS}
+    none = Validation("", {})
+    key = key_of(train._fields(train._job(CT, examples(), SETTINGS, none), examples(), none))
+    folder = tmp_path / "training" / key
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
     with pytest.raises(UserError, match="can't be trusted"):
-        train._folder("abc")
+        train(loss=CT, **given)
 
 
 def test_what_is_written_for_the_child_is_what_it_reads(backbone: Backbone, tmp_path: Path) -> None:

@@ -232,8 +232,7 @@ def test_zero_gradient_keeps_the_state(softcap: float | None) -> None:
 def test_chunks_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, ids, head = random_tokens(9, n=23)
     whole = perturbation_features(hidden, ids, head)
-    monkeypatch.setattr(features, "_CHUNK_ELEMENTS", 9 * 200)
-    monkeypatch.setattr(features, "_BLOCK_ELEMENTS", {"cpu": 3 * 200})
+    monkeypatch.setattr(features, "_SIZES", {"cpu": features._Sizes(9 * 200, 2 * 5 * 200)})
     torch.testing.assert_close(perturbation_features(hidden, ids, head), whole, rtol=1e-5, atol=1e-5)
 
 
@@ -246,7 +245,7 @@ def test_one_token_alone_reads_as_among_others() -> None:
 def test_half_precision_heads_are_read_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, ids, head = random_tokens(6)
     half = OutputHead(head.weight.bfloat16(), torch.randn(200).bfloat16())
-    monkeypatch.setattr(features, "_CHUNK_ELEMENTS", 16 * 64)  # several slices of the weight
+    monkeypatch.setattr(features, "_SIZES", {"cpu": features._Sizes(16 * 64, 1 << 19)})  # several slices of the weight
     exact = OutputHead(half.weight.float(), half.bias.float())  # type: ignore[union-attr]
     torch.testing.assert_close(
         perturbation_features(hidden, ids, half), perturbation_features(hidden, ids, exact), rtol=1e-5, atol=1e-5

@@ -1,0 +1,100 @@
+"""Groves: packs of a shard, one or several, whose continuations are followed side by side.
+
+A step of decoding costs nearly the same for one sequence as for a hundred, so packs of few questions each are continued
+together. Which ones follows from the packs and two limits alone, so that a shard always gives the same passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.backbone.devices import Together
+from bench.backbone.prefix import Pack, plan_packs
+from bench.backbone.session import Session
+from bench.prompts.tails import Ids
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A pack, and whose prompts are in it."""
+
+    pack: Pack
+    rows: list[int]
+    """Which of the given prompts; two may be the same."""
+    leaves: npt.NDArray[np.int64]
+    """`(len(rows),)` the token of the pack at which each ends."""
+
+
+Grove = list[Planned]
+
+
+class Groves:
+    """Groves that cover given prompts, in order."""
+
+    def __init__(self, prompts: Sequence[Ids], budget: int, limits: Together, bytes_per_token: int) -> None:
+        """Plan.
+
+        Args:
+            prompts: what is read; those that are the same are read once.
+            budget: tokens of a pack.
+            limits: of a grove.
+            bytes_per_token: size of the keys and values of a token.
+        """
+        self.prompts = prompts
+        self.limits = limits
+        self.most_tokens = limits.bytes // max(1, bytes_per_token)
+        self._waiting = list(self._together(self._planned(range(len(prompts)), budget)))
+
+    def __iter__(self) -> Iterator[Grove]:
+        """Each in turn; what is put back by `halve` comes next."""
+        while self._waiting:
+            yield self._waiting.pop(0)
+
+    def halve(self, grove: Grove) -> bool:
+        """Put a grove back that was too large: as two, or the prompts of its only pack in packs of half the size.
+
+        Returns:
+            False for a single prompt, which can't be made smaller; nothing is put back then.
+        """
+        if len(grove) > 1:
+            middle = len(grove) // 2
+            self._waiting[:0] = [grove[:middle], grove[middle:]]
+            return True
+        (planned,) = grove
+        if len(planned.pack.rows) == 1:
+            return False
+        smaller = self._planned(planned.rows, max(1, len(planned.pack.tokens) // 2))
+        self._waiting[:0] = [[each] for each in smaller]
+        return True
+
+    def _planned(self, rows: Sequence[int], budget: int) -> list[Planned]:
+        alike: dict[bytes, list[int]] = {}
+        for row in rows:
+            alike.setdefault(self.prompts[row].tobytes(), []).append(row)
+        owners = list(alike.values())
+        found = []
+        for pack in plan_packs([self.prompts[same[0]] for same in owners], budget):
+            here = [owners[row] for row in pack.rows]
+            leaves = np.repeat(pack.leaves, [len(same) for same in here])
+            found.append(Planned(pack, [row for same in here for row in same], leaves))
+        return found
+
+    def _together(self, packs: Sequence[Planned]) -> Iterator[Grove]:
+        grove: Grove = []
+        sequences = tokens = 0
+        held: dict[str, int] = {}
+        for planned in packs:
+            pieces = dict(Session.path(planned.pack))
+            more = len(planned.pack.tokens) + sum(size for name, size in pieces.items() if name not in held)
+            if grove and (sequences >= self.limits.sequences or tokens + more > self.most_tokens):
+                yield grove
+                grove, sequences, tokens, held = [], 0, 0, {}
+                more = len(planned.pack.tokens) + len(planned.pack.shared)
+            grove.append(planned)
+            sequences, tokens, held = sequences + len(planned.rows), tokens + more, held | pieces
+        if grove:
+            yield grove

@@ -1,0 +1,91 @@
+"""Numbers on their way to a device: whatever waits goes up in one copy when any of it is needed.
+
+A blocking copy costs about as much as a kernel's launch, whatever its size below a few megabytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+
+@dataclass(eq=False)
+class Sent:
+    """One array of whole numbers or of float64 that is on its way."""
+
+    sending: Sending
+    array: npt.NDArray[Any] | None
+    """None once it is there."""
+    _tensor: torch.Tensor | None = None
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The array on the device, in int64 or float64; it and all others that wait go up when this is asked first."""
+        if self._tensor is None:
+            self.sending.send(self)
+        assert self._tensor is not None  # noqa: S101  # it was sent
+        return self._tensor
+
+    def arrive(self, flat: torch.Tensor) -> None:
+        """Take its part of what went up, `(size,)` int64."""
+        assert self.array is not None  # noqa: S101  # an array is sent once
+        typed = flat.view(torch.float64) if self.array.dtype == np.float64 else flat
+        self._tensor, self.array = typed.reshape(self.array.shape), None
+
+
+@dataclass
+class Sending:
+    """Arrays that wait to go up to a device."""
+
+    device: torch.device | str
+    _waiting: list[Sent] = field(default_factory=list)
+
+    def add(self, array: npt.ArrayLike) -> Sent:
+        """An array that goes up with the next that is needed."""
+        sent = Sent(self, np.asarray(array))
+        self._waiting.append(sent)
+        return sent
+
+    def clear(self) -> None:
+        """Send nothing of what waits, unless it is asked for by itself."""
+        self._waiting.clear()
+
+    def send(self, wanted: Sent) -> None:
+        """Copy all that waits, and this in any case."""
+        waiting = self._waiting if wanted in self._waiting else [*self._waiting, wanted]
+        arrays = [sent.array for sent in waiting if sent.array is not None]
+        flat = torch.as_tensor(np.concatenate([_as_int64(array).reshape(-1) for array in arrays]), device=self.device)
+        parts = torch.split(flat, [array.size for array in arrays])
+        self._waiting = []
+        for sent, part in zip(waiting, parts, strict=True):
+            sent.arrive(part)
+
+
+def _as_int64(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    if array.dtype == np.float64:
+        return np.ascontiguousarray(array).view(np.int64)
+    return array.astype(np.int64)
+
+
+def fetched(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies on the host of tensors of one device, made in one go; tensors of the host are given back as they are."""
+    away = [tensor for tensor in tensors if tensor.device.type != "cpu"]
+    down = iter(in_one_copy(away))
+    return [tensor if tensor.device.type == "cpu" else next(down) for tensor in tensors]
+
+
+def in_one_copy(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The same tensors on the host, brought there as one array of bytes."""
+    full = [i for i in range(len(tensors)) if tensors[i].numel()]
+    full.sort(key=lambda i: -tensors[i].dtype.itemsize)  # so that each begins at a multiple of its items' size
+    found = [torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+    if full:
+        together = torch.cat([tensors[i].reshape(-1).contiguous().view(torch.uint8) for i in full]).cpu()
+        for i, part in zip(full, torch.split(together, [tensors[i].nbytes for i in full]), strict=True):
+            found[i] = part.view(tensors[i].dtype).reshape(tensors[i].shape)
+    return found

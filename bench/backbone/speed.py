@@ -1,0 +1,158 @@
+"""Speed of a model on its device, measured in a second and without its weights: what a pass of so many tokens takes.
+
+A model of the same widths with few blocks stands in for it. Everything is timed until the device has done it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers.initialization import no_init_weights
+
+from bench.api import OutputHead
+from bench.backbone.devices import default_budget, kind_of
+from bench.backbone.footprint import cut
+from bench.backbone.sampling import draw
+from bench.backbone.session import Session, blocks
+
+_FEW = 8
+"""Tokens of the narrow pass, about those of a step of decoding."""
+_WIDEST = 512
+"""Tokens of the wide pass on a CPU, which is full long before; an accelerator is given a whole pack."""
+_LONG_ENOUGH = 0.04
+"""Seconds of a wide pass from which on no wider one is tried on a CPU."""
+_WEIGHTS = {"cpu": 1 << 25}
+"""Kind of device -> weights of the stand-in, about, at most; on other kinds _MANY_WEIGHTS."""
+_MANY_WEIGHTS = 1 << 29
+_HEAD = 1 << 23
+"""Weights of the part of the output head that is timed."""
+_ROWS = 16
+_REPEATS = 3
+_VOCABULARY = 64
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of the parts of reading."""
+
+    one_pass: float
+    """A forward pass, however few its tokens: launches, Python, reading the weights."""
+    token: float
+    """Each token in it."""
+    pair: float
+    """Each token and each column of the cache that stands beside it, whether it may see it or not."""
+    greedy: float
+    """The likeliest next token of one state, among the whole vocabulary."""
+    drawn: float
+    """A drawn one."""
+
+    def seconds(self, passes: float, tokens: float, pairs: float) -> float:
+        """Time of so many passes with so many tokens and pairs in all."""
+        return passes * self.one_pass + tokens * self.token + pairs * self.pair
+
+
+def measured(config: Any, dtype: torch.dtype, device: str, attention: str) -> Speed:
+    """The speed of a model with this configuration.
+
+    Args:
+        config: the model's.
+        dtype: of its weights.
+        device: where it is read.
+        attention: its implementation.
+
+    Raises:
+        Exception: the architecture can't be built so, or has no room on the device.
+    """
+    model, share = _stand_in(config, dtype, device, attention)
+    one_pass, token, pair = (seconds * share for seconds in _passes(Session(model), device))
+    del model
+    return Speed(one_pass, token, pair, *_choices(config, dtype, device))
+
+
+def _stand_in(config: Any, dtype: torch.dtype, device: str, attention: str) -> tuple[Any, float]:
+    """A model with some of the blocks and a small vocabulary, and how many times as many blocks the whole one has."""
+    whole = int(config.get_text_config().num_hidden_layers)
+    small = cut(config, 1)
+    text = small.get_text_config()
+    text.vocab_size = _VOCABULARY
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        setattr(text, name, None)
+    with torch.device("meta"):
+        one = transformers.AutoModelForCausalLM.from_config(small)
+    weights = sum(parameter.numel() for parameter in blocks(one).parameters())
+    count = min(whole, max(1, _WEIGHTS.get(kind_of(device), _MANY_WEIGHTS) // weights))
+    some = cut(config, count).get_text_config()
+    text.num_hidden_layers, kinds = count, getattr(some, "layer_types", None)
+    if kinds:
+        text.layer_types = kinds
+    with torch.random.fork_rng(devices=[]), torch.device(device), no_init_weights():  # drawing takes longest
+        model = transformers.AutoModelForCausalLM.from_config(small, attn_implementation=attention, dtype=dtype)
+    for parameter in model.parameters():
+        parameter.detach().fill_(0.01)  # memory as it was found may hold numbers that are slow to compute with
+    return model.eval().requires_grad_(requires_grad=False), whole / count
+
+
+def _passes(session: Session, device: str) -> tuple[float, float, float]:
+    """Seconds of a pass, of a token and of a pair: three passes tell three numbers."""
+
+    def read(tokens: int, before: int) -> float:
+        session.rewind(before)
+        ids, places = np.zeros(tokens, dtype=np.int32), np.arange(before, before + tokens)
+        visible = partial(session.causal, before, before + tokens)
+        last = {int(session.model.config.get_text_config().num_hidden_layers): np.arange(1)}
+
+        def work() -> None:
+            session.rewind(before)
+            session.forward(ids, places, visible, last)
+
+        return _seconds(work, device)
+
+    narrow = read(_FEW, 0)
+    wide, most = 4 * _FEW, _WIDEST if kind_of(device) == "cpu" else default_budget(device)
+    seconds = read(wide, 0)
+    while wide < most and (seconds < _LONG_ENOUGH or kind_of(device) != "cpu"):
+        wide = min(2 * wide, most)
+        seconds = read(wide, 0)
+    behind = read(wide, wide)  # what stands before it is the pass just read
+    pair = max(0.0, (behind - seconds) / wide**2)
+    token = max(0.0, (seconds - narrow) / (wide - _FEW) - pair * (wide + _FEW))
+    return max(0.0, narrow - _FEW * token), token, pair
+
+
+def _choices(config: Any, dtype: torch.dtype, device: str) -> tuple[float, float]:
+    """Seconds of choosing a token from one state, greedily and by chance."""
+    text = config.get_text_config()
+    width, vocabulary = int(text.hidden_size), int(text.vocab_size)
+    rows = min(vocabulary, max(_VOCABULARY, _HEAD // width))
+    head = OutputHead(torch.full((rows, width), 0.01, dtype=dtype, device=device))
+    states = torch.full((_ROWS, width), 0.01, dtype=dtype, device=device)
+    greedy = _seconds(lambda: head.logits(states).argmax(dim=-1).tolist(), device)
+    numbers = [0.5] * _ROWS
+    drawn = _seconds(lambda: draw(head.logits(states), list(range(_ROWS)), numbers, 1.0, 1.0), device)
+    return greedy / _ROWS * vocabulary / rows, drawn / _ROWS * vocabulary / rows
+
+
+def _seconds(work: Callable[[], object], device: str) -> float:
+    """Median seconds of a call after a first one, the device waited for."""
+    times = []
+    for _ in range(_REPEATS + 1):
+        _wait(device)
+        start = time.perf_counter()
+        work()
+        _wait(device)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def _wait(device: str) -> None:
+    kind = kind_of(device)
+    if kind in {"cuda", "mps"}:
+        getattr(torch, kind).synchronize()

@@ -1,0 +1,189 @@
+"""The plan of a run in words, with the time that it will take on this device where that can be said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bench.api import Adapter, ConfidenceMethod, Format, QueryLogits, Signal
+from bench.api.protocol import KeptStep
+from bench.backbone.devices import training_budget
+from bench.data.splits import TaskSplit
+from bench.run import fit_times
+from bench.run.fit_times import Lengths, Training, Widths
+from bench.run.plan import Adapt, Fit, Read, Step, TrainOn
+from bench.run.preparation import Prepared
+from bench.run.resolve import ResolvedRun
+from bench.signals.forecast import batches, pass_over
+from bench.signals.graded import Grader
+from bench.signals.reading import Reading
+
+_MINUTES, _HOURS = 600, 7200
+"""Seconds from which on times are told in minutes, and in hours."""
+_BACKWARD = 3.0
+"""Time of a forward and a backward pass over that of a forward pass; the frozen weights have no gradient."""
+_LAUNCHED = 4.0
+"""The same for what a pass costs however few its tokens: the adapter and its optimiser add operations of their own."""
+_START = 10.0
+"""Seconds in which the process that trains an adapter has loaded libraries and model, roughly."""
+_BATCHES = 3
+"""Batches of a training whose tokens are counted."""
+
+
+def duration(seconds: float, sign: str = "about") -> str:
+    """A time for people, in one of three units.
+
+    >>> duration(0.2), duration(95), duration(700, "at most"), duration(9_000)
+    ('less than 1 s', 'about 95 s', 'at most 12 min', 'about 2.5 h')
+    """
+    if seconds < 1:
+        return "less than 1 s"
+    if seconds < _MINUTES:
+        return f"{sign} {seconds:,.0f} s"
+    return f"{sign} {seconds / 60:,.0f} min" if seconds < _HOURS else f"{sign} {seconds / 3600:,.1f} h"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Forecast of a run that is prepared."""
+
+    prepared: Prepared
+    resolved: ResolvedRun
+    grader: Grader
+
+    def lines(self) -> list[str]:
+        """The plan in words."""
+        steps = self.prepared.steps
+        reads = [step for step in steps if isinstance(step, Read)]
+        lines = [*map(self._read_in_words, reads), *(line for step in reads for line in self._judged(step.where))]
+        fits = [step for step in steps if isinstance(step, Fit)]
+        for where in dict.fromkeys(step.where for step in fits):
+            told = ", ".join(self._fit_in_words(step) for step in fits if step.where == where)
+            lines.append(f"fit on {where}, what is not stored: {told}")
+        lines += [self._adapt_in_words(step) for step in steps if isinstance(step, Adapt)]
+        count = Counter(type(step).__name__ for step in steps)
+        again = f", {count['Adapt']} of them after reading the query again through an adapter" * bool(count["Adapt"])
+        return [*lines, f"then {count['Fit']} fits and {count['Predict']} predictions{again}"]
+
+    def seconds(self, step: Step) -> float | None:
+        """Seconds of a step from nothing, those of a fit at most; None where they can't be said."""
+        match step:
+            case Read(where, signals):
+                return self.grader.reader.estimate(self.prepared.readings[where], signals)
+            case Adapt(_, where, _):
+                verdicts = frozenset({QueryLogits(Adapter.OWN)})
+                return self.grader.reader.estimate(self.prepared.readings[where], verdicts, adapted=True)
+            case Fit():
+                return self._fit(step)
+            case _:
+                return None
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _read_in_words(self, step: Read) -> str:
+        reading = self.prepared.readings[step.where]
+        signals = ", ".join(sorted(map(repr, step.signals))) or "answers only"
+        return f"read {step.where}: {len(reading.questions):,} questions; {signals}; {self._left(step, reading)}"
+
+    def _left(self, step: Read, reading: Reading) -> str:
+        reader, written, total = self.grader.reader, len(reading.rows), len(reading.shards)
+        if any(len(shard.rows) == reader.sample for shard in reading.shards):  # one that was cut can't be looked up
+            return f"{self._reads(step, 1.0)} unless it is stored (from {written:,} of its prompts)"
+        missing = reader.find(reading, step.signals)
+        if not missing:
+            return "all stored"
+        left = self._reads(step, missing / total)
+        if written < len(reading.questions):
+            return f"about {missing / total:.0%} of its shards to compute, {left} (from {written:,} of its prompts)"
+        return f"{missing} of {total} shards to compute, {left}"
+
+    def _reads(self, step: Read, share: float) -> str:
+        reading, seconds = self.prepared.readings[step.where], self.seconds(step)
+        if seconds is None:
+            return "in a time that can't be said for this architecture before it is read"
+        said = ""
+        if reading.task.format is Format.OPEN and not reading.released:
+            said = f" if answers take about {self._lengths(reading).answer:.0f} tokens"
+        return f"{duration(seconds * share)}{said}"
+
+    def _lengths(self, reading: Reading) -> Lengths:
+        """Lengths of answers, as they are assumed to be, and of options."""
+        plan = self.grader.reader.forecast(reading, self._signals(reading))
+        options = plan.options([reading.questions[row] for row in reading.shards[0].rows])
+        sizes = [len(ids) for own in options for ids in own]
+        return Lengths(plan.says(sizes).answer, float(np.mean(sizes)), len(sizes) / len(options))
+
+    def _signals(self, reading: Reading) -> frozenset[Signal]:
+        """Signals that are read of a split."""
+        read = (step.signals for step in self.prepared.steps if isinstance(step, Read) and step.where == reading.where)
+        return next(read, frozenset())
+
+    def _judged(self, where: TaskSplit) -> Iterable[str]:
+        reading, judge = self.prepared.readings[where], self.grader.judge
+        if reading.task.format is Format.OPEN and not reading.released and judge.comparing() is not None:
+            calls = f"{len(reading.questions):,} answers of {where}, and samples that differ from them"
+            yield f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here"
+
+    # --- fits ---------------------------------------------------------------------------------------------------------
+
+    def _fit(self, step: Fit) -> float | None:
+        reading, method = self.prepared.readings[step.where], self.resolved.methods[step.method]
+        found = fit_times.measured(
+            method, reading.task.format, self._lengths(reading), self._widths, self.resolved.protocol
+        )
+        rows = len(reading.questions) - len(reading.left_out)
+        chosen = self._selection(step, method)
+        validation = 0 if chosen is None else len(self.prepared.readings[chosen].questions)
+        if isinstance(found, Training):
+            return self._trained(found, reading, rows, validation)
+        return None if found is None else found.seconds(rows, validation)
+
+    def _fit_in_words(self, step: Fit) -> str:
+        seconds = self.seconds(step)
+        if seconds is None:
+            return f"{step.method} (not known, its own code decides it)"
+        early = self.resolved.protocol.kept_step is not KeptStep.LAST
+        return f"{step.method} ({duration(seconds, 'at most' if early else 'about')})"
+
+    def _selection(self, step: Fit, method: ConfidenceMethod) -> TaskSplit | None:
+        targets: Mapping[str, TrainOn] = self.resolved.learn_on
+        found = (target.selection(method, self.prepared.selecting) for target in targets.values()
+                 if target.where(method) == step.where)  # fmt: skip
+        return next(found, None)
+
+    @cached_property
+    def _widths(self) -> Widths:
+        backbone = self.grader.reader.backbone
+        text = backbone.config.get_text_config()
+        return Widths(int(text.hidden_size), int(text.vocab_size), backbone.device, backbone.dtype)
+
+    def _trained(self, training: Training, reading: Reading, rows: int, validation: int) -> float | None:
+        """Seconds of training an adapter: each step reads a batch's distinct tokens, forwards and backwards."""
+        backbone = self.grader.reader.backbone
+        if backbone.speed is None:
+            return None
+        plan, speed = self.grader.reader.forecast(reading, self._signals(reading)), backbone.speed
+        budget = self.resolved.training_budget or training_budget(backbone.device)
+        own = len(plan.asking.suffix) + self._lengths(reading).answer
+        prompts = [ids for shard in reading.shards for ids in shard.prompts[:: max(1, len(shard.prompts) // 64)]]
+        size = min(training.batch_size, rows)
+        works = [pass_over(batch, own * (1 + training.frozen), budget) for batch in batches(prompts, size, _BATCHES)]
+        passes, tokens, pairs = (
+            float(np.mean([getattr(w, key) for w in works])) for key in ("passes", "tokens", "pairs")
+        )
+        step = (
+            speed.seconds(_LAUNCHED * passes, _BACKWARD * tokens, _BACKWARD * pairs) + _BACKWARD * size * speed.greedy
+        )
+        once = speed.seconds(passes, tokens, pairs) / size  # an example that is read without training
+        looked_at = training.points * (validation + min(validation, rows)) if validation else 0
+        frozen = min(rows, training.steps * size) if training.frozen else 0
+        return _START + training.steps * step + (looked_at + frozen) * once
+
+    def _adapt_in_words(self, step: Adapt) -> str:
+        seconds = self.seconds(step)
+        left = "in a time that can't be said" if seconds is None else f"{duration(seconds)}, unless it is stored"
+        return f"read the query of {step.where} again through the adapter of {step.method}: {left}"

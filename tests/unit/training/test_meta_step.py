@@ -1,0 +1,156 @@
+"""A step of training in the true shapes of the paper's models, on the meta device: it runs, and keeps what is said."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from importlib import resources
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench.api import OutputHead, Ragged
+from bench.backbone import footprint
+from bench.backbone.checkpointing import checkpoint_blocks
+from bench.backbone.session import Session
+from bench.cli import memory_needs
+from bench.training import loop
+from bench.training.job import Recipe
+from bench.training.model import ReadableModel
+from bench.training.optimisers import Processes, TorchOptimiser
+from methods._shared.lora import ct_loss, it_loss
+from methods.ct import CT
+from methods.it import IT
+
+SHAPES = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))
+N, TOKENS, RANK = 8, memory_needs.TRAINING_TOKENS, 8
+METHODS = {"IT": IT, "CT": CT}
+LOSSES = {"IT": it_loss, "CT": ct_loss}
+
+
+@pytest.fixture(autouse=True)
+def numbers_are_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: torch.zeros_like(tensor, device="cpu"))
+    monkeypatch.setattr(torch.Tensor, "item", lambda _tensor: 1.0)  # also AdamW's count of steps
+
+
+def examples() -> dict[str, Any]:
+    """Queries that share nothing, as long as a pass together; gold answers of two tokens, which begin as an answer."""
+    queries = np.arange(100, 100 + TOKENS, dtype=np.int64).reshape(N, -1)
+    return {
+        "query": Ragged.of(list(queries)), "correct": np.arange(N) % 2 == 0,
+        "prompt": Ragged.of(list(queries[:, :-5])), "gold": Ragged.of(list(queries[:, -5:-3])),
+    }  # fmt: skip
+
+
+class Step:
+    """A training of a model of few blocks, at its first step."""
+
+    def __init__(self, name: str, blocks: int, loss: str, *, checkpointing: bool) -> None:
+        self.model = footprint.on_meta(footprint.cut(config(name), blocks), torch.bfloat16)
+        session = Session(self.model)
+        backbone: Any = SimpleNamespace(
+            model=self.model, session=session, head=OutputHead(self.model.lm_head.weight), blocks=blocks, device="meta"
+        )
+        wrapped = footprint.with_lora(self.model, RANK)
+        if checkpointing:
+            checkpoint_blocks(self.model)
+        settings = {"divergence": "jsd", "divergence_weight": 1.0}
+        job: Any = SimpleNamespace(
+            packed=True, verdict_ids=(5, 6), token_budget=TOKENS, settings=settings, columns=("query",)
+        )
+        training: Any = object.__new__(loop._Training)
+        self.training = training
+        training.job, training.loss, training.examples = job, LOSSES[loss], examples()
+        training.recipe = Recipe.of({**METHODS[loss](batch_size=N).params(), "seed": 0})
+        training.processes = Processes("meta", grouped=False)
+        training.parameters = [p for p in wrapped.parameters() if p.requires_grad]
+        training.model = ReadableModel(backbone, wrapped, job)
+
+    def take(self) -> list[torch.Tensor]:
+        """Gradients, as the trainer takes them."""
+        with footprint.accelerated():
+            _, gradients = self.training._gradients(0)
+        return list(gradients)
+
+    def kept(self) -> Counter[tuple[tuple[int, ...], torch.dtype]]:
+        """Shape and dtype of what the pass keeps for the way back, beside weights."""
+        weights = {p.untyped_storage()._cdata for p in self.training.model.wrapped.parameters()}
+        alive: dict[int, torch.Tensor] = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()._cdata
+            if storage not in weights and tensor.device.type == "meta":
+                alive.setdefault(storage, tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            self.take()
+        return Counter((tuple(tensor.shape), tensor.dtype) for tensor in alive.values())
+
+    def peak(self) -> int:
+        with footprint._Alive(self.model) as alive:
+            self.take()
+        return int(alive.most)
+
+
+def config(name: str) -> Any:
+    return footprint.configuration(SHAPES[name])
+
+
+def of_a_block(name: str) -> Counter[tuple[tuple[int, ...], torch.dtype]]:
+    """What a block without checkpointing has to keep of its pass, by hand."""
+    text = config(name)
+    heads, wide = text.num_attention_heads, text.hidden_size
+    width = getattr(text, "head_dim", None) or wide // heads
+    return Counter(
+        {
+            ((1, TOKENS, wide), torch.float32): 2,  # of the two norms: their input, and its size
+            ((1, TOKENS, 1), torch.float32): 2,
+            ((1, TOKENS, wide), torch.bool): 2,  # of LoRA at queries and values: mask, input after it, and between
+            ((TOKENS, wide), torch.float32): 2,
+            ((TOKENS, RANK), torch.float32): 2,
+            ((1, heads, TOKENS, width), torch.bfloat16): 4,  # queries, keys and values for each head, output
+            ((1, heads, TOKENS), torch.float32): 1,
+            ((), torch.int64): 2,  # of the attention kernel: its sums, and where its random numbers begin
+            ((1, TOKENS, text.intermediate_size), torch.bfloat16): 3,  # gate, its activation, the other factor
+        }
+    )
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_step_keeps_what_is_printed(name: str, loss: str, checkpointing: bool) -> None:
+    two, three = (Step(name, blocks, loss, checkpointing=checkpointing) for blocks in (2, 3))
+    text = config(name)
+    states = Counter({((1, TOKENS, text.hidden_size), torch.bfloat16): 1})
+    block = three.kept() - two.kept()
+    assert block == (states if checkpointing else of_a_block(name))
+    blocks = text.num_hidden_layers
+    size = sum(count * int(np.prod(shape)) * dtype.itemsize for (shape, dtype), count in block.items())
+    needed = footprint.training(text, torch.bfloat16, TOKENS, rank=RANK, checkpointing=checkpointing)
+    assert needed.blocks == blocks * size
+    printed = memory_needs._record(name, "fit", needed)["GB"]
+    first, more = two.peak(), three.peak()
+    whole = needed.weights + needed.trained + first + (blocks - 2) * (more - first)
+    assert printed == pytest.approx(whole / 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_step_moves_the_adapter_alone(name: str, loss: str, checkpointing: bool) -> None:
+    step = Step(name, 2, loss, checkpointing=checkpointing)
+    gradients, parameters = step.take(), step.training.parameters
+    assert [g.shape for g in gradients] == [p.shape for p in parameters]
+    assert len(parameters) == 2 * 2 * 2  # A and B of queries and values
+    assert {p.dtype for p in parameters} == {torch.float32}
+    optimiser = TorchOptimiser(parameters, step.training.recipe, step.training.processes)
+    optimiser.step(gradients, 1e-4)
+    moments = {tensor.numel() for p in parameters for key, tensor in optimiser.adamw.state[p].items() if key != "step"}
+    assert moments == {p.numel() for p in parameters}
+    assert step.training.model.fed.forward >= (2 if loss == "CT" else 1) * (TOKENS - 64)
