@@ -33,6 +33,8 @@ def test_counts_are_those_of_the_formulas(model: str) -> None:
         "saplma-f": saplma, "saplma-m": saplma, "saplma-um": saplma, "it": LORA[model], "ct": LORA[model],
         "litcab": width * vocabulary + vocabulary,
         "ccps:choice": 9_542, "ccps:open": 21_778,
+        "combined": 9, "logistic-probe": width + 1, "semantic-entropy-probe": width + 3,
+        "relative-mahalanobis": width * width + 3 * width + 2,
     }  # fmt: skip
 
 
