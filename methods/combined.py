@@ -25,7 +25,6 @@ FEATURES = (
     "length",
     "P(True)",
 )
-"""What the regression reads, in its order; the logits of no and yes as their difference."""
 
 
 @method("combined")
@@ -37,12 +36,7 @@ class Combined(Penalised):
     needs: ClassVar[Needs] = Needs(fit=frozenset({_SCORES, QueryLogits()}), predict=frozenset({_SCORES, QueryLogits()}))
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Fit the regression on the labels.
-
-        Raises:
-            UntrainableError: all labels are equal.
-            UserError: scores that are not finite.
-        """
+        """Fit the regression on the labels."""
         check_labels(self.name, train.correct)
         return self.choose(ctx, Regression(self.name, features(train), train.correct))
 
@@ -57,16 +51,10 @@ class Combined(Penalised):
 
 
 def features(batch: Batch) -> FloatArray:
-    """`FEATURES` of each answer, `(n, 8)` float64; the gap is between the two likeliest tokens, in nats."""
+    """`FEATURES` of each answer, `(n, 8)` float64: nats, a number of tokens, and the self-check's log odds."""
     scores, query = batch[_SCORES], batch[QueryLogits()].astype(np.float64)
-    tokens, starts = scores.values, scores.offsets[:-1]
-    likeliest = tokens["top_log_probabilities"].astype(np.float64)
-    columns: list[FloatArray] = []
-    for column, extreme in (
-        (tokens["log_probability"], np.minimum),
-        (tokens["entropy"], np.maximum),
-        (likeliest[:, 0] - likeliest[:, 1], np.minimum),
-    ):
-        mean = np.add.reduceat(column.astype(np.float64), starts) / scores.lengths
-        columns += [mean, extreme.reduceat(column.astype(np.float64), starts)]
-    return np.column_stack([*columns, scores.lengths, query[:, 1] - query[:, 0]])
+    tokens, starts, likeliest = scores.values, scores.offsets[:-1], scores.values["top_log_probabilities"]
+    of_tokens = (tokens["log_probability"], -tokens["entropy"], likeliest[:, 0] - likeliest[:, 1])
+    means = [np.add.reduceat(column, starts, dtype=np.float64) / scores.lengths for column in of_tokens]
+    least = [np.minimum.reduceat(column, starts) for column in of_tokens]
+    return np.column_stack([*means, *least, scores.lengths, query[:, 1] - query[:, 0]])

@@ -50,6 +50,7 @@ def _line(entry: registry.PluginEntry[T], about: Callable[[type[T]], dict[str, A
 
 def _about_method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
     return {
+        "groups": ", ".join(registry.groups_of(cls)),
         "trains on": cls.fit_on if cls.trains() else "nothing",
         "reference": cls.reference,
         "what": _first_sentence(cls),

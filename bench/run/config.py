@@ -36,7 +36,7 @@ class RunConfig:
     """One run. A docstring below is the help of its option, so it says what None means as a user sees it."""
 
     methods: Annotated[Names, Heading("What is compared")]
-    """Names, separated by commas, or all."""
+    """Names and groups, separated by commas; groups are paper, untrained, trained and all."""
     model: str
     """Alias (bench list models), Hub id, or folder."""
     tasks: Names = ()

@@ -239,7 +239,7 @@ def _release(config: RunConfig, model: ModelSpec) -> Release | AnswerFile | None
 
 
 def _method_classes(names: Sequence[str], known: Registry[ConfidenceMethod]) -> dict[str, type[ConfidenceMethod]]:
-    wanted = list(known.names()) if "all" in names else list(dict.fromkeys(names))
+    wanted = registry.chosen(names, known)
     if not wanted:
         raise UserError("No method was named: --method NAME[,NAME] or --method all. See: bench list methods.")
     return {name: known.get(name) for name in wanted}

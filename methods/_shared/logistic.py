@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from bench.api import (
     Context,
     FloatArray,
     Hidden,
+    Needs,
     Preset,
     UntrainableError,
     UserError,
@@ -30,7 +31,15 @@ from methods._shared.training import check_finite, check_fitted
 Arrays = dict[str, Any]
 """Numpy arrays, or dicts of these."""
 
-_POSITIONS = {at.value: at for at in (At.PROMPT_END, At.ANSWER_END, At.QUERY_END)}
+Position = Literal["prompt_end", "answer_end", "query_end", "predicting_mean", "answer_mean"]
+"""Where a state is read; the means are over the answer's tokens, of what predicts them or of what comes after each."""
+_POSITIONS: Mapping[str, tuple[At, Literal["mean"] | None]] = {
+    "prompt_end": (At.PROMPT_END, None),
+    "answer_end": (At.ANSWER_END, None),
+    "query_end": (At.QUERY_END, None),
+    "predicting_mean": (At.ANSWER_PREDICTING, "mean"),
+    "answer_mean": (At.ANSWER_END, "mean"),
+}
 _SLOPE = 1e-7  # of the loss per row, at which a descent ends
 _ITERATIONS = 1_000  # of L-BFGS at one penalty; each begins where the penalty before it ended
 _OF_MAP = 1.0  # penalty of a map's slope, which keeps it finite where a score separates right from wrong
@@ -77,6 +86,35 @@ class Penalised(ConfidenceMethod):
         return self.confidence(self.weights_, batch)
 
 
+@dataclass(kw_only=True, eq=False)
+class OnState(Penalised):
+    """One that reads a hidden state of any layer; its `needs` are those of the default one."""
+
+    depth: float = 1.0
+    """Layer as a fraction of the model's blocks. CHOSEN: that of `saplma-f` (docs/methods.md §2.40)."""
+    position: Position = "answer_end"
+    """Where the state is read. CHOSEN: as `saplma-f` (docs/methods.md §2.40)."""
+
+    @property
+    def state(self) -> Hidden:
+        """The signal that the arguments ask for.
+
+        Raises:
+            UserError: it is none that has one row for each answer.
+        """
+        if not 0 <= self.depth <= 1:
+            raise UserError(f"{self.name}.depth: expected a share of the blocks, from 0 to 1, got {self.depth}")
+        if self.position not in _POSITIONS:
+            known = ", ".join(_POSITIONS)
+            raise UserError(f"{self.name}.position: expected one of {known}, got {self.position!r}")
+        return Hidden(self.depth, *_POSITIONS[self.position])
+
+    def reads(self) -> Needs:
+        """That state, and in fit what else `needs` has."""
+        others = {signal for signal in self.needs.fit if not isinstance(signal, Hidden)}
+        return Needs(fit=frozenset({self.state, *others}), predict=frozenset({self.state}))
+
+
 class Regression:
     """Penalised logistic regression of labels on standardised inputs, for falling penalties."""
 
@@ -91,10 +129,8 @@ class Regression:
         Raises:
             UserError: inputs that are not finite.
         """
-        check_finite(who, inputs)
-        mean, scale = scaler(inputs)
-        self._scaler = {"mean": mean, "scale": scale}
-        self._x = (inputs - mean) / scale  # (n, d)
+        self._scaler = scaler(who, inputs)
+        self._x = standardised(who, self._scaler, inputs)  # (n, d)
         self._sign = np.where(labels, 1.0, -1.0)
         self._found = np.zeros(self._x.shape[1] + 1)  # weights and bias at the penalty before, where the next begins
 
@@ -121,8 +157,7 @@ def log_odds(who: str, arrays: Arrays, inputs: FloatArray) -> FloatArray:
     Raises:
         UserError: inputs that are not finite.
     """
-    check_finite(who, inputs)
-    return np.asarray(((inputs - arrays["mean"]) / arrays["scale"]) @ arrays["weight"] + arrays["bias"][0])
+    return np.asarray(standardised(who, arrays, inputs) @ arrays["weight"] + arrays["bias"][0])
 
 
 def probability(odds: FloatArray) -> FloatArray:
@@ -130,11 +165,26 @@ def probability(odds: FloatArray) -> FloatArray:
     return np.asarray(np.exp(-np.logaddexp(0.0, -odds)))
 
 
-def scaler(inputs: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and deviation `(d,)` of each input, float64; 1 where it is constant, whatever its rounding."""
-    constant = inputs.max(axis=0) == inputs.min(axis=0)
+def scaler(who: str, inputs: FloatArray) -> Arrays:
+    """`mean` and `scale` `(d,)` of inputs, float64: the deviation, or 1 where they are constant.
+
+    Raises:
+        UserError: inputs that are not finite.
+    """
+    check_finite(who, inputs)
+    constant = inputs.max(axis=0) == inputs.min(axis=0)  # the deviation of a constant may be 1e-16
     deviation = inputs.std(axis=0, dtype=np.float64)
-    return inputs.mean(axis=0, dtype=np.float64), np.where(constant, 1.0, deviation)
+    return {"mean": inputs.mean(axis=0, dtype=np.float64), "scale": np.where(constant, 1.0, deviation)}
+
+
+def standardised(who: str, scales: Arrays, inputs: FloatArray) -> FloatArray:
+    """Inputs `(n, d)` by the scales of others, float64.
+
+    Raises:
+        UserError: inputs that are not finite.
+    """
+    check_finite(who, inputs)
+    return np.asarray((inputs - scales["mean"]) / scales["scale"])
 
 
 def mapped(
@@ -163,7 +213,10 @@ def mapped(
     for kind in (False, True):
         rows = np.flatnonzero(kinds == kind)
         if len(rows) < 2:  # noqa: PLR2004
-            raise UntrainableError(f"{who}: expected two training answers of each kind at least; raise --limit")
+            raise UntrainableError(
+                f"{who}: expected at least two training answers of either kind, right and wrong or sure and unsure; got"
+                f" {len(rows)} of {len(kinds)}; raise --limit or name another task with --train-on"
+            )
         first[rows[::2]] = True
     on_all, on_first, on_second = (fit_on(rows) for rows in (np.ones_like(first), first, ~first))
 
@@ -178,16 +231,3 @@ def mapped(
 def through_map(who: str, arrays: Arrays, score: FloatArray) -> FloatArray:
     """Probabilities `(n,)` of scores `(n,)`, by what `mapped` gave."""
     return probability(log_odds(who, arrays["map"], score[:, None]))
-
-
-def state_at(who: str, depth: float, position: str) -> Hidden:
-    """The signal of a state that a probe reads.
-
-    Raises:
-        UserError: it is none that has one row for each answer.
-    """
-    if not 0 <= depth <= 1:
-        raise UserError(f"{who}.depth: expected a fraction of the model's blocks from 0 to 1, got {depth}")
-    if position not in _POSITIONS:
-        raise UserError(f"{who}.position: expected one of {', '.join(_POSITIONS)}, got {position!r}")
-    return Hidden(depth, _POSITIONS[position])

@@ -53,7 +53,7 @@ class Distances(Compared):
         states = drawn.ends.astype(np.float64)
         kinds = {"right": drawn.correct, "wrong": ~drawn.correct}
         normals = {kind: relative_mahalanobis._normal(states[rows])(0.0) for kind, rows in kinds.items()}
-        found = relative_mahalanobis._score({"mean": 0.0, "scale": 1.0, **normals}, states)
+        found = relative_mahalanobis._score(normals, states)
         squares: dict[str, FloatArray] = {}
         for kind, rows in kinds.items():
             unbiased = rows.sum() / (rows.sum() - 1)  # a covariance is divided by n here and by n - 1 there
@@ -120,7 +120,9 @@ NOT_COMPARED: tuple[NotCompared, ...] = (
         "different: the share of the largest meaning among samples; here the share that the judge finds equal to the"
         " greedy answer",
     ),
-    NotCompared(("margin", "logistic-probe", "semantic-entropy-probe", "combined"), "", "0.7.0 has no such estimator"),
+    NotCompared(
+        ("token-margin", "logistic-probe", "semantic-entropy-probe", "combined"), "", "0.7.0 has no such estimator"
+    ),
     NotCompared(
         ("ccps", "ct", "it", "litcab", "lts", "pik", "saplma-f", "saplma-m", "saplma-um"),
         "",

@@ -21,7 +21,7 @@ COLUMNS = {
     "it": "lora_r8", "ct": "lora_r8", "litcab": "litcab", "ccps:choice": "ccps_mc",
 }  # fmt: skip
 UNTRAINED = (
-    "perplexity", "mean-token-entropy", "margin", "self-certainty", "semantic-entropy", "degree-matrix",
+    "perplexity", "mean-token-entropy", "token-margin", "self-certainty", "semantic-entropy", "degree-matrix",
     "eccentricity", "eigenvalues", "sentence-sar", "eigenscore", "verbalised", "cocoa",
 )  # fmt: skip
 PRINTED = Path(__file__).parents[4] / "shared" / "paper" / "parameter_counts.csv"
@@ -37,6 +37,8 @@ def test_counts_are_those_of_the_formulas(model: str) -> None:
         "saplma-f": saplma, "saplma-m": saplma, "saplma-um": saplma, "it": LORA[model], "ct": LORA[model],
         "litcab": width * vocabulary + vocabulary,
         "ccps:choice": 9_542, "ccps:open": 21_778, **dict.fromkeys(UNTRAINED, 0),
+        "combined": 9, "logistic-probe": width + 1, "semantic-entropy-probe": width + 3,
+        "relative-mahalanobis": width * width + 3 * width + 2,
     }  # fmt: skip
 
 

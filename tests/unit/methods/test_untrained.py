@@ -24,7 +24,6 @@ from methods._shared.meaning import groups_of
 from methods._shared.sampled import SampledMethod
 from methods.cocoa import CoCoA
 from methods.eigenscore import EigenScore
-from methods.margin import Margin
 from methods.mean_token_entropy import MeanTokenEntropy
 from methods.perplexity import Perplexity
 from methods.self_certainty import SelfCertainty
@@ -32,13 +31,14 @@ from methods.semantic_entropy import SemanticEntropy
 from methods.sentence_sar import SentenceSAR
 from methods.sequence_probability import SequenceProbability
 from methods.similarity_graph import DegreeMatrix, Eccentricity, Eigenvalues
+from methods.token_margin import TokenMargin
 from methods.verbalised import Verbalised, named_probability
 
 N, M, V, D = 6, 5, 11, 7
 """Questions, samples, tokens of the vocabulary, width of a state."""
 LENGTHS = (1, 3, 2, 4, 1, 5)
 NAMES = (
-    "perplexity", "mean-token-entropy", "margin", "self-certainty", "semantic-entropy", "degree-matrix",
+    "perplexity", "mean-token-entropy", "token-margin", "self-certainty", "semantic-entropy", "degree-matrix",
     "eccentricity", "eigenvalues", "sentence-sar", "eigenscore", "verbalised", "cocoa",
 )  # fmt: skip
 ENTAILMENT, SIMILARITY = Related(question=True, samples=Samples(M)), Related(by="similarity", samples=Samples(M))
@@ -98,7 +98,7 @@ TOKEN_METHODS: list[tuple[ConfidenceMethod, TokenScores, Callable[[list[np.ndarr
         lambda logs: [-mean([scipy.stats.entropy(np.exp(position)) for position in own]) for own in logs],
     ),
     (
-        Margin(),
+        TokenMargin(),
         TokenScores(top=2),
         lambda logs: [mean([np.subtract(*sorted(np.exp(p))[:-3:-1]) for p in own]) for own in logs],
     ),

@@ -16,6 +16,7 @@ from matplotlib.markers import MarkerStyle
 from bench import registry
 from bench.api import UserError
 from bench.report.style import MARKERS, OTHER_COLOURS, OTHER_MARKERS, RC, RECALIBRATED_FILLS, Style, built_in, read
+from bench.report.tables.model import GROUPS
 
 TELLABLE = 10.0
 """CIE76 difference in L*a*b* from which on two patches side by side are plainly different colours; 2.3 is just seen."""
@@ -69,9 +70,14 @@ def test_the_reference_computes_what_is_known():
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
 
 
+GROUPED = {group: [name for name in BUILT_IN.named if registry.groups_built_in()[name] == group] for group in GROUPS}
+"""There are fewer plainly different colours and filled markers than methods, so each group of a table has its own."""
+
+
+@pytest.mark.parametrize("group", GROUPED)
 @pytest.mark.parametrize("seen", SEEN)
-def test_colours_of_built_in_methods_are_told_apart(seen):
-    for one, other in combinations(BUILT_IN.named, 2):
+def test_colours_of_built_in_methods_are_told_apart(seen, group):
+    for one, other in combinations(GROUPED[group], 2):
         assert difference(BUILT_IN.of(one).colour, BUILT_IN.of(other).colour, seen) >= TELLABLE, (one, other)
 
 

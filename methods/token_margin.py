@@ -13,8 +13,8 @@ from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, m
 from methods._shared.tokens import token_means
 
 
-@method("margin")
-class Margin(ConfidenceMethod):
+@method("token-margin")
+class TokenMargin(ConfidenceMethod):
     """Mean difference between the two largest token probabilities, over the answer's tokens; learns nothing.
 
     Wang and Zhou, 2024, "Chain-of-Thought Reasoning Without Prompting", choose among decoded paths by it. LM-Polygraph
