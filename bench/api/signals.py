@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from bench.api.errors import ContractError
+from bench.api.values import is_count, is_number, is_text
 
 
 class At(enum.Enum):
@@ -103,7 +104,8 @@ class Samples(Signal):
         Raises:
             ContractError: no sample, no positive temperature, or a `top_p` outside (0, 1].
         """
-        if self.n < 1 or not self.temperature > 0 or not 0 < self.top_p <= 1:
+        hot = is_number(self.temperature) and self.temperature > 0
+        if not is_count(self.n, 1) or not hot or not is_number(self.top_p) or not 0 < self.top_p <= 1:
             raise ContractError(f"expected n of at least 1, temperature above 0 and top_p in (0, 1], got {self!r}")
 
     @property
@@ -140,8 +142,10 @@ class Hidden(Signal):
         """Refuse what is not read.
 
         Raises:
-            ContractError: another way of pooling, or of anything else than the answer.
+            ContractError: a depth that is no number, another way of pooling, or of anything else than the answer.
         """
+        if not is_number(self.depth):
+            raise ContractError(f"Hidden: expected depth as a fraction of the blocks, got {self.depth!r}")
         if self.pool is not None and (self.pool != "mean" or self.at not in _POOLED):
             raise ContractError(
                 f'Hidden: expected pool=None, or "mean" at {" or ".join(map(str, _POOLED))}; got {self!r}'
@@ -203,8 +207,8 @@ class TokenScores(Signal):
             ContractError: other texts than those named, or a `top` below 0.
         """
         _check("TokenScores: of", self.of, (Of.ANSWER, Of.SAMPLES, Of.OPTIONS, Of.GOLD, Of.WRONG))
-        if self.top < 0:
-            raise ContractError(f"TokenScores: expected top of at least 0, got {self.top}")
+        if not is_count(self.top, 0):
+            raise ContractError(f"TokenScores: expected top as a whole number of at least 0, got {self.top!r}")
 
     @property
     def drawn(self) -> bool:
@@ -282,9 +286,11 @@ class Followup(Signal):
                 has not, or a `say` below 0.
         """
         _check("Followup: after", self.after, (Of.ANSWER,))
-        if type(self.wording) is not str or self.say < 0:
-            raise ContractError(f"Followup: expected a wording as text and say of at least 0, got {self!r}")
-        listed = type(self.words) is tuple and self.words and all(type(word) is str and word for word in self.words)
+        if not is_text(self.wording) or not is_count(self.say, 0):
+            raise ContractError(
+                f"Followup: expected a wording as text and say as a whole number of at least 0, got {self!r}"
+            )
+        listed = type(self.words) is tuple and self.words and all(word and is_text(word) for word in self.words)
         if not listed or len(set(self.words)) != len(self.words):
             raise ContractError(f"Followup: expected a tuple of different words, got {self.words!r}")
         if self.words != ("no", "yes") and (self.say or not self.wording):
@@ -303,6 +309,10 @@ class SampleAgreement(Signal):
     n: int = 10
     temperature: float = 1.0
     top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be drawn: see `Samples`."""
+        Samples(self.n, self.temperature, self.top_p)
 
     @property
     def drawn(self) -> bool:

@@ -246,7 +246,10 @@ def test_words_that_are_one_token_are_a_clear_sentence() -> None:
         ({"wording": "Well?", "words": ("low", "high"), "say": 3}, "a reply as text has no words"),
         ({"wording": "Well?", "words": ["low"]}, r"expected a tuple of different words, got \['low'\]"),
         ({"wording": "Well?", "words": ("low", "low")}, "expected a tuple of different words"),
-        ({"say": -1}, "say of at least 0"),
+        ({"say": -1}, "say as a whole number of at least 0"),
+        ({"say": 1.5}, "say as a whole number of at least 0"),
+        ({"wording": "a\ud800b"}, "wording as text"),
+        ({"wording": "Sure?", "words": ("\udfff",)}, "tuple of different words"),
     ],
 )
 def test_what_is_not_asked_is_refused(arguments: dict[str, Any], said: str) -> None:

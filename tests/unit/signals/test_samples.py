@@ -277,7 +277,15 @@ def test_texts_are_those_of_question_and_answer(small_model: Path, tmp_path: Pat
         (lambda: Text(Of.GOLD), "Text: of: expected one of Of.QUESTION, .* got Of.GOLD"),
         (lambda: TokenIds(Of.SAMPLES), "TokenIds: of: expected one of .* got Of.SAMPLES"),
         (lambda: Samples(0), r"expected n of at least 1, .* got Samples\(n=0\)"),
+        (lambda: Samples(2.5), r"expected n of at least 1, .* got Samples\(n=2.5\)"),  # type: ignore[arg-type]
+        (lambda: Samples("3"), "expected n of at least 1"),  # type: ignore[arg-type]
+        (lambda: Samples(True), "expected n of at least 1"),
         (lambda: Samples(temperature=0.0), "temperature above 0"),
+        (lambda: Samples(temperature=float("inf")), "temperature above 0"),
+        (lambda: Samples(top_p="all"), "top_p in"),  # type: ignore[arg-type]
+        (lambda: SampleAgreement(0), "expected n of at least 1"),
+        (lambda: Hidden(float("nan")), "Hidden: expected depth as a fraction of the blocks, got nan"),
+        (lambda: Hidden("0.5"), "Hidden: expected depth as a fraction of the blocks, got '0.5'"),  # type: ignore[arg-type]
         (lambda: Samples(top_p=1.5), r"top_p in \(0, 1\]"),
     ],
 )

@@ -191,7 +191,11 @@ def test_a_record_has_the_fields_that_are_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [({"of": Of.PROMPT}, "expected one of Of.ANSWER, .* got Of.PROMPT"), ({"top": -1}, "at least 0, got -1")],
+    [
+        ({"of": Of.PROMPT}, "expected one of Of.ANSWER, .* got Of.PROMPT"),
+        ({"top": -1}, "at least 0, got -1"),
+        ({"top": 1.5}, "at least 0, got 1.5"),
+    ],
 )
 def test_what_is_not_measured_is_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ContractError, match=said):
