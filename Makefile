@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 CHECKED := bench methods tasks tests
 
-.PHONY: demo test install format lint types contracts house tests slow check-readme bench bench-gpu growth cost-model faults fuzz results tiny clean
+.PHONY: demo test install format lint types contracts house tests slow check-readme bench bench-gpu growth cost-model peers faults fuzz results tiny clean
 
 demo: install  ## the comparison on the embedded model
-	$(BIN)/bench run --method all --model tiny
+	$(BIN)/bench run --method paper --model tiny
 
 test: install lint types contracts tests  ## everything that must hold
 
@@ -56,14 +56,17 @@ growth: install  ## time and memory of a run at 1,000 to 100,000 questions, some
 cost-model: install  ## hours of the whole comparison on one H100, computed from dry passes of this code, about ten minutes; COST=--print shows those committed
 	$(BIN)/python -m tests.performance.cost_model $(COST)
 
+peers: install  ## holds methods to LM-Polygraph's estimators on the same statistics and writes tests/peers/lm_polygraph.md; installs LM-Polygraph once, some minutes
+	$(BIN)/python -m tests.peers
+
 faults: install  ## does a thousand faults to the program, at most 8 minutes a part: FAULTS="store judge"; started again, it goes on
 	$(BIN)/python -m tests.faults $(FAULTS)
 
 fuzz: install  ## feeds 27 parsers with 10,000 odd inputs each, about 20 minutes: FUZZ="result set --runs 500"; started again, it goes on
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
-results: install  ## the committed comparison: all methods on the embedded model, three seeds, and its leaderboard
-	for seed in 0 1 2; do $(BIN)/bench run --method all --model tiny --seed $$seed --out results || exit 1; done
+results: install  ## the committed comparison: the paper's methods and sequence probability on the embedded model, three seeds, and its leaderboard
+	for seed in 0 1 2; do $(BIN)/bench run --method paper,sequence-probability --model tiny --seed $$seed --out results || exit 1; done
 	$(BIN)/bench check --results results
 	$(BIN)/python -m bench.report.leaderboard results
 

@@ -1,6 +1,7 @@
 """Finds every method and task: entry points of the built-ins and of other packages, and files given with `--plugin`.
 
-One generic `Registry` serves both kinds. Nothing here imports torch or transformers; plugins import them late.
+One generic `Registry` serves both kinds; groups of methods are known by name. Nothing here imports torch or
+transformers; plugins import them late.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, registration
-from bench.api.errors import did_you_mean, ends_the_program, reason_of
-from bench.api.methods import refuse_gold
+from bench.api.errors import did_you_mean, ends_the_program, fenced, reason_of
+from bench.api.methods import refuse_gold, refuse_output
 from bench.api.registration import Declaration
 
 DISTRIBUTION = "confbench"
@@ -149,6 +153,52 @@ def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
     return _load(METHOD, foreign=False), _load(TASK, foreign=False)
 
 
+# --- groups of methods ------------------------------------------------------------------------------------------------
+
+GROUPS = ("paper", "untrained", "trained", "all")
+"""Groups that may stand for their methods; no method is called like one."""
+
+
+@cache
+def paper() -> frozenset[str]:
+    """The built-in methods that the paper compares, as a file beside them says."""
+    table = tomllib.loads((resources.files("methods") / "groups.toml").read_text(encoding="utf-8"))
+    return frozenset(table["paper"])
+
+
+def groups_of(method: type[ConfidenceMethod]) -> tuple[str, ...]:
+    """Groups that a method is in, other than all; tables put it into the first."""
+    return (*["paper"] * (method.name in paper()), "trained" if method.trains() else "untrained")
+
+
+@cache
+def groups_built_in() -> Mapping[str, str]:
+    """Built-in method -> the group into which tables put it."""
+    known = built_in()[0]
+    return {name: groups_of(known.get(name))[0] for name in known.names()}
+
+
+def chosen(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str, ...]:
+    """Names of methods, each once, with the methods of a group in its place.
+
+    Raises:
+        UserError: a name that is neither.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        meant = did_you_mean(name, (*GROUPS, *known.names()))
+        if name not in (*GROUPS, *known.names()) and did_you_mean(name, GROUPS):
+            raise UserError(f"Unknown method {name!r}.{meant} Groups: {', '.join(GROUPS)}. See: bench list methods")
+        for each in known.names() if name in GROUPS else [name]:
+            with fenced(f"method {each!r}"):
+                if name in {each, "all"} or name in groups_of(known.get(each)):
+                    found[known.get(each).name] = None
+    return tuple(found)
+
+
+# --- entry points and files -------------------------------------------------------------------------------------------
+
+
 def _load(
     kind: Kind, plugins: Sequence[Path] = (), made: Sequence[PluginEntry[Any]] = (), *, foreign: bool = True
 ) -> Registry[Any]:
@@ -271,9 +321,11 @@ def _forget(module: str) -> None:
 def _check(kind: Kind, declaration: Declaration) -> None:
     plugin, name = declaration.plugin, declaration.name
     who = f"{kind.word} {name!r} in {declaration.module}"
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name == "all":
-        # the name becomes a file name, and "all" means every method on the command line
-        raise ContractError(f"{who}: expected a name of lower-case words joined by '-', other than 'all'")
+    taken = GROUPS if kind is METHOD else ("all",)
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in taken:
+        # the name becomes a file name, and those taken mean several on the command line
+        others = " and ".join(map(repr, taken))
+        raise ContractError(f"{who}: expected a name of lower-case words joined by '-', other than {others}")
     if not (isinstance(plugin, type) and issubclass(plugin, kind.base)):
         raise ContractError(f"{who}: expected a subclass of {kind.base.__name__}, got {plugin!r}")
     if vars(plugin)["name"] != name:
@@ -287,6 +339,7 @@ def _check(kind: Kind, declaration: Declaration) -> None:
         if not isinstance(plugin.needs, Needs):
             raise ContractError(f"{who}: needs: expected Needs(...), got {plugin.needs!r}")
         refuse_gold(who, plugin.needs, plugin.fit_on)
+        refuse_output(who, plugin)
 
 
 # --- plugin files -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
-"""Check of what a method gives as its confidences: one probability for each answer."""
+"""Checks of what a method gives: one probability, or one score without a scale, for each answer."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,5 +31,28 @@ def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = Fa
     if outside.any():
         raise ContractError(
             f"{who}: expected values within [0, 1], got {int(outside.sum())} outside, e.g. {array[outside][0]:.4g}"
+        )
+    return array
+
+
+def checked_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.NDArray[np.float64]:
+    """The scores `(n,)` as float64, if they are what the contract says.
+
+    Args:
+        who: gave them, for the error.
+        score: what was given.
+        ids: of the n questions, for the error.
+
+    Raises:
+        ContractError: another shape, or a number that is not finite.
+    """
+    array = np.asarray(score, dtype=np.float64)
+    if array.shape != (len(ids),):
+        raise ContractError(f"{who}: expected shape ({len(ids)},), got {array.shape}")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise ContractError(
+            f"{who}: expected a finite score for every answer, got {array[bad[0]]} for question {ids[bad[0]]}"
+            f" ({bad.size} of {len(ids)} are not finite)"
         )
     return array

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +69,21 @@ def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
         raise ContractError(f"{who}: fit_on: expected one of {', '.join(LEARNED_SPLITS)}, got {fit_on!r}")
 
 
+def refuse_output(who: str, plugin: type[ConfidenceMethod]) -> None:
+    """Check that a method says what it gives, and that one which learns gives probabilities.
+
+    Raises:
+        ContractError: it doesn't.
+    """
+    outputs = get_args(Output)
+    if plugin.output not in outputs:
+        raise ContractError(f"{who}: output: expected one of {', '.join(outputs)}, got {plugin.output!r}")
+    if plugin.output == "score" and plugin.trains():
+        raise ContractError(
+            f"{who}: output is 'score', but it learns (it has a fit); a method that learns gives probabilities"
+        )
+
+
 @dataclass(frozen=True)
 class Context:
     """Everything that `fit` gets besides data: the only source of randomness, device and shared numbers."""
@@ -109,6 +124,7 @@ class Context:
 
 
 Preset = Mapping[str, object]
+Output = Literal["probability", "score"]
 
 
 class ConfidenceMethod(ABC):
@@ -124,6 +140,11 @@ class ConfidenceMethod(ABC):
     reference: ClassVar[str]
     """Source of the method: "arXiv:..." or "doi:..."."""
     needs: ClassVar[Needs]
+    output: ClassVar[Output] = "probability"
+    """Kind of what `predict` gives: probabilities, or scores that only say which answer is surer, e.g. an entropy with
+    its sign turned round. Scores become probabilities by one rule for all, a logistic fit on their order among the
+    validation answers, so that their unit doesn't matter; without validation labels they have metrics of order alone.
+    Only for a method that learns nothing."""
     fit_on: ClassVar[Split] = "train"
     """The split whose answers and labels `fit` gets."""
     draws: ClassVar[bool] = True
@@ -152,7 +173,10 @@ class ConfidenceMethod(ABC):
 
     @abstractmethod
     def predict(self, batch: Batch) -> FloatArray:
-        """Confidences `(n,)` within [0, 1], higher = surer; one answer's value does not depend on the others."""
+        """Confidences `(n,)` within [0, 1], or finite scores as `output` says; higher = surer.
+
+        One answer's value does not depend on the others.
+        """
 
     def reads(self) -> Needs:
         """Signals that this instance reads: `needs`, unless arguments change it."""
@@ -162,6 +186,11 @@ class ConfidenceMethod(ABC):
         """A reason not to run here, or None."""
         del facts
         return None
+
+    def oddities(self, batch: Batch) -> Mapping[str, int]:
+        """Counts of what a reader of the results should know of the answers, e.g. {"replies without a number": 3}."""
+        del batch
+        return {}
 
     def n_parameters(self, facts: RunFacts) -> int:
         """Trained parameters, for the size table."""

@@ -40,6 +40,8 @@ class Question:
     """Named pieces besides the text that the style writes out, e.g. `(("passage", "..."),)`."""
     index_in_subject: int | None = None
     """Number within its subject, by which exemplars are drawn; None: counted in the order of the split."""
+    accepted: tuple[str, ...] = ()
+    """Further right answers to an open question, e.g. other names of the same; `choices` has one of them alone."""
 
     @property
     def answer(self) -> str:
@@ -78,13 +80,24 @@ class Prompt:
     messages: tuple[Message, ...]
 
 
+Text = str | tuple[int, ...]
+"""Text of a model, or its token ids."""
+
+
 @dataclass(frozen=True, slots=True)
 class Released:
-    """A question's prompt, answer and label as somebody released them."""
+    """An answer that was made elsewhere: one of the authors' release, or of a user's file."""
 
-    prompt: Prompt
-    text: str
-    correct: bool
+    prompt: Prompt | None
+    """The conversation that it answers; None: the one that the task makes."""
+    text: Text
+    """The answer, or its final part where it comes after a trace."""
+    correct: bool | None
+    """None: it is graded here."""
+    trace: Text = ""
+    """Reasoning before the final part; it is read, but no signal is about it."""
+    samples: tuple[Text, ...] | None = None
+    """Further answers to the same question."""
 
 
 @dataclass(frozen=True, slots=True)

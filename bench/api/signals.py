@@ -119,8 +119,6 @@ class Samples(Signal):
         return np.dtype([("id", np.int64), ("log_probability", np.float32), ("ended", np.bool_)])
 
 
-Pool = Literal["mean"]
-"""Way in which several states become one."""
 _POOLED = (At.ANSWER_PREDICTING, At.ANSWER_END)
 
 
@@ -134,9 +132,9 @@ class Hidden(Signal):
 
     depth: float = 1.0
     at: At = At.ANSWER_PREDICTING
-    pool: Pool | None = None
-    """"mean": `(n, d)`, the mean over the answer's tokens, of the states that predict them (at ANSWER_PREDICTING) or
-    of those after each was read back in (at ANSWER_END)."""
+    pool: Literal["mean"] | None = None
+    """With "mean", `(n, d)`: the mean over the answer's tokens, of the states that predict them (at ANSWER_PREDICTING)
+    or of those after each was read back in (at ANSWER_END)."""
     samples: Samples = Samples()
     """Which samples, where it is of samples."""
 
@@ -183,6 +181,8 @@ class TokenScores(Signal):
 
     - `log_probability`, float32: of the token that came.
     - `entropy`, float32: of the distribution that it came from.
+    - `divergence`, float32: KL(uniform || that distribution), the mean of -log p over the vocabulary less the logarithm
+      of its size; left out without `divergence`.
     - `top_ids`, int64 `(top,)`: the most likely tokens, the likeliest first; left out where `top` is 0.
     - `top_log_probabilities`, float32 `(top,)`: of these; left out where `top` is 0.
 
@@ -195,6 +195,8 @@ class TokenScores(Signal):
     text, `owner` says which a token is of."""
     top: int = 0
     """Number of the most likely tokens that are kept."""
+    divergence: bool = False
+    """Whether the divergence from uniform is kept."""
     samples: Samples = Samples()
     """Which samples, where it is of samples."""
 
@@ -217,7 +219,8 @@ class TokenScores(Signal):
     def dtype(self) -> np.dtype[np.void]:
         """Dtype of one token's record."""
         kept = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
-        return np.dtype([("log_probability", np.float32), ("entropy", np.float32), *(kept if self.top else [])])
+        names = ["log_probability", "entropy", *(["divergence"] if self.divergence else [])]
+        return np.dtype([*((name, np.float32) for name in names), *(kept if self.top else [])])
 
 
 @dataclass(frozen=True, repr=False)
@@ -287,8 +290,8 @@ class Followup(Signal):
             raise ContractError(
                 f"Followup: expected a wording as text and say as a whole number of at least 0, got {self!r}"
             )
-        words = type(self.words) is tuple and all(word and is_text(word) for word in self.words)
-        if not words or len(set(self.words)) != len(self.words) or not self.words:
+        listed = type(self.words) is tuple and self.words and all(word and is_text(word) for word in self.words)
+        if not listed or len(set(self.words)) != len(self.words):
             raise ContractError(f"Followup: expected a tuple of different words, got {self.words!r}")
         if self.words != ("no", "yes") and (self.say or not self.wording):
             why = "a reply as text has no words" if self.say else "the self-check query has no and yes"

@@ -22,6 +22,8 @@ from bench.backbone.starts import read_pack
 from bench.prompts.tails import Ids
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+REFUSALS = (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
+"""What the code of architectures raises where it is used in a way that it does not know."""
 
 _FLOOR = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.05}
 """Difference that is always allowed, between logits or their log-softmax."""
@@ -82,7 +84,7 @@ class Probe:
             if apart <= _FLOOR[self.session.dtype]:
                 return None
             noise = self._noise(plain)
-        except (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+        except REFUSALS as error:
             if isinstance(error, torch.AcceleratorError) or is_out_of_memory(error):
                 raise
             return f"it refuses the cache or the mask of a pack ({type(error).__name__})"

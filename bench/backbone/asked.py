@@ -27,15 +27,15 @@ def asked_alone(done: Pass, turn: Turn, asked: list[int], blocks: Sequence[int])
         assert before is not None  # noqa: S101  # of all or of none
         ids = np.concatenate([before, done.answers[i], done.asking.turns[turn.wording]])
         reply: list[int] = []
-        while True:
+        for step in range(max(1, turn.say)):
             whole = np.concatenate([ids, np.asarray(reply, dtype=np.int32)])
             end = read_alone(backbone.session, whole, dict.fromkeys(blocks, np.asarray([len(whole) - 1])))
-            states += [end] if not reply else []
-            token = int(backbone.head.logits(end[backbone.blocks]).argmax()) if turn.say else -1
-            if not turn.say or token in backbone.stops:
+            states += [end] if not step else []
+            if not turn.say:
+                break
+            token = int(backbone.head.logits(end[backbone.blocks]).argmax())
+            if token in backbone.stops:
                 break
             reply.append(token)
-            if len(reply) == turn.say:
-                break
         said.append(np.asarray(reply, dtype=np.int32))
     return Replies(asked, states={block: torch.cat([each[block] for each in states]) for block in blocks}, said=said)

@@ -85,7 +85,7 @@ def _by_size(device: str, table: Mapping[str, Sequence[tuple[int, Value]]], othe
 
 
 def alone_visible(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables for a child process in which these cards are `cuda:0`, `cuda:1`, ...; empty for one without a number.
+    """Variables for a child process in which these cards are `cuda:0`, `cuda:1`, ...; none for `cuda` alone or the CPU.
 
     Args:
         devices: as they are called here, e.g. `cuda:1`.

@@ -29,6 +29,8 @@ from bench.prompts.tails import Ids
 
 VERSION = 1
 """Part of every signal's key; raised when what an extractor computes changes."""
+_LONG = 2
+"""Budgets that the answers of a pack may take together, where there are several."""
 
 
 _FULL = 1024
@@ -131,6 +133,8 @@ class Extractor:
         groves = Groves(prompts, self.asking.budget, limits, size)
         for grove in groves:
             rows = [row for planned in grove for row in planned.rows]
+            if self._is_long([groups[row][0] for row in rows], limits) and groves.halve(grove):
+                continue
             try:
                 found = self._followed([groups[row] for row in rows], self._tree(grove, groups[rows[0]][0]))
             except (torch.OutOfMemoryError, RuntimeError) as error:
@@ -138,6 +142,11 @@ class Extractor:
                 continue
             self.backbone.session.leave()
             yield rows, *found
+
+    def _is_long(self, items: Sequence[Item], limits: Together) -> bool:
+        """Whether answers that are read back have more tokens together than generated ones can have."""
+        usual = max(_LONG * self.asking.budget, limits.sequences * self.asking.max_new_tokens)
+        return sum(len(item.answer) for item in items if item.answer is not None) > usual
 
     def _limits(self, groups: Sequence[list[Item]]) -> Together:
         """Fewer sequences where nothing is decoded: then a pass has the query of each, and need not be larger."""

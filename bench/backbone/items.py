@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.backbone.measure import Arrays, Awaited, Growth, Sampling, Taken, Turn
+from bench.backbone.measure import Arrays, Awaited, Growth, Sampling, Taken, Turn, as_it_is, first_row
 from bench.backbone.model import Backbone
 from bench.backbone.sending import Sent
 from bench.backbone.tree import ContinuationTree
@@ -97,7 +97,9 @@ class Pass:
         self.rows.setdefault(said.tobytes(), self.tree.session.send(said))
         self.tree.expect(self.all_predicting())
 
-    def awaited(self, depth: float, nodes: Sequence[int], then: Callable[[torch.Tensor], torch.Tensor]) -> Awaited:
+    def awaited(
+        self, depth: float, nodes: Sequence[int], then: Callable[[torch.Tensor], torch.Tensor] = as_it_is
+    ) -> Awaited:
         """States that come down with all others."""
         return Awaited((self.backbone.block_of(depth), nodes), then)
 
@@ -106,7 +108,7 @@ class Pass:
         replies = self.replies[turn]
         if replies.states:
             return dict(zip(replies.asked, replies.states[self.backbone.block_of(depth)], strict=True))
-        return {i: self.awaited(depth, [node], _only) for i, node in zip(replies.asked, replies.nodes, strict=True)}
+        return {i: self.awaited(depth, [node], first_row) for i, node in zip(replies.asked, replies.nodes, strict=True)}
 
     def words(self, turn: Turn, rows: Ids) -> dict[int, torch.Tensor]:
         """Question with an answer -> `(len(rows),)` float32 logits of some tokens after a turn, on the device."""
@@ -137,10 +139,6 @@ class Pass:
     def each(self, values: Iterable[Taken]) -> list[list[Taken]]:
         """One value for each prompt, given to all of its questions."""
         return [[value] * len(group) for value, group in zip(values, self.items, strict=True)]
-
-
-def _only(states: torch.Tensor) -> torch.Tensor:
-    return states[0]
 
 
 class Measure(Protocol):

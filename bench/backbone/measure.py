@@ -15,13 +15,23 @@ Arrays = dict[str, "torch.Tensor"]
 """Name -> tensor, of one question or of a shard; a signal that is one tensor calls it `values`."""
 
 
+def as_it_is(value: torch.Tensor) -> torch.Tensor:
+    """The same."""
+    return value
+
+
+def first_row(rows: torch.Tensor) -> torch.Tensor:
+    """`(d,)` of `(n, d)`."""
+    return rows[0]
+
+
 @dataclass(frozen=True, eq=False)
 class Awaited:
     """A value on the device that comes down together with all others of a pass."""
 
     rows: torch.Tensor | tuple[int, Sequence[int]]
     """The value; or the states of a block at some nodes, `(len(nodes), d)`."""
-    then: Callable[[torch.Tensor], torch.Tensor] = lambda value: value
+    then: Callable[[torch.Tensor], torch.Tensor] = as_it_is
     """Makes of it what is stored, once it is on the host."""
 
 

@@ -14,7 +14,7 @@ import transformers
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.api.batch import Norm
 from bench.backbone import projections
-from bench.backbone.agreement import DTYPES, Probe
+from bench.backbone.agreement import DTYPES, REFUSALS, Probe
 from bench.backbone.devices import kind_of
 from bench.backbone.folder import find, first_line
 from bench.backbone.memory import give_back, is_out_of_memory
@@ -192,12 +192,15 @@ class Backbone:
         return frozenset(i for i in [*ids, self.chat.tokenizer.eos_token_id] if i is not None)
 
     @cached_property
-    def speed(self) -> Speed | None:
-        """Seconds that passes take here, measured without weights; None where no stand-in can be made or has room."""
+    def speed(self) -> Speed | str:
+        """Seconds that passes take here, measured without weights; or why they can't be; it may still be read."""
         try:
-            return measured(self.config, self.dtype, self.device, self.attention)
-        except Exception:  # noqa: BLE001 - whatever an architecture has against few blocks; it may still be read
-            return None
+            trusted = self.options.trust_remote_code
+            return measured(self.config, self.dtype, self.device, self.attention, trust_remote_code=trusted)
+        except (*REFUSALS, ImportError) as error:  # a package that the model's own code wants
+            if is_out_of_memory(error):
+                return f"{self.device} has no room for a few of its blocks"
+            return f"a few of its blocks can't be timed alone ({type(error).__name__}: {first_line(error)[:100]})"
 
     @property
     def packed(self) -> bool:

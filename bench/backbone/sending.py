@@ -27,7 +27,7 @@ class Sent:
     def tensor(self) -> torch.Tensor:
         """The array on the device, in int64 or float64; it and all others that wait go up when this is asked first."""
         if self._tensor is None:
-            self.sending.send(self)
+            self.sending.copy_all(self)
         assert self._tensor is not None  # noqa: S101  # it was sent
         return self._tensor
 
@@ -52,11 +52,11 @@ class Sending:
         return sent
 
     def clear(self) -> None:
-        """Send nothing of what waits, unless it is asked for by itself."""
+        """Forget what waits: each goes up alone if it is asked for."""
         self._waiting.clear()
 
-    def send(self, wanted: Sent) -> None:
-        """Copy all that waits, and this in any case."""
+    def copy_all(self, wanted: Sent) -> None:
+        """Send all that waits up in one copy, and this in any case."""
         waiting = self._waiting if wanted in self._waiting else [*self._waiting, wanted]
         arrays = [sent.array for sent in waiting if sent.array is not None]
         flat = torch.as_tensor(np.concatenate([_as_int64(array).reshape(-1) for array in arrays]), device=self.device)

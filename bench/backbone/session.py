@@ -289,8 +289,6 @@ def read_alone(session: Session, ids: Ids, read: dict[int, npt.NDArray[np.int64]
     session.tokens.forward += len(ids)
     session.tokens.padded += len(ids)
     inputs = session.send(ids)
-    indices: dict[int, Indices] = {}
-    for block, index in read.items():
-        same = next((k for k, other in read.items() if other is index), block)
-        indices[block] = indices.get(same) or session.send(index)
+    sent = {key: session.send(index) for key, index in {id(index): index for index in read.values()}.items()}
+    indices = {block: sent[id(index)] for block, index in read.items()}
     return run_blocks(session.model, indices, input_ids=inputs.tensor[None], use_cache=False)

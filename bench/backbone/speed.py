@@ -5,7 +5,6 @@ A model of the same widths with few blocks stands in for it. Everything is timed
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,13 +52,15 @@ class Speed:
     """The likeliest next token of one state, among the whole vocabulary."""
     drawn: float
     """A drawn one."""
+    held: int
+    """Bytes of the keys and values of a token."""
 
     def seconds(self, passes: float, tokens: float, pairs: float) -> float:
         """Time of so many passes with so many tokens and pairs in all."""
         return passes * self.one_pass + tokens * self.token + pairs * self.pair
 
 
-def measured(config: Any, dtype: torch.dtype, device: str, attention: str) -> Speed:
+def measured(config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False) -> Speed:
     """The speed of a model with this configuration.
 
     Args:
@@ -67,17 +68,22 @@ def measured(config: Any, dtype: torch.dtype, device: str, attention: str) -> Sp
         dtype: of its weights.
         device: where it is read.
         attention: its implementation.
+        trust_remote_code: whether code that comes with the model may run.
 
     Raises:
-        Exception: the architecture can't be built so, or has no room on the device.
+        Exception: one of `REFUSALS` or an ImportError; it can't be built so, or has no room on the device.
     """
-    model, share = _stand_in(config, dtype, device, attention)
-    one_pass, token, pair = (seconds * share for seconds in _passes(Session(model), device))
-    del model
-    return Speed(one_pass, token, pair, *_choices(config, dtype, device))
+    model, share = _stand_in(config, dtype, device, attention, trust_remote_code=trust_remote_code)
+    session = Session(model)
+    one_pass, token, pair = (seconds * share for seconds in _passes(session, device))
+    held = round(session.measured_bytes() * share)
+    del session, model  # its memory is needed for the head
+    return Speed(one_pass, token, pair, *_choices(config, dtype, device), held)
 
 
-def _stand_in(config: Any, dtype: torch.dtype, device: str, attention: str) -> tuple[Any, float]:
+def _stand_in(
+    config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False
+) -> tuple[Any, float]:
     """A model with some of the blocks and a small vocabulary, and how many times as many blocks the whole one has."""
     whole = int(config.get_text_config().num_hidden_layers)
     small = cut(config, 1)
@@ -86,7 +92,7 @@ def _stand_in(config: Any, dtype: torch.dtype, device: str, attention: str) -> t
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         setattr(text, name, None)
     with torch.device("meta"):
-        one = transformers.AutoModelForCausalLM.from_config(small)
+        one = transformers.AutoModelForCausalLM.from_config(small, trust_remote_code=trust_remote_code)
     weights = sum(parameter.numel() for parameter in blocks(one).parameters())
     count = min(whole, max(1, _WEIGHTS.get(kind_of(device), _MANY_WEIGHTS) // weights))
     some = cut(config, count).get_text_config()
@@ -94,7 +100,9 @@ def _stand_in(config: Any, dtype: torch.dtype, device: str, attention: str) -> t
     if kinds:
         text.layer_types = kinds
     with torch.random.fork_rng(devices=[]), torch.device(device), no_init_weights():  # drawing takes longest
-        model = transformers.AutoModelForCausalLM.from_config(small, attn_implementation=attention, dtype=dtype)
+        model = transformers.AutoModelForCausalLM.from_config(
+            small, attn_implementation=attention, dtype=dtype, trust_remote_code=trust_remote_code
+        )
     for parameter in model.parameters():
         parameter.detach().fill_(0.01)  # memory as it was found may hold numbers that are slow to compute with
     return model.eval().requires_grad_(requires_grad=False), whole / count
@@ -141,7 +149,7 @@ def _choices(config: Any, dtype: torch.dtype, device: str) -> tuple[float, float
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
-    """Median seconds of a call after a first one, the device waited for."""
+    """Least seconds of a call after a first one, the device waited for: what else goes on only makes it longer."""
     times = []
     for _ in range(_REPEATS + 1):
         _wait(device)
@@ -149,7 +157,7 @@ def _seconds(work: Callable[[], object], device: str) -> float:
         work()
         _wait(device)
         times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
+    return min(times[1:])
 
 
 def _wait(device: str) -> None:

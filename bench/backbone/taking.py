@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -22,52 +22,44 @@ def taken(measures: Mapping[Signal, Measure], done: Pass) -> Values:
     A state that several measures want is copied once.
     """
     found = {signal: measure.take(done) for signal, measure in measures.items()}
-    cells = {id(value): value for groups in found.values() for group in groups for value in group}
-    asked = [one for value in cells.values() for one in value.values()]
-    host = _Host(done, asked)
-    down = {key: {name: host.value(one) for name, one in value.items()} for key, value in cells.items()}
+    values = {id(value): value for groups in found.values() for group in groups for value in group}
+    cells = {key: {name: _awaited(one) for name, one in value.items()} for key, value in values.items()}
+    host = _Host(done, [one for cell in cells.values() for one in cell.values()])
+    down = {key: {name: host.value(one) for name, one in cell.items()} for key, cell in cells.items()}
     return {signal: [[down[id(value)] for value in group] for group in groups] for signal, groups in found.items()}
 
 
 class _Host:
     """The host's copies of what a pass left on the device."""
 
-    def __init__(self, done: Pass, asked: Sequence[torch.Tensor | Awaited]) -> None:
+    def __init__(self, done: Pass, asked: Sequence[Awaited]) -> None:
         nodes_of = _nodes_by_block(asked)
         for nodes in nodes_of.values():
             done.tree.expect(nodes)
         rows = [done.tree.states(block, nodes) for block, nodes in nodes_of.items()]
-        others = {id(tensor): tensor for tensor in map(_tensor, asked) if tensor is not None}
+        others = {id(one.rows): one.rows for one in asked if isinstance(one.rows, torch.Tensor)}
         copies = fetched([*rows, *others.values()])
         self._states = dict(zip(nodes_of, copies, strict=False))
         self._nodes = {block: np.asarray(nodes, dtype=np.int64) for block, nodes in nodes_of.items()}
         self._others = dict(zip(others, copies[len(rows) :], strict=True))
 
-    def value(self, one: torch.Tensor | Awaited) -> torch.Tensor:
+    def value(self, one: Awaited) -> torch.Tensor:
         """The value as it is stored."""
-        then = one.then if isinstance(one, Awaited) else _as_it_is
-        tensor = _tensor(one)
-        if tensor is not None:
-            return then(self._others[id(tensor)].clone())  # nothing is kept of the whole copy
-        assert isinstance(one, Awaited)  # noqa: S101  # else it is a tensor
+        if isinstance(one.rows, torch.Tensor):
+            return one.then(self._others[id(one.rows)].clone())  # nothing is kept of the whole copy
         block, nodes = one.rows
         places = np.searchsorted(self._nodes[block], np.asarray(nodes, dtype=np.int64))
-        return then(self._states[block][torch.as_tensor(places)])
+        return one.then(self._states[block][torch.as_tensor(places)])
 
 
-def _nodes_by_block(asked: Iterable[torch.Tensor | Awaited]) -> dict[int, list[int]]:
+def _awaited(one: torch.Tensor | Awaited) -> Awaited:
+    return one if isinstance(one, Awaited) else Awaited(one)
+
+
+def _nodes_by_block(asked: Sequence[Awaited]) -> dict[int, list[int]]:
     nodes: dict[int, set[int]] = {}
     for one in asked:
-        if isinstance(one, Awaited) and not isinstance(one.rows, torch.Tensor):
+        if not isinstance(one.rows, torch.Tensor):
             block, wanted = one.rows
             nodes.setdefault(block, set()).update(wanted)
     return {block: sorted(wanted) for block, wanted in nodes.items()}
-
-
-def _tensor(one: torch.Tensor | Awaited) -> torch.Tensor | None:
-    found = one if isinstance(one, torch.Tensor) else one.rows
-    return found if isinstance(found, torch.Tensor) else None
-
-
-def _as_it_is(value: torch.Tensor) -> torch.Tensor:
-    return value

@@ -59,6 +59,13 @@ class TableLayout(StrEnum):
     MODELS = "models"
 
 
+class Tool(StrEnum):
+    """Tool that wrote a log for `bench import`."""
+
+    LM_EVAL = "lm-eval"
+    INSPECT = "inspect"
+
+
 class Against(StrEnum):
     """Numbers that `bench table` compares with."""
 
@@ -233,6 +240,25 @@ def report(  # noqa: PLR0913 - one parameter for each option
     print_written(write(wanted, cache_folder(), announcer()))
     if serve:
         page.serve(out, port, lambda address: print_line(f"{address} (Ctrl-C ends it)"))
+
+
+@app.command("import")
+def import_(  # noqa: PLR0913 - one parameter for each option
+    tool: Annotated[Tool, typer.Argument(help="lm-eval (samples_*.jsonl) or inspect (.eval or .json).")],
+    log: Annotated[Path, typer.Argument(help="The log.")],
+    task: Annotated[str | None, typer.Option(help="Task whose questions it answers.")] = None,
+    *,
+    task_file: Annotated[Path | None, typer.Option(help="File of these questions.")] = None,
+    split: Annotated[str, typer.Option(help="Split of these questions.")] = "test",
+    out: Annotated[Path | None, typer.Option(help="File to write. Default: LOG.answers.jsonl, here.")] = None,
+    data_dir: DataDir = None,
+    plugin: Plugins = None,
+) -> None:
+    """Make a file of answers for `bench run --answers` of another tool's log."""
+    from bench.cli.importing import Asked, write
+
+    for line in write(tool.value, log, Asked(task, task_file, split, data_dir, plugin or ()), out):
+        print_line(line)
 
 
 @app.command()

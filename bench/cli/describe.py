@@ -50,6 +50,7 @@ def _line(entry: registry.PluginEntry[T], about: Callable[[type[T]], dict[str, A
 
 def _about_method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
     return {
+        "groups": ", ".join(registry.groups_of(cls)),
         "trains on": cls.fit_on if cls.trains() else "nothing",
         "reference": cls.reference,
         "what": _first_sentence(cls),
@@ -141,6 +142,7 @@ def _method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
         "name": cls.name,
         "what": _first_sentence(cls),
         "reference": cls.reference,
+        **({"gives": "scores, which are scaled on validation"} if cls.output == "score" else {}),
         "fit on": cls.fit_on if cls.trains() else "nothing",
         "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
         "reads in predict": sorted(map(repr, cls.needs.predict)),

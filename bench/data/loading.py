@@ -9,6 +9,7 @@ from bench.api import Format, Question, Split, Task, UserError
 from bench.api.errors import fenced, require_text
 from bench.api.protocol import Protocol
 from bench.api.question import Released
+from bench.data.answer_files import AnswerFile
 from bench.data.released import Release
 from bench.data.splits import TaskSplit, held_out, spread
 
@@ -27,7 +28,9 @@ class Loaded:
     whole: Sequence[Question]
     """All of the split: contamination is looked for in these."""
     released: Mapping[str, Released] = field(default_factory=dict)
-    """Question id -> prompt, answer and label from a release; empty where the model answers."""
+    """Question id -> answer that was made elsewhere; empty where the model answers."""
+    unanswered: int = 0
+    """Questions that are left out, since a file of answers lacks them."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,13 @@ class Loader:
     tasks: Mapping[str, Task]
     tests: Collection[TaskSplit]
     """Splits that are predicted."""
-    read: Collection[TaskSplit]
-    """All splits of the run."""
+    apart: Collection[TaskSplit]
+    """Splits of the run that share no question: a validation split among them that is taken out of train is not there
+    any more. One on which scores are scaled, and nothing else, leaves train whole."""
     protocol: Protocol
     limit: int | None = None
     """Test questions at most."""
-    release: Release | None = None
+    release: Release | AnswerFile | None = None
     """Source of answers, instead of the model."""
 
     def load(self, where: TaskSplit) -> Loaded:
@@ -50,11 +54,12 @@ class Loader:
 
         Raises:
             UserError: the task has no such split, its rows can't be had, or a question is not as it must be.
+            UnansweredError: a file of answers has none to it.
         """
         task = self.tasks[where.task]
-        released: dict[str, Released] = {}
+        released: Mapping[str, Released] = {}
         letters = self.protocol.letters if task.format is Format.CHOICE else None
-        if self.release is None:
+        if not isinstance(self.release, Release):
             with fenced(f"task {where.task!r}, {where.split} questions"):
                 whole = self._split(where)
                 check_questions(where, whole, letters)
@@ -63,16 +68,20 @@ class Loader:
             whole = [question for question, _ in records]
             released = {question.id: record for question, record in records}
             check_questions(where, whole, letters)
-        if self.limit is None:
-            return Loaded(whole, whole, released)
-        cap = self.limit if where in self.tests else max(self.limit, _TRAIN_LIMIT)
-        return Loaded(spread(whole, cap), whole, released)
+        known, unanswered = whole, 0
+        if isinstance(self.release, AnswerFile):
+            known = self.release.known(where, whole, partial=self.limit is not None)
+            unanswered = len(whole) - len(known)
+            released = self.release.answers
+        if self.limit is not None:
+            known = spread(known, self.limit if where in self.tests else max(self.limit, _TRAIN_LIMIT))
+        return Loaded(known, whole, {q.id: released[q.id] for q in known} if released else {}, unanswered)
 
     def _split(self, where: TaskSplit) -> list[Question]:
         """All questions of a split; where a task has no validation split, it is taken out of train."""
         task = self.tasks[where.task]
         validation = TaskSplit(where.task, "validation")
-        derived = "validation" not in task.card.splits and validation in self.read
+        derived = "validation" not in task.card.splits and (where == validation or validation in self.apart)
         source: Split = "train" if derived and where == validation else where.split
         if source not in task.card.splits:
             raise UserError(
@@ -100,7 +109,7 @@ def check_questions(where: TaskSplit, questions: Sequence[Question], letters: st
             raise UserError(f"{where}: expected ids of their own, got two questions {question.id!r}; rename one.")
         seen.add(question.id)
         texts = (question.id, question.subject, question.text, *question.choices, *(text for _, text in question.parts))
-        require_text("\n".join(texts), f"{where}, question {question.id!a}")
+        require_text("\n".join((*texts, *question.accepted)), f"{where}, question {question.id!a}")
         n = len(question.choices)
         if letters is not None and not _MIN_OPTIONS <= n <= _MAX_OPTIONS:
             raise UserError(

@@ -5,7 +5,9 @@ One question a row, as JSON Lines, CSV or Parquet, with the columns
 - `question`: its text;
 - `choices`: a list of 2 to 26 options; in CSV a JSON list in one cell. Or, in any format, one column for each option:
   `choice_a`, `choice_b` and so on, left empty where a question has fewer. A file without options is asked openly;
-- `answer`: the right option's letter, text or index from 0; without options the right answer's text;
+- `answer`: the right option's letter, text or index from 0; without options the right answer's text. Where several
+  texts are right: `answers`, a list of them (in CSV a JSON list in one cell), beside or instead of it; examples and
+  methods are shown the first. Beside an `answer`, anything but a list is passed over;
 - `subject` (or else the file's name), `id` (or else `<file's name>:<row>`), and `split`: `test`, `dev` (exemplars),
   `train` or `validation`. A row that doesn't say is for testing, or for learning in a file that is only learned on.
 
@@ -21,6 +23,7 @@ import json
 import re
 import string
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -38,7 +41,7 @@ _LONGEST_NAME = 80 - 1 - _DIGITS
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
 """Columns of a file with one for each option."""
 _FLAT = frozenset(COLUMNS)
-_READ = frozenset({"question", "choices", "answer", "subject", "id", "split", *COLUMNS})
+_READ = frozenset({"question", "choices", "answer", "answers", "subject", "id", "split", *COLUMNS})
 """The columns that mean something."""
 _LOOKALIKES = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
 """Columns in which options are, under names that are not read; without a word their questions would be asked openly."""
@@ -166,7 +169,7 @@ def _rows(path: Path, content: bytes) -> Iterable[Row]:
     require_rows(name, len(content))
     if kind == ".parquet":
         return _parquet_rows(file, name)
-    rows = list(json_lines(file, name) if kind == ".jsonl" else map(_with_list, csv_rows(file, name)))
+    rows = list(json_lines(file, name) if kind == ".jsonl" else map(_with_lists, csv_rows(file, name)))
     require_rows(name, len(rows))
     return rows
 
@@ -185,8 +188,11 @@ def _parquet_rows(file: io.BytesIO, name: str) -> TableRows:
     return TableRows({name: pa.table({c: values if c in _READ else nothing for c, values in columns.items()})})
 
 
-def _with_list(row: Row) -> Row:
-    """A row of a CSV file with its options as a list."""
+def _with_lists(row: Row) -> Row:
+    """A row of a CSV file with its options, and its right answers where they are one, as a list."""
+    if row.values.get("answers"):
+        with suppress(ValueError, RecursionError):
+            row = Row(row.index, row.where, {**row.values, "answers": json.loads(row.values["answers"])})
     cell = row.values.get("choices")
     if not cell:
         return row
@@ -234,7 +240,8 @@ def _question(row: Row, choices: tuple[str, ...], stem: str) -> Question:
     text = _text(row, "question")
     subject = stem if _empty(row.values.get("subject")) else _text(row, "subject")
     if not choices:
-        return Question(_id(row, stem), subject, text, (_text(row, "answer"),), 0)
+        answer, *others = _answers(row)
+        return Question(_id(row, stem), subject, text, (answer,), 0, accepted=tuple(others))
     return Question(_id(row, stem), subject, text, choices, _gold(row, choices))
 
 
@@ -256,6 +263,23 @@ def _text(row: Row, column: str) -> str:
         raise _wrong(row, column, "a text that is not empty", value)
     require_text(value, f"{row.where}, column {column!r}")
     return value
+
+
+def _answers(row: Row) -> list[str]:
+    """The right answers to an open question, each once."""
+    listed, single = row.values.get("answers"), row.values.get("answer")
+    if not isinstance(listed, list):
+        if _empty(listed) or not _empty(single):
+            return [_text(row, "answer")]
+        raise _wrong(row, "answers", "a list of right answers", listed)
+    for answer in listed:
+        if not isinstance(answer, str) or not answer.strip():
+            raise _wrong(row, "answers", "texts that are not empty", answer)
+        require_text(answer, f"{row.where}, column 'answers'")
+    found = list(dict.fromkeys(([] if _empty(single) else [_text(row, "answer")]) + listed))
+    if not found:
+        raise _wrong(row, "answers", "at least one right answer", listed)
+    return found
 
 
 def _id(row: Row, stem: str) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 
 from bench.api import Format, Question, Row, Split, Task, UserError
 from bench.api.question import Message, Prompt, Released
+from bench.data.answer_files import is_answer_file
 from bench.data.shelves import FILES, FOLDER, Shelf, open_shelf
 from bench.data.tables import json_lines
 from bench.prompts.templates import SYSTEM
@@ -37,16 +38,19 @@ LABELS: Mapping[object, bool | None] = {0: False, 1: True, -1: None, "0": False,
 
 
 def revision_asked_for(answers: str) -> str | None:
-    """Revision that `--answers` names: None where answers are generated, empty for files in a folder.
+    """Revision that `--answers` names: None where answers are generated or a file's, empty for files in a folder.
 
     Raises:
         UserError: it says something else.
     """
-    if answers == "generate":
+    if answers == "generate" or is_answer_file(answers):
         return None
     kind, at, revision = answers.partition("@")
     if kind != "released" or (at and not revision):
-        raise UserError(f"--answers: expected generate, released or released@REVISION, got {answers!r}.")
+        raise UserError(
+            "--answers: expected generate, released, released@REVISION or a file that ends in .jsonl or .parquet, got"
+            f" {answers!r}."
+        )
     return revision
 
 

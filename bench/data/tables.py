@@ -9,6 +9,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
 from bench.api import Row, UserError
@@ -92,8 +93,10 @@ def parquet_table(
     return table
 
 
-def exact_table(path: Path, columns: Mapping[str, pa.DataType]) -> pa.Table:
-    """A Parquet file that has exactly these columns, and no null in them.
+def exact_table(
+    path: Path, columns: Mapping[str, pa.DataType], or_also: Mapping[str, pa.DataType] = MappingProxyType({})
+) -> pa.Table:
+    """A Parquet file that has exactly these columns, or these and some more, and no null in them.
 
     Raises:
         ValueError: it is not such a file, or can't be read; says in what.
@@ -107,7 +110,8 @@ def exact_table(path: Path, columns: Mapping[str, pa.DataType]) -> pa.Table:
         table.validate(full=True)
     except _broken() as error:
         raise ValueError(f"can't be read ({first_line(error)})") from error
-    if table.schema.remove_metadata() != pa.schema(list(columns.items())) or any(c.null_count for c in table.columns):
+    allowed = [pa.schema(list(names.items())) for names in (columns, {**columns, **or_also})]
+    if table.schema.remove_metadata() not in allowed or any(c.null_count for c in table.columns):
         wanted = ", ".join(f"{name} {kind}" for name, kind in columns.items())
         raise ValueError(f"has other columns than expected: {wanted}, without nulls")
     return table

@@ -14,7 +14,7 @@ from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 
-from bench.engine.pool import Event, Lost
+from bench.engine.pool import Event, Failed, Lost, Ready
 from bench.signals.shard_task import ShardTask
 from bench.signals.worker import WorkerSpec
 
@@ -35,6 +35,7 @@ class Processes:
     devices: Sequence[str]
     """One for each worker."""
     _running: dict[int, _Process] = field(default_factory=dict, init=False)
+    _ready: set[int] = field(default_factory=set, init=False)
     _numbers: count[int] = field(default_factory=count, init=False)
 
     @property
@@ -74,9 +75,19 @@ class Processes:
     def _event(self, number: int) -> Event:
         try:
             event: Event = self._running[number].connection.recv()
-            return event
         except (EOFError, OSError):
-            return Lost(self._running.pop(number).end())
+            process = self._running.pop(number)
+            how = process.end()
+            if number in self._ready or process.process.returncode < 0:
+                return Lost(how)
+            return Failed(  # any other would end in the same way
+                f"--workers: expected a process that loads the model, got one that ended before with {how}; what it"
+                " wrote says why. Check that no file of the package has changed since the run began.",
+                expected=True,
+            )
+        if isinstance(event, Ready):
+            self._ready.add(number)
+        return event
 
 
 @dataclass(frozen=True)
@@ -98,7 +109,8 @@ class _Process:
             start_new_session=True,  # Ctrl-C is for the run, which ends it
         )
         theirs.close()
-        ours.send(replace(spec, options=replace(spec.options, device=device)))
+        with suppress(OSError):  # it is gone already: its connection tells that
+            ours.send(replace(spec, options=replace(spec.options, device=device)))
         return cls(device, process, ours)
 
     def end(self) -> str:

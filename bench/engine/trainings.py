@@ -55,20 +55,11 @@ class Trainings:
         return not all(each.over for each in left)
 
     def begun(self, key: str) -> bool:
-        """Whether the training of this key was begun."""
+        """See `Elsewhere` of `bench.training.trainer`."""
         return key in self._begun
 
     def train(self, key: str, work: Work, *, wait: bool) -> tuple[float, Sequence[str]] | None:
-        """Seconds of a training that is over, and notes for the user; None where it goes on.
-
-        Args:
-            key: of the adapter; one that was begun is not begun again.
-            work: the training.
-            wait: for its end.
-
-        Raises:
-            UserError: it failed, or no machine has so many devices.
-        """
+        """See `Elsewhere` of `bench.training.trainer`."""
         if key not in self._begun:
             self._begin(key, work)
         if not wait:

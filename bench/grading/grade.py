@@ -99,6 +99,13 @@ class JudgeCase:
     """The question as the prompt shows it, without exemplars."""
     gold: str
     answer: str
+    others: tuple[str, ...] = ()
+    """Further answers that are right, beside the gold one."""
+
+    def fields(self) -> dict[str, object]:
+        """All that a verdict depends on, as it is kept; without `others` where there are none."""
+        told: dict[str, object] = {"question": self.question, "gold": self.gold, "answer": self.answer}
+        return {**told, "others": list(self.others)} if self.others else told
 
 
 class Judge(typing.Protocol):
@@ -128,14 +135,14 @@ class Judge(typing.Protocol):
 
 
 class Match:
-    """Right where the normalised texts are equal, or are numbers of one value."""
+    """Right where the normalised text is that of a right answer, or a number of its value."""
 
     name = "match"
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
         """True or False for each."""
         del what, progress
-        return [bool(a.answer) and same_text(a.answer, a.gold) for a in cases]
+        return [bool(a.answer) and any(same_text(a.answer, gold) for gold in (a.gold, *a.others)) for a in cases]
 
     def comparing(self) -> Judge | None:
         """None: `agrees` compares the same texts."""
@@ -167,10 +174,10 @@ def grade_choice(question: Question, text: str, protocol: Protocol) -> Answer:
 
 
 def grade_released(question: Question, text: str, released: Released, fmt: Format, protocol: Protocol) -> Answer:
-    """An answer with the label that its release gives it (docs/methods.md §0.15)."""
+    """An answer with the label that it came with (docs/methods.md §0.15)."""
     if fmt is Format.OPEN:
-        return grade_open(text, correct=released.correct)
-    return replace(grade_choice(question, text, protocol), correct=released.correct)
+        return grade_open(text, correct=bool(released.correct))
+    return replace(grade_choice(question, text, protocol), correct=bool(released.correct))
 
 
 def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol: Protocol) -> bool:

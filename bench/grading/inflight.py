@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,4 +92,4 @@ class InFlight:
             self.folder.rmdir()
 
     def _path(self, case: JudgeCase) -> Path:
-        return self.folder / f"{self.judge}-{key_of(asdict(case))[:16]}"
+        return self.folder / f"{self.judge}-{key_of(case.fields())[:16]}"

@@ -24,6 +24,11 @@ _USER = (
 )
 """The official code's form (docs/methods.md §1.7); the blank at the end belongs to it."""
 
+_SEVERAL = _USER.replace(
+    'The correct answer for this problem is: "{gold}"', "The correct answers for this problem are: {gold}"
+).replace("semantically equivalent to the correct answer", "semantically equivalent to one of the correct answers")
+"""The same where several answers are right: official data sets have one, so these words are ours."""
+
 _PAIR = (
     "The problem is: {question}\n"
     "\n"
@@ -42,9 +47,11 @@ class Wording(NamedTuple):
     id: str
     """Name and version; other words need another one."""
     user: str
+    several: str = ""
+    """The words where several answers are right, which `{gold}` lists in quotes; empty: there is always one."""
 
 
-GRADING = Wording("judge/1", _USER)
+GRADING = Wording("judge/1", _USER, _SEVERAL)
 """Does an answer mean what the gold answer means?"""
 COMPARING = Wording("pair/1", _PAIR)
 """Do two answers mean the same?"""
@@ -54,7 +61,9 @@ _OUTSIDE = re.compile(r"^[\W_]+|[\W_]+$")
 
 def messages(case: JudgeCase, wording: Wording = GRADING) -> tuple[Message, Message]:
     """The conversation that asks for one verdict."""
-    text = wording.user.format(question=case.question, gold=case.gold, answer=case.answer)
+    several = ", ".join(f'"{gold}"' for gold in (case.gold, *case.others)) if case.others else ""
+    words = wording.several if several else wording.user
+    text = words.format(question=case.question, gold=several or case.gold, answer=case.answer)
     return Message("system", SYSTEM), Message("user", text)
 
 

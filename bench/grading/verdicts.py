@@ -1,8 +1,9 @@
 """Verdicts between runs: one line of JSON each, appended and synced one by one, found by all that they depend on.
 
 `<cache>/verdicts/<16 hex of the judge's hash>.jsonl`; a line holds `key`, `judge`, `reported`, `question`, `gold`,
-`answer`, `verdict` (true or false: what a judge could not decide is no verdict and is asked again) and a `digest` of
-the others. Several runs may write: `refresh` finds what another one wrote.
+`answer`, `others` where several answers are right, `verdict` (true or false: what a judge could not decide is no
+verdict and is asked again) and a `digest` of the others. Several runs may write: `refresh` finds what another one
+wrote.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ class Verdicts:
         """The line's fields, if they are whole: key and digest are made of the others, and show what was altered."""
         try:
             entry = json.loads(line)
-            case = JudgeCase(entry["question"], entry["gold"], entry["answer"])
+            case = JudgeCase(entry["question"], entry["gold"], entry["answer"], tuple(entry.get("others", ())))
             whole = entry["key"] == self._key(case, entry["reported"]) and isinstance(entry["verdict"], bool)
             digest = entry.pop("digest", None)
             whole = whole and (entry.keys() == _FIELDS if digest is None else digest == key_of(entry))
@@ -146,7 +146,7 @@ class Verdicts:
             UserError: it can't be written.
         """
         key = self._key(case, reported)
-        fields = {"key": key, "judge": self.judge, "reported": reported, **asdict(case), "verdict": verdict}
+        fields = {"key": key, "judge": self.judge, "reported": reported, **case.fields(), "verdict": verdict}
         line = json.dumps({**fields, "digest": key_of(fields)}, ensure_ascii=True).encode() + b"\n"
         with self._lock:
             try:
@@ -195,7 +195,7 @@ class Verdicts:
             synced(self.path.parent)
 
     def _key(self, case: JudgeCase, reported: str | None) -> str:
-        return key_of({"judge": self.judge, "reported": reported, **asdict(case)})
+        return key_of({"judge": self.judge, "reported": reported, **case.fields()})
 
     def _unusable(self, what: str, error: OSError) -> NotKeptError:
         return NotKeptError(

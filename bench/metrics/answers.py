@@ -29,6 +29,22 @@ def checked(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArr
     return p, o
 
 
+def ranked(score: npt.ArrayLike) -> FloatArray:
+    """Places of scores (n,) among each other, within [0, 1], equal ones alike; all that metrics of order look at.
+
+    Raises:
+        ValueError: NaN, or not one-dimensional.
+
+    >>> ranked([-3.0, 7e9, -3.0, 0.5]).tolist()
+    [0.0, 1.0, 0.0, 0.5]
+    """
+    s = np.asarray(score, dtype=np.float64)
+    if s.ndim != 1 or np.isnan(s).any():
+        raise ValueError(f"expected scores of shape (n,) without NaN, got shape {s.shape}")
+    values, place = np.unique(s, return_inverse=True)
+    return place / max(1, values.size - 1)
+
+
 def top_label(p: FloatArray, o: BoolArray) -> tuple[FloatArray, BoolArray]:
     """Confidence in the predicted side, (n,), and whether that prediction holds, (n,)."""
     return np.maximum(p, 1.0 - p), (p > THRESHOLD) == o

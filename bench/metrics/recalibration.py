@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import FloatArray, IntArray, UserError
+from bench.api import BoolArray, FloatArray, IntArray, UserError
 from bench.api.protocol import NLL_CLIP
 from bench.metrics import isotonic
 from bench.metrics.answers import checked, distinct
@@ -77,7 +77,7 @@ class Isotonic(Recalibrator):
         """See `Recalibrator.apply`."""
         if not self.at_.size:
             raise _unfitted(self)
-        return _rising(confidence, lambda p: np.interp(p, self.at_, self.value_))
+        return rising(confidence, lambda p: np.interp(p, self.at_, self.value_))
 
     @property
     def parameters(self) -> Mapping[str, float]:
@@ -107,8 +107,7 @@ class _Logistic(Recalibrator):
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
         """See `Recalibrator.fit`."""
         p, o = checked(confidence, correct)
-        right = int(np.count_nonzero(o))
-        target = np.where(o, (right + 1) / (right + 2), 1 / (p.size - right + 2))
+        target = smoothed(o)
         p = _inside(p)
         features = self.features(p)
         if np.ptp(p) == 0.0:
@@ -116,16 +115,14 @@ class _Logistic(Recalibrator):
             level = np.log(rate / (1 - rate)) - features[0].sum()
             self.weights_ = np.append(np.ones(features.shape[1]), level)
         else:
-            self.weights_ = _fit_logistic(features, target)
+            self.weights_ = fit_logistic(features, target)
         return self
 
     def apply(self, confidence: npt.ArrayLike) -> FloatArray:
         """See `Recalibrator.apply`."""
         if not self.weights_.size:
             raise _unfitted(self)
-        return _rising(
-            confidence, lambda p: _sigmoid(self.features(_inside(p)) @ self.weights_[:-1] + self.weights_[-1])
-        )
+        return rising(confidence, lambda p: sigmoid(self.features(_inside(p)) @ self.weights_[:-1] + self.weights_[-1]))
 
     @property
     def parameters(self) -> Mapping[str, float]:
@@ -184,7 +181,7 @@ class Temperature(Recalibrator):
         low, high = (1 / bound for bound in reversed(_TEMPERATURES))
         for _ in range(60):  # the gradient in 1/t rises, so its zero is bracketed
             middle = (low + high) / 2
-            if float(logit @ (_sigmoid(middle * logit) - o)) < 0:
+            if float(logit @ (sigmoid(middle * logit) - o)) < 0:
                 low = middle
             else:
                 high = middle
@@ -195,7 +192,7 @@ class Temperature(Recalibrator):
         """See `Recalibrator.apply`."""
         if np.isnan(self.temperature_):
             raise _unfitted(self)
-        return _rising(confidence, lambda p: _sigmoid(Platt.features(_inside(p))[:, 0] / self.temperature_))
+        return rising(confidence, lambda p: sigmoid(Platt.features(_inside(p))[:, 0] / self.temperature_))
 
     @property
     def parameters(self) -> Mapping[str, float]:
@@ -249,7 +246,13 @@ def folds_of(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -> IntArr
 # --- fitting ----------------------------------------------------------------------------------------------------------
 
 
-def _fit_logistic(features: FloatArray, target: FloatArray) -> FloatArray:
+def smoothed(correct: BoolArray) -> FloatArray:
+    """Labels (n,) inside (0, 1) (Platt, 1999): (N+ + 1) / (N+ + 2) for right answers, 1 / (N- + 2) for wrong ones."""
+    right = int(np.count_nonzero(correct))
+    return np.where(correct, (right + 1) / (right + 2), 1 / (correct.size - right + 2))
+
+
+def fit_logistic(features: FloatArray, target: FloatArray) -> FloatArray:
     """Slopes, none negative, and level (k + 1,) of least cross-entropy with targets in (0, 1).
 
     The loss is convex, so the solution is the free optimum of the slopes that aren't 0 there. Of the free optima of all
@@ -272,7 +275,7 @@ def _newton(features: FloatArray, target: FloatArray) -> FloatArray:
     weights = np.zeros(design.shape[1])
     loss = _cross_entropy(design @ weights, target)
     for _ in range(_NEWTON_STEPS):
-        q = _sigmoid(design @ weights)
+        q = sigmoid(design @ weights)
         gradient = design.T @ (q - target) / len(target)
         if np.abs(gradient).max() < _CONVERGED:
             break
@@ -293,7 +296,8 @@ def _cross_entropy(logit: FloatArray, target: FloatArray) -> float:
     return float(np.mean(np.logaddexp(0.0, logit) - target * logit))
 
 
-def _sigmoid(x: FloatArray) -> FloatArray:
+def sigmoid(x: FloatArray) -> FloatArray:
+    """1 / (1 + exp(-x)), of any shape, without overflow."""
     small = np.exp(-np.abs(x))  # of a number that isn't positive: can't overflow
     return np.where(x >= 0, 1.0, small) / (1.0 + small)
 
@@ -304,7 +308,7 @@ def _inside(p: FloatArray) -> FloatArray:
     return moved
 
 
-def _rising(confidence: npt.ArrayLike, transform: Callable[[FloatArray], FloatArray]) -> FloatArray:
+def rising(confidence: npt.ArrayLike, transform: Callable[[FloatArray], FloatArray]) -> FloatArray:
     """Checked confidences (n,) through a rising function; rounding neither parts equal ones nor turns others round."""
     p = np.asarray(confidence, dtype=np.float64)
     if not p.size:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.api.protocol import Protocol
-from bench.metrics.answers import checked
+from bench.metrics.answers import checked, ranked
 from bench.metrics.calibration import NLL_WORST, brier_dsc, brier_mcb, brier_unc, ece_mass, n_clipped, nll, smece
 from bench.metrics.paper import (
     accuracy,
@@ -73,6 +73,8 @@ class Metric:
     """Smallest and largest possible value."""
     is_fraction: bool = True
     """Can be shown in percent; False for nats."""
+    of_order: bool = False
+    """Depends on the order of confidences alone, so that scores without a scale will do."""
 
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
@@ -85,8 +87,8 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             Metric("ece_floor", "ECE floor", ece_floor, "docs/methods.md §0.17", None, binned=True, drawn=True),
             Metric("brier", "Brier", brier, "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2", LOWER),
             Metric("acc", "ACC", accuracy, "docs/methods.md §4", HIGHER),
-            Metric("aucpr", "AUCPR", aucpr, "doi:10.1145/1143844.1143874", HIGHER),
-            Metric("auroc", "AUROC", auroc, "doi:10.1148/radiology.143.1.7063747", HIGHER),
+            Metric("aucpr", "AUCPR", aucpr, "doi:10.1145/1143844.1143874", HIGHER, of_order=True),
+            Metric("auroc", "AUROC", auroc, "doi:10.1148/radiology.143.1.7063747", HIGHER, of_order=True),
             Metric(
                 "ece_debiased", "ECE - floor", ece_debiased, "docs/methods.md §0.17", LOWER,
                 binned=True, drawn=True, bounds=(-1.0, 1.0),
@@ -100,9 +102,9 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             Metric("brier_mcb", "Brier MCB", brier_mcb, "doi:10.1073/pnas.2016191118", LOWER),
             Metric("brier_dsc", "Brier DSC", brier_dsc, "doi:10.1073/pnas.2016191118", HIGHER, bounds=(0.0, 0.25)),
             Metric("brier_unc", "Brier UNC", brier_unc, "doi:10.1073/pnas.2016191118", None, bounds=(0.0, 0.25)),
-            Metric("aurc", "AURC", aurc, "arXiv:1805.08206", LOWER),
-            Metric("eaurc", "E-AURC", eaurc, "arXiv:1805.08206", LOWER),
-            Metric("coverage95", "Coverage at 95 %", coverage95, "jmlr:v11/el-yaniv10a", HIGHER),
+            Metric("aurc", "AURC", aurc, "arXiv:1805.08206", LOWER, of_order=True),
+            Metric("eaurc", "E-AURC", eaurc, "arXiv:1805.08206", LOWER, of_order=True),
+            Metric("coverage95", "Coverage at 95 %", coverage95, "jmlr:v11/el-yaniv10a", HIGHER, of_order=True),
         )
     }
 )  # fmt: skip
@@ -116,25 +118,32 @@ class Scores:
     """All metrics of one method on one task."""
 
     metrics: Mapping[str, MetricSummary]
-    """Metrics by name, in the order of METRICS."""
+    """Metrics by name, in the order of METRICS; of scores without confidences only those of order."""
     per_subject: Mapping[str, Mapping[str, float | None]]
     """Subject (sorted) -> `n` and each metric."""
-    n_excluded: int
-    """Answers that `ece_ref` leaves out."""
-    n_clipped: int
+    n_excluded: int | None
+    """Answers that `ece_ref` leaves out; None without confidences, as the next one."""
+    n_clipped: int | None
     """Answers whose loss in `nll` is held at its largest."""
 
 
-def summarise(confidence: npt.ArrayLike, correct: npt.ArrayLike, subjects: Sequence[str], protocol: Protocol) -> Scores:
+def summarise(
+    confidence: npt.ArrayLike | None,
+    correct: npt.ArrayLike,
+    subjects: Sequence[str],
+    protocol: Protocol,
+    score: npt.ArrayLike | None = None,
+) -> Scores:
     """All metrics per subject, their unweighted mean and standard deviation over subjects, and the pooled value.
 
     Subjects where a metric is undefined are left out of its mean and counted (docs/methods.md §4).
 
     Args:
-        confidence: shape (n,), float in [0, 1].
+        confidence: shape (n,), float in [0, 1]; None where there are scores alone.
         correct: shape (n,), bool.
         subjects: n names.
         protocol: gives the number of bins and the standard deviation's ddof.
+        score: shape (n,), what metrics of order are of; by default the confidence.
 
     Raises:
         ValueError: as `accuracy`, or n differs between confidences and subjects.
@@ -143,29 +152,44 @@ def summarise(confidence: npt.ArrayLike, correct: npt.ArrayLike, subjects: Seque
     >>> scores.metrics["brier"].mean, scores.metrics["auroc"].n_undefined
     (0.125, 1)
     """
-    p, o = checked(confidence, correct)
-    if len(subjects) != p.size:
-        raise ValueError(f"expected one subject for each of {p.size} answers, got {len(subjects)}")
-    rows = dict(rows_of_subjects(subjects))
+    values = confidence if score is None else ranked(score)
+    if values is None:
+        raise ValueError("expected confidences or scores, got neither")
+    order, o = checked(values, correct)
+    p = None if confidence is None else checked(confidence, correct)[0]
+    if len(subjects) != o.size:
+        raise ValueError(f"expected one subject for each of {o.size} answers, got {len(subjects)}")
     per_subject = {
-        subject: {"n": index.size, **_all_metrics(p[index], o[index], protocol, seed_of(subject))}
-        for subject, index in rows.items()
+        subject: {
+            "n": rows.size,
+            **_all_metrics(None if p is None else p[rows], order[rows], o[rows], protocol, seed_of(subject)),
+        }
+        for subject, rows in rows_of_subjects(subjects)
     }
-    pooled = _all_metrics(p, o, protocol, 0)
+    pooled = _all_metrics(p, order, o, protocol, 0)
     metrics = {
-        name: _over_subjects([values[name] for values in per_subject.values()], pooled[name], protocol.std_ddof)
-        for name in METRICS
+        name: _over_subjects([values[name] for values in per_subject.values()], value, protocol.std_ddof)
+        for name, value in pooled.items()
     }
+    if p is None:
+        return Scores(metrics, per_subject, None, None)
     return Scores(metrics, per_subject, n_excluded(p, o), n_clipped(p, o))
 
 
-def _all_metrics(p: FloatArray, o: BoolArray, protocol: Protocol, seed: int) -> dict[str, float | None]:
-    """Each metric; `seed` differs between subjects, or their floors would share their chance errors."""
+def _all_metrics(
+    p: FloatArray | None, order: FloatArray, o: BoolArray, protocol: Protocol, seed: int
+) -> dict[str, float | None]:
+    """Each metric that can be had; `seed` differs between subjects, or their floors would share their chance errors."""
+    values = {name: order if metric.of_order else p for name, metric in METRICS.items()}
     return {
-        name: metric.compute(
-            p, o, **({"bins": protocol.ece_bins} if metric.binned else {}), **({"seed": seed} if metric.drawn else {})
+        name: METRICS[name].compute(
+            value,
+            o,
+            **({"bins": protocol.ece_bins} if METRICS[name].binned else {}),
+            **({"seed": seed} if METRICS[name].drawn else {}),
         )
-        for name, metric in METRICS.items()
+        for name, value in values.items()
+        if value is not None
     }
 
 

@@ -28,5 +28,5 @@ class Asking:
 
     @property
     def turns(self) -> Mapping[str, Ids]:
-        """Wording -> ids of a user turn after the answer; that of the self-check is empty."""
+        """Wording -> ids of a user turn after the answer; the self-check's wording is the empty one."""
         return {"": self.suffix, **self.others}

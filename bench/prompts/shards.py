@@ -19,6 +19,7 @@ from bench.prompts.asking import Asking
 from bench.prompts.chat import Chat
 from bench.prompts.exemplars import exemplars, indices_in_subject
 from bench.prompts.tails import Ids, Tails
+from bench.prompts.written import Writer, Written
 
 if TYPE_CHECKING:
     from bench.progress import Progress
@@ -44,7 +45,11 @@ class Shard:
     dropped: int
     """Exemplars that were left out because the prompt is too long."""
     given: list[Ids] | None = None
-    """Ids of answers that were taken from a release; None where the model answers."""
+    """Ids of answers that were made elsewhere; None where the model answers. Traces before them end the prompts."""
+    traces: list[Ids] | None = None
+    """Ids of these traces; None where the model answers."""
+    samples: list[list[Ids]] | None = None
+    """Ids of each question's samples that were made elsewhere; None where the model draws them."""
 
     @property
     def tokens(self) -> int:
@@ -90,21 +95,23 @@ class PromptTokeniser:
         Raises:
             UserError: a question alone is too long for the model's context.
         """
+        own = {record.prompt is not None for record in released.values()}
         with fenced(f"task {task.name!r}, pools"):
-            pools = {} if released else task.pools()
+            pools = {} if True in own else task.pools()
         numbers = indices_in_subject(questions)
         shards = []
         with progress.stage(f"prompts {what}", len(questions)) as advance:
             for rows in self._some(split_into_shards([q.subject for q in questions])):
                 members = [questions[r] for r in rows]
-                if released:
-                    shards.append(self._released(rows, members, task, released))
+                given = Writer(self.chat, self.stand_in(task)).written(members, released) if released else None
+                if given is not None and True in own:
+                    shards.append(self._released(rows, members, task, released, given))
                 else:
                     with fenced(f"task {task.name!r}, exemplars"):
                         shown = [
                             exemplars(task, q, numbers[q.id], pools.get(q.subject, ()), self.protocol) for q in members
                         ]
-                    shards.append(self._shard(rows, members, task, shown))
+                    shards.append(self._shard(rows, members, task, shown, given))
                 advance(len(rows))
         return shards
 
@@ -122,35 +129,47 @@ class PromptTokeniser:
             return templates.build(question, shown, task.style_of(question), task.format, self.protocol)
 
     def _shard(
-        self, rows: npt.NDArray[np.int64], questions: Sequence[Question], task: Task, shown: list[list[Question]]
+        self,
+        rows: npt.NDArray[np.int64],
+        questions: Sequence[Question],
+        task: Task,
+        shown: list[list[Question]],
+        given: Written | None = None,
     ) -> Shard:
         prompts = [self.prompt(task, question, own) for question, own in zip(questions, shown, strict=True)]
         ids = self.chat.prompts(prompts)
-        room = self._room(task)
-        limit = min(room, task.prompt_tokens or room)
         dropped = 0
         for i, question in enumerate(questions):
+            room = self._room(task) - self._taken(task, given, i)
+            limit = min(room, task.prompt_tokens or room)
             while len(ids[i]) > limit and (shown[i] or len(ids[i]) > room):
                 shown[i] = shown[i][1:] if shown[i] else _too_long(question, len(ids[i]), room)
                 (ids[i],) = self.chat.prompts([self.prompt(task, question, shown[i])])
                 dropped += 1
-        return Shard(rows, Tails(ids), shown, dropped)
+        return _shard_of(rows, ids, shown, dropped, given)
 
     def _released(
-        self, rows: npt.NDArray[np.int64], questions: Sequence[Question], task: Task, released: Mapping[str, Released]
+        self,
+        rows: npt.NDArray[np.int64],
+        questions: Sequence[Question],
+        task: Task,
+        released: Mapping[str, Released],
+        given: Written,
     ) -> Shard:
-        """The release's own prompts, word by word, and its answers' texts as the tokenizer splits them."""
-        records = [released[question.id] for question in questions]
-        ids = self.chat.prompts([record.prompt for record in records])
-        texts = [record.text for record in records]
-        answers = self.chat.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-        given = [np.asarray(answer, dtype=np.int32) for answer in answers]
-        room = self._room(task) + self.max_new_tokens(task)
-        for question, prompt, answer in zip(questions, ids, given, strict=True):
-            left = room - max(len(answer), self.max_new_tokens(task))
-            if len(prompt) > left:
-                _too_long(question, len(prompt), left)
-        return Shard(rows, Tails(ids), [[] for _ in questions], 0, given)
+        """The release's own prompts, word by word."""
+        asked = (released[question.id].prompt for question in questions)
+        ids = self.chat.prompts([prompt for prompt in asked if prompt is not None])
+        for i, (question, prompt) in enumerate(zip(questions, ids, strict=True)):
+            room = self._room(task) - self._taken(task, given, i)
+            if len(prompt) > room:
+                _too_long(question, len(prompt), room)
+        return _shard_of(rows, ids, [[] for _ in questions], 0, given)
+
+    def _taken(self, task: Task, given: Written | None, i: int) -> int:
+        """Tokens that an answer and its trace take beyond what any answer may have."""
+        if given is None:
+            return 0
+        return len(given.traces[i]) + max(0, len(given.answers[i]) - self.max_new_tokens(task))
 
     def _room(self, task: Task) -> int:
         """Tokens that the context leaves for a prompt."""
@@ -206,6 +225,15 @@ class PromptTokeniser:
             letters = self.chat.letters(prompt, self.protocol.letters[:n])
             self._letters[n] = [letters[k : k + 1] for k in range(n)]
         return self._letters[n]
+
+
+def _shard_of(
+    rows: npt.NDArray[np.int64], prompts: list[Ids], shown: list[list[Question]], dropped: int, given: Written | None
+) -> Shard:
+    if given is None:
+        return Shard(rows, Tails(prompts), shown, dropped)
+    read = [np.concatenate(pair) if len(pair[1]) else pair[0] for pair in zip(prompts, given.traces, strict=True)]
+    return Shard(rows, Tails(read), shown, dropped, given.answers, given.traces, given.samples)
 
 
 def _too_long(question: Question, length: int, room: int) -> list[Question]:

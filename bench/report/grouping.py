@@ -1,7 +1,7 @@
 """Groups of result rows that belong in one table, and those of them that are one line of it.
 
-A table has one model, task, preset, limit and protocol. A line is a method with one set of settings; its rows are its
-seeds. Example: `lines_of(rows, styles)[Key("ccps", "")]` are the seeds of `ccps` as it is.
+A table has one model, task, preset, limit, protocol and source of answers. A line is a method with one set of settings;
+its rows are its seeds. Example: `lines_of(rows, styles)[Key("ccps", "")]` are the seeds of `ccps` as it is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Group(NamedTuple):
 
 
 def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, partial: bool) -> list[Group]:
-    """Rows by table, in the order of model and task; partial runs and runs of another protocol are groups of their own.
+    """Rows by table, in the order of model and task.
+
+    Partial runs, and runs of another protocol or with other answers, are groups of their own.
 
     Args:
         rows: what `bench.results.cells.read_all` gives.
@@ -73,7 +75,8 @@ def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, 
     hidden = [row for row, is_in in zip(chosen, is_shown, strict=True) if not is_in]
     groups: dict[tuple[str, ...], list[ResultRow]] = defaultdict(list)
     for row in kept:
-        groups[row.model, row.task, row.preset, str(row.limit), row.protocol].append(row)
+        source = row.answers_source.removeprefix("generate")  # the model's own answers come first
+        groups[row.model, row.task, row.preset, str(row.limit), row.protocol, source].append(row)
     return [
         Group(group, [row for row in hidden if (row.model, row.task) == (group[0].model, group[0].task)])
         for _, group in sorted(groups.items())

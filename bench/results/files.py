@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.api import BoolArray, FloatArray, UserError
+from bench.api import BoolArray, FloatArray, IntArray, UserError
 from bench.backbone.models import NAME, model_label
 from bench.data.tables import exact_table
 from bench.results.row import SCHEMA_VERSION, ResultRow
@@ -52,9 +52,30 @@ class Records:
     subject: Sequence[str]
     correct: BoolArray
     confidence: FloatArray
+    """Within [0, 1]; NaN in all rows where there are scores that nothing could scale."""
     answer: Sequence[str]
     """Text that the model generated."""
     parsed: BoolArray
+    score: FloatArray | None = None
+    """Scores without a scale, of a method that gives such: -infinity where there is no answer."""
+
+    @property
+    def probabilities(self) -> FloatArray | None:
+        """The confidences; None where there are scores that nothing could scale."""
+        return None if self.score is not None and np.isnan(self.confidence).all() else self.confidence
+
+    @property
+    def order(self) -> FloatArray:
+        """Numbers that the metrics of order are of: scores where there are any, else confidences."""
+        return self.confidence if self.score is None else self.score
+
+    def take(self, rows: IntArray) -> Records:
+        """The given rows, in the given order."""
+        return Records(
+            id=[self.id[i] for i in rows], subject=[self.subject[i] for i in rows], correct=self.correct[rows],
+            confidence=self.confidence[rows], answer=[self.answer[i] for i in rows], parsed=self.parsed[rows],
+            score=None if self.score is None else self.score[rows],
+        )  # fmt: skip
 
 
 # --- names and paths --------------------------------------------------------------------------------------------------
@@ -203,7 +224,8 @@ def _parquet(records: Records) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table({name: pa.array(getattr(records, name), type=kind) for name, kind in _columns().items()})
+    columns = _columns() if records.score is None else {**_columns(), **_score_column()}
+    table = pa.table({name: pa.array(getattr(records, name), type=kind) for name, kind in columns.items()})
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     return buffer.getvalue()
@@ -216,6 +238,13 @@ def _columns() -> dict[str, Any]:
         "id": pa.string(), "subject": pa.string(), "correct": pa.bool_(), "confidence": pa.float64(),
         "answer": pa.string(), "parsed": pa.bool_(),
     }  # fmt: skip
+
+
+def _score_column() -> dict[str, Any]:
+    """The column of methods that give scores, which other results don't have."""
+    import pyarrow as pa
+
+    return {"score": pa.float64()}
 
 
 def _encode(value: Any) -> Any:
@@ -297,17 +326,22 @@ def read_records(path: Path) -> Records:
     """The questions of a cell, from the Parquet file beside its JSON file (either path will do).
 
     Raises:
-        UserError: missing, not Parquet, other columns, nulls, or a confidence that is NaN or outside [0, 1].
+        UserError: missing, not Parquet, other columns, nulls, a confidence outside [0, 1], or NaN where it has to be
+            known.
     """
     path = path.with_suffix(".parquet")
     try:
-        table = exact_table(path, _columns())
+        table = exact_table(path, _columns(), _score_column())
     except ValueError as error:
         raise UserError(f"result {path} {error}; run that cell again") from error
     columns = {name: table[name] for name in table.column_names}
     confidence = columns["confidence"].to_numpy()
+    score = columns["score"].to_numpy() if "score" in columns else None
+    strange = np.zeros(0, dtype=np.int64) if score is None else np.flatnonzero(~(score < np.inf))
+    if score is not None and strange.size:
+        raise UserError(f"result {path}: score {score[strange[0]]} in row {strange[0]}; expected a finite one")
     bad = np.flatnonzero(~((confidence >= 0) & (confidence <= 1)))
-    if bad.size:
+    if bad.size and (score is None or not np.isnan(confidence).all()):
         raise UserError(f"result {path}: confidence {confidence[bad[0]]} in row {bad[0]}; expected values in [0, 1]")
     return Records(
         id=columns["id"].to_pylist(),
@@ -316,6 +350,7 @@ def read_records(path: Path) -> Records:
         confidence=confidence,
         answer=columns["answer"].to_pylist(),
         parsed=columns["parsed"].to_numpy(),
+        score=score,
     )
 
 
@@ -328,6 +363,7 @@ def schema() -> str:
             lines.append(f"{record.__name__}.{name}: {hint if typing.get_args(hint) else hint.__name__}")
             pending += [part for part in _record_types(hint) if part not in pending]
     lines += [f"json.{DIGEST}: str", *(f"parquet.{name}: {kind}" for name, kind in _columns().items())]
+    lines += [f"parquet.{name} (of scores only): {kind}" for name, kind in _score_column().items()]
     return re.sub(r"\bbench[\w.]*\.(?=\w)", "", "\n".join(lines)) + "\n"  # a record may move to another module
 
 

@@ -24,6 +24,8 @@ from bench.store.files import write_whole
 
 FOLDER = "questions"
 """Folder of `results/`, reserved in `bench.results.files.RESERVED`."""
+SEVERAL = " \N{SYMBOL FOR RECORD SEPARATOR} "
+"""Between the right answers to a question that has several."""
 _SEAL = b"seal"
 """Key in the file's metadata."""
 
@@ -40,7 +42,7 @@ class QuestionText:
     choices: tuple[str, ...]
     """Option texts in the order shown; empty for an open question, which shows none."""
     gold: str
-    """Right answer: the letter, or the text."""
+    """Right answer: the letter, or the texts of all that are right, with SEVERAL between them."""
 
 
 def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> QuestionText:
@@ -57,7 +59,7 @@ def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> Que
         subject=question.subject,
         text=templates.context(question, style, letters),
         choices=question.choices if fmt is Format.CHOICE else (),
-        gold=templates.target(question, fmt, letters),
+        gold=SEVERAL.join((templates.target(question, fmt, letters), *question.accepted)),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bench.api.early_stopping import TrainingStage
 from bench.backbone.cost import StageCost
-from bench.metrics.summary import MetricSummary
+from bench.metrics.summary import METRICS, MetricSummary
 
 SCHEMA_VERSION = 5
 """Version of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
@@ -135,3 +135,8 @@ class ResultRow:
     """Digest of the questions that were tested (`bench.results.questions.digest`); None where they are not kept."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Code, packages, hardware and revisions (`bench.results.provenance.collect`)."""
+
+    @property
+    def is_order_alone(self) -> bool:
+        """Whether its numbers are of scores that nothing could scale, so that only metrics of order are there."""
+        return bool(self.metrics) and all(name in METRICS and METRICS[name].of_order for name in self.metrics)

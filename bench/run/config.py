@@ -36,7 +36,7 @@ class RunConfig:
     """One run. A docstring below is the help of its option, so it says what None means as a user sees it."""
 
     methods: Annotated[Names, Heading("What is compared")]
-    """Names, separated by commas, or all."""
+    """Names and groups, separated by commas; groups are paper, untrained, trained and all."""
     model: str
     """Alias (bench list models), Hub id, or folder."""
     tasks: Names = ()
@@ -62,7 +62,7 @@ class RunConfig:
     data_dir: Path | None = None
     """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
     answers: str = "generate"
-    """generate, or released[@REVISION] by the paper's authors."""
+    """generate, released[@REVISION] by the paper's authors, or FILE (.jsonl, .parquet) of answers made elsewhere."""
     judge: str = "match"
     """Who grades open answers: match, openai or hf."""
     judge_model: str | None = None
@@ -70,13 +70,13 @@ class RunConfig:
     judge_url: str | None = None
     """Base URL of an OpenAI-compatible server. Default: that of OpenAI."""
     nli: str | None = None
-    """Model of entailment that relates samples: Hub id or folder. Default: equal normalised texts entail each other."""
+    """Model that says whether samples entail each other: Hub id or folder. Default: equal normalised texts do."""
     similarity: str | None = None
-    """Cross-encoder that relates samples: Hub id or folder. Default: equal normalised texts are similar."""
+    """Cross-encoder that says how similar samples are: Hub id or folder. Default: equal normalised texts are."""
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     devices: Annotated[Names, Flag("--devices")] = ()
-    """Numbers of cards, separated by commas, over which a model is split that one card has no room for."""
+    """Numbers of the cards that share a model too large for one of them, separated by commas."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
     token_budget: int | None = None

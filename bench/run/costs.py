@@ -14,7 +14,7 @@ from bench.backbone.cost import StageCost
 from bench.backbone.measure import Growth, Upto
 from bench.backbone.prefix import PrefixTree
 from bench.signals.definition import growth_of, pass_definitions, read_from_model, stored
-from bench.signals.followup import tails
+from bench.signals.followup import after_answers
 from bench.signals.samples import drawn
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _queried(reading: Reading, reader: Reader) -> Iterator[Ids]:
     growth = growth_of(reading.signals)
     if growth.answer < (Upto.PROMPT_END if reading.released else Upto.ANSWER_PREDICTING):
         return
-    after = tails(reader.stored(reading), growth.turns)
+    after = after_answers(reader.stored(reading), growth.turns)
     for (prompt, answer), followed in zip(reading.pairs(), after, strict=True):
         if len(answer):
             read_back = {Upto.PROMPT_END: answer[:0], Upto.ANSWER_PREDICTING: answer[:-1]}.get(growth.answer, answer)

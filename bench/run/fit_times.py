@@ -23,6 +23,7 @@ from bench.api import (
     Batch,
     ConfidenceMethod,
     Context,
+    ContractError,
     Format,
     IntArray,
     Of,
@@ -30,8 +31,10 @@ from bench.api import (
     Ragged,
     Signal,
     Unembedding,
+    UserError,
 )
 from bench.api.early_stopping import POINTS, EarlyStopping
+from bench.backbone.folder import first_line
 from bench.signals.definition import definition
 from bench.signals.planted import LETTERS, Texts, World
 
@@ -143,8 +146,8 @@ class Lengths:
 
 def measured(
     method: ConfidenceMethod, fmt: Format, lengths: Lengths, widths: Widths, protocol: Protocol
-) -> FitTime | Training | None:
-    """Time that a fit of a method takes; None where that can't be said.
+) -> FitTime | Training | str:
+    """Time that a fit of a method takes, or why that can't be said.
 
     Args:
         method: unfitted.
@@ -155,7 +158,7 @@ def measured(
     """
     plain = _built_in().get(method.name)
     if plain is None or plain.__module__ != type(method).__module__:
-        return None  # another's code is not run for a plan
+        return "its own code decides it"  # which is not run for a plan
     try:
         return _timed(lambda: plain(**method.params()), fmt, lengths, widths, protocol)
     except _AskedError as asked:
@@ -163,8 +166,8 @@ def measured(
         params = method.params()  # the settings hold a batch no larger than the rows that were given
         batch_size = int(str(params.get("batch_size", given["batch_size"])))
         return Training(int(given["steps"]), batch_size, int(given.get("points", POINTS)), frozen=asked.ragged > 1)
-    except Exception:  # noqa: BLE001 - random signals may be more than it can bear
-        return None
+    except (UserError, ContractError, ValueError, ArithmeticError, RuntimeError) as error:  # memory among the last
+        return f"it refuses random signals, {type(error).__name__}: {first_line(error)[:100]}"
 
 
 @cache

@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,21 +125,13 @@ class Fitter:
             validation: labelled answers that it may choose a step by.
             seed: of this fit.
         """
-        trainer = self._trainer(name, learned)
+        no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
+        trainer = AdapterTrainer(
+            self.backbone, self.store, name, (no, yes), token_budget=self.resolved.training_budget,
+            progress=self.progress, elsewhere=self.elsewhere, waits=not self.puts_off,
+        )  # fmt: skip
         return Context(
             seed, learned.task.format, self.backbone.device, self.resolved.protocol, trainer, validation=validation
-        )
-
-    def _trainer(self, name: str, learned: Reading) -> AdapterTrainer:
-        no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
-        return AdapterTrainer(
-            self.backbone,
-            self.store,
-            name,
-            (no, yes),
-            token_budget=self.resolved.training_budget,
-            progress=self.progress,
-            elsewhere=self.elsewhere,
         )
 
     def _stored(self, name: str, key: str) -> Fitted | None:
@@ -185,8 +177,9 @@ class Fitter:
         held = None
         if validation is not None:
             held = self.batches.batch(validation, validation_signals(reads), labels=True)
-        trainer = replace(self._trainer(name, learned), waits=not self.puts_off)
-        ctx = replace(self.context(name, learned, held, seed), train_adapter=trainer)
+        ctx = self.context(name, learned, held, seed)
+        trainer = ctx.train_adapter
+        assert isinstance(trainer, AdapterTrainer)  # noqa: S101  # for the type checker
         with self.progress.stage(f"fit {name}", 1, unit="fit") as advance:
             _learn(method, train, ctx, trainer)
             advance(1)

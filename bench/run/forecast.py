@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from bench.api import Adapter, ConfidenceMethod, Format, QueryLogits, Signal
 from bench.api.protocol import KeptStep
 from bench.backbone.devices import training_budget
+from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
 from bench.run import fit_times
 from bench.run.fit_times import Lengths, Training, Widths
@@ -30,6 +32,8 @@ _LAUNCHED = 4.0
 """The same for what a pass costs however few its tokens: the adapter and its optimiser add operations of their own."""
 _START = 10.0
 """Seconds in which the process that trains an adapter has loaded libraries and model, roughly."""
+_ASKED = 64
+"""Questions of a split whose options are written, for their mean length."""
 _BATCHES = 3
 """Batches of a training whose tokens are counted."""
 
@@ -54,6 +58,7 @@ class Forecast:
     prepared: Prepared
     resolved: ResolvedRun
     grader: Grader
+    _known: dict[TaskSplit, Lengths] = field(default_factory=dict, init=False)
 
     def lines(self) -> list[str]:
         """The plan in words."""
@@ -64,23 +69,27 @@ class Forecast:
         for where in dict.fromkeys(step.where for step in fits):
             told = ", ".join(self._fit_in_words(step) for step in fits if step.where == where)
             lines.append(f"fit on {where}, what is not stored: {told}")
-        lines += [self._adapt_in_words(step) for step in steps if isinstance(step, Adapt)]
+        adapted = [step for step in steps if isinstance(step, Adapt)]
+        lines += [
+            self._adapt_in_words([step for step in adapted if step.where == where])
+            for where in dict.fromkeys(step.where for step in adapted)
+        ]
         count = Counter(type(step).__name__ for step in steps)
+        give_back()  # memory of what stood in for model and signals
         again = f", {count['Adapt']} of them after reading the query again through an adapter" * bool(count["Adapt"])
         return [*lines, f"then {count['Fit']} fits and {count['Predict']} predictions{again}"]
 
-    def seconds(self, step: Step) -> float | None:
-        """Seconds of a step from nothing, those of a fit at most; None where they can't be said."""
+    def seconds(self, step: Step) -> float | str:
+        """Seconds of a step from nothing, those of a fit at most, those of reading by one process; or why not."""
         match step:
             case Read(where, signals):
-                return self.grader.reader.estimate(self.prepared.readings[where], signals)
+                return self._estimate(where, signals)
             case Adapt(_, where, _):
-                verdicts = frozenset({QueryLogits(Adapter.OWN)})
-                return self.grader.reader.estimate(self.prepared.readings[where], verdicts, adapted=True)
+                return self._estimate(where, frozenset({QueryLogits(Adapter.OWN)}), adapted=True)
             case Fit():
                 return self._fit(step)
             case _:
-                return None
+                return "a prediction takes what its method takes"
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -101,21 +110,30 @@ class Forecast:
             return f"about {missing / total:.0%} of its shards to compute, {left} (from {written:,} of its prompts)"
         return f"{missing} of {total} shards to compute, {left}"
 
+    def _estimate(self, where: TaskSplit, signals: frozenset[Signal], *, adapted: bool = False) -> float | str:
+        reader = self.grader.reader
+        seconds = reader.estimate(self.prepared.readings[where], signals, adapted=adapted)
+        return str(reader.backbone.speed) if seconds is None else seconds
+
     def _reads(self, step: Read, share: float) -> str:
         reading, seconds = self.prepared.readings[step.where], self.seconds(step)
-        if seconds is None:
-            return "in a time that can't be said for this architecture before it is read"
-        said = ""
+        if isinstance(seconds, str):
+            return f"in a time that can't be said before it is read: {seconds}"
+        said = "" if self.grader.reader.engine is None else " by one worker alone"
         if reading.task.format is Format.OPEN and not reading.released:
-            said = f" if answers take about {self._lengths(reading).answer:.0f} tokens"
+            said += f" if answers take about {self._lengths(reading).answer:.0f} tokens"
         return f"{duration(seconds * share)}{said}"
 
     def _lengths(self, reading: Reading) -> Lengths:
         """Lengths of answers, as they are assumed to be, and of options."""
-        plan = self.grader.reader.forecast(reading, self._signals(reading))
-        options = plan.options([reading.questions[row] for row in reading.shards[0].rows])
-        sizes = [len(ids) for own in options for ids in own]
-        return Lengths(plan.says(sizes).answer, float(np.mean(sizes)), len(sizes) / len(options))
+        if reading.where not in self._known:
+            plan, rows = self.grader.reader.forecast(reading, self._signals(reading)), reading.shards[0].rows
+            options = plan.options([reading.questions[row] for row in rows[:: math.ceil(len(rows) / _ASKED)]])
+            sizes = [len(ids) for own in options for ids in own]
+            self._known[reading.where] = Lengths(
+                plan.says(sizes).answer, float(np.mean(sizes)), len(sizes) / len(options)
+            )
+        return self._known[reading.where]
 
     def _signals(self, reading: Reading) -> frozenset[Signal]:
         """Signals that are read of a split."""
@@ -124,13 +142,13 @@ class Forecast:
 
     def _judged(self, where: TaskSplit) -> Iterable[str]:
         reading, judge = self.prepared.readings[where], self.grader.judge
-        if reading.task.format is Format.OPEN and not reading.released and judge.comparing() is not None:
+        if reading.task.format is Format.OPEN and not reading.graded_elsewhere and judge.comparing() is not None:
             calls = f"{len(reading.questions):,} answers of {where}, and samples that differ from them"
             yield f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here"
 
     # --- fits ---------------------------------------------------------------------------------------------------------
 
-    def _fit(self, step: Fit) -> float | None:
+    def _fit(self, step: Fit) -> float | str:
         reading, method = self.prepared.readings[step.where], self.resolved.methods[step.method]
         found = fit_times.measured(
             method, reading.task.format, self._lengths(reading), self._widths, self.resolved.protocol
@@ -140,12 +158,12 @@ class Forecast:
         validation = 0 if chosen is None else len(self.prepared.readings[chosen].questions)
         if isinstance(found, Training):
             return self._trained(found, reading, rows, validation)
-        return None if found is None else found.seconds(rows, validation)
+        return found if isinstance(found, str) else found.seconds(rows, validation)
 
     def _fit_in_words(self, step: Fit) -> str:
         seconds = self.seconds(step)
-        if seconds is None:
-            return f"{step.method} (not known, its own code decides it)"
+        if isinstance(seconds, str):
+            return f"{step.method} (not known: {seconds})"
         early = self.resolved.protocol.kept_step is not KeptStep.LAST
         return f"{step.method} ({duration(seconds, 'at most' if early else 'about')})"
 
@@ -161,11 +179,11 @@ class Forecast:
         text = backbone.config.get_text_config()
         return Widths(int(text.hidden_size), int(text.vocab_size), backbone.device, backbone.dtype)
 
-    def _trained(self, training: Training, reading: Reading, rows: int, validation: int) -> float | None:
+    def _trained(self, training: Training, reading: Reading, rows: int, validation: int) -> float | str:
         """Seconds of training an adapter: each step reads a batch's distinct tokens, forwards and backwards."""
         backbone = self.grader.reader.backbone
-        if backbone.speed is None:
-            return None
+        if isinstance(backbone.speed, str):
+            return backbone.speed
         plan, speed = self.grader.reader.forecast(reading, self._signals(reading)), backbone.speed
         budget = self.resolved.training_budget or training_budget(backbone.device)
         own = len(plan.asking.suffix) + self._lengths(reading).answer
@@ -183,7 +201,8 @@ class Forecast:
         frozen = min(rows, training.steps * size) if training.frozen else 0
         return _START + training.steps * step + (looked_at + frozen) * once
 
-    def _adapt_in_words(self, step: Adapt) -> str:
-        seconds = self.seconds(step)
-        left = "in a time that can't be said" if seconds is None else f"{duration(seconds)}, unless it is stored"
-        return f"read the query of {step.where} again through the adapter of {step.method}: {left}"
+    def _adapt_in_words(self, steps: Sequence[Adapt]) -> str:
+        """Steps of one split, which take the same time each."""
+        seconds, names = self.seconds(steps[0]), ", ".join(step.method for step in steps)
+        left = f"a time that can't be said, {seconds}" if isinstance(seconds, str) else duration(seconds)
+        return f"read the query of {steps[0].where} again through the adapters of {names}: {left} each, if not stored"

@@ -33,7 +33,7 @@ class Inputs:
     learned: Reading | None = None
     """None where the method does not learn."""
     selection: Reading | None = None
-    """The validation split by which the step of the training was chosen, if any."""
+    """The validation split by which the step of the training was chosen, or scores are scaled, if any."""
     fitted: Fitted | None = None
     """None where the method does not learn, or failed to."""
     adapted: Reading | None = None
@@ -45,7 +45,7 @@ class Inputs:
 
     @property
     def splits(self) -> list[Reading]:
-        """The predicted split and, where there are any, what was learned from and what the step was chosen by."""
+        """The predicted split and, where there are any, what was learned from, chosen by or scaled on."""
         return [reading for reading in (self.predicted, self.learned, self.selection) if reading is not None]
 
     @property
@@ -106,7 +106,10 @@ class StepResults:
         where = train_on.where(method)
         adapted = self.adapted.get((name, predicted))
         if not method.trains() or where not in self.readings:
-            return Inputs(self.readings[predicted])
+            scores = method.output == "score" and predicted != train_on.validation
+            return Inputs(
+                self.readings[predicted], selection=self.readings.get(train_on.validation) if scores else None
+            )
         fitted = self.fits.get(Fit(name, where))
         failures = [result for result in (fitted, adapted) if isinstance(result, BaseException)]
         seconds = {"fit": fitted.seconds} if isinstance(fitted, Fitted) else {}

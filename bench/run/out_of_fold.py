@@ -9,6 +9,7 @@ import numpy as np
 from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray
 from bench.api.early_stopping import best_point, validation_loss
 from bench.metrics.recalibration import folds_of
+from bench.metrics.scaling import Scale
 
 
 def out_of_fold(
@@ -43,4 +44,20 @@ def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> Floa
         inside = fold == k
         losses = [validation_loss(point[~inside], correct[~inside]) for point in curve]
         confidence[inside] = curve[best_point(losses)][inside]
+    return confidence
+
+
+def scaled_out_of_fold(score: FloatArray, correct: BoolArray, seed: int) -> FloatArray:
+    """Confidences `(n,)` in the answers that scores are scaled on, each by the scale that the others give.
+
+    Args:
+        score: `(n,)`.
+        correct: `(n,)` labels.
+        seed: of the folds.
+    """
+    fold = folds_of(correct, seed=seed)
+    confidence = np.empty(len(correct))
+    for k in range(int(fold.max()) + 1):
+        inside = fold == k
+        confidence[inside] = Scale.fit(score[~inside], correct[~inside]).apply(score[inside])
     return confidence

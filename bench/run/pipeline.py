@@ -24,13 +24,13 @@ from bench.run.forecast import Forecast
 from bench.run.inputs import StepResults
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.log import RunLog
+from bench.run.order import Order
 from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
 from bench.run.preparation import Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
-from bench.run.turns import Turns
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
 from bench.store.folders import cache_folder
@@ -100,13 +100,13 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     batches = Batches(reader)
     guard.attach(reader.backbone, resolved.cache)
     fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings)
-    predictor = Predictor(resolved, reasons, batches, progress)
+    predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
     made = StepResults(resolved, prepared.selecting, prepared.readings)
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
     writer = _Writer(config.out, resolved.protocol.letters, report)
 
-    for step in Turns(prepared.steps, resources.trainings, fitter, made, progress):
+    for step in Order(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
             case Read(where, signals):
                 with guard.weights_watched(f"{where} was read"):
@@ -151,7 +151,7 @@ class _Writer:
     def _questions_digest(self, test: Reading) -> str | None:
         """Digest of the questions, which are kept; None for those of a release, which are not."""
         if test.where not in self.digests:
-            self.digests[test.where] = None if test.released else self._keep_questions(test)
+            self.digests[test.where] = None if test.asked_elsewhere else self._keep_questions(test)
         return self.digests[test.where]
 
     def _keep_questions(self, test: Reading) -> str:

@@ -80,7 +80,7 @@ def plan(
     learn_on: Mapping[str, TrainOn],
     infeasible: Collection[tuple[str, TaskSplit]] = (),
     *,
-    recalibrated: bool = False,
+    validated: Collection[tuple[str, TaskSplit]] = (),
     selecting: Collection[TaskSplit] = (),
 ) -> list[Step]:
     """The steps of a run, in an order in which everything is there before it is needed.
@@ -90,10 +90,10 @@ def plan(
         tests: what is predicted.
         learn_on: test task -> where methods learn.
         infeasible: method and test where it can't run; nothing is read or fitted for these.
-        recalibrated: whether each method also predicts the validation split, for its recalibration.
+        validated: method and validation split that it also predicts, to be recalibrated or scaled there.
         selecting: validation splits by which methods choose the step of their training to keep.
     """
-    needed = signals_needed(methods, tests, learn_on, infeasible, recalibrated=recalibrated, selecting=selecting)
+    needed = signals_needed(methods, tests, learn_on, infeasible, validated=validated, selecting=selecting)
     graph: TopologicalSorter[Step] = TopologicalSorter()
     for where, signals in sorted(needed.items()):
         graph.add(Read(where, signals))
@@ -101,19 +101,23 @@ def plan(
         for test in tests:
             target = learn_on[test.task] if (name, test) not in infeasible else None
             graph.add(Predict(name, test), Read(test, needed[test]))
-            for step, before, where in _made_before(name, method, test, target, recalibrated=recalibrated):
+            for step, before, where in _made_before(name, method, test, target, validated):
                 graph.add(step, Read(where, needed[where]), *before)
                 graph.add(Predict(name, test), step)
                 chosen_by = target.selection(method, selecting) if target and isinstance(step, Fit) else None
                 if chosen_by is not None:
                     graph.add(step, Read(chosen_by, needed[chosen_by]))
-            if recalibrated and target is not None:
+            if target is not None and (name, target.validation) in validated:
                 graph.add(Predict(name, test), Read(target.validation, needed[target.validation]))
     return list(graph.static_order())
 
 
 def _made_before(
-    name: str, method: ConfidenceMethod, test: TaskSplit, target: TrainOn | None, *, recalibrated: bool
+    name: str,
+    method: ConfidenceMethod,
+    test: TaskSplit,
+    target: TrainOn | None,
+    validated: Collection[tuple[str, TaskSplit]],
 ) -> Iterator[tuple[Step, tuple[Step, ...], TaskSplit]]:
     """Fits, and readings through adapters, that a prediction needs: each with the steps and the split before it."""
     if target is None or not method.trains():
@@ -122,7 +126,7 @@ def _made_before(
     fit = Fit(name, source)
     yield fit, (), source
     if adapted(method):
-        for where in (test, target.validation) if recalibrated else (test,):
+        for where in (test, target.validation) if (name, target.validation) in validated else (test,):
             yield Adapt(name, where, source), (fit,), where
 
 
@@ -132,7 +136,7 @@ def signals_needed(
     learn_on: Mapping[str, TrainOn],
     infeasible: Collection[tuple[str, TaskSplit]] = (),
     *,
-    recalibrated: bool = False,
+    validated: Collection[tuple[str, TaskSplit]] = (),
     selecting: Collection[TaskSplit] = (),
 ) -> dict[TaskSplit, frozenset[Signal]]:
     """Split -> the signals that are read from the backbone, over all methods."""
@@ -146,8 +150,8 @@ def signals_needed(
                 source = learn_on[test.task].where(method)
                 needed[source] = needed.get(source, frozenset()) | read_from_model(method.reads().fit)
             target = learn_on[test.task]
-            if recalibrated or target.selection(method, selecting) is not None:
-                validation = target.validation
+            validation = target.validation
+            if (name, validation) in validated or target.selection(method, selecting) is not None:
                 needed[validation] = needed.get(validation, frozenset()) | read_from_model(method.reads().predict)
     return needed
 

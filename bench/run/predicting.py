@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench.api import AdapterRef, ContractError, FloatArray
-from bench.api.confidence import checked
+from bench.api import AdapterRef, BoolArray, ContractError, FloatArray
+from bench.api.confidence import checked, checked_scores
 from bench.api.protocol import EmptyRule
 from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
+from bench.metrics.scaling import Scale
 from bench.progress import Progress
 from bench.run.fitting import Fitted
 from bench.run.inputs import AdaptedReading, Inputs
@@ -26,8 +28,16 @@ class Prediction:
     """A method's confidences in the answers of a split."""
 
     confidence: FloatArray
-    """`(n,)`: one for each question of the split."""
+    """`(n,)`: one for each question of the split; NaN where they are scores that could not be scaled."""
     seconds: float
+    score: FloatArray | None = None
+    """`(n,)`: the scores of a method that gives such, -infinity where there is no answer; None of any other."""
+    scaled_by: int = 0
+    """Validation labels by which scores became confidences."""
+    note: str = ""
+    """Account of that for a reader of the numbers, or the reason why it could not be done."""
+    oddities: Mapping[str, int] = field(default_factory=dict)
+    """Counts of what the method found odd about the answers."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,10 @@ class Predictor:
         reason = self.infeasible.get((name, inputs.predicted.where))
         if reason is None:
             reason = self.resolved.methods[name].skip(inputs.facts(self.batches.reader.backbone.facts))
-        return self.confidences(name, inputs) if reason is None else Skipped(str(reason))
+        if reason is not None:
+            return Skipped(str(reason))
+        is_score = self.resolved.methods[name].output == "score"
+        return self._scaled(name, inputs) if is_score else self.confidences(name, inputs)
 
     def confidences(self, name: str, inputs: Inputs) -> Prediction:
         """Confidences in all answers of a split; where there is no answer, the protocol says how sure a method is.
@@ -69,24 +82,58 @@ class Predictor:
             ContractError: they are no probabilities, or not one for each answer.
             Exception: whatever the method raises here, or raised when it was fitted.
         """
+        predicted, seconds, oddities = self.predicted(name, inputs)
+        confidence = np.full(
+            len(inputs.predicted.questions), _confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
+        )
+        confidence[inputs.predicted.usable] = predicted
+        return Prediction(confidence, seconds, oddities=oddities)
+
+    def predicted(self, name: str, inputs: Inputs) -> tuple[FloatArray, float, dict[str, int]]:
+        """Confidences or scores `(m,)` of a method for the usable answers of a split, seconds, and counted oddities.
+
+        Raises:
+            ContractError: it is not what the method has to give.
+            Exception: whatever the method raises here, or raised when it was fitted.
+        """
         if inputs.failure is not None:
             raise inputs.failure
         reading, signals = inputs.predicted, self.resolved.methods[name].reads().predict
         method = self.resolved.fresh(name) if inputs.fitted is None else inputs.fitted.method
-        seconds = 0.0
-        confidence = np.full(
-            len(reading.questions), _confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
-        )
+        seconds, who, oddities = 0.0, f"{name}.predict", Counter[str]()
+        values = np.zeros(len(reading.questions))
         with self.progress.stage(f"predict {name}", int(reading.usable.sum())) as advance:
             for rows, batch in self.batches.pieces(reading, signals, inputs.adapted):
                 start = time.perf_counter()
-                predicted = method.predict(batch)
+                given = method.predict(batch)
                 seconds += time.perf_counter() - start
-                confidence[rows] = checked(f"{name}.predict", predicted, len(batch))
+                is_score = method.output == "score"
+                values[rows] = checked_scores(who, given, batch.ids) if is_score else checked(who, given, len(batch))
+                oddities.update({str(what): int(n) for what, n in method.oddities(batch).items()})
                 advance(len(batch))
                 del batch
                 give_back()
-        return Prediction(confidence, seconds)
+        return values[reading.usable], seconds, dict(oddities)
+
+    def _scaled(self, name: str, inputs: Inputs) -> Prediction:
+        """Scores of all answers of a split, and the confidences that they become by labelled validation answers."""
+        held, usable = inputs.selection, inputs.predicted.usable
+        predicted, seconds, odd = self.predicted(name, inputs)
+        score, confidence = np.full(len(usable), -np.inf), np.full(len(usable), np.nan)
+        score[usable] = predicted
+        correct = np.zeros(0, dtype=np.bool_) if held is None else held.correct[held.usable]
+        reason = unscalable(correct)
+        if held is None or reason is not None:
+            note = f"{reason}, by which its scores could become probabilities: metrics of order alone"
+            return Prediction(confidence, seconds, score, note=note, oddities=odd)
+        labelled, more, _ = self.predicted(name, replace(inputs, predicted=held, selection=None))
+        scale = Scale.fit(labelled, correct)
+        confidence[:] = _confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
+        confidence[usable] = scale.apply(predicted)
+        note = f"scaled on validation: {len(correct):,} labelled answers of {held.where} made its scores probabilities"
+        if not scale.slope:
+            note += ", all the same one, since right answers have no higher scores there than wrong ones"
+        return Prediction(confidence, seconds + more, score, len(correct), note, odd)
 
     def read_through(self, name: str, reading: Reading, fitted: Fitted | BaseException) -> AdaptedReading | None:
         """A split read again through the adapter that a method trained.
@@ -111,6 +158,15 @@ class Predictor:
         start = time.perf_counter()
         again = self.batches.reader.read_through(reading, adapter)
         return AdaptedReading(again, time.perf_counter() - start)
+
+
+def unscalable(correct: BoolArray) -> str | None:
+    """Why scores can't be scaled on answers with these labels `(m,)`; None where they can."""
+    if not correct.size:
+        return "there are no labelled validation answers"
+    if correct.all() or not correct.any():
+        return f"all {correct.size:,} labelled validation answers are {'right' if correct.all() else 'wrong'}"
+    return None
 
 
 def _confidence_in_no_answer(inputs: Inputs, rule: EmptyRule) -> float:

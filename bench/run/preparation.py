@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bench.api import Split, Task, UserError
 from bench.api.errors import fenced
 from bench.api.protocol import KeptStep
+from bench.data.answer_files import AnswerFile
 from bench.data.contamination import contaminated
 from bench.data.loading import Loaded, Loader
+from bench.data.released import Release
 from bench.data.sources import FolderSource, HubSource, open_source
 from bench.data.splits import TaskSplit
 from bench.engine import engines
@@ -17,9 +19,10 @@ from bench.engine.trainings import Trainings
 from bench.grading.judges import open_judge
 from bench.progress import Progress
 from bench.results import files
+from bench.run import answers
 from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation
-from bench.run.plan import Read, Step, plan
+from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
@@ -59,7 +62,9 @@ class Prepared:
     origins: Mapping[TaskSplit, Mapping[str, str]]
     """Split -> where its rows, or released answers, come from."""
     notes: tuple[str, ...]
-    """Splits that steps were to be chosen by but were given up, and why."""
+    """Validation splits that could not be had, and what is done without them; answers that are to no question."""
+    infeasible: Mapping[tuple[str, TaskSplit], str]
+    """Method and test -> why the method can't run there, also for what a file of answers lacks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +74,7 @@ class _LoadedPlan:
     steps: list[Step]
     loaded: Mapping[TaskSplit, Loaded]
     selecting: frozenset[TaskSplit]
+    infeasible: Mapping[tuple[str, TaskSplit], str]
     notes: tuple[str, ...] = ()
 
 
@@ -124,7 +130,7 @@ def _relating(config: RunConfig, device: str) -> Relating:
 def prepare(
     resolved: ResolvedRun,
     resources: Resources,
-    infeasible: Collection[tuple[str, TaskSplit]],
+    infeasible: Mapping[tuple[str, TaskSplit], str],
     limit: int | None,
 ) -> Prepared:
     """Plan the steps of a run, load their questions and write the prompts.
@@ -132,27 +138,27 @@ def prepare(
     Args:
         resolved: the run.
         resources: what it works with.
-        infeasible: method and test where the method can't run.
+        infeasible: method and test -> why the method can't run there.
         limit: test questions at most.
 
     Raises:
         UserError: a task has no such split, its rows can't be had or are not as they must be.
     """
-    selecting = _selection_splits(resolved, resources.tasks)
-    planned = _load_plan(resolved, resources.tasks, infeasible, selecting, limit)
+    planned = _load_plan(resolved, resources.tasks, infeasible, _validation_splits(resolved, resources.tasks), limit)
     readings, origins = {}, {}
     for where, loaded in planned.loaded.items():
         task = resources.tasks[where.task]
         reading = resources.reader.open(where, task, loaded.questions, loaded.released)
+        if loaded.unanswered:
+            reading = replace(reading, counts={"questions that the answers' file lacks, left out": loaded.unanswered})
         readings[where] = _without_contaminated(reading, resolved, planned.loaded)
         origins[where] = _origins(where, task, resources.source, resolved)
-    return Prepared(planned.steps, planned.selecting, readings, origins, planned.notes)
+    notes = (*planned.notes, *answers.passed_over(resolved, planned.loaded))
+    return Prepared(planned.steps, planned.selecting, readings, origins, notes, planned.infeasible)
 
 
-def _selection_splits(resolved: ResolvedRun, tasks: Mapping[str, Task]) -> frozenset[TaskSplit]:
-    """The validation splits by which methods choose the step of their training to keep; none in some presets."""
-    if resolved.protocol.kept_step is KeptStep.LAST:
-        return frozenset()
+def _validation_splits(resolved: ResolvedRun, tasks: Mapping[str, Task]) -> frozenset[TaskSplit]:
+    """The validation splits of the tasks that methods learn on."""
     targets = [target for target in resolved.learn_on.values() if target.task in tasks]
     return frozenset(target.validation for target in targets if has_validation(tasks[target.task]))
 
@@ -160,26 +166,63 @@ def _selection_splits(resolved: ResolvedRun, tasks: Mapping[str, Task]) -> froze
 def _load_plan(
     resolved: ResolvedRun,
     tasks: Mapping[str, Task],
-    infeasible: Collection[tuple[str, TaskSplit]],
-    selecting: frozenset[TaskSplit],
+    infeasible: Mapping[tuple[str, TaskSplit], str],
+    validation: frozenset[TaskSplit],
     limit: int | None,
 ) -> _LoadedPlan:
-    """The plan with its questions; where a split to choose steps by can't be had, a plan that does without it."""
-    tests, recalibrated = resolved.test_splits, bool(resolved.recalibrate)
-    steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, recalibrated=recalibrated, selecting=selecting)
+    """The plan with its questions.
+
+    Where a validation split can't be had, it is a plan that does without it if it can: steps of a training are chosen
+    by these splits, but for some presets, and scores are scaled on them. Where a file of answers lacks what a method
+    needs, it is one without the method.
+    """
+    tests = resolved.test_splits
+    selecting = frozenset() if resolved.protocol.kept_step is KeptStep.LAST else validation
+    validated = _validated(resolved, validation)
+    steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, validated=validated, selecting=selecting)
     reads = [step.where for step in steps if isinstance(step, Read)]
-    loader = Loader(tasks, tests, reads, resolved.protocol, limit, resolved.release)
+    recalibrated = validated if resolved.recalibrate else ()
+    apart = signals_needed(
+        resolved.methods, tests, resolved.learn_on, infeasible, validated=recalibrated, selecting=selecting
+    )
+    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release)
     loaded = {}
     for where in reads:
         try:
             loaded[where] = loader.load(where)
         except UserError as error:
-            if where not in selecting:
-                raise
-            note = f"no step is chosen by {where}, the last one is kept: {error}"
-            fewer = _load_plan(resolved, tasks, infeasible, selecting - {where}, limit)
+            if where not in validation:
+                untaught = answers.untaught(resolved, where, error, infeasible)
+                if not untaught:
+                    raise
+                return _load_plan(resolved, tasks, {**infeasible, **untaught}, validation, limit)
+            note = f"{_done_without(resolved, where, selecting)}: {error}"
+            fewer = _load_plan(resolved, tasks, infeasible, validation - {where}, limit)
             return replace(fewer, notes=(note, *fewer.notes))
-    return _LoadedPlan(steps, loaded, selecting)
+    without = answers.without_samples(resolved, loaded, infeasible)
+    if without:
+        return _load_plan(resolved, tasks, {**infeasible, **without}, validation, limit)
+    return _LoadedPlan(steps, loaded, selecting, infeasible)
+
+
+def _done_without(resolved: ResolvedRun, where: TaskSplit, selecting: frozenset[TaskSplit]) -> str:
+    """Consequences of a validation split that can't be had, in words."""
+    without = []
+    if where in selecting and any(method.trains() for method in resolved.methods.values()):
+        without.append(f"no step is chosen by {where}, the last one is kept")
+    if any(method.output == "score" for method in resolved.methods.values()):
+        without.append(f"no scores are scaled on {where}, they have metrics of order alone")
+    return "; ".join(without)
+
+
+def _validated(resolved: ResolvedRun, validation: frozenset[TaskSplit]) -> set[tuple[str, TaskSplit]]:
+    """Methods with the validation splits that they predict: to be recalibrated there, or scaled if that can be had."""
+    return {
+        (name, target.validation)
+        for name, method in resolved.methods.items()
+        for target in resolved.learn_on.values()
+        if resolved.recalibrate or (method.output == "score" and target.validation in validation)
+    }
 
 
 def _without_contaminated(reading: Reading, resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Reading:
@@ -204,12 +247,14 @@ def _origins(where: TaskSplit, task: Task, source: FolderSource | HubSource, res
     Raises:
         UserError: the task can't say.
     """
-    if resolved.release is not None:
+    if isinstance(resolved.release, Release):
         about = resolved.release.describe(task, where.split)
         return {f"released {resolved.release.folder_of(task)} {where.split}": _in_words(about)}
     with fenced(f"task {where.task!r}, provenance and origins of {where.split}"):
         split: Split = where.split if where.split in task.card.splits else "train"  # that it was taken out of
         origins = {str(key): str(value) for key, value in task.provenance(split).items()}
+        if isinstance(resolved.release, AnswerFile):
+            origins[f"answers {resolved.release.name}"] = f"sha256 {resolved.release.sha256}"
         for card, own in task.origins(split):
             name = " ".join(filter(None, [card.hub, card.config, card.splits[own]]))
             origins[name] = _in_words(source.describe(card, own))

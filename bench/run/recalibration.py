@@ -12,9 +12,9 @@ from bench.results.files import RECALIBRATED
 from bench.results.row import ResultRow
 from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
-from bench.run.out_of_fold import chosen_out_of_fold, out_of_fold
+from bench.run.out_of_fold import chosen_out_of_fold, out_of_fold, scaled_out_of_fold
 from bench.run.plan import adapted
-from bench.run.predicting import Predictor
+from bench.run.predicting import Predictor, unscalable
 from bench.run.resolve import ResolvedRun
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.signals.reading import Reading
@@ -94,6 +94,12 @@ class Recalibration:
         reading, learned, fitted = validation.predicted, validation.learned, validation.fitted
         if fitted is not None and fitted.curve is not None:
             return chosen_out_of_fold(fitted.curve, reading.correct[reading.usable], self.fitter.seed)
+        if self.resolved.methods[name].output == "score":
+            correct = reading.correct[reading.usable]
+            reason = unscalable(correct)
+            if reason is not None:
+                raise UserError(f"{reason}: its scores have no scale that could be recalibrated")
+            return scaled_out_of_fold(self.predictor.predicted(name, validation)[0], correct, self.fitter.seed)
         if learned is None or learned.where != reading.where:
             return self.predictor.confidences(name, validation).confidence[reading.usable]
         if adapted(self.resolved.methods[name]):

@@ -18,9 +18,10 @@ import numpy as np
 
 from bench import registry
 from bench.api import FloatArray, UserError
+from bench.data.answer_files import SOURCE
 from bench.progress import Progress
 from bench.results import cells, files
-from bench.results.files import RECALIBRATED
+from bench.results.files import RECALIBRATED, Records
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, Verdict
 from bench.results.submissions.cell import Cell, Known, draws, in_order
@@ -71,6 +72,8 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
     before = _cell(path)
     if "judge_url" in before.row.config:
         raise UserError(f"--rerun {cell}: its answers were judged by a server that it names itself; run it by hand")
+    if before.row.answers_source.startswith(SOURCE):
+        raise UserError(f"--rerun {cell}: its answers are {before.row.answers_source}; run it by hand with the file")
     with tempfile.TemporaryDirectory() as out:
         report = run(_config(before.row, Path(out), data_dir), progress)
         made = {row.method: path for path, row in zip(report.paths, report.rows, strict=True)}
@@ -150,10 +153,10 @@ def _allowed(before: Cell, after: Cell, folder: Path) -> tuple[Mapping[str, floa
     plain = method is not None and not method.trains() and not draws(method) and not before.recalibration
     if plain and _machine(before.row) == _machine(after.row):
         return None, "its method neither learns nor draws"
-    others = [cell.row.metrics for cell in _other_seeds(before, folder)]
+    others = [cell.row for cell in _other_seeds(before, folder)]
     if len(others) < OTHERS:
         return dict.fromkeys(_COMPARED, _MACHINES), "as much as another machine may change"
-    spread = {name: float(np.ptp([m[name].mean or 0.0 for m in others])) for name in _COMPARED}
+    spread = {name: float(np.ptp([_mean(row, name) or 0.0 for row in others])) for name in _COMPARED}
     return (
         {name: min(MOST, max(LEAST, value)) for name, value in spread.items()},
         f"the spread of {len(others)} other seeds, at most {_percent(MOST)}",
@@ -172,7 +175,7 @@ def _other_seeds(cell: Cell, folder: Path) -> Iterator[Cell]:
 def _verdict(before: Cell, after: Cell, allowed: Mapping[str, float] | None, why: str) -> tuple[bool, str]:
     if before.records.id != after.records.id:
         return False, f"its {before.row.n} questions are not the {after.row.n} of the run"
-    largest = float(np.abs(before.records.confidence - after.records.confidence).max())
+    largest = float(_apart(before.records, after.records).max())
     relabelled = int((before.records.correct != after.records.correct).sum())
     if largest <= EXACT and not relabelled:
         return True, f"the largest difference of a confidence is {largest:.1e} ({EXACT:.0e} allowed)"
@@ -185,7 +188,7 @@ def _verdict(before: Cell, after: Cell, allowed: Mapping[str, float] | None, why
 
 def _metrics_agree(before: ResultRow, after: ResultRow, allowed: Mapping[str, float], why: str) -> tuple[bool, str]:
     for name in _COMPARED:
-        reported, found = before.metrics[name].mean, after.metrics[name].mean
+        reported, found = _mean(before, name), _mean(after, name)
         if not _agree(reported, found, allowed[name]):
             told = f"{name} was {_percent(reported)} and is {_percent(found)}"
             return False, f"{told} ({_percent(allowed[name])} allowed: {why})"
@@ -203,20 +206,39 @@ def _percent(value: float | None) -> str:
 def _notes(before: Cell, after: Cell) -> Iterator[str]:
     """Notes that a maintainer wants to see beside the verdict."""
     if before.records.id == after.records.id:
-        yield _confidences(before.records.confidence, after.records.confidence)
+        yield _confidences(before.records, after.records)
         pairs = zip(before.answered.values(), after.answered.values(), strict=True)
         same = sum(one == other for one, other in pairs)
         yield f"answers: {same} of {before.row.n} are the same"
     for name in _COMPARED:
-        reported, found = before.row.metrics[name].mean, after.row.metrics[name].mean
+        reported, found = _mean(before.row, name), _mean(after.row, name)
         yield f"{name}: {_percent(reported)}, run again {_percent(found)}"
     if _machine(before.row) != _machine(after.row):
         yield f"it was made on {_machine(before.row)}; this is {_machine(after.row)}"
 
 
-def _confidences(one: FloatArray, other: FloatArray) -> str:
-    apart = np.abs(one - other)
-    vary = bool(np.ptp(one) and np.ptp(other))
+def _mean(row: ResultRow, name: str) -> float | None:
+    """A metric's mean; None where it is undefined, or where there are scores that nothing could scale."""
+    return row.metrics[name].mean if name in row.metrics else None
+
+
+def _apart(one: Records, other: Records) -> FloatArray:
+    """Differences (n,) of confidences; where nothing could scale them those of scores, in shares of the largest one.
+
+    Infinite where scores were scaled in one of the two only.
+    """
+    p, q = one.probabilities, other.probabilities
+    if p is not None and q is not None:
+        return np.abs(p - q)
+    if p is not None or q is not None:
+        return np.full(len(one.id), np.inf)
+    largest = np.max(np.abs(one.order), where=np.isfinite(one.order), initial=0.0) or 1.0
+    return np.where(one.order == other.order, 0.0, np.abs(one.order / largest - other.order / largest))
+
+
+def _confidences(before: Records, after: Records) -> str:
+    apart, one, other = _apart(before, after), before.confidence, after.confidence
+    vary = bool(np.ptp(one) > 0 and np.ptp(other) > 0)  # neither of NaN
     related = f", correlation {np.corrcoef(one, other)[0, 1]:.4f}" if vary else ""
     return f"confidences: largest difference {apart.max():.1e}, mean {apart.mean():.1e}{related}"
 

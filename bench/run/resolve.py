@@ -18,6 +18,7 @@ from bench.api.protocol import Protocol
 from bench.api.signals import By
 from bench.backbone import models
 from bench.backbone.models import ModelSpec, model_label
+from bench.data.answer_files import AnswerFile, is_answer_file, read_answers
 from bench.data.question_files import is_question_file, task_of_file
 from bench.data.released import Release, open_release, revision_asked_for
 from bench.data.splits import TaskSplit
@@ -61,8 +62,10 @@ class ResolvedRun:
     """Options of the judge, which can change a number of an open task only."""
     relating: Mapping[By, str] = field(default_factory=dict)
     """Models that relate samples, as results name them; they can change a number of an open task only."""
-    release: Release | None = None
+    release: Release | AnswerFile | None = None
     """Source of answers instead of the model."""
+    answers: str = RunConfig.answers
+    """The same as results name it."""
     training_budget: int | None = None
     """Tokens of one forward pass of training an adapter, where they were named."""
     notes: Sequence[str] = field(default_factory=tuple)
@@ -98,7 +101,8 @@ class ResolvedRun:
         config = {**self.unusual, **judging, **self._relating_of(name, task), **self.deviations_of(name)}
         usual = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
-        if self.methods[name].trains() and self.learn_on[task] != usual:
+        told = self.methods[name].trains() or self.methods[name].output == "score"
+        if told and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
         return config
 
@@ -143,9 +147,15 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
     tests = _tests(config, model, task_registry)
     for kind in config.recalibrate:
         recalibrator(kind)
+    release = _release(config, model)
+    answers = release.source if isinstance(release, AnswerFile) else config.answers
     learners = bool(config.recalibrate) or any(method.trains() for method in methods.values())
     learn_on = {name: _learn_on(name, train_on, task_registry, learners=learners) for name in tests}
-    names = {*tests, *(target.task for target in learn_on.values() if learners)}
+    learned_on = {target.task for target in learn_on.values()}
+    if not learners:  # scores are scaled on its validation split where it has one
+        scores = any(method.output == "score" for method in methods.values())
+        learned_on &= set(task_registry.names()) if scores else set()
+    names = {*tests, *learned_on}
     _refuse_leaks(tests, learn_on)
     _refuse_unlearnable(methods, learn_on, task_registry)
     return ResolvedRun(
@@ -158,11 +168,12 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
         learn_on=learn_on,
         cache=config.cache or cache_folder(),
         deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
-        unusual=_unusual(config),
+        unusual=_unusual(config, answers),
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),
         judging=judging(config),
         relating={by: model_label(name) for by, option in _OPTIONS.items() if (name := getattr(config, option))},
-        release=_release(config, model),
+        release=release,
+        answers=answers,
         training_budget=config.training_budget,
         notes=[*method_registry.notes],
         isolation=isolation,
@@ -215,7 +226,9 @@ def judge_options(config: RunConfig) -> JudgeOptions:
     )
 
 
-def _release(config: RunConfig, model: ModelSpec) -> Release | None:
+def _release(config: RunConfig, model: ModelSpec) -> Release | AnswerFile | None:
+    if is_answer_file(config.answers):
+        return read_answers(Path(config.answers))
     revision = revision_asked_for(config.answers)
     if revision is None:
         return None
@@ -226,15 +239,15 @@ def _release(config: RunConfig, model: ModelSpec) -> Release | None:
 
 
 def _method_classes(names: Sequence[str], known: Registry[ConfidenceMethod]) -> dict[str, type[ConfidenceMethod]]:
-    wanted = list(known.names()) if "all" in names else list(dict.fromkeys(names))
+    wanted = registry.chosen(names, known)
     if not wanted:
         raise UserError("No method was named: --method NAME[,NAME] or --method all. See: bench list methods.")
     return {name: known.get(name) for name in wanted}
 
 
-def _unusual(config: RunConfig) -> dict[str, object]:
-    answers = {"answers": config.answers} if config.answers != RunConfig.answers else {}
-    return {**({"dtype": config.dtype} if config.dtype else {}), **answers}
+def _unusual(config: RunConfig, answers: str) -> dict[str, object]:
+    source = {"answers": answers} if answers != RunConfig.answers else {}
+    return {**({"dtype": config.dtype} if config.dtype else {}), **source}
 
 
 def judging(config: RunConfig) -> dict[str, object]:

@@ -16,6 +16,7 @@ from bench.backbone.cost import StageCost
 from bench.backbone.memory import peak_memory_mb
 from bench.backbone.models import model_label
 from bench.data import contamination
+from bench.data.answer_files import AnswerFile
 from bench.data.splits import TaskSplit
 from bench.grading.grade import Judge, substring_rule
 from bench.results import files, provenance
@@ -70,7 +71,7 @@ class RowBuilder:
         scored: ScoredRow | Skipped | BaseException
         if isinstance(outcome, Prediction):
             seconds["predict"] = outcome.seconds
-            scored = attempted(self._with_own_numbers, row, inputs, outcome.confidence)
+            scored = attempted(self._with_own_numbers, row, inputs, outcome)
         else:
             scored = outcome
         if not isinstance(scored, ScoredRow):
@@ -80,13 +81,17 @@ class RowBuilder:
         peak = max(peak_memory_mb(*self.reader.backbone.devices), self.reader.peak_memory_mb)
         return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
 
-    def _with_own_numbers(self, row: ResultRow, inputs: Inputs, confidence: FloatArray) -> ScoredRow:
+    def _with_own_numbers(self, row: ResultRow, inputs: Inputs, made: Prediction) -> ScoredRow:
         """Row with the numbers of a method, its size and its cost."""
         facts = inputs.facts(self.reader.backbone.facts)
         n_parameters = int(self.resolved.methods[row.method].n_parameters(facts))
         alone = self.tokens_alone(row.method, inputs)
         row = replace(row, n_parameters=n_parameters, forward_tokens_alone=alone)
-        return self.with_numbers(row, inputs.predicted, confidence)
+        if made.score is not None:
+            row = replace(row, labels_seen=LabelsSeen(validation=made.scaled_by), notes=(*row.notes, made.note))
+        found = {f"{inputs.predicted.where}, {row.method}: {what}": n for what, n in made.oddities.items()}
+        row = replace(row, counts={**row.counts, **found})
+        return self.with_numbers(row, inputs.predicted, made.confidence, made.score)
 
     def row(self, name: str, inputs: Inputs) -> ResultRow:
         """The cell of a method with everything but its numbers."""
@@ -106,7 +111,7 @@ class RowBuilder:
             deviations={**self.resolved.deviations_of(name), **unlike},
             train_on=None if inputs.learned is None else str(inputs.learned.where),
             judge=self._judge(inputs),
-            answers_source=self.config.answers,
+            answers_source=self.resolved.answers,
             labels_seen=inputs.fitted.labels if inputs.fitted else LabelsSeen(),
             base_rate=inputs.base_rate,
             training=inputs.fitted.training if inputs.fitted else None,
@@ -125,16 +130,19 @@ class RowBuilder:
             provenance=provenance.collect(",".join(self.reader.backbone.devices), self._revisions(name, inputs)),
         )
 
-    def with_numbers(self, row: ResultRow, test: Reading, confidence: FloatArray) -> ScoredRow:
-        """The cell with the numbers of these confidences `(n,)`, one for each question of the test split."""
-        kept = np.flatnonzero(test.kept)
-        subjects = [test.questions[row].subject for row in kept]
-        scores = metrics.summarise(confidence[kept], test.correct[kept], subjects, self.resolved.protocol)
+    def with_numbers(
+        self, row: ResultRow, test: Reading, confidence: FloatArray, score: FloatArray | None = None
+    ) -> ScoredRow:
+        """The cell with the numbers of these confidences, and scores, `(n,)`, one for each question of the split."""
+        records = records_of(test, confidence, score)
+        found = metrics.summarise(
+            records.probabilities, records.correct, records.subject, self.resolved.protocol, records.score
+        )
         row = replace(
-            row, metrics=scores.metrics, n_excluded=scores.n_excluded, n_clipped=scores.n_clipped,
-            per_subject=scores.per_subject, modal_share=self._modal_share(row.method, test),
+            row, metrics=found.metrics, n_excluded=found.n_excluded, n_clipped=found.n_clipped,
+            per_subject=found.per_subject, modal_share=self._modal_share(row.method, test),
         )  # fmt: skip
-        return ScoredRow(row, records_of(test, confidence), confidence)
+        return ScoredRow(row, records, confidence)
 
     def _notes(self, name: str, inputs: Inputs) -> list[str]:
         """Notes on how the model was asked, on what the method reads, and on how its numbers came about."""
@@ -189,19 +197,21 @@ class RowBuilder:
         return revisions
 
     def _judge(self, inputs: Inputs) -> str | None:
-        """Name of the judge; the release itself where answers were taken from one."""
+        """Name of the judge; where answers came with labels, of whom they are from."""
+        release = self.resolved.release
+        if isinstance(release, AnswerFile) and release.judge is not None:
+            return f"imported:{release.judge}"
         if inputs.predicted.task.format is Format.CHOICE:
             return None
-        return "release" if inputs.predicted.released else self.judge.name
+        return "release" if inputs.predicted.graded_elsewhere else self.judge.name
 
     def _counts(self, inputs: Inputs) -> dict[str, int]:
         """Counts of what was left out or is odd in what this cell rests on."""
         counts: dict[str, int] = {}
         for reading in inputs.splits:
-            found = {**reading.task.counts, **contamination.oddities(reading.questions), **_leaks(reading)}
+            odd = {**contamination.oddities(reading.questions), **_leaks(reading), **_retokenised(reading)}
+            found = {**reading.task.counts, **odd, **reading.counts}
             counts |= {f"{reading.where}: {what}": n for what, n in found.items()}
-        for reading in inputs.splits[1:]:
-            counts |= {f"{reading.where}: {what}": n for what, n in reading.counts.items()}
         return counts
 
 
@@ -214,6 +224,13 @@ def _leaks(reading: Reading) -> dict[str, int]:
     ]
     n = contamination.among_own_exemplars(asked)
     return {"questions among their own exemplars": n} if n else {}
+
+
+def _retokenised(reading: Reading) -> dict[str, int]:
+    """Count of answers of a file that were text, which this model's tokenizer may split as their author's did not."""
+    texts = [answer.text for answer in reading.released.values() if answer.prompt is None]
+    n = sum(isinstance(text, str) and bool(text) for text in texts)
+    return {"answers given as text, split into tokens anew": n} if n else {}
 
 
 def _ending(outcome: Skipped | BaseException) -> tuple[Status, str]:
@@ -244,7 +261,7 @@ def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
     return [*notes, *inputs.complaints]
 
 
-def records_of(reading: Reading, confidence: FloatArray) -> files.Records:
+def records_of(reading: Reading, confidence: FloatArray, score: FloatArray | None = None) -> files.Records:
     """The cell question by question; those that do not count are left out."""
     kept = np.flatnonzero(reading.kept)
     return files.Records(
@@ -254,16 +271,16 @@ def records_of(reading: Reading, confidence: FloatArray) -> files.Records:
         confidence=confidence[kept],
         answer=[reading.answers[row].text for row in kept],
         parsed=np.asarray([reading.answers[row].parsed for row in kept], dtype=np.bool_),
+        score=None if score is None else score[kept],
     )
 
 
 def _unlike(test: Reading, protocol: Protocol) -> dict[str, object]:
-    """Deviations from the data: released answers are text, exemplars not at hand (docs/methods.md §0.15, §0.3)."""
-    if test.released:
-        return {"answer_ids": "retokenised"}
-    expected = protocol.shots > 0 and "dev" in test.task.card.splits
+    """Deviations from the data: answers that came as text, exemplars not at hand (docs/methods.md §0.15, §0.3)."""
+    texts = any(isinstance(answer.text, str) for answer in test.released.values())
+    expected = protocol.shots > 0 and "dev" in test.task.card.splits and not test.asked_elsewhere
     found = any(shown for shard in test.shards for shown in shard.shown)
-    return {"shots": 0} if expected and not found else {}
+    return {**({"answer_ids": "retokenised"} if texts else {}), **({"shots": 0} if expected and not found else {})}
 
 
 def _letter_rule_disagreement(reading: Reading, letters: str) -> float | None:

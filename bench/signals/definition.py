@@ -54,8 +54,8 @@ class Definition(ABC, Generic[S]):
 
     @property
     def reads_model(self) -> bool:
-        """Whether it needs the frozen model to read something."""
-        return False
+        """Whether it needs the frozen model to read something: it has sources, and no adapter is switched on."""
+        return not self.own_adapter and bool(self.sources(Format.OPEN, 1))
 
     @property
     def tells_questions(self) -> bool:
@@ -124,11 +124,6 @@ class PassDefinition(Definition[S]):
     def unanswered(self) -> Arrays | None:
         """The value of a question without an answer, where that is known without reading anything; else None."""
         return None
-
-    @property
-    def reads_model(self) -> bool:
-        """Whether it needs the frozen model: yes, unless a method's adapter is switched on."""
-        return not self.own_adapter
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """Itself, unless another one tells it already."""

@@ -135,7 +135,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         return (base + leaning * world.sure[:, None]).astype(np.float32)
 
 
-def tails(split: StoredSplit, turns: Iterable[Turn]) -> list[list[Ids]]:
+def after_answers(split: StoredSplit, turns: Iterable[Turn]) -> list[list[Ids]]:
     """The ids that are read after each question's answer, one sequence for each turn; the last id said is not read."""
     found: list[list[Ids]] = [[] for _ in split.questions]
     for turn in sorted(turns):

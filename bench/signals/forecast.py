@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import Question
+from bench.api import Question, UserError
+from bench.backbone.devices import Together
 from bench.backbone.measure import Growth, Upto
-from bench.backbone.prefix import Pack, PrefixTree, plan_packs
+from bench.backbone.prefix import Pack, PrefixTree
 from bench.prompts.asking import Asking
 from bench.prompts.shards import Shard
 from bench.prompts.tails import Ids, common_prefix
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _SHARDS = 3
 """Shards of a split whose packs are planned."""
+_WRITTEN = 64
+"""Questions of a shard whose options are written; others are taken to be like these."""
 _DISTINCT = 0.5
 """Share of sampled tokens that no other sample of the question has in the same place."""
 _NODE = 1.5e-5
@@ -53,6 +56,7 @@ class Said:
 
 def heard(backbone: Backbone, shard: Shard, asking: Asking, samples: dict[Any, PassDefinition[Any]]) -> Said | None:
     """Lengths of the answers and samples of a small model to a few questions; None from a large or a broken one."""
+    from bench.backbone.agreement import REFUSALS
     from bench.backbone.extract import Extractor
     from bench.backbone.items import Item
     from bench.backbone.sampling import uniforms
@@ -67,9 +71,9 @@ def heard(backbone: Backbone, shard: Shard, asking: Asking, samples: dict[Any, P
         done = Extractor(backbone, asking, samples).measure(items)
         backbone.session.reset()  # what is kept there would make the run's own passes fewer than they are
         backbone.session.tokens.forward = backbone.session.tokens.padded = backbone.session.tokens.beginnings = 0
-    except Exception:  # noqa: BLE001 - whatever is wrong with it is told when it is read
+    except (*REFUSALS, UserError):  # whatever is wrong with it is told when it is read
         return None
-    values = [column["values"].numpy() for column in done.columns.values()]
+    values = [column["values"].cpu().numpy() for column in done.columns.values()]
     ends = [np.diff(np.flatnonzero(column < 0), prepend=-1) for column in values]
     sizes = [len(answer) for answer in done.answers]
     read = done.costs["samples"].forward_tokens if "samples" in done.costs else 0
@@ -96,6 +100,11 @@ class Work:
         choices = self.greedy * speed.greedy + self.drawn * speed.drawn
         return speed.seconds(self.passes, self.tokens, self.pairs) + choices + self.grown * _NODE
 
+    def join(self, other: Work) -> None:
+        """Add other work."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
     def add(self, tokens: float, columns: float, passes: float = 1.0) -> None:
         """Add tokens that are read in so many passes, each beside so many columns."""
         self.passes += passes
@@ -115,6 +124,8 @@ class Plan:
     """Whether the model answers; else its answers are there."""
     continues: bool
     """Whether the self-check query continues the answering prompt."""
+    together: Together
+    """Which packs are continued side by side."""
     said: Said | None = None
     """Lengths of what the model says, where that is known."""
 
@@ -123,7 +134,7 @@ class Plan:
         chosen = [shards[i * len(shards) // _SHARDS] for i in range(_SHARDS)] if len(shards) > _SHARDS else shards
         work = Work()
         for shard in chosen:
-            self._shard(shard, [questions[row] for row in shard.rows], work)
+            self._shard(shard, [questions[row] for row in shard.rows], work, speed.held)
         written = sum(len(shard.rows) for shard in chosen)
         return work.seconds(speed) * sum(len(shard.rows) for shard in shards) / max(1, written)
 
@@ -138,17 +149,25 @@ class Plan:
         n = sum(sampling.n for sampling in self.growth.samples)
         return Said(mean, longest, n * (mean - 1) * _DISTINCT, n * mean)
 
-    def _shard(self, shard: Shard, questions: Sequence[Question], work: Work) -> None:
-        lengths = [[len(ids) for ids in options] for options in self.options(questions)]
-        first = {prompt.tobytes(): i for i, prompt in reversed(list(enumerate(shard.prompts)))}
-        prompts = [shard.prompts[i] for i in first.values()]
-        owners, before = list(first.values()), np.zeros(0, dtype=np.int32)
-        for pack in plan_packs(prompts, self.asking.budget):
-            self._beginning(pack, common_prefix(before, pack.shared), work)
-            before, columns = pack.shared, len(pack.shared) + len(pack.tokens)
-            work.add(len(pack.tokens), columns)
-            rows = [owners[row] for row in pack.rows]
-            self._grow([lengths[i] for i in rows], [questions[i].gold for i in rows], columns, len(pack.tokens), work)
+    def _shard(self, shard: Shard, questions: Sequence[Question], work: Work, held: int) -> None:
+        from bench.backbone.groves import Groves
+
+        step = math.ceil(len(questions) / _WRITTEN)
+        written = questions[::step]
+        lengths = [[len(ids) for ids in options] for options in self.options(written)]
+        before = np.zeros(0, dtype=np.int32)
+        for grove in Groves(shard.prompts, self.asking.budget, self.together, held):
+            continued = Work()
+            for planned in grove:
+                pack = planned.pack
+                self._beginning(pack, common_prefix(before, pack.shared), work)
+                before, columns = pack.shared, len(pack.shared) + len(pack.tokens)
+                work.add(len(pack.tokens), columns)
+                like = [row // step for row in planned.rows]
+                gold = [written[i].gold for i in like]
+                self._grow([lengths[i] for i in like], gold, columns, len(pack.tokens), continued)
+            continued.passes /= len(grove)  # the packs of a grove take each step in one pass
+            work.join(continued)
 
     def _beginning(self, pack: Pack, agreed: int, work: Work) -> None:
         """The pieces of a shared beginning that the pack before did not have."""

@@ -40,7 +40,7 @@ class Grader:
                 asked about samples, that is kept in `Reading.agreements`.
         """
         texts = self._texts(reading)
-        if reading.task.format is Format.OPEN and not reading.released:
+        if reading.task.format is Format.OPEN and not reading.graded_elsewhere:
             graded = self._judged(reading, texts)
         else:
             graded = replace(reading, answers=_graded(reading, texts, self.reader.protocol))
@@ -48,12 +48,13 @@ class Grader:
         found = {signal: attempted(definition(signal).agreement, split, self._agreeing) for signal in graded.wanted}
         relations = {signal: attempted(definition(signal).relation, split, self._related) for signal in graded.wanted}
         known = {signal: relation for signal, relation in relations.items() if relation is not None}
+        agreements = {signal: agreement for signal, agreement in found.items() if agreement is not None}
         return replace(
             graded,
             relations=known,
             related_by={signal: self._relates(graded, signal) for signal in known},
-            agreements={signal: agreement for signal, agreement in found.items() if agreement is not None},
-            compared_by=self.judge.name if growth_of(graded.signals).samples else "",
+            agreements=agreements,
+            compared_by=self.judge.name if agreements and growth_of(graded.signals).samples else "",
         )
 
     def _texts(self, reading: Reading) -> list[str]:
@@ -64,7 +65,9 @@ class Grader:
     def _judged(self, reading: Reading, texts: Sequence[str]) -> Reading:
         questions = reading.questions
         contexts = _contexts(reading, self.reader.protocol)
-        asked = [JudgeCase(c, q.answer, text) for c, q, text in zip(contexts, questions, texts, strict=True)]
+        asked = [
+            JudgeCase(c, q.answer, text, q.accepted) for c, q, text in zip(contexts, questions, texts, strict=True)
+        ]
         verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.reader.progress)
         undecided = frozenset(q.id for q, verdict in zip(questions, verdicts, strict=True) if verdict is None)
         return replace(
@@ -142,9 +145,9 @@ class Grader:
 
 
 def _graded(reading: Reading, texts: Sequence[str], protocol: Protocol) -> list[Answer]:
-    """Answers that need no judge: letters, and those whose label their release gives."""
+    """Answers that need no judge: letters, and those that came with a label."""
     pairs = list(zip(reading.questions, texts, strict=True))
-    if reading.released:
+    if reading.graded_elsewhere:
         fmt = reading.task.format
         return [grade_released(q, text, reading.released[q.id], fmt, protocol) for q, text in pairs]
     return [grade_choice(question, text, protocol) for question, text in pairs]

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.api import At, Format, Hidden, Of, Ragged, Task, TokenIds
 from bench.api.batch import Column
-from bench.backbone.measure import Growth, Taken, Turn, Upto
+from bench.backbone.measure import Growth, Taken, Turn, Upto, as_it_is, first_row
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import ids_from, sampling_of
 from bench.store.folders import digest_arrays
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from bench.signals.planted import World
     from bench.signals.stored import StoredSplit
 
+_QUERY = Turn()
 _GROWTH = {
     At.PROMPT_END: Growth(Upto.PROMPT_END),
     At.ANSWER_PREDICTING: Growth(Upto.ANSWER_PREDICTING),
     At.ANSWER_END: Growth(Upto.ANSWER_END),
     At.GOLD_PREDICTING: Growth(gold=True),
     At.WRONG_PREDICTING: Growth(wrong=True),
-    At.QUERY_END: Growth(Upto.ANSWER_END, turns=frozenset({Turn()})),
+    At.QUERY_END: Growth(Upto.ANSWER_END, turns=frozenset({_QUERY})),
 }
-_QUERY = Turn()
 _PREDICTED = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
 """Whose tokens the states predict, one for each."""
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
@@ -85,7 +85,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
             return self._asked(done)
         if self.signal.at in OPTIONS:
             return [[self._other(done, i, item) for item in group] for i, group in enumerate(done.items)]
-        then = _mean if self.signal.pool is not None else _all if self.ragged else _first
+        then = _mean if self.signal.pool is not None else as_it_is if self.ragged else first_row
         nodes = (self._nodes(done, i) for i in range(len(done.items)))
         return done.each({"values": done.awaited(self.signal.depth, chosen, then)} for chosen in nodes)
 
@@ -97,7 +97,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
     def _samples(self, done: Pass, i: int, m: int) -> Taken:
         drawn = done.samples[sampling_of(self.signal.samples), i, m]
         ends = [[i, *done.tree.grow(i, ids)][-1] for ids in drawn]
-        return {"values": done.awaited(self.signal.depth, ends, _all)}
+        return {"values": done.awaited(self.signal.depth, ends)}
 
     def _nodes(self, done: Pass, i: int) -> list[int]:
         if self.signal.at is At.PROMPT_END:
@@ -108,7 +108,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     def _other(self, done: Pass, i: int, item: Item) -> Taken:
         texts = [item.gold] if self.signal.at is At.GOLD_PREDICTING else item.wrong
-        return {"values": done.awaited(self.signal.depth, done.continuation(i, texts), _all)}
+        return {"values": done.awaited(self.signal.depth, done.continuation(i, texts))}
 
     def column(self, split: StoredSplit) -> Column:
         """`(n, d)` float32, `(n, N, d)`, or a `Ragged` with a row for each token that is predicted."""
@@ -139,16 +139,8 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return world.elsewhere(repr(self.signal), world.sure)
 
 
-def _all(states: torch.Tensor) -> torch.Tensor:
-    return states
-
-
 def _mean(states: torch.Tensor) -> torch.Tensor:
     return states.float().mean(dim=0)
-
-
-def _first(states: torch.Tensor) -> torch.Tensor:
-    return states[0]
 
 
 DEFINITION = HiddenDefinition

@@ -99,7 +99,7 @@ class Reader:
             where: the split.
             task: its task.
             questions: what is asked.
-            released: question id -> prompt, answer and label from a release; None where the model answers.
+            released: question id -> answer that was made elsewhere; None where the model answers.
         """
         given = released or {}
         shards = self.prompts.shards(task, questions, given, self.progress, str(where))
@@ -154,13 +154,14 @@ class Reader:
             partial(self.prompts.options, task),
             generated=not reading.released and not adapted,
             continues=query is None or query.continues,
+            together=followed_together(*self.backbone.devices),
             said=said,
         )
 
     def estimate(self, reading: Reading, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
-        """Seconds to read a split from nothing; None where the model's speed can't be measured. As `forecast`."""
+        """Seconds in which one process reads a split from nothing; None without the model's speed. As `forecast`."""
         speed = self.backbone.speed
-        if speed is None:
+        if isinstance(speed, str):
             return None
         plan = self.forecast(reading, signals, adapted=adapted)
         written = plan.seconds(reading.shards, reading.questions, speed)
@@ -186,7 +187,10 @@ class Reader:
             missing = {signal: name for signal, name in names[i].items() if name not in held}
             if ids is not None and not missing:
                 return Found(entries, None)
-            drawn = known(entries, names[i], growth_of(missing).samples)
+            given, samplings = reading.shards[i].samples, growth_of(missing).samples
+            drawn = known(entries, names[i], samplings)
+            if given is not None:
+                drawn = {sampling: [own[: sampling.n] for own in given] for sampling in samplings}
             return Found(entries, replace(self._task(reading, i, kind, entries, missing, ids), samples=drawn))
 
         found = self._complete(f"read {reading.where}", reading.shards, look)
@@ -252,6 +256,8 @@ class Reader:
         questions = [reading.questions[row] for row in shard.rows]
         others = growth.gold or growth.wrong
         options = self.prompts.options(reading.task, questions) if others else [[] for _ in questions]
+        if shard.samples is not None:  # nobody draws them
+            return Naming.of(questions, options, growth.samples)
         entries = self.store.entries(self._kind(shard, asking)) if growth.samples else []
         held = {name for entry in entries for name in names_in(entry)}
         unnamed = {
@@ -272,7 +278,7 @@ class Reader:
         shard, task = reading.shards[number], reading.task
         questions = [reading.questions[row] for row in shard.rows]
         lettered = task.format is Format.CHOICE
-        befores = self._before_answers(reading, questions, shard.shown) if growth_of(names).turns else None
+        befores = self._before_answers(reading, questions, shard) if growth_of(names).turns else None
         options_of = [[] for _ in questions] if lettered else self.prompts.options(task, questions)
         asked = tuple(
             AskedQuestion(
@@ -291,19 +297,19 @@ class Reader:
             number, str(reading.where), kind, keys, shard.prompts, asked, answers, asking, dict(names), self.seed
         )  # fmt: skip
 
-    def _before_answers(
-        self, reading: Reading, questions: Sequence[Question], shown: Sequence[Sequence[Question]]
-    ) -> list[Ids] | None:
+    def _before_answers(self, reading: Reading, questions: Sequence[Question], shard: Shard) -> list[Ids] | None:
         """None where the self-check conversation continues the answering prompt, as nearly all templates do."""
         if self.backbone.chat.query(self.prompts.stand_in(reading.task), self.protocol).continues:
             return None
+        released = [reading.released.get(question.id) for question in questions]
         prompts = [
-            reading.released[question.id].prompt
-            if reading.released
-            else self.prompts.prompt(reading.task, question, shots)
-            for question, shots in zip(questions, shown, strict=True)
+            (record and record.prompt) or self.prompts.prompt(reading.task, question, shots)
+            for question, shots, record in zip(questions, shard.shown, released, strict=True)
         ]
-        return self.backbone.chat.before_answers(prompts, self.protocol)
+        before = self.backbone.chat.before_answers(prompts, self.protocol)
+        if shard.traces is None:
+            return before
+        return [np.concatenate(pair) for pair in zip(before, shard.traces, strict=True)]
 
     def _kind(self, shard: Shard, asking: Asking) -> str:
         """The part of the store for one shard: weights, arithmetic, prompts, and how answers are drawn."""
@@ -317,6 +323,7 @@ class Reader:
             "decoding": {"greedy": True, "max_new_tokens": asking.max_new_tokens}
             if shard.given is None
             else {"released": digest_arrays(shard.given)},
+            **({"samples": [digest_arrays(own) for own in shard.samples]} if shard.samples else {}),
             "extractor": VERSION,
             **self.arithmetic,
         }
@@ -330,7 +337,8 @@ def _check_room(shard: Shard, asking: Asking, turns: Iterable[Turn], context: in
         UserError: one of them is too long.
     """
     others = [turn for turn in turns if turn.wording or turn.say]
-    longest = max(map(len, shard.prompts), default=0) + asking.max_new_tokens if others else 0
+    answer = max([asking.max_new_tokens, *map(len, shard.given or ())])
+    longest = max(map(len, shard.prompts), default=0) + answer if others else 0
     for turn in others:
         tokens = len(asking.turns[turn.wording]) + turn.say
         if longest + tokens > context:

@@ -36,7 +36,7 @@ class Reading:
     questions: list[Question]
     shards: list[Shard]
     released: Mapping[str, Released] = field(default_factory=dict)
-    """Question id -> the answer that was taken from a release instead of being generated."""
+    """Question id -> the answer that was made elsewhere instead of being generated."""
     left_out: frozenset[str] = frozenset()
     """Ids of questions that are neither learned from nor scored: contaminated ones, and those without a verdict."""
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -88,6 +88,22 @@ class Reading:
         if isinstance(found, BaseException):
             raise found
         return found
+
+    @property
+    def graded_elsewhere(self) -> bool:
+        """Whether its answers came with labels."""
+        return bool(self.released) and all(answer.correct is not None for answer in self.released.values())
+
+    @property
+    def asked_elsewhere(self) -> bool:
+        """Whether its prompts came with the answers."""
+        return any(answer.prompt is not None for answer in self.released.values())
+
+    @property
+    def samples(self) -> list[list[Ids]] | None:
+        """Ids of samples that came with the answers, in the order of the shards; None where they are drawn."""
+        parts = [shard.samples for shard in self.shards]
+        return None if None in parts else [own for part in parts for own in part or ()]
 
     @property
     def key(self) -> tuple[TaskSplit, str | None]:

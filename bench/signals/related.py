@@ -23,11 +23,6 @@ class RelatedDefinition(Definition[Related]):
     declares = Related
 
     @property
-    def reads_model(self) -> bool:
-        """Samples are drawn from it."""
-        return True
-
-    @property
     def tells_questions(self) -> bool:
         """Texts are related in the light of the question."""
         return True

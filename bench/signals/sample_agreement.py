@@ -26,11 +26,6 @@ class SampleAgreementDefinition(Definition[SampleAgreement]):
     declares = SampleAgreement
 
     @property
-    def reads_model(self) -> bool:
-        """Samples are drawn from it."""
-        return True
-
-    @property
     def tells_questions(self) -> bool:
         """A judge compares texts in the light of the question."""
         return True

@@ -72,7 +72,8 @@ class SamplesDefinition(PassDefinition[Samples]):
         """A `Ragged` of `Samples.dtype`, `(t_i,)` for each question, with the number of the sample."""
         ids = list(drawn(split, sampling_of(self.signal)))
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).column(split)
-        return self._records(ids, scores.values["log_probability"], split.asking.max_new_tokens)
+        limit = split.asking.max_new_tokens if split.samples is None else None
+        return self._records(ids, scores.values["log_probability"], limit)
 
     def planted(self, world: World) -> Ragged:
         """Samples of sure answers agree more often, and their tokens are likelier."""
@@ -81,13 +82,14 @@ class SamplesDefinition(PassDefinition[Samples]):
         return self._records(ids, scores.values["log_probability"], world.limit)
 
     def _records(
-        self, ids: Sequence[Sequence[npt.NDArray[Any]]], log_probabilities: npt.NDArray[np.float32], limit: int
+        self, ids: Sequence[Sequence[npt.NDArray[Any]]], log_probabilities: npt.NDArray[np.float32], limit: int | None
     ) -> Ragged:
+        """The column; samples that were made elsewhere, without a limit that is known, ended."""
         joined = joined_texts(ids)
         records = np.empty(len(joined.values), dtype=self.signal.dtype)
         records["id"], records["log_probability"] = joined.values, log_probabilities
         each = [len(one) for own in ids for one in own]
-        records["ended"] = np.repeat([length < limit for length in each], each)
+        records["ended"] = np.repeat([limit is None or length < limit for length in each], each)
         return Ragged(records, joined.offsets, joined.owner)
 
 
@@ -166,7 +168,15 @@ def drawn_letters(split: StoredSplit, sampling: Sampling) -> Iterator[Letters]:
         logits = head.logits(part)
         tokens = draw(logits, rows, numbers, sampling.temperature, sampling.top_p)
         letters = [np.asarray([] if token in stops else [token], dtype=np.int32) for token in tokens]
-        yield Letters([letters[own : own + n] for own in range(0, len(letters), n)], logits)
+        ids = [letters[own : own + n] for own in range(0, len(letters), n)]
+        if split.samples is not None:
+            ids = [[_letter(each) for each in own[:n]] for own in split.samples[first : first + _AT_ONCE]]
+        yield Letters(ids, logits)
+
+
+def _letter(ids: Ids) -> Ids:
+    """A sample that was made elsewhere as one token; what is longer is no letter, and so nothing."""
+    return ids if len(ids) == 1 else ids[:0]
 
 
 def texts_of(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:

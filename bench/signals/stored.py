@@ -69,6 +69,12 @@ class StoredSplit:
         return None if self.chosen is None else self.reading.order[self.chosen]
 
     @cached_property
+    def samples(self) -> list[list[Ids]] | None:
+        """Ids of each question's samples that were made elsewhere; None where they are drawn."""
+        samples = self.reading.samples
+        return samples if samples is None or self.places is None else [samples[place] for place in self.places]
+
+    @cached_property
     def options(self) -> list[list[Ids]]:
         """Ids of each question's options as the model would have to say them: letters, or texts."""
         return self.prompts.options(self.reading.task, self.questions)

@@ -26,11 +26,6 @@ class TextDefinition(Definition[Text]):
     declares = Text
 
     @property
-    def reads_model(self) -> bool:
-        """Samples are drawn from it."""
-        return self.signal.of is Of.SAMPLES
-
-    @property
     def tells_questions(self) -> bool:
         """Answers and samples are stored."""
         return self.signal.of in {Of.QUESTION, Of.OPTIONS}

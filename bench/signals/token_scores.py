@@ -107,7 +107,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         for first in range(0, len(ids), AT_ONCE):
             logits = done.backbone.head.logits(states[first : first + AT_ONCE])
             self._check(logits)
-            parts.append(_scores(logits, ids[first : first + AT_ONCE], self.signal.top))
+            parts.append(_scores(logits, ids[first : first + AT_ONCE], self.signal))
         joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         if not whole:
             place = {pair: row for row, pair in enumerate(pairs)}
@@ -128,7 +128,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     def _nothing(self) -> Arrays:
         import torch
 
-        return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal.top)
+        return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal)
 
     def _check(self, logits: torch.Tensor) -> None:
         if self.signal.top > logits.shape[-1]:
@@ -163,7 +163,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             tokens = joined_texts(letters.ids)
             rows = np.repeat(np.arange(len(letters.ids)), tokens.lengths).tolist()
             said = torch.as_tensor(tokens.values).to(letters.logits.device)
-            found = _scores(letters.logits, said, self.signal.top, rows)
+            found = _scores(letters.logits, said, self.signal, rows)
             values.append(self._records({name: value.cpu().numpy() for name, value in found.items()}))
             texts += letters.ids
         return replace(joined_texts(texts), values=np.concatenate(values))
@@ -191,7 +191,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             ids = joined_texts([each for each, _ in own])
             states = np.concatenate([rows for _, each in own for rows in each])
         logits = torch.from_numpy(states @ world.head.T)
-        scores = _scores(logits, torch.as_tensor(ids.values), self.signal.top)
+        scores = _scores(logits, torch.as_tensor(ids.values), self.signal)
         return Ragged(self._records({name: value.numpy() for name, value in scores.items()}), ids.offsets, ids.owner)
 
     def _records(self, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.void]:
@@ -219,13 +219,13 @@ def _grouped(done: Pass, values: Sequence[Arrays]) -> list[Sequence[Arrays]]:
     return [values[start:stop] for start, stop in pairwise(ends)]
 
 
-def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int, rows: Sequence[int] | None = None) -> Arrays:
+def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: Sequence[int] | None = None) -> Arrays:
     """Fields of `TokenScores.dtype`, on the logits' device.
 
     Args:
         logits: `(k, v)` float32.
         ids: `(m,)` the token that came, on the same device.
-        top: how many of the most likely tokens are kept.
+        signal: says what else is kept.
         rows: `(m,)` the row of `logits` that each token came from; by default its own.
     """
     import torch
@@ -233,14 +233,23 @@ def _scores(logits: torch.Tensor, ids: torch.Tensor, top: int, rows: Sequence[in
     log_probabilities = logits.log_softmax(dim=-1)
     entropy = torch.special.entr(log_probabilities.exp()).sum(dim=-1)  # 0 where a token is impossible
     scores = {"entropy": entropy}
-    if top:
-        likeliest = log_probabilities.topk(top, dim=-1)
+    if signal.divergence:
+        scores["divergence"] = _divergence(log_probabilities)
+    if signal.top:
+        likeliest = log_probabilities.topk(signal.top, dim=-1)
         scores |= {"top_ids": likeliest.indices, "top_log_probabilities": likeliest.values}
     if rows is not None:
         at = torch.as_tensor(rows, dtype=torch.long, device=logits.device)
         log_probabilities, scores = log_probabilities[at], {name: value[at] for name, value in scores.items()}
     scores["log_probability"] = log_probabilities.gather(-1, ids[:, None])[:, 0]
     return scores
+
+
+def _divergence(log_probabilities: torch.Tensor) -> torch.Tensor:
+    """KL(uniform || p) in nats, `(k,)`, over the tokens that are possible at all, of `(k, v)` logarithms of p."""
+    possible = log_probabilities.isfinite()
+    count = possible.sum(dim=-1)
+    return -log_probabilities.where(possible, 0).sum(dim=-1) / count - count.log()
 
 
 DEFINITION = TokenScoresDefinition

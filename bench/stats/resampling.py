@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -58,7 +59,12 @@ def losses(confidence: FloatArray, correct: BoolArray) -> Mapping[str, FloatArra
 
 
 def resampled_metrics(
-    confidence: FloatArray, correct: BoolArray, counts: FloatArray, *, bins: int = ECE_BINS
+    confidence: FloatArray,
+    correct: BoolArray,
+    counts: FloatArray,
+    *,
+    bins: int = ECE_BINS,
+    order: FloatArray | None = None,
 ) -> dict[str, FloatArray]:
     """The metrics RESAMPLED of several methods on several resamples of the same questions.
 
@@ -70,6 +76,7 @@ def resampled_metrics(
         correct: shape (n,), bool.
         counts: shape (n, r), float64 whole numbers, no column all 0.
         bins: of the ECEs.
+        order: shape (m, n), what metrics of order are of; by default the confidences.
 
     Returns:
         By name, shape (m, r); NaN where the metric is undefined.
@@ -80,7 +87,7 @@ def resampled_metrics(
     means = np.concatenate(list(by_answer.values())) @ counts / total  # (3 m, r)
     values = dict(zip(by_answer, means.reshape(len(by_answer), methods, -1), strict=True))
     values.update(_calibration_errors(confidence, correct, counts, bins))
-    ranked = [_rank_metrics(p, correct, counts) for p in confidence]
+    ranked = [_rank_metrics(p, correct, counts) for p in (confidence if order is None else order)]
     values.update({name: np.stack([row[name] for row in ranked]) for name in RANKED})
     return values
 
@@ -183,7 +190,11 @@ class Resampled:
 
 
 def resample(
-    runs: Mapping[str, FloatArray], correct: BoolArray, strata: Strata, settings: Settings
+    runs: Mapping[str, FloatArray],
+    correct: BoolArray,
+    strata: Strata,
+    settings: Settings,
+    order: Mapping[str, FloatArray] = MappingProxyType({}),
 ) -> dict[str, dict[str, Resampled]]:
     """Each method's metrics in every subject and every replicate; resamples are the same for all methods.
 
@@ -194,18 +205,21 @@ def resample(
         correct: shape (n,), bool.
         strata: of the n questions.
         settings: replicates, bins and seed.
+        order: by method, shape (seeds, n), what metrics of order are of where that is not the confidence.
 
     Returns:
         By method and metric of RESAMPLED.
     """
     stacked = np.concatenate(list(runs.values()))  # (runs, n)
+    ordered = np.concatenate([order.get(method, p) for method, p in runs.items()])
     by_subject = {name: np.empty((len(stacked), strata.sizes.size)) for name in RESAMPLED}
     total = {name: np.zeros((len(stacked), settings.replicates)) for name in RESAMPLED}
     redrawn = {name: np.zeros(len(stacked), dtype=np.int64) for name in RESAMPLED}
     for s, (subject, rows) in enumerate(strata.by_name()):
         p, labels = stacked[:, rows], correct[rows]
-        observed = resampled_metrics(p, labels, np.ones((rows.size, 1)), bins=settings.bins)
-        drawn = _drawn(p, labels, subject, settings)
+        once = np.ones((rows.size, 1))
+        observed = resampled_metrics(p, labels, once, bins=settings.bins, order=ordered[:, rows])
+        drawn = _drawn(p, ordered[:, rows], labels, subject, settings)
         for name in RESAMPLED:
             by_subject[name][:, s] = observed[name][:, 0]
             defined = ~np.isnan(observed[name][:, 0])
@@ -225,11 +239,11 @@ def resample(
     }
 
 
-def _drawn(p: FloatArray, o: BoolArray, subject: str, settings: Settings) -> dict[str, FloatArray]:
+def _drawn(p: FloatArray, order: FloatArray, o: BoolArray, subject: str, settings: Settings) -> dict[str, FloatArray]:
     """All metrics of one subject in every replicate: (runs, replicates)."""
     rng = np.random.default_rng([settings.seed, seed_of(subject)])
     parts = [
-        resampled_metrics(p, o, counts, bins=settings.bins)
+        resampled_metrics(p, o, counts, bins=settings.bins, order=order)
         for counts in resample_counts(o.size, settings.replicates, rng)
     ]
     return {name: np.concatenate([part[name] for part in parts], axis=1) for name in RESAMPLED}

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS, ece_floor
+from bench.metrics.answers import ranked
 from bench.metrics.summary import seed_of
 from bench.stats.calibration import CalibrationError, calibrated_p, calibration_error
 from bench.stats.comparison import Comparison, Sample, compare, ranks
@@ -88,6 +90,7 @@ def summary(
     subjects: Sequence[str],
     settings: Settings | None = None,
     blocks: Sequence[Sequence[str]] | None = None,
+    score: Mapping[str, npt.ArrayLike] = MappingProxyType({}),
 ) -> Summary:
     """Every method's macro metrics with their intervals, tests of calibration, and all pairs of methods.
 
@@ -99,6 +102,7 @@ def summary(
         subjects: n names.
         settings: how; `Settings()` by default.
         blocks: methods that are ranked together; by default all of them. A method in none has no rank.
+        score: by method, of the shape of its confidences, what metrics of order are of where that is not these.
 
     Raises:
         ValueError: no method, or as `bench.metrics.accuracy`.
@@ -109,7 +113,8 @@ def summary(
     runs = {method: checked_runs(values, correct, subjects)[0] for method, values in confidence.items()}
     o = np.asarray(correct)
     strata = strata_of(subjects)
-    values = resample(runs, o, strata, settings)
+    order = {method: np.stack([*map(ranked, np.atleast_2d(values))]) for method, values in score.items()}
+    values = resample(runs, o, strata, settings, order)
     methods = {
         method: MethodSummary(
             _estimates(p, o, strata, values[method], settings),

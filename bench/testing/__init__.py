@@ -167,9 +167,10 @@ def _method_checks(plugin: type[ConfidenceMethod]) -> Iterator[Made]:
 
 def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
     """Formats that the method does not skip, and whose tasks have what it reads."""
-    needed = [definition(signal) for signal in plugin.needs.fit | plugin.needs.predict]
     try:
         method = MakeMethod(plugin)()
+        read = method.reads()
+        needed = [definition(signal) for signal in read.fit | read.predict]
         usable = [f for f in Format if method.skip(RunFacts(MODEL, "planted", f, TRAIN)) is None]
     except BaseException as error:  # a check will say what is wrong with it; collecting checks must go on
         if ends_the_program(error):

@@ -34,7 +34,7 @@ def context(make: MakeMethod, *, right: bool | None = None) -> Context:
     """Context that `fit` gets in the checks; `right`: all labels of the validation answers."""
     validation = None
     if make.plugin.fit_on == "train":
-        signals = validation_signals(make.plugin.needs)
+        signals = validation_signals(make.reads)
         labels = None if right is None else np.full(VALIDATION, right)
         validation = planted(signals, VALIDATION, seed=3, fmt=make.format, correct=labels)
     return Context(seed=7, format=make.format, train_adapter=_Recorder(), validation=validation)

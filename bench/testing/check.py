@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench.api import ConfidenceMethod, Format, Source, Task
+from bench.api import ConfidenceMethod, Format, Needs, Source, Task
 from bench.api.errors import ends_the_program, home_of, reason_of
 
 
@@ -31,6 +31,11 @@ class MakeMethod:
     def __call__(self) -> ConfidenceMethod:
         """A new instance."""
         return self.plugin(**self.arguments())
+
+    @property
+    def reads(self) -> Needs:
+        """What an instance says it reads, which a run goes by."""
+        return self().reads()
 
 
 @dataclass(frozen=True)

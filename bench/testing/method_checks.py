@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import BoolArray, ContractError, Format, Needs, RunFacts, Signal, UserError
+from bench.api import BoolArray, ConfidenceMethod, ContractError, Format, Needs, RunFacts, Signal, UserError
 from bench.api.constants import sources
-from bench.api.methods import refuse_gold
+from bench.api.methods import refuse_gold, refuse_output
 from bench.signals.planted import MODEL
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring
@@ -43,8 +43,10 @@ _ORIENTATION = 0.7
 """AUROC that a method must reach on the planted truth, whose own is about 0.95."""
 
 
-def _close(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
-    return bool(np.allclose(a, b, rtol=0.0, atol=TOLERANCE))
+def _close(make: MakeMethod, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Whether confidences agree; scores may be of any size, so that theirs is the measure."""
+    size = float(np.abs(b).max(initial=0.0)) if make.plugin.output == "score" else 1.0
+    return bool(np.allclose(a, b, rtol=0.0, atol=TOLERANCE * size))
 
 
 def _worst(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> str:
@@ -69,11 +71,12 @@ def check_reference(make: MakeMethod) -> None:
 
 
 def check_declarations(make: MakeMethod) -> None:
-    """`needs` holds signals, `expected_failures` names checks."""
-    needs = make.plugin.needs
-    assert isinstance(needs, Needs), f"expected Needs(...), got {needs!r}"
-    wrong = [signal for signal in needs.fit | needs.predict if not isinstance(signal, Signal)]
-    assert not wrong, f"needs holds {wrong}; expected signals, e.g. Hidden()"
+    """`needs` holds signals, `expected_failures` names checks, `output` is what it may be."""
+    refuse_output(make.plugin.name, make.plugin)
+    for name, needs in (("needs", make.plugin.needs), ("reads()", make.reads)):
+        assert isinstance(needs, Needs), f"{name}: expected Needs(...), got {needs!r}"
+        wrong = [signal for signal in needs.fit | needs.predict if not isinstance(signal, Signal)]
+        assert not wrong, f"{name} holds {wrong}; expected signals, e.g. Hidden()"
     known = {Check(body).__name__ for body in METHOD_CHECKS + METHOD_DATA_CHECKS}
     unknown = sorted(set(make.plugin.expected_failures) - known)
     assert not unknown, f"expected_failures names {unknown}; the checks are {sorted(known)}"
@@ -150,14 +153,17 @@ def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def check_values(make: MakeMethod) -> None:
-    """Confidences are finite float64 of shape (n,) within [0, 1], for 1, 2 and 50 questions."""
+    """Confidences are finite float64 of shape (n,) within [0, 1], scores without a bound, for 1, 2 and 50 questions."""
     for n in (1, 2, 50):
         p = observed_fit(make).method.predict(held_out(make, n)[0])
         assert isinstance(p, np.ndarray), f"expected a numpy array, got {type(p).__name__}"
         assert p.shape == (n,), f"expected shape ({n},), got {p.shape}"
         assert p.dtype == np.float64, f"expected float64, got {p.dtype}"
         assert np.isfinite(p).all(), f"expected finite values, got {p[~np.isfinite(p)][0]}"
-        assert ((p >= 0) & (p <= 1)).all(), f"expected values within [0, 1], got {p.min():.4g} to {p.max():.4g}"
+        bounded = make.plugin.output == "probability"
+        assert not bounded or ((p >= 0) & (p <= 1)).all(), (
+            f"expected values within [0, 1], got {p.min():.4g} to {p.max():.4g}"
+        )
 
 
 def check_subset_invariance(make: MakeMethod) -> None:
@@ -166,9 +172,9 @@ def check_subset_invariance(make: MakeMethod) -> None:
     whole = method.predict(batch)
     for rows in (np.arange(0, 50, 7), np.array([3]), np.array([49])):
         part = method.predict(batch.take(rows))
-        assert _close(part, whole[rows]), f"{len(rows)} of 50 questions alone: {_worst(part, whole[rows])}"
+        assert _close(make, part, whole[rows]), f"{len(rows)} of 50 questions alone: {_worst(part, whole[rows])}"
     again = method.predict(batch)
-    assert _close(again, whole), f"the same batch a second time: {_worst(again, whole)}"
+    assert _close(make, again, whole), f"the same batch a second time: {_worst(again, whole)}"
 
 
 def check_order_invariance(make: MakeMethod) -> None:
@@ -176,7 +182,7 @@ def check_order_invariance(make: MakeMethod) -> None:
     method, (batch, _) = observed_fit(make).method, held_out(make, 50)
     order = np.random.default_rng(3).permutation(50)
     reordered, expected = method.predict(batch.take(order)), method.predict(batch)[order]
-    assert _close(reordered, expected), _worst(reordered, expected)
+    assert _close(make, reordered, expected), _worst(reordered, expected)
 
 
 def check_orientation(make: MakeMethod) -> None:
@@ -214,12 +220,16 @@ def check_global_randomness(make: MakeMethod) -> None:
 
 
 def check_declared_reads(make: MakeMethod) -> None:
-    """`fit` and `predict` read only the signals that `needs` declares."""
+    """`fit` and `predict` read only the signals that `reads()` gives, which are `needs` by default."""
     fitted, batch = observed_fit(make), Watched(held_out(make, 50)[0])
     with contextlib.suppress(ContractError):
         fitted.method.predict(batch)
     for verb, undeclared in (("fit", fitted.train.undeclared), ("predict", batch.undeclared)):
-        assert not undeclared, f"{verb} read {undeclared[0]!r}, which needs does not declare for it"
+        assert not undeclared, f"{verb} read {undeclared[0]!r}, which {_declared_by(make)} does not declare for it"
+
+
+def _declared_by(make: MakeMethod) -> str:
+    return "needs" if make.plugin.reads is ConfidenceMethod.reads else "reads()"
 
 
 def check_no_labels_in_predict(make: MakeMethod) -> None:

@@ -26,13 +26,13 @@ TRAIN, HELD_OUT, ONE_CLASS = 200, 400, 40
 
 
 def train_batch(make: MakeMethod, n: int = TRAIN, correct: BoolArray | None = None) -> Batch:
-    """Labelled questions with the signals of `needs.fit` alone, as a run gives them to `fit`."""
-    return planted(make.plugin.needs.fit, n, seed=1, fmt=make.format, correct=correct)
+    """Labelled questions with the signals that `fit` reads alone, as a run gives them to `fit`."""
+    return planted(make.reads.fit, n, seed=1, fmt=make.format, correct=correct)
 
 
 def held_out(make: MakeMethod, n: int) -> tuple[Batch, BoolArray]:
     """Unlabelled questions, as `predict` sees them, and their labels (n,)."""
-    batch = planted(make.plugin.needs.predict, n, seed=2, fmt=make.format)
+    batch = planted(make.reads.predict, n, seed=2, fmt=make.format)
     return _unlabelled(batch), batch.correct
 
 

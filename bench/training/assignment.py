@@ -25,7 +25,7 @@ Examples = Mapping[str, Ragged | npt.NDArray[Any]]
 
 KIND = "adapters"
 """The part of the store."""
-RANK = re.compile(r"^\[rank\d+\]: ")
+_RANK = re.compile(r"^\[rank\d+\]: ")
 """Prefix that torch puts before each line of a traceback."""
 _LOG = "train.log"
 _END_OF_LOG = 8192
@@ -145,7 +145,7 @@ class Assignment:
                 elif "note" in told:
                     store.notes.append(f"{self.method}: {told['note']}")
                 elif line.strip():
-                    last.append(RANK.sub("", line.rstrip()))
+                    last.append(_RANK.sub("", line.rstrip()))
             code = process.wait()
         if code or not (config.parent / ADAPTER / REPORT).is_file():
             way = f"\n{way_out(self.method)}." if recipe.deepspeed else ""

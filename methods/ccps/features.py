@@ -42,10 +42,14 @@ class _Sizes(NamedTuple):
     """Tokens x vocabulary of a product."""
     block: int
     """Tokens x steps x vocabulary."""
+    together: int
+    """Blocks whose readings come to the host in one copy."""
 
 
-_SIZES = {"cpu": _Sizes(1 << 23, 1 << 19)}  # 32 MiB, as much narrower products run at half speed; what a cache holds
-_ACCELERATED = _Sizes(1 << 25, 1 << 24)  # elsewhere small ones would wait for the host that launches them
+# On a CPU 32 MiB, as much narrower products run at half speed, and what a cache holds. Readings that were kept from one
+# block to the next would lie among its freed buffers, so that the allocator could not join these: 300 MB.
+_SIZES = {"cpu": _Sizes(1 << 23, 1 << 19, 1)}
+_ACCELERATED = _Sizes(1 << 25, 1 << 24, 1 << 10)  # small ones would wait for the host that launches them
 _FEWEST_ROWS = 8  # zero rows are added below it: products of one row are rounded otherwise than those of many
 _DEFAULT = Variant()
 _norm = partial(torch.linalg.vector_norm, dim=-1)
@@ -92,9 +96,12 @@ def perturbation_features(
     with torch.no_grad():
         for chunk in _slices(len(hidden), max(_FEWEST_ROWS, sizes.chunk // vocabulary)):
             line = _line(hidden[chunk].to(device).float(), ids[chunk], head, grid, variant)
-            blocks = _slices(len(line.ids), sizes.block // (steps * vocabulary))
-            readings = [_readings(_Line(*(x[rows] for x in line)), head.softcap, variant) for rows in blocks]
-            out[chunk] = assemble(_on_host(readings))
+            block = max(1, sizes.block // (steps * vocabulary))
+            for some in _slices(len(line.ids), block * sizes.together):
+                blocks = _slices(len(line.ids[some]), block)
+                readings = [_readings(_Line(*(x[some][rows] for x in line)), head.softcap, variant) for rows in blocks]
+                out[chunk][some] = assemble(_on_host(readings))
+                del readings
             del line  # its memory is needed for the next one
     return torch.from_numpy(out)
 

@@ -21,6 +21,7 @@ from transformers import AutoTokenizer
 from bench.api import Question
 from bench.api.protocol import Protocol
 from bench.backbone.models import resolve
+from bench.data.answer_files import read_answers
 from bench.data.question_files import task_of_file
 from bench.data.released import Release
 from bench.data.shelves import open_shelf
@@ -54,6 +55,11 @@ ROWS: list[dict[str, Any]] = [
 OPEN: list[dict[str, Any]] = [{"question": "Where?", "answer": "here"}, {"question": "When?", "answer": "now"}]
 JUDGE = {"kind": "openai", "model": "judge"}
 FOLDERS = {"mmlu-choice": "MMLU-CHOICE", "mmlu-oe": "MMLU-OE"}
+ANSWERS: list[dict[str, Any]] = [
+    {"id": "a", "text": "So it is honey. Honey", "final_start": 16, "samples": ["wax", "honey"], "grade": True},
+    {"id": 2, "tokens": [5, 6], "samples": [[7], [8, 9]], "grade": 0, "judge": "said"},
+    {"id": "c", "text": "So honey.", "final": "honey", "grade": False, "judge": "said"},
+]
 RECORD = {
     "context": "Question:\nWhere?\n\nChoices:\n  (a): in a lake\n  (b): in the sea", "target": "b", "llm_output": "b",
     "conversation": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}],
@@ -275,12 +281,24 @@ def signal(folder: Path) -> Callable[[bytes], object]:
     return call
 
 
+def answers(folder: Path) -> Callable[[bytes], object]:
+    """A file of answers that were made elsewhere."""
+
+    def call(data: bytes) -> None:
+        path = folder / "said.jsonl"
+        path.write_bytes(_changed_lines(data, ANSWERS))
+        read_answers(path)
+
+    return call
+
+
 TARGETS = {
     "task-jsonl": Target(jsonl, lambda: [EDITS, RAW + _lines(ROWS), RAW + _lines(OPEN)]),
     "task-csv": Target(comma_separated, lambda: [_csv(), b"question,answer\nWhere?,here\n"]),
     "task-parquet": Target(parquet, lambda: [EDITS, RAW + _parquet_of_rows()]),
     "prompts": Target(prompts, lambda: [b"bees\nWhat?\nwax\nhoney", b"<|end|>\n{text}\n{{ x }}\n%s"]),
     "released": Target(released, lambda: [b"\0" + EDITS, b"\1" + EDITS, b"\0" + RAW + _lines([RECORD])]),
+    "answers": Target(answers, lambda: [EDITS, RAW + _lines(ANSWERS)]),
     "result": Target(result, lambda: [EDITS, RAW + _result()[0]]),
     "records": Target(confidences, lambda: [EDITS, RAW + _result()[1]]),
     "questions": Target(asked_texts, lambda: [EDITS]),

@@ -187,8 +187,8 @@ def test_open_answers_keep_the_labels_of_the_release_and_nobody_judges_them(
     ("arguments", "words"),
     [
         (("--answers", "released"), ["a revision of ledengary/CCPS", "released@COMMIT", "--data-dir"]),
-        (("--answers", "released@"), ["expected generate, released or released@REVISION", "'released@'"]),
-        (("--answers", "relaesed"), ["expected generate, released or released@REVISION", "'relaesed'"]),
+        (("--answers", "released@"), ["expected generate, released, released@REVISION or a file", "'released@'"]),
+        (("--answers", "relaesed"), ["expected generate, released, released@REVISION or a file", "'relaesed'"]),
         (("--answers", "released@main", "--data-dir", "DATA"), ["released@main", "--data-dir", "leave out @main"]),
         (("--answers", "released", "--data-dir", "EMPTY"), ["a folder CCPS in --data-dir", "found none"]),
         (

@@ -254,7 +254,7 @@ class Plugged(ConfidenceMethod):
 COMMANDS = typer.main.get_command(app.app)
 
 
-@pytest.mark.parametrize("command", ["run", "list", "show", "table", "check"])
+@pytest.mark.parametrize("command", ["run", "list", "show", "table", "import", "check"])
 def test_help_names_every_option_and_explains_it(bench: Command, command: str) -> None:
     result = bench(command, "--help")
     assert result.returncode == 0
@@ -264,12 +264,12 @@ def test_help_names_every_option_and_explains_it(bench: Command, command: str) -
         for name in parameter.opts:
             assert name in result.stdout
         assert parameter.help
-    expected = {"run": 17, "list": 2, "show": 4, "table": 5, "check": 2}
+    expected = {"run": 17, "list": 2, "show": 4, "table": 5, "import": 6, "check": 2}
     assert sum(p.opts[0].startswith("-") for p in known) >= expected[command]
 
 
 def test_without_a_command_the_help_is_shown(bench: Command) -> None:
     result = bench()
     said = result.stdout + result.stderr
-    for command in ("run", "list", "show", "table", "check"):
+    for command in ("run", "list", "show", "table", "import", "check"):
         assert command in said

@@ -97,6 +97,16 @@ def test_a_shard_that_kills_its_workers_ends_the_run_in_a_sentence(
     assert all(map(gone, pids))
 
 
+def test_workers_that_can_not_start_are_not_started_again(
+    small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_START", "import torch.no_such_part")
+    with pytest.raises(UserError, match=r"^--workers: expected .+, got one that ended before with exit code 1; what"):
+        run(config(small_model, rivers, tmp_path, workers=2))
+    assert len(pids) == 2
+    assert all(map(gone, pids))
+
+
 def test_what_a_worker_can_not_do_is_said_once(
     small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,7 @@ def _alternate(
     requirement: str, driver: str, chosen: Sequence[Any], signals: frozenset[Any], repeats: int
 ) -> tuple[float, float, dict[str, Any]]:
     """Median seconds of the other tool and of ours, and what the other one printed last."""
-    python = _environment(requirement)
+    python = environment(requirement)
     task = {
         "model": str(sample.tiny().folder),
         "prompts": _texts(chosen),
@@ -72,7 +72,7 @@ def _alternate(
         path.write_text(json.dumps(task), encoding="utf-8")
         sample.read(Format.CHOICE, list(chosen), signals)
         for _ in range(repeats):
-            told = _told([str(python), str(DRIVERS / driver), str(path), "1"])
+            told = told_by([str(python), str(DRIVERS / driver), str(path), "1"])
             theirs += told["seconds"]
             ours.append(seconds_of(lambda: sample.read(Format.CHOICE, list(chosen), signals)))
     return statistics.median(theirs), statistics.median(ours), told
@@ -87,7 +87,7 @@ def _texts(chosen: Sequence[Any]) -> list[str]:
     return [sample.tiny().chat.render(prompt.messages) for prompt in built]
 
 
-def _told(command: list[str]) -> dict[str, Any]:
+def told_by(command: list[str]) -> dict[str, Any]:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=HOURS, check=False)
     if done.returncode:
@@ -98,7 +98,7 @@ def _told(command: list[str]) -> dict[str, Any]:
     return told
 
 
-def _environment(requirement: str) -> Path:
+def environment(requirement: str) -> Path:
     """The Python of an environment that holds the requirement; made if it isn't there.
 
     Raises:

@@ -109,7 +109,7 @@ def test_an_environment_that_cannot_be_made_is_a_reason(monkeypatch: pytest.Monk
     failed = subprocess.CompletedProcess([], 1, "", "ERROR: no matching distribution")
     monkeypatch.setattr(other_tools.subprocess, "run", lambda *_args, **_kwargs: failed)
     with pytest.raises(measure.NotMeasured, match=r"lm-eval.* can't be installed: ERROR: no matching distribution"):
-        other_tools._environment(other_tools.LM_EVAL)
+        other_tools.environment(other_tools.LM_EVAL)
 
 
 def test_how_busy_workers_are_follows_from_when_their_shards_began_and_ended() -> None:

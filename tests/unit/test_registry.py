@@ -293,7 +293,8 @@ def test_file_that_changed_is_run_again(tmp_path: Path) -> None:
         ("x = 1", "registers nothing"),
         (METHOD_FILE.format(name="a") + METHOD_FILE.format(name="a"), "Two methods are called 'a'"),
         (METHOD_FILE.format(name="../a"), "expected a name of lower-case words"),
-        (METHOD_FILE.format(name="all"), "other than 'all'"),
+        (METHOD_FILE.format(name="all"), "other than 'paper' and 'untrained' and 'trained' and 'all'"),
+        (METHOD_FILE.format(name="paper"), "other than 'paper'"),
         ("from bench.api import method\n@method('a')\nclass A: pass", "expected a subclass of ConfidenceMethod"),
         ("from bench.api import method\n@method('a')\ndef a(): pass", "expected a subclass of ConfidenceMethod"),
         (
@@ -332,6 +333,11 @@ def test_plugin_file_that_is_not_there_or_not_python(tmp_path: Path) -> None:
         ("needs = Needs(predict=frozenset({Hidden(at=At.GOLD_PREDICTING)}))", r"At.GOLD_PREDICTING\), which tells"),
         ("needs = Needs(predict=frozenset({Hidden(at=At.WRONG_PREDICTING)}))", r"At.WRONG_PREDICTING\), which tells"),
         ("needs = Needs()\n    fit_on = 'test'", r"fit_on: expected one of train, validation, got 'test'"),
+        ("needs = Needs()\n    output = 'logit'", r"output: expected one of probability, score, got 'logit'"),
+        (
+            "needs = Needs()\n    output = 'score'\n    def fit(self, train, ctx):\n        return self",
+            r"output is 'score', but it learns",
+        ),
         ("needs = frozenset()", r"needs: expected Needs\(...\), got frozenset"),
     ],
 )
@@ -377,3 +383,42 @@ def test_foreign_packages_of_our_names_do_not_stop_the_command(tmp_path: Path, *
     )  # fmt: skip
     assert (done.returncode == 0) is ours, done.stderr
     assert ours or "Expected the folder `methods` beside `bench`" in done.stderr
+
+
+# --- groups of methods ------------------------------------------------------------------------------------------------
+
+ELEVEN = ["ccps", "ct", "it", "lts", "litcab", "pik", "ptrue", "saplma-f", "saplma-m", "saplma-um", "self-consistency"]
+
+
+def test_groups_stand_for_their_methods() -> None:
+    known = registry.built_in()[0]
+    assert sorted(registry.chosen(["paper"], known)) == sorted(ELEVEN)
+    assert registry.chosen(["all"], known) == known.names()
+    trained, untrained = (set(registry.chosen([group], known)) for group in ("trained", "untrained"))
+    assert trained == {name for name in known.names() if known.get(name).trains()}
+    assert trained | untrained == set(known.names())
+    assert not trained & untrained
+    assert registry.chosen(["combined", "paper", "ccps"], known)[0] == "combined"
+    assert set(registry.chosen(["combined", "paper", "ccps"], known)) == {"combined", *ELEVEN}
+
+
+def test_plugins_are_in_the_groups_of_what_they_do(tmp_path: Path) -> None:
+    path = tmp_path / "half.py"
+    path.write_text(METHOD_FILE.format(name="some-half"), encoding="utf-8")
+    known = registry.methods([path])
+    assert "some-half" in registry.chosen(["untrained"], known)
+    assert "some-half" in registry.chosen(["all"], known)
+    assert "some-half" not in registry.chosen(["paper", "trained"], known)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("papr", "paper"), ("untraned", "untrained"), ("trainde", "trained"), ("litcap", "litcab"), ("pike", "pik")],
+)
+def test_misspelt_groups_and_methods_are_told_apart(name: str, meant: str) -> None:
+    with pytest.raises(UserError, match=rf"Unknown method '{name}'\. Did you mean '{meant}'\?"):
+        registry.chosen(["ccps", name], registry.built_in()[0])
+
+
+def test_every_method_of_the_paper_is_built_in() -> None:
+    assert registry.paper() == set(ELEVEN) <= set(registry.built_in()[0].names())

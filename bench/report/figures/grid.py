@@ -134,11 +134,11 @@ def _panel(
         page.text(x + plan.side / 2, y - plan.heading, fitted(line.key.label, plan.side + GAP), ha="center")
     panel = Panel(page, name, (x, y, plan.side, plan.height), SPAN, SPAN, labelled=first)
     strip = Panel(page, f"{name}/strip", (x, y + plan.height, plan.side, look.strip), SPAN)
-    if line.done:
+    if line.has_confidences:
         look.draw(panel, line)
         if look.draw_strip is not None:
             look.draw_strip(strip, line)
     else:
-        panel.absent(line.status)
-    if line.done or last:
+        panel.absent("no probabilities" if line.done else line.status)
+    if line.has_confidences or last:
         (strip if look.strip else panel).x_axis(TICKS, percent(TICKS) if last else ())

@@ -62,7 +62,7 @@ def curve_of(records: Sequence[Records], points: int = CURVE_POINTS) -> Curve:
 
 
 def _risk(run: Records, coverage: FloatArray) -> FloatArray:
-    _, group, size = np.unique(-run.confidence, return_inverse=True, return_counts=True)
+    _, group, size = np.unique(-run.order, return_inverse=True, return_counts=True)
     accepted = np.cumsum(np.append(0, size))
     mistakes = np.cumsum(np.append(0, np.bincount(group, weights=~run.correct)))
     k = coverage * run.correct.size

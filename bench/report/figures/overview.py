@@ -111,14 +111,15 @@ def _cell(page: Sheet, plan: Plan, at: tuple[int, int], column: Sequence[Line], 
         page, f"{name}/counts", (x, y + plan.height + 0.04, plan.side, plan.raster), SPAN, (float(len(column)), 0.0)
     )
     counts.x_axis(TICKS, percent(TICKS))
-    if not any(line.done for line in column):
-        panel.absent(" / ".join(dict.fromkeys(line.status for line in column)))
+    drawn = [line for line in column if line.has_confidences]
+    if not drawn:
+        panel.absent(" / ".join(dict.fromkeys("no probabilities" if line.done else line.status for line in column)))
     panel.y_axis(TICKS, percent(TICKS) if k == 0 else ())
     panel.x_axis(())
-    if not any(line.done for line in column):
+    if not drawn:
         return
     panel.line([0, 1], [0, 1], "diagonal", **REFERENCE)
-    all_bins = [bins_of([records_of(row) for row in line.done]) if line.done else None for line in column]
+    all_bins = [bins_of([records_of(row) for row in line.done]) if line.has_confidences else None for line in column]
     for line, bins in zip(column, all_bins, strict=True):
         if bins is not None:
             _curve(panel, bins, line)

@@ -5,7 +5,7 @@
       "count": {"results": 22, "ok": 21, "dirty": 0},
       "metrics": [{"name", "label", "better": 1 | -1 | 0, "percent", "about", "source"}, ...],
       "sets": [{"label": "Paper", "metrics": [index, ...]}, ...],
-      "methods": [{"name", "colour"}, ...],
+      "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": number}, ...],
       "blocks": [{"model", "task", "label", "facts": [...], "subjects": [...], "sizes": [...],
                   "lines": [...],                           see `lines.line_of`
                   "questions": {...} | None,                see `questions.chosen`
@@ -71,7 +71,7 @@ def payload(
         raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
     methods, rows = methods_of(tables), [row for table in tables for row in table.rows]
     page = _Page(methods, records_of, functools.cache(asked))
-    blocks = [page.block(table) for table in tables]
+    blocks, parts = [page.block(table) for table in tables], sorted({line.part for line in methods})
     _name_apart(blocks, tables)
     return {
         "preset": presets[0],
@@ -82,9 +82,12 @@ def payload(
         },
         "metrics": list(map(_metric, METRICS)),
         "sets": _sets(),
-        "methods": [{"name": line.method, "colour": line.style.colour} for line in methods],
+        "methods": [
+            {"name": line.method, "colour": line.style.colour, "group": line.group, "part": parts.index(line.part)}
+            for line in methods
+        ],
         "blocks": blocks,
-        "words": legend.for_page(),
+        "words": legend.for_page(methods),
         "asked": page.texts.shortened(blocks),
         "asked_limit": page.texts.limit,
         "footnotes": page.footnotes.texts,
@@ -127,18 +130,19 @@ class _Page:
     def _lines(
         self, table: Table, records: Sequence[Sequence[Records]], subjects: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
-        """Lines in the order of the table, and after each block the methods of the page that were not run here."""
+        """Lines in the order of the table, and after each part the methods of the page that were not run here."""
         column = {line.key: k for k, line in enumerate(table.placed)}
         index = {line.key.method: i for i, line in enumerate(self.methods)}
         run = {line.key.method for line in table.lines}
-        for block in dict.fromkeys(line.key.recalibration for line in table.lines):
+        recalibrations = {line.key.recalibration for line in table.lines}
+        for part in sorted({line.part for line in self.methods if line.key.recalibration in recalibrations}):
             for line in table.lines:
-                if line.key.recalibration == block:
+                if line.part == part:
                     k = column[line.key]
                     place = {"method": index[line.key.method], "column": k}
                     yield {**place, **line_of(line, records[k], subjects, self.footnotes)}
             for i, method in enumerate(self.methods):
-                if method.key.method not in run and method.key.recalibration == block:
+                if method.key.method not in run and method.part == part:
                     yield {"method": i, "column": None, **missing_line(self.footnotes)}
 
 

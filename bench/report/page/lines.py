@@ -141,8 +141,11 @@ def _ends(metric: Metric, estimate: Estimate) -> list[str] | None:
 def bins_of(line: Line, records: Sequence[Records]) -> dict[str, list[float]]:
     """Its reliability diagram over all questions: the bins of `ece`, means over seeds.
 
-    `n` and `hits` are answers and right answers in each bin, `confidence` their mean confidence, 0 in an empty bin.
+    `n` and `hits` are answers and right answers in each bin, `confidence` their mean confidence, 0 in an empty bin; all
+    are empty where there are scores that nothing could scale.
     """
+    if not line.has_confidences:
+        return {"n": [], "hits": [], "confidence": []}
     found = bins.bins_of(records, ece_bins_of(line.done[0]))
     return {
         "n": np.round(found.answers, 2).tolist(),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bench.stats import Estimate as Estimated
     from bench.stats import Interval, MethodSummary, NoInterval, Settings, Strata, Summary
 
+_ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
 _SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
 CHANCE = 0.5
 """AUROC of confidences that don't order answers."""
@@ -181,6 +182,7 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
 
     records = {key: [_sorted(read_records(path), path) for _, path in runs] for key, runs in files.items()}
     left_out = {key: _SEEDS_DIFFER for key, runs in records.items() if any(not _same(a, b) for a, b in pairwise(runs))}
+    left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
     rates = _base_rates(files)
     short = {key for key, runs in files.items() if _is_cut_short([row for row, _ in runs])}
     lines: dict[Key, LineStanding] = {}
@@ -189,12 +191,18 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
         first = records[keys[0]][0]
         # Names are numbers because a method and its settings may hold any separator.
         confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(keys)}
-        told = summary(confidence, first.correct, first.subject, settings, _blocks(keys, short))
+        score = {str(i): np.stack([run.order for run in records[k]]) for i, k in enumerate(keys) if _scored(records[k])}
+        told = summary(confidence, first.correct, first.subject, settings, _blocks(keys, short), score)
         for i, key in enumerate(keys):
             constant = _brier_of_constant(rates[key], first.correct, told.strata)
             lines[key] = replace(_line(told, str(i), number), constant=constant)
         pairs += _pairs(told, keys)
     return Standings(settings.level, {key: lines[key] for key in records if key in lines}, tuple(pairs), left_out)
+
+
+def _scored(runs: Sequence[Records]) -> bool:
+    """Whether the seeds of a line have scores beside their confidences."""
+    return all(run.score is not None for run in runs)
 
 
 def _is_cut_short(rows: Sequence[ResultRow]) -> bool:
@@ -237,10 +245,7 @@ def _sorted(records: Records, path: Path) -> Records:
     if not ids.size or twice.size:
         what = f"id {ids[order][twice[0]]!r} twice" if twice.size else "no question"
         raise UserError(f"result {path}: expected each question once, got {what}; run that cell again")
-    return Records(
-        id=ids[order].tolist(), subject=[records.subject[i] for i in order], correct=records.correct[order],
-        confidence=records.confidence[order], answer=records.answer, parsed=records.parsed,
-    )  # fmt: skip
+    return records.take(order)
 
 
 def _same(a: Records, b: Records) -> bool:

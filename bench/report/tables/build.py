@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from bench import registry
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
 from bench.report import style, training
@@ -159,10 +160,10 @@ def _table(group: Group, standings_of: StandingsOf | None, styles: Styles) -> Ta
     )
 
 
-def _order(line: Line) -> tuple[str, bool, float]:
-    """Sorts lines, which come as in figures: by block, and in it by mean Brier; what isn't ok comes last."""
+def _order(line: Line) -> tuple[tuple[str, int], bool, float]:
+    """Sorts lines, which come as in figures: by part, and in it by mean Brier; what isn't ok comes last."""
     brier = line.estimate(RANK_BY).mean
-    return line.key.recalibration, brier is None, 0.0 if brier is None else brier
+    return line.part, brier is None, 0.0 if brier is None else brier
 
 
 def _with_best(lines: Sequence[Line], standings: Standings | None) -> Iterator[Line]:
@@ -184,11 +185,18 @@ def _line(key: Key, rows: Sequence[ResultRow], standings: Standings | None, orig
         key=key,
         style=styles.of(key.method),
         place=(*styles.place(key.method), key.variant),
+        group=_group(key, rows),
         rows=tuple(rows),
         standing=standings.lines.get(key) if standings else None,
     )
     estimates = {name: _estimate(line, name) for name in METRICS if _is_known(line, name)}
     return replace(line, estimates=estimates, notes=distinct(_notes(line, standings, origins)))
+
+
+def _group(key: Key, rows: Sequence[ResultRow]) -> str:
+    """The group of a method; of one that is not built in, by whether it learned."""
+    learned = any(row.train_on is not None for row in rows)
+    return registry.groups_built_in().get(base_of(key.method), "trained" if learned else "untrained")
 
 
 def _notes(line: Line, standings: Standings | None, origins: Origins) -> Iterator[str]:
@@ -227,7 +235,8 @@ def _remarks(line: Line, name: str, estimate: Estimate) -> Iterator[str]:
     """Footnotes of one metric."""
     label = METRICS[name].label
     if estimate.mean is None:
-        yield f"{label} is undefined in every subject"
+        computed = any(name in row.metrics for row in line.done)
+        yield f"{label} is undefined in every subject" if computed else f"{label} needs probabilities, not scores"
     elif estimate.n_undefined:
         yield leaves_out(label, [estimate.n_undefined], len(line.done[0].per_subject))
     clipped = max((row.n_clipped or 0 for row in line.done), default=0) if name == "nll" else 0

@@ -28,7 +28,7 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     standing = line.standing
     seen = line.labels[0] if line.labels else None
     record: dict[str, Any] = {
-        "model": table.model, "task": table.task, "preset": table.preset, "method": line.method,
+        "model": table.model, "task": table.task, "preset": table.preset, "group": line.group, "method": line.method,
         "variant": line.variant, "status": line.status, "n": line.n, "seeds": len(line.seeds), "runs": line.runs,
         "labels_train": seen and seen.train, "labels_validation": seen and seen.validation,
         "labels_gold": seen and seen.gold,
@@ -127,6 +127,7 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         "labels_group": standing.labels,
     }
     return {
+        "group": line.group,
         "method": line.method,
         "variant": line.variant,
         "status": line.status,

@@ -52,7 +52,7 @@ def _main(table: Table, *, stats: bool) -> Grid:
     extras = list(_extras(table))
     columns += [column for column, _ in extras]
     rows: list[GridRow] = []
-    for line, is_apart in _blocks(table.lines):
+    for line, is_apart in _parts(table.lines):
         cells = [_name(line), *_numbers(line, COLUMNS), *(text(line) for _, text in extras)]
         rows.append(GridRow(cells, is_apart=is_apart))
         rows += [
@@ -75,13 +75,12 @@ def _name(line: Line) -> Cell:
     return Cell(line.method, notes=line.notes + (line.reasons if line.status == "ok" else ()))
 
 
-def _blocks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
-    """Lines, and whether each begins a block: recalibrated methods stand apart."""
+def _parts(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
+    """Lines, and whether each begins a part: recalibrated methods stand apart, and so do groups."""
     before = None
     for line in lines:
-        kind = line.key.recalibration
-        yield line, before not in {None, kind}
-        before = kind
+        yield line, before not in {None, line.part}
+        before = line.part
 
 
 def _numbers(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
@@ -121,7 +120,10 @@ def _signs(line: Line, name: str) -> str:
 def _extras(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
     """Columns beside the metrics that this table needs, with what stands in them."""
     if any(line.standing and line.standing.ranks for line in table.lines):
-        yield Column("rank", droppable=1, sentence=legend.order([table]), instead=legend.ORDER), _rank
+        yield (
+            Column("rank", droppable=1, sentence=legend.order([table]), instead=legend.order_alone(table.lines)),
+            _rank,
+        )
     if _seeds_differ(table.lines):
         yield Column("seeds", droppable=2, sentence=legend.SEEDS), _seeds
     if len({line.n for line in table.lines if line.n is not None}) > 1:
@@ -252,7 +254,7 @@ def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) ->
     head = [Column("method", is_left=True)]
     head += [Column("p calibrated"), Column("ECE, no chance ↓")] if chance else []
     rows: list[GridRow] = []
-    for line, is_apart in _blocks(table.lines):
+    for line, is_apart in _parts(table.lines):
         failed = Cell(line.status, notes=line.reasons)
         tested = (_tested(line) if line.status == "ok" else [failed, failed]) if chance else []
         rows.append(GridRow([Cell(line.method, notes=line.notes), *tested, *_numbers(line, names)], is_apart=is_apart))
@@ -336,7 +338,7 @@ def _side_by_side(tables: Sequence[Table]) -> Grid:
     rows: list[GridRow] = []
     lines = {key: [next((li for li in table.lines if li.key == key), None) for table in tables] for key in keys}
     first = {key: next(line for line in found if line) for key, found in lines.items()}
-    for line, is_apart in _blocks(sorted(first.values(), key=lambda line: line.place)):
+    for line, is_apart in _parts(sorted(first.values(), key=lambda line: (line.part, line.place))):
         own = [note for found in lines[line.key] if found for note in _name(found).notes]
         cells = [Cell(line.method, notes=tuple(dict.fromkeys(own)))]
         for table, found in zip(tables, lines[line.key], strict=True):

@@ -31,17 +31,22 @@ _BEST = {
 }
 _TESTS = "All pairs of methods of a {group} are tested together, at 95 %, on the same resampled questions."
 _BLOCKS = "A block has the methods that were recalibrated alike, or not at all."
+_GROUPS = (
+    "The paper's methods stand first, then others that don't learn, then others that do; marks, ranks and tests are"
+    " those of the whole {group}."
+)
 _BY_EXCESS = "In calibration, ECE minus floor decides, where less than 0 counts as 0."
 CALIBRATED = f"{DAGGER} is an ECE that can't be told from that of a calibrated method (p ≥ 0.05)."
 _CONSTANT = (
     f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers in training."
 )
 _RANKS = (
-    "Rank is 1 plus the number of ranked methods of the {group} with a significantly better Brier score. Rows are in"
+    "Rank is 1 plus the number of ranked methods of the {group} with a significantly better Brier score. {rows} are in"
     " the order of the mean Brier score; a rank can be smaller than one above it, because a large difference that"
     " varies much is less significant than a small one that varies little."
 )
-ORDER = "Rows are in the order of the mean Brier score."
+ORDER = "{rows} are in the order of the mean Brier score."
+_ROWS, _ROWS_OF_GROUPS = "Rows", "The rows of a group"
 LABELS = (
     "Labels are the answers that a method was told to be right or wrong, in training and, after the slash, in"
     " validation; gold are training questions of which it read the right answer."
@@ -78,7 +83,11 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     sentences = [mean(nats=stats)]
     if not is_bare:
         sentences += [HALF] * _is_any(lines, "half") + [FLOOR] * any("ece_floor" in line.estimates for line in lines)
-    sentences += [_BLOCKS] * (_group(lines) == "block") + marks(tables)
+    sentences += (
+        [_BLOCKS] * (_group(lines) == "block")
+        + [_GROUPS.format(group=_group(lines))] * has_groups(lines)
+        + marks(tables)
+    )
     if not is_bare:
         sentences += [order(tables), LABELS]
         sentences += [SEEDS] if len({(len(line.seeds), line.runs) for line in lines}) > 1 else []
@@ -87,8 +96,12 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     return tuple(sentences)
 
 
-def for_page() -> dict[str, Any]:
-    """Signs with their sentences, for a page of several blocks that shows what occurs."""
+def for_page(methods: Sequence[Line]) -> dict[str, Any]:
+    """Signs with their sentences, for a page of several blocks that shows what occurs.
+
+    Args:
+        methods: a line of each method of the page.
+    """
     signs = [*zip(SIGNS.values(), _BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, _CONSTANT)]
     return {
         "mean": mean(nats=True),
@@ -99,7 +112,8 @@ def for_page() -> dict[str, Any]:
         "floor": FLOOR,
         "excess": _BY_EXCESS,
         "tests": f"{_TESTS.format(group='block')} {_BLOCKS}",
-        "ranks": _RANKS.format(group="block"),
+        "groups": _GROUPS.format(group="block") if has_groups(methods) else None,
+        "ranks": _RANKS.format(group="block", rows=_rows(methods)),
     }
 
 
@@ -117,7 +131,12 @@ def order(tables: Sequence[Table]) -> str:
     """The sentence on the order of rows, and on the column of ranks where there is one."""
     lines = [line for table in tables for line in table.lines]
     is_ranked = any(line.standing and RANK_BY in line.standing.ranks for line in lines)
-    return _RANKS.format(group=_group(lines)) if is_ranked else ORDER
+    return _RANKS.format(group=_group(lines), rows=_rows(lines)) if is_ranked else order_alone(lines)
+
+
+def order_alone(lines: Sequence[Line]) -> str:
+    """The sentence on the order of rows where there is no column of ranks."""
+    return ORDER.format(rows=_rows(lines))
 
 
 def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> list[str]:
@@ -142,6 +161,15 @@ def _marks(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
         yield CALIBRATED
     if "brier" in names and any(line.is_worse_than_constant for line in lines):
         yield _CONSTANT
+
+
+def has_groups(lines: Sequence[Line]) -> bool:
+    """Whether methods of more than one group stand there."""
+    return len({line.group for line in lines}) > 1
+
+
+def _rows(lines: Sequence[Line]) -> str:
+    return _ROWS_OF_GROUPS if has_groups(lines) else _ROWS
 
 
 def _group(lines: Sequence[Line]) -> str:

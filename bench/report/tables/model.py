@@ -26,6 +26,8 @@ CALIBRATED = 0.05
 """P value from which on an ECE can't be distinguished from that of a calibrated method."""
 SEVERAL = 2
 """Values that a standard deviation needs."""
+GROUPS = ("paper", "untrained", "trained")
+"""Groups of methods in the order in which they stand."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class Line:
     """Colour, marker and dash."""
     place: tuple[str, int, str, str]
     """Sorts lines as figures and legends list them."""
+    group: str = "paper"
+    """Group of methods among which it stands: one of `GROUPS`."""
     rows: tuple[ResultRow, ...] = ()
     """Its seeds, ascending; none where it was not run on this model and task."""
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
@@ -94,10 +98,20 @@ class Line:
         """Settings in which it differs from others of the table, as one line of printable text; usually empty."""
         return plain(self.key.variant)
 
+    @property
+    def part(self) -> tuple[str, int]:
+        """Part of the table that it stands in: its recalibration, and in that its group."""
+        return self.key.recalibration, GROUPS.index(self.group)
+
     @cached_property
     def done(self) -> tuple[ResultRow, ...]:
         """Seeds that are ok, whose mean is shown."""
         return tuple(row for row in self.rows if row.status == "ok")
+
+    @property
+    def has_confidences(self) -> bool:
+        """Whether confidences can be drawn of every seed that is ok; False where there are none."""
+        return bool(self.done) and not any(row.is_order_alone for row in self.done)
 
     @property
     def others(self) -> tuple[ResultRow, ...]:
@@ -205,7 +219,7 @@ class Table:
     facts: tuple[str, ...]
     """Caption: a title, then sentences."""
     lines: tuple[Line, ...]
-    """Lines by block, and in it by mean Brier; what isn't ok comes last."""
+    """Lines by part, and in it by mean Brier; what isn't ok comes last."""
     standings: Standings | None = None
     """None where none were asked for."""
     published: Mapping[tuple[str, str], Published] | None = None

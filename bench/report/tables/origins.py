@@ -1,4 +1,4 @@
-"""Differences between the lines of one table in judge, source of answers, and revision of the model, in words.
+"""Differences between the lines of one table in judge and revision of the model, and its answers' source, in words.
 
 A sentence of the caption says that they differ, and a footnote of a line in what: lines without one have what most
 lines have. Example: `list(Origins(runs).notes(Key("ccps", "")))`.
@@ -20,10 +20,10 @@ from bench.results.row import ResultRow
 _REVISION_LENGTH = 12
 """Characters of a revision that are shown."""
 SEVERAL = 2
-"""Judges or sources from which on they differ."""
+"""Judges from which on they differ."""
 
 Values = Mapping[Key, frozenset[str]]
-"""Judges, sources or revisions of the seeds of each line; empty where that is not known."""
+"""Judges or revisions of the seeds of each line; empty where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,14 @@ class Origins:
 
     @property
     def source(self) -> str:
-        """The sentence that says where answers and labels come from; empty where the model gave them here and now."""
-        sources = _all(self._sources)
-        if len(sources) < SEVERAL:
-            return f"Answers are {listed(sources)}." if sources - {"generate"} else ""
-        return (
-            f"Answers and labels come from different sources: {_usual(self._sources)} unless a footnote says"
-            " otherwise; numbers of different sources can't be compared."
-        )
+        """The sentence that says where answers come from; empty where the model gave them here and now."""
+        sources = {row.answers_source for rows in self.runs.values() for row in rows}
+        return f"Answers are {listed(sources)}." if sources - {"generate"} else ""
 
     def notes(self, key: Key) -> Iterator[str]:
         """Footnotes of a line."""
         if _differs(key, self._judges):
             yield f"graded by {listed(self._judges[key])}"
-        if _differs(key, self._sources):
-            yield f"answers and labels: {listed(self._sources[key])}"
         if _differs(key, self._revisions):
             found = listed(revision[:_REVISION_LENGTH] for revision in self._revisions[key])
             usual = _usual(self._revisions)[:_REVISION_LENGTH]
@@ -77,10 +70,6 @@ class Origins:
     @cached_property
     def _judges(self) -> Values:
         return {key: frozenset(row.judge for row in rows if row.judge) for key, rows in self._done}
-
-    @cached_property
-    def _sources(self) -> Values:
-        return {key: frozenset(row.answers_source for row in rows) for key, rows in self._done}
 
     @cached_property
     def _revisions(self) -> Values:

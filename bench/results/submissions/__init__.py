@@ -118,6 +118,7 @@ class _Check:
         if reason is not None:
             yield f"{reason}; {ONLY_A_RUN}"
         yield from questions.findings(cell, self._questions_of(cell.row.task, cell.row.task_version))
+        yield from together.of_scores(cell, self.known)
         if cell.recalibration:
             yield from self._origin(cell)
         self.traces.append(together.trace(cell))

@@ -67,18 +67,14 @@ class Cell:
 
     @property
     def confidences_digest(self) -> str:
-        """Digest of the confidences and what they are of, rounded, so that a copy is one in spite of noise."""
-        rounded = np.round(self.records.confidence, DIGITS) + 0.0
+        """Digest of the confidences, or scores, and what they are of, rounded: a copy is one in spite of noise."""
+        rounded = np.round(self.records.order, DIGITS) + 0.0
         return hashlib.sha256(json.dumps(self.records.id).encode() + rounded.tobytes()).hexdigest()
 
 
 def in_order(records: Records) -> Records:
     """The same rows in the order of their ids."""
-    order = np.argsort(np.asarray(records.id, dtype=object), kind="stable")
-    return Records(
-        id=[records.id[i] for i in order], subject=[records.subject[i] for i in order], correct=records.correct[order],
-        confidence=records.confidence[order], answer=[records.answer[i] for i in order], parsed=records.parsed[order],
-    )  # fmt: skip
+    return records.take(np.argsort(np.asarray(records.id, dtype=object), kind="stable"))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.api import ConfidenceMethod, Format, Task, UserError
 from bench.api.protocol import PRESETS
+from bench.data.answer_files import SOURCE
 from bench.metrics.recalibration import recalibrator
 from bench.results import provenance
 from bench.results.files import RECALIBRATED, base_of
@@ -103,6 +104,8 @@ def _unknown_recalibration(row: ResultRow) -> Iterator[str]:
 
 
 def _of_task(row: ResultRow, task: type[Task]) -> Iterator[str]:
+    if row.answers_source.startswith(SOURCE):
+        yield f"its answers are {row.answers_source}, which nobody else can make again"
     if row.task_version != task.card.version:
         yield f"its task_version is {row.task_version}, {row.task} is at version {task.card.version}; run it again"
     if row.status != "ok":
@@ -152,7 +155,8 @@ def _learned(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], k
 def _labels(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
     seen = row.labels_seen
     recalibrated = RECALIBRATED in row.method
-    if not method.trains() and (seen.train or seen.gold or (seen.validation and not recalibrated)):
+    scaled = recalibrated or method.output == "score"
+    if not method.trains() and (seen.train or seen.gold or (seen.validation and not scaled)):
         yield f"its method learns nothing, but labels_seen is {_labels_in_words(row)}"
     if recalibrated and not seen.validation:
         yield f"it was recalibrated on validation labels, but labels_seen is {_labels_in_words(row)}"

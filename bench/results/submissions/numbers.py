@@ -31,7 +31,9 @@ def with_numbers_of(row: ResultRow, records: Records) -> ResultRow:
     Raises:
         UserError: the row deviates from its preset in a way that can't be.
     """
-    scores = metrics.summarise(records.confidence, records.correct, list(records.subject), _protocol(row))
+    scores = metrics.summarise(
+        records.probabilities, records.correct, list(records.subject), _protocol(row), records.score
+    )
     return replace(
         row, n=len(records.id), n_unparsed=int((~records.parsed).sum()), llm_accuracy=float(np.mean(records.correct)),
         metrics=scores.metrics, per_subject=scores.per_subject, n_excluded=scores.n_excluded,
@@ -89,10 +91,10 @@ def too_good(records: Records) -> str | None:
 
     Only a run can tell: `--rerun`.
     """
-    right, wrong = records.confidence[records.correct], records.confidence[~records.correct]
+    right, wrong = records.order[records.correct], records.order[~records.correct]
     if not right.size or not wrong.size:
         return None
-    if right.min() == 1 and wrong.max() == 0:
+    if records.score is None and right.min() == 1 and wrong.max() == 0:
         return "its confidence is the label in every answer"
     if min(right.size, wrong.size) >= _ENOUGH and right.min() > wrong.max():
         return "every right answer has a higher confidence than every wrong one"

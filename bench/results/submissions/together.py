@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.api import FloatArray
 from bench.results.files import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import trained
@@ -35,7 +36,7 @@ class Trace:
 
 def trace(cell: Cell) -> Trace:
     """Facts of a cell that are remembered."""
-    telling = np.unique(cell.records.confidence).size >= FEW
+    telling = np.unique(cell.records.order).size >= FEW
     return Trace(
         cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.recalibration, cell.answers_digest,
         cell.confidences_digest if telling else None,
@@ -122,6 +123,34 @@ def _other_sizes(seeds: Sequence[Trace]) -> Iterator[tuple[Path, str]]:
             yield one.path, f"n_parameters differs between seeds of its method: {numbers}"
 
 
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+
+def of_scores(cell: Cell, known: Known) -> Iterator[str]:
+    """Problems of the scores of a cell, of what became of them, and of a cell that should have some and has none."""
+    method = known.method(cell.base)
+    gives = not cell.recalibration and method is not None and method.output == "score"
+    if cell.records.score is None:
+        if gives:
+            yield "its method gives scores, but its Parquet file has no column score; run it again"
+    elif method is not None and not gives:
+        yield "it has scores, but its method gives probabilities; run it again"
+    if cell.records.score is not None:
+        yield from _scaled(cell, cell.records.score)
+
+
+def _scaled(cell: Cell, score: FloatArray) -> Iterator[str]:
+    answered = np.asarray([bool(answer.strip()) for answer in cell.records.answer], dtype=np.bool_)
+    if (np.isneginf(score) == answered).any():
+        yield "a score must be finite where there is an answer, and -infinity where there is none"
+        return
+    p, labels = cell.records.probabilities, cell.row.labels_seen.validation
+    if (p is None) != (labels == 0):
+        yield f"its scores are {'no ' * (p is None)}probabilities, but labels_seen has validation {labels}"
+    if p is not None and not rises(score[answered], p[answered]):
+        yield "its confidences do not rise with its scores"
+
+
 # --- recalibrated versions --------------------------------------------------------------------------------------------
 
 
@@ -149,7 +178,12 @@ def of_another(recalibrated: Cell, row: ResultRow, records: Records) -> Iterator
 def _rises(before: Records, after: Records) -> bool:
     """Whether confidences are a function of those before that never falls; unanswered questions have 0 in both."""
     answered = np.asarray([bool(answer.strip()) for answer in before.answer], dtype=np.bool_)
-    order = np.argsort(before.confidence[answered], kind="stable")
-    x, y = before.confidence[answered][order], after.confidence[answered][order]
-    steps, level = np.diff(y), np.diff(x) == 0
+    return rises(before.confidence[answered], after.confidence[answered])
+
+
+def rises(before: FloatArray, after: FloatArray) -> bool:
+    """Whether numbers (n,) are a function of those before, (n,), that never falls."""
+    order = np.argsort(before, kind="stable")
+    x, y = before[order], after[order]
+    steps, level = np.diff(y), x[1:] == x[:-1]
     return bool((steps >= -ROUNDING).all() and (np.abs(steps[level]) <= ROUNDING).all())

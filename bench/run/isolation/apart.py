@@ -120,6 +120,9 @@ class Apart:
     def _predict(self, method: ConfidenceMethod, batch: Batch) -> Any:
         return self._ask("predict", _number_of(method), *self._made(method), self._sent(batch))
 
+    def _oddities(self, method: ConfidenceMethod, batch: Batch) -> Any:
+        return self._ask("oddities", _number_of(method), *self._made(method), self._sent(batch))
+
     def _save(self, method: ConfidenceMethod, folder: Path) -> None:
         self._ask("save", _number_of(method), folder.absolute())
 

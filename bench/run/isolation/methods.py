@@ -14,6 +14,8 @@ from bench.run.isolation.here import Here
 
 VERBS = ("fit", "predict", "save", "load", "fitted", "skip", "n_parameters")
 """Verbs that a run asks of an instance once it is checked."""
+RARE = "oddities"
+"""Verb that most methods don't have; they are not handed a batch for nothing."""
 
 
 def guarded(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:
@@ -26,7 +28,8 @@ def guarded(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | N
     """
     caller = Here(isolation, plugin) if path is None else Apart(isolation, plugin, path)
     names = {name: getattr(plugin, name) for name in ("__module__", "__qualname__", "__doc__")}
-    verbs = {verb: _called(caller, verb) for verb in VERBS}
+    has_rare = getattr(plugin, RARE) is not getattr(ConfidenceMethod, RARE)
+    verbs = {verb: _called(caller, verb) for verb in (*VERBS, *([RARE] if has_rare else []))}
     members = {**names, **verbs, "trains": classmethod(lambda _cls: plugin.trains())}
     made: type[ConfidenceMethod] = types.new_class(plugin.__name__, (plugin,), exec_body=lambda of: of.update(members))
     return made

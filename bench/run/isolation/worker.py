@@ -18,7 +18,7 @@ import numpy as np
 
 from bench import registry
 from bench.api import AdapterRef, ConfidenceMethod, Context, ContractError, RunFacts, registration
-from bench.api.confidence import checked
+from bench.api.confidence import checked, checked_scores
 from bench.run.isolation.life import begin
 from bench.run.isolation.messages import Course, Failure, Learned, Questions, Setting
 from bench.run.isolation.pipe import Pipe
@@ -74,9 +74,16 @@ class Host:
 
     def predict(self, number: int, name: str, arguments: Arguments, questions: Questions) -> np.ndarray:
         """See `ConfidenceMethod.predict`."""
-        method = self.methods.get(number) or self._made(name, arguments)
-        batch = questions.batch()
-        return checked(f"{name}.predict", method.predict(batch), len(batch), allow_nan=True)
+        method, batch = self._method(number, name, arguments), questions.batch()
+        who, predicted = f"{name}.predict", method.predict(batch)
+        if method.output == "score":
+            return checked_scores(who, predicted, batch.ids)
+        return checked(who, predicted, len(batch), allow_nan=True)
+
+    def oddities(self, number: int, name: str, arguments: Arguments, questions: Questions) -> dict[str, int]:
+        """See `ConfidenceMethod.oddities`."""
+        found = self._method(number, name, arguments).oddities(questions.batch())
+        return {str(what): int(n) for what, n in found.items()}
 
     def save(self, number: int, folder: Path) -> None:
         """See `ConfidenceMethod.save`."""
@@ -100,6 +107,9 @@ class Host:
         """Forget methods that the run no longer has."""
         for number in numbers:
             self.methods.pop(number, None)
+
+    def _method(self, number: int, name: str, arguments: Arguments) -> ConfidenceMethod:
+        return self.methods.get(number) or self._made(name, arguments)
 
     def _made(self, name: str, arguments: Arguments) -> ConfidenceMethod:
         module = registry.run_file(self.path)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.api import At, Hidden, OutputHead, SampleAgreement, Signal, TokenScores
+from bench.api import At, Hidden, OutputHead, Samples, Signal, TokenScores
 from bench.backbone import taking
 from bench.backbone.devices import ALONE, Together
 from bench.backbone.extract import Extractor, Measured
@@ -31,7 +31,7 @@ PAIRS, ALL = Together(3, ROOM), Together(1000, ROOM)
 ATTENTIVE = [name for name in plain.ARCHITECTURES if name not in plain.UNSHARED]
 SIGNALS: list[Signal] = [
     *plain.SIGNALS, Hidden(1.0, At.GOLD_PREDICTING), Hidden(0.5, At.WRONG_PREDICTING), TokenScores(top=3),
-    SampleAgreement(5, 0.7),
+    Samples(5, 0.7),
 ]  # fmt: skip
 
 
@@ -179,6 +179,7 @@ def measured_letters(backbone: Backbone, limit: int) -> torch.Tensor:
 
 
 def test_a_step_of_decoding_advances_all_packs(llama: Backbone) -> None:
+    assert llama.packed  # which takes passes of its own
     passes: dict[str, list[int]] = {}
     forward = Session.forward
 

@@ -64,7 +64,7 @@ def test_few_blocks_stand_for_all_of_a_deep_model(monkeypatch: pytest.MonkeyPatc
     part = speed.measured(config, torch.float32, "cpu", "sdpa")
     for passes, tokens in ((100, 100), (1, 1000)):
         a, b = (one.seconds(passes, tokens, 0) for one in (whole, part))
-        assert a / 2 < b < 2 * a
+        assert a / 3 < b < 3 * a
 
 
 def test_a_large_vocabulary_is_measured_in_part() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from bench.api import (
     AdapterRef,
@@ -18,7 +17,7 @@ from bench.api import (
     Hidden,
     QueryLogits,
     Ragged,
-    SampleAgreement,
+    Samples,
     TokenScores,
     Validation,
 )
@@ -37,9 +36,12 @@ from bench.training.job import ADAPTER, EXAMPLES, VALIDATION, Job, write_example
 from bench.training.trainer import AdapterTrainer
 from tests.fixtures import models
 from tests.fixtures.cards import CARD, SplitBackbone, card, split
+from tests.unit.backbone.test_split import folder, load, tied
+
+__all__ = ["folder", "tied"]
 
 SIGNALS = [
-    ChoiceLogits(), QueryLogits(), TokenScores(), SampleAgreement(3),
+    ChoiceLogits(), QueryLogits(), TokenScores(), Samples(3),
     *(Hidden(depth, At.ANSWER_END) for depth in (0.25, 0.5, 0.75, 1.0)),
     *(Hidden(1.0, at) for at in (At.PROMPT_END, At.GOLD_PREDICTING, At.WRONG_PREDICTING)),
 ]  # fmt: skip
@@ -52,23 +54,6 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 CT = "methods._shared.lora:ct_loss"
 CONFIDENCE = "methods._shared.lora:verdict_confidence"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return models.save(tmp_path_factory.mktemp("llama"), models.llama(num_hidden_layers=4))
-
-
-@pytest.fixture(scope="module")
-def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = transformers.Qwen2Config(
-        **models.llama(num_hidden_layers=4).to_diff_dict() | {"tie_word_embeddings": True}
-    )
-    return models.save(tmp_path_factory.mktemp("tied"), config)
-
-
-def load(folder: Path) -> Backbone:
-    return Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu"))
 
 
 def items() -> list[Item]:
@@ -175,8 +160,8 @@ def test_steps_are_those_of_one_device_also_when_resumed(
 ) -> None:  # fmt: skip
     changes: dict[str, Any] = {"checkpointing": checkpointing, "checkpoint_every": 2}
     folders = [tmp_path / name for name in ("one", "two")]
-    for folder in folders:
-        folder.mkdir()
+    for each in folders:
+        each.mkdir()
     loop.main(job(small, folders[0], devices=[], **changes))
     plain = steps(capsys.readouterr().out)
     given = []

@@ -20,6 +20,10 @@ COLUMNS = {
     "ptrue": "ptrue", "lts": "lts", "pik": "pik", "saplma-f": "saplma", "saplma-m": "saplma", "saplma-um": "saplma",
     "it": "lora_r8", "ct": "lora_r8", "litcab": "litcab", "ccps:choice": "ccps_mc",
 }  # fmt: skip
+UNTRAINED = (
+    "perplexity", "mean-token-entropy", "token-margin", "self-certainty", "semantic-entropy", "degree-matrix",
+    "eccentricity", "eigenvalues", "sentence-sar", "eigenscore", "verbalised", "cocoa",
+)  # fmt: skip
 PRINTED = Path(__file__).parents[4] / "shared" / "paper" / "parameter_counts.csv"
 
 
@@ -32,7 +36,9 @@ def test_counts_are_those_of_the_formulas(model: str) -> None:
         "ptrue": 0, "sequence-probability": 0, "self-consistency": 0, "lts": 1, "pik": 2 * width + 2,
         "saplma-f": saplma, "saplma-m": saplma, "saplma-um": saplma, "it": LORA[model], "ct": LORA[model],
         "litcab": width * vocabulary + vocabulary,
-        "ccps:choice": 9_542, "ccps:open": 21_778,
+        "ccps:choice": 9_542, "ccps:open": 21_778, **dict.fromkeys(UNTRAINED, 0),
+        "combined": 9, "logistic-probe": width + 1, "semantic-entropy-probe": width + 3,
+        "relative-mahalanobis": width * width + 3 * width + 2,
     }  # fmt: skip
 
 

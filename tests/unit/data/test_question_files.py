@@ -96,6 +96,50 @@ def test_a_file_without_options_is_asked_openly(tmp_path: Path) -> None:
     assert prompt.messages[-1].content == "Question: What do bees make?\nAnswer:"
 
 
+@pytest.mark.parametrize(
+    ("columns", "answer", "others"),
+    [
+        ({"answers": ["honey", "wax"]}, "honey", ("wax",)),
+        ({"answer": "honey", "answers": ["wax", "honey", "wax"]}, "honey", ("wax",)),
+        ({"answers": ["honey"]}, "honey", ()),
+        ({"answer": "honey", "answers": []}, "honey", ()),
+        ({"answer": "honey", "answers": None}, "honey", ()),
+        ({"answer": "honey", "answers": {"text": ["wax"]}}, "honey", ()),
+    ],
+)
+def test_an_open_question_may_have_several_right_answers(
+    tmp_path: Path, columns: dict[str, Any], answer: str, others: tuple[str, ...]
+) -> None:
+    (question,) = asked(jsonl(tmp_path, {"question": "What do bees make?", **columns}))
+    assert (question.choices, question.answer, question.accepted) == ((answer,), answer, others)
+
+
+def test_several_right_answers_in_a_sheet_and_beside_options(tmp_path: Path) -> None:
+    text = 'question,answers\nWhat do bees make?,"[""honey"", ""wax""]"\n'
+    (question,) = asked(sheet(tmp_path, text))
+    assert (question.answer, question.accepted) == ("honey", ("wax",))
+    (question,) = asked(sheet(tmp_path, "question,answer,answers\nWhat?,honey,many\n", name="other.csv"))
+    assert (question.answer, question.accepted) == ("honey", ())
+    (question,) = asked(jsonl(tmp_path, {**BEES, "answers": 7}))
+    assert (question.gold, question.accepted) == (0, ())
+    rows = {"question": ["What?"], "answers": [["honey", "wax"]]}
+    (question,) = asked(table(tmp_path, rows))
+    assert (question.answer, question.accepted) == ("honey", ("wax",))
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ([], ["at least one right answer in column 'answers', got list []"]),
+        ([1], ["texts that are not empty in column 'answers', got int 1"]),
+        (["honey", " "], ["texts that are not empty in column 'answers', got str ' '"]),
+        ("honey", ["a list of right answers in column 'answers', got str 'honey'"]),
+    ],
+)
+def test_a_list_of_right_answers_that_is_none(tmp_path: Path, answers: Any, words: list[str]) -> None:
+    refused(jsonl(tmp_path, {"question": "What?", "answers": answers}), *words)
+
+
 def test_rows_go_to_their_splits_and_exemplars_to_their_subjects(tmp_path: Path) -> None:
     splits = ["dev", "train", None, "test", "", "validation", "dev"]
     task = made(jsonl(tmp_path, *({**BEES, "split": split, "subject": f"s{i % 2}"} for i, split in enumerate(splits))))

@@ -142,3 +142,11 @@ def test_normalising_twice_changes_nothing_more(text: str) -> None:
     once = normalise_text(text)
     assume(not {"a", "an", "the"} & set(once.split()))
     assert normalise_text(once) == once
+
+
+def test_any_right_answer_is_right() -> None:
+    cases = [
+        JudgeCase("q", "Paris", said, ("City of Paris", "1,000"))
+        for said in ("paris", "city of paris", "1000.0", "Lyon", "")
+    ]
+    assert Match().verdicts(cases, "judge", Silent()) == [True, True, True, False, False]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,17 @@ def test_the_wording_is_fixed_to_the_last_blank() -> None:
     assert "correct answer\u2014that is, it" in user.content
     assert user.content.endswith("Please answer yes or no without any explanation: ")
     assert len(user.content) - len(ASKED.question + ASKED.gold + ASKED.answer) == 651
+
+
+def test_several_right_answers_are_listed_in_words_that_their_version_is_bound_to() -> None:
+    _, user = prompt.messages(replace(ASKED, others=('the "lake"', "Tove")))
+    told = 'The correct answers for this problem are: "in the {sea}", "the "lake"", "Tove"\nA student submitted'
+    assert told in user.content
+    assert "semantically equivalent to one of the correct answers\u2014that is" in user.content
+    digest = hashlib.sha256(prompt.GRADING.several.encode()).hexdigest()
+    assert (prompt.GRADING.id, digest[:16]) == ("judge/1", "8feb28ad400fcfc6")
+    assert prompt.COMPARING.several == ""
+    assert prompt.messages(replace(ASKED, others=())) == prompt.messages(ASKED)
 
 
 @pytest.mark.parametrize("word", ["yes", "Yes", "YES", " yes.", "**Yes**", '"Yes"', "\nyes\n", "Yes, it does.", "- yes",

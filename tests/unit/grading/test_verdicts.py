@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from bench.api import UserError
 from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import Verdicts, missing
+from bench.store.folders import key_of
 
 ROOT = Path(__file__).parents[3]
 JUDGE = {"kind": "openai", "model": "m", "url": "http://host/v1", "prompt": "judge/1", "temperature": 0.0}
@@ -248,3 +250,18 @@ def test_what_is_missing_is_asked_once_and_never_where_it_is_empty(tmp_path: Pat
     kept.put(ONE, False)
     empty = [JudgeCase("q", "gold", ""), JudgeCase("q", "gold", " \n")]
     assert missing([ONE, TWO, *empty, TWO], kept) == [TWO]
+
+
+def test_several_right_answers_have_verdicts_of_their_own_and_single_ones_keep_theirs(tmp_path: Path) -> None:
+    judge = {"kind": "x"}
+    kept = Verdicts(tmp_path, judge)
+    several = replace(ONE, others=("also",))
+    kept.put(ONE, verdict=False)
+    kept.put(several, verdict=True)
+    again = Verdicts(tmp_path, judge)
+    assert [again.get(case) for case in (ONE, several, replace(ONE, others=("other",)))] == [False, True, None]
+    first, second = map(json.loads, again.path.read_text(encoding="utf-8").splitlines())
+    assert "others" not in first
+    assert second["others"] == ["also"]
+    before = {"judge": judge, "reported": None, "question": "q", "gold": "gold", "answer": "answer"}
+    assert first["key"] == key_of(before)  # as verdicts were kept before there could be several

@@ -177,7 +177,7 @@ def test_features_in_the_chunks_of_an_accelerator_are_the_same(
     of = OutputHead(head(2000, 32).weight.to(dtype))
     generator = torch.Generator().manual_seed(2)
     hidden, ids = torch.randn(300, 32, generator=generator), torch.randint(0, 2000, (300,), generator=generator)
-    monkeypatch.setattr(features, "_SIZES", {"cpu": features._Sizes(1 << 18, 1 << 16)})  # three chunks of many blocks
+    monkeypatch.setattr(features, "_SIZES", {"cpu": features._Sizes(1 << 18, 1 << 16, 1)})  # three chunks, many blocks
     ours = perturbation_features(hidden, ids, of)
     monkeypatch.setattr(features, "_SIZES", {})
     torch.testing.assert_close(perturbation_features(hidden, ids, of), ours, rtol=1e-6, atol=1e-6)
@@ -281,9 +281,11 @@ def test_methods_read_a_head_in_bfloat16(name: str, fmt: Format) -> None:
 
 HOST = {
     "bench/run/isolation/messages.py: flat": "bytes of a head on the CPU: others are not lent",
+    "bench/backbone/pairs.py: torch.from_numpy(logits).softmax(dim=-1)[:, rows]": "of numbers that are on the host",
+    "bench/backbone/pairs.py: torch.from_numpy(logits[:, 0]).sigmoid()": "of numbers that are on the host",
     "bench/run/isolation/state.py: torch.get_rng_state()": "of the host's generator",
     "bench/signals/files.py: v.float() if v.is_floating_point() else v": "from a file, and widened",
-    "bench/signals/token_scores.py: column": "made on the host, for planted questions",
+    "bench/signals/token_scores.py: value": "made on the host, for planted or no questions",
     "bench/training/loop.py: recorded": "float64, from a file",
     "methods/ccps/method.py: features": "float32, assembled on the host",
     "methods/ccps/networks.py: logits.double().softmax(dim=1)[:, 1]": "of parts that were copied to the host",

@@ -19,7 +19,7 @@ import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
 
-from bench import metrics
+from bench import metrics, registry
 from bench.api import UserError
 from bench.metrics.summary import MetricSummary
 from bench.report.figures import (
@@ -42,7 +42,8 @@ from bench.report.tables.build import build
 from bench.results.files import Records
 from bench.results.row import ResultRow
 
-METHODS = tuple(built_in().named)
+METHODS = tuple(name for name in built_in().named if name in {*registry.paper(), "sequence-probability"})
+"""Those of the committed comparison."""
 MODELS = ("Qwen/Qwen2.5-14B-Instruct", "llama8b", "mistral24b", "qwen32b")
 TASKS = ("medmcqa-choice", "mmlu-choice", "mmlu-oe", "mmlu-pro-choice", "mmlu-pro-oe")
 NAMES = ("ece", "brier", "acc", "aucpr", "auroc")

@@ -16,6 +16,7 @@ from matplotlib.markers import MarkerStyle
 from bench import registry
 from bench.api import UserError
 from bench.report.style import MARKERS, OTHER_COLOURS, OTHER_MARKERS, RC, RECALIBRATED_FILLS, Style, built_in, read
+from bench.report.tables.model import GROUPS
 
 TELLABLE = 10.0
 """CIE76 difference in L*a*b* from which on two patches side by side are plainly different colours; 2.3 is just seen."""
@@ -69,17 +70,27 @@ def test_the_reference_computes_what_is_known():
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
 
 
+GROUPED = {group: [name for name in BUILT_IN.named if registry.groups_built_in()[name] == group] for group in GROUPS}
+"""There are fewer plainly different colours and filled markers than methods, so each group of a table has its own."""
+
+
+@pytest.mark.parametrize("group", GROUPED)
 @pytest.mark.parametrize("seen", SEEN)
-def test_colours_of_built_in_methods_are_told_apart(seen):
-    for one, other in combinations(BUILT_IN.named, 2):
+def test_colours_of_built_in_methods_are_told_apart(seen, group):
+    for one, other in combinations(GROUPED[group], 2):
         assert difference(BUILT_IN.of(one).colour, BUILT_IN.of(other).colour, seen) >= TELLABLE, (one, other)
 
 
-def test_markers_of_built_in_methods_are_told_apart_without_any_colour():
-    markers = {style.marker for style in BUILT_IN.named.values()}
-    assert len(markers) == len(BUILT_IN.named)
+def test_built_in_methods_are_told_apart_without_any_colour():
+    looks = {(style.marker, style.dash) for style in BUILT_IN.named.values()}
+    assert len(looks) == len(BUILT_IN.named)
     assert not MARKERS & set(OTHER_MARKERS)
     assert set(BUILT_IN.named) <= set(registry.built_in()[0].names())
+
+
+def test_no_two_built_in_methods_look_alike():
+    names = registry.built_in()[0].names()
+    assert len({BUILT_IN.of(name) for name in names}) == len(names)
 
 
 @pytest.mark.parametrize("colour", [*(style.colour for style in BUILT_IN.named.values()), *OTHER_COLOURS])

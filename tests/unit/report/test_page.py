@@ -336,12 +336,34 @@ def test_the_order_of_files_changes_nothing():
 
 def test_methods_have_their_colour_and_metrics_their_direction():
     built = comparison().page()
-    assert built["methods"] == [{"name": name, "colour": built_in().of(name).colour} for name in ("ptrue", "ccps")]
+    assert built["methods"] == [
+        {"name": name, "colour": built_in().of(name).colour, "group": "paper", "part": 0} for name in ("ptrue", "ccps")
+    ]
     better = {metric["name"]: metric["better"] for metric in built["metrics"]}
     assert (better["ece"], better["auroc"], better["ece_floor"]) == (-1, 1, 0)
     paper = built["sets"][0]
     assert [NAMES[i] for i in paper["metrics"]] == ["ece", "brier", "acc", "aucpr", "auroc"]
     assert all(metric["about"] for metric in built["metrics"])
+
+
+def test_groups_stand_below_one_another_also_where_a_method_was_not_run():
+    everywhere = ["combined", "ptrue", "sequence-probability", "ccps", "ccps+platt", "combined+platt"]
+    world = World()
+    for name in everywhere:
+        world.add(records_like(), name, task="lakes")
+    world.add(records_like(), "combined")
+    built = world.page()
+    order = ["ptrue", "ccps", "sequence-probability", "combined"]
+    names, parts, groups = (
+        [[built["methods"][line["method"]][key] for line in block["lines"]] for block in built["blocks"]]
+        for key in ("name", "part", "group")
+    )
+    assert sorted(names) == sorted([order, [*order, "ccps+platt", "combined+platt"]])
+    assert [0, 0, 1, 2, 3, 4] in parts
+    assert ["paper", "paper", "untrained", "trained"] in groups
+    assert built["words"]["groups"].startswith("The paper's methods stand first")
+    assert "rows of a group" in built["words"]["ranks"]
+    assert comparison().page()["words"]["groups"] is None
 
 
 def test_provenance_is_said_once_with_its_number_of_results():

@@ -312,12 +312,57 @@ def brier(method, mean, **changes):
 
 def test_rows_are_in_the_order_of_mean_brier_within_their_block_and_what_is_not_ok_comes_last():
     rows = [
-        brier("ptrue", 0.2), brier("ccps", 0.15), brier("zeta", 0.1), brier("ccps+isotonic", 0.01),
-        brier("ptrue+isotonic", 0.005), cell("lts", status="failed", reason="x", metrics={}), brier("alpha", 0.15),
+        brier("ptrue", 0.2), brier("ccps", 0.15), brier("pik", 0.1), brier("ccps+isotonic", 0.01),
+        brier("ptrue+isotonic", 0.005), cell("lts", status="failed", reason="x", metrics={}), brier("ct", 0.15),
     ]  # fmt: skip
-    order = ["zeta", "ccps", "alpha", "ptrue", "lts", "ptrue+isotonic", "ccps+isotonic"]
+    order = ["pik", "ct", "ccps", "ptrue", "lts", "ptrue+isotonic", "ccps+isotonic"]
     assert [line.method for line in build(rows)[0].lines] == order
     assert [row.cells[0].text for row in views(build(rows)).grids[0].rows] == order
+
+
+def grouped():
+    """Methods of all groups, the paper's being the worst; two are not built in."""
+    return [
+        brier("ccps", 0.3), brier("ptrue", 0.25), brier("sequence-probability", 0.2), brier("mine", 0.1, train_on=None),
+        brier("combined", 0.15), brier("yours", 0.05, train_on="atlas-choice/train"), brier("combined+platt", 0.01),
+    ]  # fmt: skip
+
+
+ORDER = ["ptrue", "ccps", "mine", "sequence-probability", "yours", "combined", "combined+platt"]
+BEGIN = ["mine", "yours", "combined+platt"]
+
+
+def test_the_papers_methods_stand_first_then_others_that_do_not_learn_then_others_that_do():
+    tables = build(grouped())
+    assert [(line.method, line.group) for line in tables[0].lines] == list(
+        zip(ORDER, ["paper"] * 2 + ["untrained"] * 2 + ["trained"] * 3, strict=True)
+    )
+    for layout, begin in (("methods", BEGIN), ("models", ["sequence-probability", "combined", "combined+platt"])):
+        (grid,) = views(tables, layout=layout).grids
+        assert [row.cells[0].text for row in grid.rows if row.is_apart] == begin
+    tex, drawn = render(tables, "tex").splitlines(), render(tables, "terminal", width=200).splitlines()
+    for name in BEGIN:
+        assert tex[next(i for i, line in enumerate(tex) if line.startswith(f"{name} ")) - 1] == r"\midrule"
+        assert set(drawn[next(i for i, line in enumerate(drawn) if line.startswith(f" {name} ")) - 1]) <= set(" ─")
+    markdown = [line.split(" ")[1] for line in render(tables, "md").splitlines() if line.startswith("| ")]
+    assert [name.strip("*~").replace("\\", "") for name in markdown] == ["method", *ORDER]
+    records = list(csv.DictReader(io.StringIO(render(tables, "csv"))))
+    assert [(record["method"], record["group"]) for record in records] == [
+        (li.method, li.group) for li in tables[0].lines
+    ]
+    assert [line["group"] for line in json.loads(render(tables, "json"))[0]["lines"]] == [r["group"] for r in records]
+
+
+def test_marks_go_across_groups_and_the_legend_says_so():
+    table = build([row for row in grouped() if "+" not in row.method])[0]
+    best = {line.method: line.estimate("brier").best for line in table.lines}
+    assert {name for name, mark in best.items() if mark} == {"yours"}
+    said = " ".join(views([table]).grids[0].legend)
+    assert "marks, ranks and tests are those of the whole table." in said
+    assert "The rows of a group are in the order of the mean Brier score" in said
+    alone = " ".join(views(build([brier("ccps", 0.1), brier("ptrue", 0.2)])).grids[0].legend)
+    assert "stand first" not in alone
+    assert "Rows are in the order" in alone
 
 
 def test_recalibrated_methods_are_a_block_of_their_own():
@@ -447,14 +492,16 @@ def test_seeds_of_different_judges_are_marked_too():
     assert footnotes(table) == ("graded by hf:x, match",)
 
 
-def test_lines_of_different_sources_of_answers_are_told_in_the_caption_and_marked():
-    (table,) = build([cell("ccps"), cell("lts"), cell("ptrue", answers_source="released@abc")])
-    fact = (
-        "Answers and labels come from different sources: generate unless a footnote says otherwise; numbers of"
-        " different sources can't be compared."
-    )
-    assert fact in table.facts
-    assert footnotes(table) == ("answers and labels: released@abc",)
+def test_results_with_other_answers_have_a_table_of_their_own():
+    file = {"answers_source": "file:qwen-3fa9c1", "config": {"answers": "file:qwen-3fa9c1"}}
+    other = {"answers_source": "file:qwen-77c01d", "config": {"answers": "file:qwen-77c01d"}}
+    rows = [cell("ccps"), cell("ccps", seed=1), cell("ccps", **file), cell("ccps", seed=1, **other), cell("lts")]
+    tables = build(rows)
+    assert [{line.method: len(line.rows) for line in table.lines} for table in tables] == [
+        {"ccps": 2, "lts": 1}, {"ccps": 1}, {"ccps": 1},
+    ]  # fmt: skip
+    told = [[fact for fact in table.facts if fact.startswith("Answers are")] for table in tables]
+    assert told == [[], ["Answers are file:qwen-3fa9c1."], ["Answers are file:qwen-77c01d."]]
 
 
 def revised(method, revision, **changes):

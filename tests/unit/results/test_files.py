@@ -577,3 +577,42 @@ def test_schema_changes_come_with_a_new_version():
 def test_json_example_has_every_field_of_the_schema():
     fields = {line.split(":")[0].removeprefix("ResultRow.") for line in schema().splitlines() if "ResultRow." in line}
     assert set(json.loads(to_json(ROW))) == fields | {"digest"}
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+
+def scores(score, confidence=RECORDS.confidence):
+    return replace(RECORDS, score=np.array(score), confidence=np.asarray(confidence, dtype=float))
+
+
+@pytest.mark.parametrize("confidence", [RECORDS.confidence, [np.nan] * 3])
+def test_scores_come_back_to_the_bit_also_without_confidences(tmp_path, confidence):
+    records = scores([-1e300, 1 / 3, -np.inf], confidence)
+    back = read_records(write(ROW, records, tmp_path))
+    assert back.score.tobytes() == records.score.tobytes()
+    assert back.confidence.tobytes() == records.confidence.tobytes()
+    assert (back.probabilities is None) is bool(np.isnan(records.confidence).all())
+    assert back.order is back.score
+    assert back.take(np.array([2, 0])).score.tolist() == [-np.inf, -1e300]
+
+
+def test_a_result_without_scores_has_no_column_for_them(tmp_path):
+    back = read_records(write(ROW, RECORDS, tmp_path))
+    assert back.score is None
+    assert back.order is back.confidence
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        (scores([1.0, np.nan, 2.0]), "score nan in row 1; expected a finite one"),
+        (scores([1.0, 2.0, np.inf]), "score inf in row 2; expected a finite one"),
+        (scores([1.0, 2.0, 3.0], [0.5, np.nan, 0.5]), "confidence nan in row 1"),
+        (replace(RECORDS, confidence=np.full(3, np.nan)), "confidence nan in row 0"),
+    ],
+)
+def test_numbers_that_scores_and_confidences_cannot_be_are_refused(tmp_path, records, said):
+    path = write(ROW, records, tmp_path)
+    with pytest.raises(UserError, match=said):
+        read_records(path)

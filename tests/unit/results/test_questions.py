@@ -31,6 +31,9 @@ def test_a_choice_question_is_kept_as_it_was_shown_and_an_open_one_without_optio
     assert choice == QuestionText("t/0", "bells", "Q: Which metal?\n  (a): tin\n  (b): bronze", ("tin", "bronze"), "b")
     opened = question_texts.of(question, replace(STYLE, context="Q: {text}"), Format.OPEN, LETTERS)
     assert opened == QuestionText("t/0", "bells", "Q: Which metal?", (), "bronze")
+    several = replace(question, accepted=("bell metal",))
+    opened = question_texts.of(several, replace(STYLE, context="Q: {text}"), Format.OPEN, LETTERS)
+    assert opened.gold.split(question_texts.SEVERAL) == ["bronze", "bell metal"]
 
 
 def test_what_was_written_is_read_back_in_order_whatever_stands_in_it(tmp_path):

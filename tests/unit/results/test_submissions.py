@@ -38,11 +38,12 @@ SCORES: dict[object, metrics.Scores] = {}
 
 
 @functools.wraps(summarise)
-def remembered(confidence: Any, correct: Any, subjects: Any, protocol: Any) -> metrics.Scores:
+def remembered(confidence: Any, correct: Any, subjects: Any, protocol: Any, score: Any) -> metrics.Scores:
     """As it is; most cells of a folder that was tampered with are those of the honest one."""
-    key = (confidence.tobytes(), correct.tobytes(), tuple(subjects), protocol)
+    arrays = [None if array is None else array.tobytes() for array in (confidence, score, correct)]
+    key = (*arrays, tuple(subjects), protocol)
     if key not in SCORES:
-        SCORES[key] = summarise(confidence, correct, subjects, protocol)
+        SCORES[key] = summarise(confidence, correct, subjects, protocol, score)
     return SCORES[key]
 
 
@@ -561,6 +562,13 @@ def test_answers_of_a_release_and_wheels_are_noted(tmp_path: Path) -> None:
     assert "made by an installed wheel" in said
 
 
+def test_answers_of_a_file_are_refused(tmp_path: Path) -> None:
+    source = {"answers_source": "file:qwen-3fa9c1", "config": {"answers": "file:qwen-3fa9c1"}}
+    put(tmp_path, "ccps", questions_digest=None, **source)
+    (said,) = complaints(tmp_path).values()
+    assert "its answers are file:qwen-3fa9c1, which nobody else can make again" in said
+
+
 def test_without_the_whole_history_a_commit_is_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "ccps")
     told = {tmp_path: None}
@@ -627,3 +635,58 @@ def test_the_command_says_what_is_wrong_and_what_it_could_not_check(
     assert told["file"] == "tiny/rivers-choice/x.parquet"
     assert "it has no x.json beside it" in told["problems"][0]
     assert told["not_checked"] == []
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+SCORE = np.random.default_rng(5).normal(size=N)
+SCORED = {"method": "ptrue", "labels_seen": LabelsSeen(validation=30)}
+
+
+def put_scores(folder: Path, score: Any, confidence: Any, **fields: Any) -> str:
+    """A cell of a method that gives scores; returns what is wrong with it."""
+    path = put(folder, "ptrue")
+    row, records = replace(files.read(path), **{**SCORED, **fields}), files.read_records(path)
+    records = replace(records, score=score, confidence=np.asarray(confidence))
+    files.write(with_numbers_of(row, records), records, folder)
+    return complaints(folder).get("tiny/rivers-choice/ptrue--demo--s0.json", "")
+
+
+@pytest.fixture
+def scorer(known: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known[0].get("ptrue"), "output", "score")
+
+
+@pytest.mark.usefixtures("scorer")
+def test_honest_scores_pass_scaled_or_not(tmp_path: Path) -> None:
+    assert put_scores(tmp_path / "scaled", SCORE, 1 / (1 + np.exp(-np.round(SCORE)))) == ""
+    assert put_scores(tmp_path / "alone", SCORE, np.full(N, np.nan), labels_seen=LabelsSeen()) == ""
+
+
+@pytest.mark.usefixtures("scorer")
+@pytest.mark.parametrize(
+    ("score", "confidence", "fields", "complaint"),
+    [
+        (None, np.full(N, 0.5), {}, "has no column score"),
+        (SCORE, 1 / (1 + np.exp(SCORE)), {}, "its confidences do not rise with its scores"),
+        (SCORE, np.full(N, np.nan), {}, "its scores are no probabilities, but labels_seen has validation 30"),
+        (SCORE, np.full(N, 0.5), {"labels_seen": LabelsSeen()}, "its scores are probabilities, but labels_seen"),
+        (np.where(SCORE > 1, -np.inf, SCORE), np.full(N, 0.5), {}, "must be finite where there is an answer"),
+    ],
+)
+def test_scores_that_are_not_what_they_must_be_are_found(
+    tmp_path: Path, score: Any, confidence: Any, fields: dict[str, Any], complaint: str
+) -> None:
+    assert complaint in put_scores(tmp_path, score, confidence, **fields)
+
+
+def test_scores_of_a_method_that_gives_probabilities_are_found(tmp_path: Path) -> None:
+    assert "it has scores, but its method gives probabilities" in put_scores(tmp_path, SCORE, np.full(N, 0.5))
+
+
+@pytest.mark.usefixtures("scorer")
+def test_metrics_of_order_that_are_not_those_of_the_scores_are_found(folder: Path) -> None:
+    put_scores(folder, SCORE, np.full(N, 0.5))
+    name = "tiny/rivers-choice/ptrue--demo--s0"
+    said("metrics", "auroc", "pooled", to=0.5, name=name)(folder)
+    assert "metrics.auroc.pooled is 0.5 in the JSON file" in complaints(folder)[f"{name}.json"]

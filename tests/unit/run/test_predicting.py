@@ -6,21 +6,34 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from bench.api import AdapterRef, Batch, ConfidenceMethod, ContractError, FloatArray, Needs, Question, RunFacts
+from bench.api import (
+    AdapterRef,
+    Batch,
+    ConfidenceMethod,
+    ContractError,
+    FloatArray,
+    Needs,
+    Question,
+    RunFacts,
+    UserError,
+)
 from bench.api.protocol import FIXED, EmptyRule, Protocol
 from bench.api.question import Answer
 from bench.data.splits import TaskSplit
+from bench.metrics.recalibration import folds_of
+from bench.metrics.scaling import Scale
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
 from bench.run.fitting import Fitted
 from bench.run.inputs import Inputs
 from bench.run.predicting import Predictor, Skipped
+from bench.run.recalibration import Recalibration
 from bench.signals.reading import Reading
 from tests.fixtures.rivers import Rivers
 
@@ -87,6 +100,24 @@ def test_pieces_come_together_in_the_splits_order() -> None:
     assert found.confidence.tolist() == [0.0, 0.01, 0.0, 0.03, 0.04, 0.05]
 
 
+class Odd(ByNumber):
+    """Finds every other answer odd."""
+
+    def oddities(self, batch: Batch) -> dict[str, int]:
+        found = sum(int(name[1:]) % 2 for name in batch.ids)
+        return {"odd numbers": found} if found else {}
+
+
+@pytest.mark.parametrize("output", ["probability", "score"])
+def test_oddities_of_all_pieces_of_the_test_are_counted(output: str) -> None:
+    method, validation = Odd(), reading("a", "b", "c", "d", split="validation")
+    method.output = output  # type: ignore[misc, assignment]
+    for answers, counted in ((("a", "b", "", "d", "e", "f"), {"odd numbers": 3}), (("a",), {})):
+        found = predictor(method).predict("half", Inputs(reading(*answers), selection=validation))
+        assert not isinstance(found, Skipped)
+        assert found.oddities == counted
+
+
 def test_a_method_that_learns_nothing_has_no_base_rate_to_fall_back_on() -> None:
     found = predictor(Half(), replace(FIXED, empty_rule=EmptyRule.BASE_RATE)).confidences("half", Inputs(reading("")))
     assert found.confidence.tolist() == [0.0]
@@ -128,3 +159,72 @@ def test_without_an_adapter_nothing_is_read_again() -> None:
         predictor(Half()).read_through("half", reading("x"), fitted(Half()))
     with pytest.raises(ValueError, match="lost"):
         predictor(Half()).read_through("half", reading("x"), ValueError("lost"))
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+
+class Far(Half):
+    """Says numbers of any size: the last digit of a question's id, times its own."""
+
+    output = "score"
+    says = -1e300
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return np.array([self.says * int(each[-1]) for each in batch.ids])
+
+
+def held(*right: bool) -> Reading:
+    found = reading(*["x"] * len(right), split="validation")
+    answers = [replace(answer, correct=o) for answer, o in zip(found.answers, right, strict=True)]
+    return replace(found, answers=answers)
+
+
+def test_scores_are_scaled_on_validation_and_no_answer_is_below_all() -> None:
+    validation = held(True, True, False, True, False)
+    found = predictor(Far()).predict("half", Inputs(reading("x", "", "y"), selection=validation))
+    assert not isinstance(found, Skipped)
+    assert found.score is not None
+    assert found.score.tolist() == [0.0, -np.inf, -2e300]
+    scale = Scale.fit(-np.arange(5.0), validation.correct)
+    assert found.confidence.tolist() == [scale.apply([0.0])[0], 0.0, scale.apply([-2.0])[0]]
+    assert found.scaled_by == 5
+    assert found.note == "scaled on validation: 5 labelled answers of rivers/validation made its scores probabilities"
+
+
+@pytest.mark.parametrize(
+    ("validation", "reason"),
+    [
+        (None, "there are no labelled validation answers"),
+        (held(), "there are no labelled validation answers"),
+        (held(True, True), "all 2 labelled validation answers are right"),
+        (held(False), "all 1 labelled validation answers are wrong"),
+    ],
+)
+def test_without_labels_of_both_kinds_scores_stay_scores(validation: Reading | None, reason: str) -> None:
+    found = predictor(Far()).predict("half", Inputs(reading("x", "y"), selection=validation))
+    assert not isinstance(found, Skipped)
+    assert np.isnan(found.confidence).all()
+    assert found.scaled_by == 0
+    assert found.note.startswith(f"{reason}, by which its scores could become probabilities")
+
+
+def test_scores_are_recalibrated_by_scales_that_did_not_see_the_answer() -> None:
+    labels = np.arange(30) % 3 == 0
+    method, unknown = Far(), cast("Any", None)
+    resolved: Any = SimpleNamespace(methods={"half": method})
+    recalibration = Recalibration(resolved, unknown, cast("Any", SimpleNamespace(seed=4)), predictor(method), unknown)
+    confidence = recalibration._confidence("half", Inputs(held(*labels.tolist())))
+    score, fold = -1e300 * (np.arange(30) % 10), folds_of(labels, seed=4)
+    for k in range(5):
+        expected = Scale.fit(score[fold != k], labels[fold != k]).apply(score[fold == k])
+        assert confidence[fold == k].tolist() == expected.tolist()
+    with pytest.raises(UserError, match="answers are right: its scores have no scale that could be recalibrated"):
+        recalibration._confidence("half", Inputs(held(True, True)))
+
+
+def test_a_score_that_is_not_finite_names_its_question() -> None:
+    method = Far()
+    method.says = np.inf  # 0 * inf is NaN
+    with pytest.raises(ContractError, match=r"got nan for question q0 \(2 of 2 are not finite\)"):
+        predictor(method).predict("half", Inputs(reading("x", "y")))

@@ -16,6 +16,7 @@ from bench.results import files
 from bench.results.files import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, Verdict
+from bench.results.submissions.cell import Cell
 from bench.results.submissions.numbers import with_numbers_of
 from bench.run import rerun
 from bench.run.config import RunConfig
@@ -28,6 +29,12 @@ HERE = {"hardware": {"cpu": "this"}, "packages": {"torch": "2"}}
 
 def records(confidence: Any, labels: Any = LABELS) -> Records:
     return Records([f"q{i}" for i in range(N)], ["s"] * N, labels, confidence, ["a"] * N, np.ones(N, dtype=bool))
+
+
+ROW = ResultRow(
+    method="ptrue", model="tiny", task="atlas-choice", preset="demo", seed=0, protocol="x", task_version=1, status="ok",
+    provenance=HERE,
+)  # fmt: skip
 
 
 def honest(seed: int) -> Any:
@@ -176,3 +183,30 @@ def test_a_cell_that_names_a_judges_server_is_not_run(tmp_path: Path, runs: Fake
     path = put(tmp_path, config={"judge": "openai", "judge_url": "http://x"})
     with pytest.raises(UserError, match="judged by a server that it names itself"):
         rerun.rerun(path, tmp_path)
+
+
+def test_a_cell_with_answers_of_a_file_is_not_run(tmp_path: Path, runs: Fake) -> None:
+    source = "file:qwen-3fa9c1"
+    path = put(tmp_path, answers_source=source, config={"answers": source})
+    with pytest.raises(UserError, match=r"its answers are file:qwen-3fa9c1; run it by hand with the file"):
+        rerun.rerun(path, tmp_path)
+
+
+def test_scores_that_nothing_could_scale_are_compared_themselves(tmp_path: Path, runs: Fake) -> None:
+    def scored(confidence: Any, score: Any) -> Records:
+        return replace(records(np.asarray(confidence)), score=score)
+
+    unknown, score = np.full(N, np.nan), 1e6 * honest(0)
+    for again, reproduced, said in (
+        (scored(unknown, score + 1.0), True, "largest difference of a confidence is"),
+        (scored(unknown, 0.9 * score), False, "a confidence differs by 1.0e-01"),
+        (scored(honest(0), score), False, "a confidence differs by inf"),
+    ):
+        before, after = (
+            Cell(tmp_path, replace(ROW, metrics=with_numbers_of(ROW, one).metrics), one)
+            for one in (scored(unknown, score), again)
+        )
+        told = rerun._verdict(before, after, None, "its method neither learns nor draws")
+        assert told[0] is reproduced
+        assert said in told[1]
+        assert any("brier: undefined" in note for note in rerun._notes(before, after))

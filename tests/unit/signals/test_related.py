@@ -131,6 +131,7 @@ def test_without_a_model_equal_texts_entail_each_other(small_model: Path, tmp_pa
             np.testing.assert_array_equal(batch[way][i], same)
         np.testing.assert_array_equal(batch[WAYS[0]][i], np.stack([0 * same, ~same, same], axis=-1))
     assert set(reading.related_by.values()) == {"match"}
+    assert not reading.compared_by  # that is of agreement, which nobody reads here
 
 
 class Vowels:

@@ -134,13 +134,7 @@ def test_all_signals_of_samples_are_of_the_same_samples(
     assert samples.offsets.tolist() == scores.offsets.tolist()
     np.testing.assert_array_equal(samples.values["log_probability"], scores.values["log_probability"])
     limit = reader.asking(reading).max_new_tokens
-    prompts = dict(
-        zip(
-            [reading.questions[row].id for row in reading.rows],
-            (ids for ids, _ in reading.pairs()),
-            strict=True,
-        )
-    )
+    prompts = prompts_of(reading)
     for i, name in enumerate(batch.ids):
         owner = samples.owner[samples.offsets[i] : samples.offsets[i + 1]]
         for j in range(3):
@@ -231,13 +225,7 @@ def test_options_are_scored_as_plain_passes_say(small_model: Path, tmp_path: Pat
     reader, reading = read(small_model, tmp_path, task, signals)
     ids = [TokenIds(signal.of) for signal in signals]
     batch = Batches(reader).batch(reading, frozenset({*signals, *ids}), labels=True)
-    prompts = dict(
-        zip(
-            [reading.questions[row].id for row in reading.rows],
-            (p for p, _ in reading.pairs()),
-            strict=True,
-        )
-    )
+    prompts = prompts_of(reading)
     for signal in signals:
         texts, scores = batch[TokenIds(signal.of)], batch[signal]
         assert texts.offsets.tolist() == scores.offsets.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ def by_hand(backbone: Backbone, prompt: np.ndarray, answer: list[int], top: int)
     return {
         "log_probability": scores[torch.arange(len(answer)), ids[len(prompt) :]],
         "entropy": -(scores.exp() * scores).sum(-1),
+        "divergence": -scores.mean(-1) - math.log(VOCABULARY),
         "top_ids": ordered.indices[:, :top],
         "top_log_probabilities": ordered.values[:, :top],
     }
@@ -80,7 +82,7 @@ def by_hand(backbone: Backbone, prompt: np.ndarray, answer: list[int], top: int)
 
 def check(backbone: Backbone, column: dict[str, torch.Tensor], answers: list[list[int]], top: int) -> None:
     assert column["offsets"].diff().tolist() == [len(answer) for answer in answers]
-    assert set(column) == {*(TokenScores(top=top).dtype.names or ()), "offsets"}
+    assert set(column) - {"divergence"} == {*(TokenScores(top=top).dtype.names or ()), "offsets"}
     for i, (prompt, answer) in enumerate(zip(prompts(), answers, strict=True)):
         rows = slice(*column["offsets"][i : i + 2].tolist())
         for name, expected in by_hand(backbone, prompt, answer, top).items():
@@ -95,6 +97,21 @@ def test_scores_of_generated_answers_are_those_of_a_plain_pass(llama: Backbone, 
     answers = [ids.tolist() for ids in found.answers]
     assert max(map(len, answers)) == limit
     check(llama, found.columns[TokenScores(top=top)], answers, top)
+
+
+@pytest.mark.parametrize("top", [0, 3])
+def test_the_divergence_from_uniform_is_kept_where_it_is_asked_for(llama: Backbone, top: int) -> None:
+    signal = TokenScores(top=top, divergence=True)
+    found = measured(llama, [signal, TokenScores(top=top)], 6)
+    check(llama, found.columns[signal], [ids.tolist() for ids in found.answers], top)
+    assert set(found.columns[signal]) - set(found.columns[TokenScores(top=top)]) == {"divergence"}
+
+
+def test_impossible_tokens_are_none_of_those_that_a_divergence_is_of() -> None:
+    logits = torch.full((1, 8), -math.inf)
+    logits[0, :4] = torch.tensor([0.7, 0.1, 0.1, 0.1]).log()
+    found = token_scores._divergence(logits.log_softmax(-1))
+    assert found.item() == pytest.approx(-math.log(0.7 * 0.1**3) / 4 - math.log(4))
 
 
 @pytest.mark.parametrize("others", [[], [QueryLogits(), Hidden(0.5, At.ANSWER_END)]], ids=["alone", "beside others"])
@@ -166,7 +183,10 @@ def test_a_record_has_the_fields_that_are_asked_for() -> None:
     assert TokenScores().dtype == np.dtype([("log_probability", "f4"), ("entropy", "f4")])
     wide = [("top_ids", "i8", (3,)), ("top_log_probabilities", "f4", (3,))]
     assert TokenScores(top=3).dtype == np.dtype([("log_probability", "f4"), ("entropy", "f4"), *wide])
-    assert (repr(TokenScores()), repr(TokenScores(top=3))) == ("TokenScores()", "TokenScores(top=3)")
+    far = TokenScores(divergence=True)
+    assert far.dtype.names == ("log_probability", "entropy", "divergence")
+    named = [repr(TokenScores()), repr(TokenScores(top=3)), repr(far)]
+    assert named == ["TokenScores()", "TokenScores(top=3)", "TokenScores(divergence=True)"]
 
 
 @pytest.mark.parametrize(

@@ -408,6 +408,24 @@ def test_summary_has_the_values_of_the_results():
     assert set(result.methods["m0"].estimates) == {*RESAMPLED, "ece_debiased"}
 
 
+def test_metrics_of_order_are_those_of_scores_where_there_are_some():
+    """Everything said of AUROC and AUCPR is what is said of confidences in the order of the scores."""
+    rng = np.random.default_rng(3)
+    o, subjects = rng.random(120) < 0.6, ["a"] * 70 + ["b"] * 50
+    score = o + rng.normal(size=(2, 120))
+    p, other = np.full((2, 120), 0.6), rng.random(120)
+    ordered = np.stack([scipy_stats.rankdata(run) / 121 for run in score])
+    found = summary({"m": p, "o": other}, o, subjects, score={"m": np.exp(9 * score)})
+    flat, expected = summary({"m": p, "o": other}, o, subjects), summary({"m": ordered, "o": other}, o, subjects)
+    for name in ("auroc", "aucpr"):
+        assert found.methods["m"].estimates[name] == expected.methods["m"].estimates[name]
+        assert found.comparisons[name] == expected.comparisons[name]
+        assert found.ranks[name] == expected.ranks[name] == {"m": 1, "o": 2}
+    for name in ("brier", "acc", "ece_debiased"):
+        assert found.methods["m"].estimates[name] == flat.methods["m"].estimates[name]
+    assert found.methods["o"] == flat.methods["o"]
+
+
 def test_debiased_ece_has_the_interval_of_ece_moved_by_the_floor():
     confidence, o, names = answers(500, methods=1)
     estimates = summary(confidence, o, names, QUICK).methods["m0"].estimates

@@ -31,6 +31,7 @@ from bench.api import (
     QueryLogits,
     Question,
     RunFacts,
+    SampleAgreement,
     Split,
     Task,
     TaskCard,
@@ -774,3 +775,35 @@ def test_plugin_can_be_checked_by_name() -> None:
 def test_unknown_name_is_told_with_a_suggestion() -> None:
     with pytest.raises(UserError, match=r"got 'mmlu-choise'\. Did you mean 'mmlu-choice'\?"):
         check_plugin("mmlu-choise")
+
+
+def test_what_is_read_is_what_an_instance_says_as_in_a_run() -> None:
+    @dataclass(kw_only=True, eq=False)
+    class OfSamples(ConfidenceMethod):
+        """Share of the samples that agree."""
+
+        name: ClassVar[str] = "of-samples"
+        reference: ClassVar[str] = "arXiv:2203.11171"
+        needs: ClassVar[Needs] = Needs()
+
+        n: int = 5
+        """Samples. CHOSEN: for the test."""
+
+        def reads(self) -> Needs:
+            return Needs(predict=frozenset({SampleAgreement(self.n)}))
+
+        def predict(self, batch: Batch) -> FloatArray:
+            """Share of agreeing samples, shape (n,)."""
+            return np.asarray(batch[SampleAgreement(self.n)].mean(axis=1), dtype=np.float64)
+
+    failed = {check.__name__ for make, check in checks_for(OfSamples) if _fails(check, make)}
+
+    assert failed == set()
+
+
+def _fails(check: Any, make: MakeMethod) -> bool:
+    try:
+        check(make)
+    except AssertionError:
+        return True
+    return False

@@ -18,8 +18,8 @@ for (const [b, block] of DATA.blocks.entries()) {
     line.colour = DATA.methods[line.method].colour;
     line.ok = line.status === "ok";
   }
-  const wraps = block.lines.map((line) => DATA.methods[line.method].name.split("+")[1]);
-  block.lines.forEach((line, i) => { line.class = i && wraps[i] !== wraps[i - 1] ? "apart" : null; }); // recalibrated
+  const parts = block.lines.map(({ method }) => DATA.methods[method].part);
+  block.lines.forEach((line, i) => { line.class = i && parts[i] !== parts[i - 1] ? "apart" : null; });
 }
 
 const LINES = DATA.blocks.flatMap((block) => block.lines);

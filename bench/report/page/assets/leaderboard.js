@@ -176,12 +176,12 @@ function showLeaderboard(grid) {
 
 /** What the signs and columns shown mean, in the sentences of the other formats. */
 function words(metrics) {
-  const { signs, floor, excess, tests, ranks } = DATA.words;
+  const { signs, floor, excess, groups, tests, ranks } = DATA.words;
   const found = new Set(LINES.filter((line) => line.ok).flatMap((line) =>
     metrics.flatMap((m) => signsOf(line, m).map(([sign]) => sign))));
   const shown = (...names) => metrics.some((m) => names.includes(METRICS[m].name));
   return [
     shown("ece") ? floor : null, ...signs.filter(([sign]) => found.has(sign)).map(([, sentence]) => sentence),
-    shown("ece", "ece_debiased") ? excess : null, ...(RATED ? [tests, ranks] : []),
+    shown("ece", "ece_debiased") ? excess : null, groups, ...(RATED ? [tests, ranks] : []),
   ];
 }

@@ -26,6 +26,7 @@ function told(bin) {
 }
 
 function summed(line) {
+  if (!line.bins.n.length) return "No probabilities: scores without a scale.";
   const e = METRICS.findIndex(({ name }) => name === "ece");
   const seeds = line.seeds.length > 1 ? `, mean of ${line.seeds.length} seeds` : "";
   const bins = binsOf(line).length;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -232,8 +234,28 @@ def test_zero_gradient_keeps_the_state(softcap: float | None) -> None:
 def test_chunks_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, ids, head = random_tokens(9, n=23)
     whole = perturbation_features(hidden, ids, head)
-    monkeypatch.setattr(features, "_SIZES", {"cpu": features._Sizes(9 * 200, 2 * 5 * 200)})
+    monkeypatch.setattr(features, "_SIZES", {"cpu": features._Sizes(9 * 200, 2 * 5 * 200, 1)})
     torch.testing.assert_close(perturbation_features(hidden, ids, head), whole, rtol=1e-5, atol=1e-5)
+
+
+PEAK = """
+import torch
+from bench.api import OutputHead
+from bench.backbone.memory import peak_memory_mb
+from methods.ccps.features import perturbation_features
+torch.set_num_threads(1)
+states, ids = torch.randn(4096, 16), torch.randint(0, 4096, (4096,))
+loaded = peak_memory_mb("cpu")
+perturbation_features(states, ids, OutputHead(torch.randn(4096, 16)))
+print(peak_memory_mb("cpu") - loaded)
+"""
+"""Memory beyond what is loaded, in a process of its own: what was freed before changes what an allocator does."""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other allocators join what is freed otherwise")
+def test_memory_is_that_of_a_chunk() -> None:
+    said = subprocess.run([sys.executable, "-c", PEAK], check=True, capture_output=True, text=True).stdout
+    assert float(said) < 250  # three products of 32 MiB, and buffers of a block
 
 
 def test_one_token_alone_reads_as_among_others() -> None:
@@ -245,7 +267,9 @@ def test_one_token_alone_reads_as_among_others() -> None:
 def test_half_precision_heads_are_read_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, ids, head = random_tokens(6)
     half = OutputHead(head.weight.bfloat16(), torch.randn(200).bfloat16())
-    monkeypatch.setattr(features, "_SIZES", {"cpu": features._Sizes(16 * 64, 1 << 19)})  # several slices of the weight
+    monkeypatch.setattr(
+        features, "_SIZES", {"cpu": features._Sizes(16 * 64, 1 << 19, 1)}
+    )  # several slices of the weight
     exact = OutputHead(half.weight.float(), half.bias.float())  # type: ignore[union-attr]
     torch.testing.assert_close(
         perturbation_features(hidden, ids, half), perturbation_features(hidden, ids, exact), rtol=1e-5, atol=1e-5

@@ -14,7 +14,7 @@ from bench.training.trainer import PutOffError
 
 
 @dataclass
-class Turns:
+class Order:
     """Steps in turn."""
 
     steps: Sequence[Step]
@@ -48,8 +48,7 @@ class Turns:
         """Fits that train adapters, each after what is read for it: while they are made, all else is read."""
         reads = {step.where: step for step in self.steps if isinstance(step, Read)}
         for step in self.steps:
-            method = self.made.resolved.methods[step.method] if isinstance(step, Fit) else None
-            if isinstance(step, Fit) and method is not None and adapted(method):
+            if isinstance(step, Fit) and adapted(method := self.made.resolved.methods[step.method]):
                 chosen_by = TrainOn(step.where.task, step.where.split).selection(method, self.made.selecting)
                 yield from (reads[where] for where in (step.where, chosen_by) if where is not None)
                 yield step

@@ -1,0 +1,231 @@
+"""A file of answers that were made elsewhere (`bench run --answers FILE`), as JSON Lines or Parquet.
+
+One answer a row, with the columns
+
+- `id`: that of the question, as its task names it;
+- `text`: all that the model wrote; or `tokens`, a list of its token ids, which is read where both are there;
+- after a trace of reasoning, `final_start`: where the final part begins, in tokens where `tokens` are there, else in
+  characters; or `final`, the final part itself, which is looked for from the end of `text`. The trace is read as part
+  of what the model was asked, so every signal is about the final part. Without both the whole is the answer;
+- `samples`: further answers to the same question, a list of texts or of lists of token ids;
+- `grade`: whether the (final) answer is right, true, false, 1 or 0; of all answers or of none. `judge`: who says so,
+  the same for all, or else the file's name.
+
+Other columns are passed over. Example: `{"id": "mmlu-oe/test/0", "text": "So it is honey. Honey", "final_start": 16}`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.api import Question, Row, UserError
+from bench.api.errors import require_text
+from bench.api.question import Released, Text
+from bench.data.splits import TaskSplit
+from bench.data.tables import json_lines, parquet_table, require_rows
+
+_KINDS = frozenset({".jsonl", ".parquet"})
+_COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge")
+"""The columns that mean something."""
+_DIGITS = 6
+"""Hex digits of the file's SHA-256 in its name in results."""
+_LONGEST_NAME = 80
+"""Characters of a judge's name."""
+SOURCE = "file:"
+"""Begins the source of answers in results where it is a file."""
+
+
+class UnansweredError(UserError):
+    """A file has no answers to questions of a split."""
+
+
+@dataclass(frozen=True)
+class AnswerFile:
+    """Answers of a user's own."""
+
+    name: str
+    """The file's name, without its folder."""
+    sha256: str
+    answers: Mapping[str, Released]
+    """Question id -> its answer."""
+    judge: str | None
+    """Who graded them; None: they are graded here."""
+
+    @property
+    def source(self) -> str:
+        """The answers' source in results, e.g. `file:qwen-3fa9c1`: the file's name and content."""
+        return f"{SOURCE}{Path(self.name).stem}-{self.sha256[:_DIGITS]}"
+
+    def known(self, where: TaskSplit, questions: Sequence[Question], *, partial: bool) -> list[Question]:
+        """The questions of a split that have an answer.
+
+        Args:
+            where: the split.
+            questions: of it.
+            partial: whether the others may be left out.
+
+        Raises:
+            UnansweredError: one has none and may not be left out, or none has one.
+        """
+        found = [question for question in questions if question.id in self.answers]
+        if not found:
+            raise UnansweredError(
+                f"{self.name}: expected answers to questions of {where} such as {questions[0].id!r}, found none, but"
+                f" such as {next(iter(self.answers))!r}; name the questions as the task does (bench show TASK"
+                " --example 0)"
+            )
+        if len(found) < len(questions) and not partial:
+            lacking = next(question.id for question in questions if question.id not in self.answers)
+            raise UnansweredError(
+                f"{self.name}: expected an answer to each of the {len(questions):,} questions of {where}, found"
+                f" {len(found):,}; {lacking!r} has none. Add the others, or run with --limit, which leaves them out"
+            )
+        return found
+
+
+def is_answer_file(name: str) -> bool:
+    """Whether a name ends as those of files of answers do."""
+    return Path(name).suffix.lower() in _KINDS
+
+
+def read_answers(path: Path) -> AnswerFile:
+    """The answers of a file.
+
+    Raises:
+        UserError: the file can't be read, or a row is not as it must be; names the file and the row.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"Expected a file of answers at {path}, given with --answers: {error.strerror or error}") from (
+            error
+        )
+    require_text(path.name, "the name of a file of answers")
+    answers: dict[str, Released] = {}
+    first: dict[str, str] = {}
+    judges: set[str] = set()
+    for row in _rows(path.name, content, path.suffix.lower()):
+        key = _id(row)
+        if key in first:
+            raise UserError(
+                f"{row.where}: expected one answer to each question, got a second one to {key!r}, which {first[key]}"
+                " has too; take one of them out, or put it into 'samples' of the other"
+            )
+        first[key] = row.where
+        answers[key] = _answer(row)
+        judges.add(_judge(row, path.stem))
+    graded = [key for key, answer in answers.items() if answer.correct is not None]
+    if graded and len(graded) < len(answers):
+        lacking = next(first[key] for key, answer in answers.items() if answer.correct is None)
+        raise UserError(f"{lacking}: expected a grade as {first[graded[0]]} has one, got none; grade all or none")
+    if len(judges) > 1:
+        raise UserError(f"{path.name}: expected one judge, got {', '.join(sorted(judges))}; make a file for each")
+    sha256 = hashlib.sha256(content).hexdigest()
+    return AnswerFile(path.name, sha256, answers, judges.pop() if graded else None)
+
+
+def _rows(name: str, content: bytes, kind: str) -> Iterable[Row]:
+    require_rows(name, len(content))
+    if kind == ".jsonl":
+        rows = list(json_lines(io.BytesIO(content), name))
+        require_rows(name, len(rows))
+        return rows
+    table = parquet_table(io.BytesIO(content), name)
+    kept = [column for column in _COLUMNS if column in table.column_names]
+    return [Row(i, f"{name} row {i}", values) for i, values in enumerate(table.select(kept).to_pylist())]
+
+
+# --- a row ------------------------------------------------------------------------------------------------------------
+
+
+def _answer(row: Row) -> Released:
+    whole, start = _whole(row)
+    if not 0 <= start <= len(whole):
+        raise _wrong(row, "final_start", f"a place from 0 to {len(whole)}", start)
+    if isinstance(whole, str):
+        whole = whole.rstrip()
+        start += len(whole[start:]) - len(whole[start:].lstrip())  # a blank before the answer is no part of it
+    trace = whole[:start] if str(whole[:start]).strip() else whole[:0]
+    return Released(None, whole[start:], _grade(row), trace, _samples(row))
+
+
+def _whole(row: Row) -> tuple[Text, int]:
+    """All that the model wrote, and where its final part begins."""
+    tokens, text, final, start = (row.values.get(name) for name in ("tokens", "text", "final", "final_start"))
+    if tokens is None and text is None:
+        raise _wrong(row, "text", "a text here, or a list of token ids in 'tokens',", None)
+    whole = _text(row, "text", text) if tokens is None else _ids(row, "tokens", tokens)
+    if start is not None and final is not None:
+        raise UserError(f"{row.where}: expected 'final' or 'final_start', got both; leave one out")
+    if start is not None:
+        if isinstance(start, bool) or not isinstance(start, int):
+            raise _wrong(row, "final_start", "a whole number", start)
+        return whole, start
+    if final is None:
+        return whole, 0
+    if not isinstance(whole, str):
+        raise _wrong(row, "final", "the number of its first token in 'final_start'", final)
+    part = _text(row, "final", final)
+    start = whole.rfind(part)
+    if start < 0:
+        raise _wrong(row, "final", "a part of 'text'", final)
+    return whole[: start + len(part)], start
+
+
+def _samples(row: Row) -> tuple[Text, ...] | None:
+    value = row.values.get("samples")
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value:
+        raise _wrong(row, "samples", "a list of texts, or of lists of token ids", value)
+    return tuple(
+        _text(row, "samples", each).strip() if isinstance(each, str) else _ids(row, "samples", each) for each in value
+    )
+
+
+def _text(row: Row, column: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong(row, column, "a text", value)
+    require_text(value, f"{row.where}, column {column!r}")
+    return value
+
+
+def _ids(row: Row, column: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or any(isinstance(each, bool) or not isinstance(each, int) for each in value):
+        raise _wrong(row, column, "a list of token ids", value)
+    return tuple(value)
+
+
+def _id(row: Row) -> str:
+    value = row.values.get("id")
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise _wrong(row, "id", "the id of a question", value)
+    return str(value)
+
+
+def _grade(row: Row) -> bool | None:
+    value = row.values.get("grade")
+    if value is None or isinstance(value, bool):
+        return value
+    if not isinstance(value, int | float) or value not in {0, 1}:
+        raise _wrong(row, "grade", "true or false, 1 or 0", value)
+    return bool(value)
+
+
+def _judge(row: Row, stem: str) -> str:
+    value = row.values.get("judge")
+    if value is None:
+        return stem[:_LONGEST_NAME]
+    if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > _LONGEST_NAME:
+        raise _wrong(row, "judge", f"a name of 1 to {_LONGEST_NAME} printable characters", value)
+    return value
+
+
+def _wrong(row: Row, column: str, expected: str, value: object) -> UserError:
+    shown = "nothing" if value is None else f"{type(value).__name__} {value!r:.60}"
+    return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")

@@ -1,0 +1,108 @@
+"""Answers that were made elsewhere -> token ids, as this model would have to say them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from bench.api import Question, UserError
+from bench.api.question import Prompt, Released, Text
+from bench.prompts.chat import Chat
+from bench.prompts.tails import Ids
+
+
+@dataclass(frozen=True)
+class Written:
+    """Token ids of answers to some questions."""
+
+    traces: list[Ids]
+    answers: list[Ids]
+    samples: list[list[Ids]] | None
+    """None where a question has none."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes answers as token ids of one model."""
+
+    chat: Chat
+    prompt: Prompt
+    """A prompt of the task's, after which texts are split into tokens as right where an answer begins."""
+
+    def written(self, questions: Sequence[Question], released: Mapping[str, Released]) -> Written:
+        """The answers to questions, with their traces and samples.
+
+        Raises:
+            UserError: an id is none of the tokenizer's.
+        """
+        records = [released[question.id] for question in questions]
+        names = [question.id for question in questions]
+        traces = self._ids(names, [record.trace for record in records])
+        answers = self._answers(names, records, traces)
+        return Written(traces, [self._open(ids) for ids in answers], self._samples(names, records))
+
+    def _answers(self, names: Sequence[str], records: Sequence[Released], traces: Sequence[Ids]) -> list[Ids]:
+        texts = [record.text if isinstance(record.text, str) else "" for record in records]
+        if any(record.prompt is not None for record in records):  # a release's, in the words of its own prompts
+            return self._alone(texts)
+        wholes = self._ids(names, [_joined(record.trace, record.text) for record in records])
+        alone = self._alone(texts)
+        return [
+            _after(trace, whole, other) if isinstance(record.text, str) else whole
+            for record, trace, whole, other in zip(records, traces, wholes, alone, strict=True)
+        ]
+
+    def _samples(self, names: Sequence[str], records: Sequence[Released]) -> list[list[Ids]] | None:
+        """Samples of each question, as many as the one has that has fewest; None where that is none."""
+        n = min((len(record.samples or ()) for record in records), default=0)
+        if not n:
+            return None
+        flat = [sample for record in records for sample in (record.samples or ())[:n]]
+        ids = iter(self._ids([name for name in names for _ in range(n)], flat))
+        return [[self._open(each) for each in islice(ids, n)] for _ in records]
+
+    def _ids(self, names: Sequence[str], texts: Sequence[Text]) -> list[Ids]:
+        """Ids of texts where an answer begins; what is ids already is checked."""
+        distinct = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
+        ids = self.chat.continuations(self.prompt, distinct) if distinct else []
+        told = dict(zip(distinct, ids, strict=True))
+        return [
+            told[text] if isinstance(text, str) else self._known(name, text)
+            for name, text in zip(names, texts, strict=True)
+        ]
+
+    def _alone(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of texts by themselves."""
+        ids = self.chat.tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
+        return [np.asarray(each, dtype=np.int32) for each in ids]
+
+    def _known(self, name: str, ids: Sequence[int]) -> Ids:
+        known = len(self.chat.tokenizer)
+        strange = [token for token in ids if not 0 <= token < known]
+        if strange:
+            raise UserError(
+                f"--answers: expected token ids from 0 to {known - 1:,} of this model's tokenizer, got {strange[0]} in"
+                f" the answer to {name!r}; name the model that wrote the answers, or give them as text."
+            )
+        return np.asarray(ids, dtype=np.int32)
+
+    def _open(self, ids: Ids) -> Ids:
+        """The ids without those that ended the answer, as answers are kept that the model gives here."""
+        special = self.chat.tokenizer.all_special_ids
+        n = len(ids)
+        while n and int(ids[n - 1]) in special:
+            n -= 1
+        return ids[:n]
+
+
+def _joined(trace: Text, text: Text) -> Text:
+    """Text with its trace, which are split into tokens together; ids alone."""
+    return trace + text if isinstance(trace, str) and isinstance(text, str) else text
+
+
+def _after(start: Ids, whole: Ids, alone: Ids) -> Ids:
+    """Ids of what follows a beginning; those of the text alone where the two were split into tokens otherwise."""
+    return whole[len(start) :] if np.array_equal(whole[: len(start)], start) else alone

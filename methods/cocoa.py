@@ -1,0 +1,49 @@
+"""CoCoA: how unlikely the answer is, times how unlike it the samples are (docs/methods.md §2.27).
+
+Example: an answer of probability 0.5, to which samples are similar by 0.8 on average: score ln 0.5 * 0.2 = -0.14.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from bench.api import Batch, FloatArray, Needs, Related, TokenScores, UserError, method
+from methods._shared.sampled import SampledMethod
+from methods._shared.tokens import mean_of
+
+
+@method("cocoa")
+@dataclass(kw_only=True, eq=False)
+class CoCoA(SampledMethod):
+    """Negative product of the answer's uncertainty and its mean dissimilarity to the samples; learns nothing.
+
+    Vashurin et al., 2025, "A Minimum Bayes Risk Framework Bridging Confidence and Consistency". The values are those of
+    LM-Polygraph 0.7.0, but for the token that ends an answer, which is not counted here.
+    """
+
+    reference: ClassVar[str] = "arXiv:2502.04964"
+    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores(), Related(by="similarity")}))
+    output: ClassVar = "score"
+
+    uncertainty: Literal["probability", "perplexity", "entropy"] = "probability"
+    """Uncertainty of the answer: its negative log-probability, the mean of that over tokens, or their mean entropy.
+    CHOSEN: the first of the three that LM-Polygraph 0.7.0 has."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """`(n,)` float64, at most 0."""
+        related = batch[Related(by="similarity", samples=self.samples)].astype(np.float64)
+        similarity = (related[:, -1, :-1] + related[:, :-1, -1]) / 2  # (n, N): of answer and samples, in both orders
+        return np.asarray(-self._uncertainty(batch) * (1 - similarity).mean(axis=-1))
+
+    def _uncertainty(self, batch: Batch) -> FloatArray:
+        if self.uncertainty == "entropy":
+            return mean_of(batch, "entropy")
+        means = -mean_of(batch, "log_probability")
+        if self.uncertainty == "perplexity":
+            return means
+        if self.uncertainty == "probability":
+            return np.asarray(means * batch[TokenScores()].lengths)
+        raise UserError(f"cocoa.uncertainty: expected probability, perplexity or entropy, got {self.uncertainty!r}")

@@ -1,0 +1,43 @@
+"""EigenScore: how much the states at the samples' ends spread (Chen et al., 2024; docs/methods.md §2.25).
+
+Example: samples that all end in one state have but one eigenvalue above alpha, and so the highest scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bench.api import At, Batch, FloatArray, Hidden, Needs, UserError, method
+from methods._shared.sampled import SampledMethod
+
+_LEAST = 1e-10  # of an eigenvalue that rounding made negative, as in LM-Polygraph
+
+
+@method("eigenscore")
+@dataclass(kw_only=True, eq=False)
+class EigenScore(SampledMethod):
+    """Negative mean log-eigenvalue of the covariance of the samples' end states, in the middle layer; learns nothing.
+
+    "INSIDE: LLMs' Internal States Retain the Power of Hallucination Detection", without its clipping of features while
+    answers are made. The value is that of LM-Polygraph 0.7.0: each state's own mean is taken from it, as in the paper's
+    formula, and products are not divided by the number of samples.
+    """
+
+    reference: ClassVar[str] = "arXiv:2402.03744"
+    needs: ClassVar[Needs] = Needs(predict=frozenset({Hidden(0.5, At.SAMPLE_END)}))
+    output: ClassVar = "score"
+
+    alpha: float = 0.001
+    """Added to each eigenvalue. arXiv:2402.03744 and LM-Polygraph 0.7.0."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Negative mean log-eigenvalue, `(n,)` float64."""
+        if not self.alpha > 0:
+            raise UserError(f"eigenscore.alpha: expected a positive number, got {self.alpha}")
+        states = batch[Hidden(0.5, At.SAMPLE_END, samples=self.samples)].astype(np.float64)  # (n, N, d)
+        centred = states - states.mean(axis=-1, keepdims=True)
+        covariance = centred @ centred.transpose(0, 2, 1) + self.alpha * np.eye(self.n)
+        return np.asarray(-np.log(np.maximum(np.linalg.eigvalsh(covariance), _LEAST)).mean(axis=-1))

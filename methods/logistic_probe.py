@@ -1,0 +1,43 @@
+"""Logistic probe: a penalised logistic regression on one hidden state says whether the answer is right.
+
+Alain and Bengio, 2016, "Understanding intermediate layers using linear classifier probes", arXiv:1610.01644;
+docs/methods.md §2.41.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, RunFacts, method
+from methods._shared.logistic import Arrays, OnState, Regression, log_odds, probability
+from methods._shared.training import check_labels
+
+_STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
+
+
+@method("logistic-probe")
+@dataclass(kw_only=True, eq=False)
+class LogisticProbe(OnState):
+    """A penalised logistic regression on a hidden state of any layer; needs labels."""
+
+    reference: ClassVar[str] = "arXiv:1610.01644"
+    needs: ClassVar[Needs] = Needs(fit=_STATE, predict=_STATE)
+
+    def fit(self, train: Batch, ctx: Context) -> Self:
+        """Fit the regression on the labels.
+
+        Raises:
+            UntrainableError: all labels are equal.
+            UserError: states that are not finite.
+        """
+        check_labels(self.name, train.correct)
+        return self.choose(ctx, Regression(self.name, train[self.state], train.correct))
+
+    def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
+        """Sigmoid of the regression."""
+        return probability(log_odds(self.name, arrays, batch[self.state]))
+
+    def n_parameters(self, facts: RunFacts) -> int:
+        """Weights and a bias, d + 1."""
+        return facts.model.hidden_size + 1

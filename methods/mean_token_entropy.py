@@ -1,0 +1,30 @@
+"""Mean token entropy: how open it was at each token what would come (docs/methods.md §2.19).
+
+Example: two tokens, one drawn from a fair coin and one that was certain, have entropies ln 2 and 0: score -0.35.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
+from methods._shared.tokens import mean_of
+
+
+@method("mean-token-entropy")
+class MeanTokenEntropy(ConfidenceMethod):
+    """Negative mean of the entropies of the distributions that the answer's tokens came from; learns nothing.
+
+    As in Fomicheva et al., 2020, "Unsupervised Quality Estimation for Neural Machine Translation". The token that ends
+    an answer is not counted, which LM-Polygraph 0.7.0 counts.
+    """
+
+    reference: ClassVar[str] = "arXiv:2005.10608"
+    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores()}))
+    output: ClassVar = "score"
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Negative mean entropy in nats, `(n,)` float64, at most 0."""
+        return np.asarray(-mean_of(batch, "entropy"))

@@ -1,0 +1,29 @@
+"""Perplexity of the answer: how much the model was surprised by each of its tokens (docs/methods.md §2.18).
+
+Example: tokens with probabilities 0.9 and 0.4 have perplexity 1/sqrt(0.36) = 1.67, and the score log 0.6 = -0.51.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
+from methods._shared.tokens import mean_of
+
+
+@method("perplexity")
+class Perplexity(ConfidenceMethod):
+    """Negative logarithm of the answer's perplexity, the mean log-probability of its tokens; learns nothing.
+
+    It orders answers as `sequence-probability` does, whose probabilities are the model's own, while these are scaled.
+    As in Fomicheva et al., 2020, "Unsupervised Quality Estimation for Neural Machine Translation". The token that ends
+    an answer is not counted, which LM-Polygraph 0.7.0 counts.
+    """
+
+    reference: ClassVar[str] = "arXiv:2005.10608"
+    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores()}))
+    output: ClassVar = "score"
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Mean log-probability in nats, `(n,)` float64, at most 0."""
+        return mean_of(batch, "log_probability")

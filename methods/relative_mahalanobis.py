@@ -1,0 +1,60 @@
+"""Relative Mahalanobis distance: is an answer's state closer to those of right answers than to those of wrong ones.
+
+Ren et al., 2022, arXiv:2209.15558; docs/methods.md §2.42.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from bench.api import At, Batch, BoolArray, Context, FloatArray, Hidden, Needs, RunFacts, method
+from methods._shared.logistic import Arrays, OnState, Position, mapped, scaler, standardised, through_map
+
+_STATE = frozenset({Hidden(1.0, At.ANSWER_PREDICTING, "mean")})
+
+
+@method("relative-mahalanobis")
+@dataclass(kw_only=True, eq=False)
+class RelativeMahalanobis(OnState):
+    """Mahalanobis distance to wrong answers less that to right ones, mapped to a probability; needs labels."""
+
+    reference: ClassVar[str] = "arXiv:2209.15558"
+    needs: ClassVar[Needs] = Needs(fit=_STATE, predict=_STATE)
+    position: Position = "predicting_mean"
+    """Where the state is read. arXiv:2209.15558: the mean over the output's tokens (docs/methods.md §2.42)."""
+
+    def fit(self, train: Batch, ctx: Context) -> Self:
+        """Fit a normal distribution to the states of right answers, one to those of wrong ones, and the map."""
+        self.scaler_ = scaler(self.name, train[self.state])
+        x, right = standardised(self.name, self.scaler_, train[self.state]), train.correct
+
+        def normals(rows: BoolArray) -> Callable[[float], Arrays]:
+            of_right, of_wrong = _normal(x[rows & right]), _normal(x[rows & ~right])
+            return lambda p: {"right": of_right(p), "wrong": of_wrong(p)}
+
+        return self.choose(ctx, mapped(self.name, right, right, normals, lambda arrays: _score(arrays, x)))
+
+    def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
+        """Probability by the map."""
+        return through_map(self.name, arrays, _score(arrays, standardised(self.name, self.scaler_, batch[self.state])))
+
+    def n_parameters(self, facts: RunFacts) -> int:
+        """Two centres, two symmetric matrices, and the two numbers of the map."""
+        return facts.model.hidden_size * (facts.model.hidden_size + 3) + 2
+
+
+def _normal(x: FloatArray) -> Callable[[float], Arrays]:
+    """Penalty p -> centre `(d,)`, root of the precision `(d, d)`: p rows of unit covariance stand beside x `(n, d)`."""
+    centre = x.mean(axis=0)
+    values, vectors = np.linalg.eigh((x - centre).T @ (x - centre))
+    return lambda p: {"centre": centre, "root": vectors * np.sqrt((len(x) + p) / (np.maximum(values, 0.0) + p))}
+
+
+def _score(arrays: Arrays, x: FloatArray) -> FloatArray:
+    """Squared distance to wrong answers less that to right ones, `(n,)`, of standardised states `(n, d)`."""
+    away = {side: (x - normal["centre"]) @ normal["root"] for side, normal in arrays.items() if side != "map"}
+    return np.asarray(np.square(away["wrong"]).sum(axis=1) - np.square(away["right"]).sum(axis=1))

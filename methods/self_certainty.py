@@ -1,0 +1,29 @@
+"""Self-certainty: how far the distributions of the answer's tokens are from uniform (docs/methods.md §2.21).
+
+Example: over four tokens, probabilities 0.7, 0.1, 0.1 and 0.1 are 0.43 nats from uniform; a fair draw is 0.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
+from methods._shared.tokens import token_means
+
+
+@method("self-certainty")
+class SelfCertainty(ConfidenceMethod):
+    """Mean over the answer's tokens of the divergence from the uniform distribution, KL(uniform || model).
+
+    Kang, Zhao and Song, 2025, "Scalable Best-of-N Selection for Large Language Models via Self-Certainty". It learns
+    nothing. The token that ends an answer is not counted, which LM-Polygraph 0.7.0 counts.
+    """
+
+    reference: ClassVar[str] = "arXiv:2502.18581"
+    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores(divergence=True)}))
+    output: ClassVar = "score"
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Mean divergence in nats, `(n,)` float64, at least 0 but for rounding."""
+        scores = batch[TokenScores(divergence=True)]
+        return token_means(scores, scores.values["divergence"])

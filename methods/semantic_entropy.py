@@ -1,0 +1,47 @@
+"""Semantic entropy: how many things the samples say, each weighted by how often they say it (docs/methods.md §2.22).
+
+Example: of ten samples eight mean "b" and two mean "c": entropy -(0.8 ln 0.8 + 0.2 ln 0.2) = 0.50, score -0.50.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from bench.api import Batch, FloatArray, Needs, Related, Samples, UserError, method
+from methods._shared.meaning import groups_of
+from methods._shared.sampled import DIGITS, SampledMethod, sample_log_probabilities
+
+
+@method("semantic-entropy")
+@dataclass(kw_only=True, eq=False)
+class SemanticEntropy(SampledMethod):
+    """Negative entropy of the meanings of samples, those that entail each other having one; learns nothing.
+
+    Kuhn, Gal and Farquhar, 2023, "Semantic Uncertainty"; counted meanings are the discrete variant of Farquhar et al.,
+    2024, doi:10.1038/s41586-024-07421-0. Both values are those of LM-Polygraph 0.7.0, but for the question before each
+    text, as in Farquhar's code, and for the token that ends a sample, which is not counted here.
+    """
+
+    reference: ClassVar[str] = "arXiv:2302.09664"
+    needs: ClassVar[Needs] = Needs(predict=frozenset({Related(question=True), Samples()}))
+    output: ClassVar = "score"
+
+    weighting: Literal["count", "likelihood"] = "count"
+    """Weight of a meaning: the share of samples that have it, or the sum of their probabilities. CHOSEN: the first,
+    of which Farquhar's code and LM-Polygraph give the same value."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Negative entropy in nats, `(n,)` float64; above 0 only where probabilities of samples sum to more than 1."""
+        if self.weighting not in {"count", "likelihood"}:
+            raise UserError(f"semantic-entropy.weighting: expected count or likelihood, got {self.weighting!r}")
+        related = batch[Related(question=True, samples=self.samples)][:, :-1, :-1]  # the last text is the answer
+        weights = np.full((len(batch), self.n), -math.log(self.n))
+        if self.weighting == "likelihood":
+            weights = sample_log_probabilities(batch, self.samples)
+        group = groups_of(related)
+        own = np.where(group[:, :, None] == group[:, None, :], weights[:, None, :], -np.inf)  # (n, N, N)
+        return np.asarray(np.logaddexp.reduce(own, axis=2).mean(axis=1).round(DIGITS))

@@ -1,0 +1,55 @@
+"""Semantic entropy probe: a hidden state foretells whether sampled answers would differ in meaning.
+
+Kossen et al., 2024, arXiv:2406.15927; docs/methods.md §2.43.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, Related, RunFacts, UntrainableError, method
+from methods._shared.logistic import Arrays, OnState, Regression, log_odds, mapped, through_map
+from methods._shared.meaning import semantic_entropy
+from methods._shared.training import check_labels
+
+_STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
+_RELATED = Related(question=True)
+
+
+@method("semantic-entropy-probe")
+@dataclass(kw_only=True, eq=False)
+class SemanticEntropyProbe(OnState):
+    """A logistic probe for low semantic entropy, mapped to a probability; needs labels, and samples in fit."""
+
+    reference: ClassVar[str] = "arXiv:2406.15927"
+    needs: ClassVar[Needs] = Needs(fit=_STATE | {_RELATED}, predict=_STATE)
+
+    def fit(self, train: Batch, ctx: Context) -> Self:
+        """Fit the probe to the entropies of the training questions' samples, and the map to the labels."""
+        check_labels(self.name, train.correct)
+        entropy = semantic_entropy(train[_RELATED]).round(9)
+        states, low = train[self.state], entropy <= cut(self.name, entropy)
+        return self.choose(ctx, mapped(
+            self.name, low, train.correct, lambda rows: Regression(self.name, states[rows], low[rows]),
+            lambda arrays: log_odds(self.name, arrays, states),
+        ))  # fmt: skip
+
+    def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
+        """Probability by the map."""
+        return through_map(self.name, arrays, log_odds(self.name, arrays, batch[self.state]))
+
+    def n_parameters(self, facts: RunFacts) -> int:
+        """Weights and a bias, d + 1, and the two numbers of the map."""
+        return facts.model.hidden_size + 3
+
+
+def cut(who: str, entropy: FloatArray) -> float:
+    """Largest low entropy: those up to it, and those above, vary least around their two means, of `(n,)`."""
+    cuts = np.unique(entropy)[:-1]
+    if not len(cuts):
+        raise UntrainableError(f"{who}: expected questions of different semantic entropy, all have {entropy[0]:.3g}")
+    sides = [(entropy[entropy <= value], entropy[entropy > value]) for value in cuts]
+    return float(cuts[np.argmin([low.var() * len(low) + high.var() * len(high) for low, high in sides])])

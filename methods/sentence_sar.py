@@ -1,0 +1,42 @@
+"""Sentence SAR: how likely samples are, each together with those that are similar to it (docs/methods.md §2.24).
+
+Example: two samples of probability 0.5 and similarity 0.2 score log(0.5 + 0.5 * 0.2 / 0.001) = 4.61.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bench.api import Batch, FloatArray, Needs, Related, Samples, UserError, method
+from methods._shared.sampled import SampledMethod, sample_log_probabilities
+
+
+@method("sentence-sar")
+@dataclass(kw_only=True, eq=False)
+class SentenceSAR(SampledMethod):
+    """Mean log-probability of samples, each raised by the probabilities of similar ones; learns nothing.
+
+    The sentence level of Duan et al., 2023, "Shifting Attention to Relevance". The value is that of LM-Polygraph 0.7.0,
+    but for the token that ends a sample, which is not counted here. The level of tokens, and so the whole of SAR, needs
+    the similarity of a text and the same without one token; there is no such signal.
+    """
+
+    reference: ClassVar[str] = "arXiv:2307.01379"
+    needs: ClassVar[Needs] = Needs(predict=frozenset({Related(by="similarity"), Samples()}))
+    output: ClassVar = "score"
+
+    t: float = 0.001
+    """Temperature that divides what similar samples add. arXiv:2307.01379 and LM-Polygraph 0.7.0."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Mean over samples of log(p_i + sum of s_ij p_j / t), `(n,)` float64."""
+        if not self.t > 0:
+            raise UserError(f"sentence-sar.t: expected a positive number, got {self.t}")
+        similarity = batch[Related(by="similarity", samples=self.samples)][:, :-1, :-1].astype(np.float64)
+        raising = np.where(np.eye(self.n, dtype=bool), 1.0, similarity / self.t)
+        with np.errstate(divide="ignore"):  # nothing is added by one of similarity 0
+            logs = np.log(raising) + sample_log_probabilities(batch, self.samples)[:, None, :]
+        return np.asarray(np.logaddexp.reduce(logs, axis=-1).mean(axis=-1))

@@ -1,0 +1,32 @@
+"""Top-2 margin: by how much the likeliest token led the next one, on average (docs/methods.md §2.20).
+
+Example: leads of 0.9 over 0.1 and of 0.5 over 0.3 are margins of 0.8 and 0.2: score 0.5.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
+from methods._shared.tokens import token_means
+
+
+@method("token-margin")
+class TokenMargin(ConfidenceMethod):
+    """Mean difference between the two largest token probabilities, over the answer's tokens; learns nothing.
+
+    Wang and Zhou, 2024, "Chain-of-Thought Reasoning Without Prompting", choose among decoded paths by it. LM-Polygraph
+    0.7.0 doesn't have it.
+    """
+
+    reference: ClassVar[str] = "arXiv:2402.10200"
+    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores(top=2)}))
+    output: ClassVar = "score"
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Mean margin, `(n,)` float64, within [0, 1]."""
+        scores = batch[TokenScores(top=2)]
+        top = np.exp(scores.values["top_log_probabilities"].astype(np.float64))  # (tokens, 2)
+        return token_means(scores, top[:, 0] - top[:, 1])

@@ -1,0 +1,60 @@
+"""Verbalised confidence: the model is asked after its answer how sure it is, in percent (docs/methods.md §2.26).
+
+Example: to the reply "85%" belongs 0.85, to "quite sure" one half, since it has no number.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bench.api import Batch, ConfidenceMethod, FloatArray, Followup, Needs, method
+
+_ASKED = Followup(
+    "How likely is it that your answer is right? Reply with a number from 0 to 100 and nothing else.", say=16
+)
+_RANGE = r"\d[\d.]*%?\s*[-\u2013]\s*\d[\d.]*%?"
+_NUMBER = r"(?<![\w.-])(\d+(?:\.\d+)?)"
+_SHARE = re.compile(_NUMBER + r"\s*(?:%|percent\b|(?:/|out of)\s*(0*[1-9]\d*))", re.IGNORECASE)
+
+
+@method("verbalised")
+@dataclass(kw_only=True, eq=False)
+class Verbalised(ConfidenceMethod):
+    """Number that the model names when it is asked how likely its answer is right; learns nothing.
+
+    After Tian et al., 2023, "Just Ask for Calibration", whose two-stage variant asks in a second turn. The wording is
+    confbench's own; LM-Polygraph 0.7.0 takes wording and pattern from its user.
+    """
+
+    reference: ClassVar[str] = "arXiv:2305.14975"
+    needs: ClassVar[Needs] = Needs(predict=frozenset({_ASKED}))
+
+    unparsed: float = 0.5
+    """Confidence where the reply names no probability. CHOSEN: it says nothing, so neither side is taken."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Probability that the reply names, `(n,)` float64."""
+        named = [named_probability(reply) for reply in batch[_ASKED]]
+        return np.asarray([self.unparsed if value is None else value for value in named], dtype=np.float64)
+
+    def oddities(self, batch: Batch) -> dict[str, int]:
+        """Count of replies that name no probability."""
+        count = sum(named_probability(reply) is None for reply in batch[_ASKED])
+        return {"replies that name no probability": count} if count else {}
+
+
+def named_probability(reply: str) -> float | None:
+    """The one probability that a reply names; None where it names none, several, or one outside [0, 1].
+
+    "85%", "85 percent", "8.5/10" and "85 out of 100" go before bare numbers. Of these, one with a decimal point that is
+    at most 1 is a probability, and any other a percentage: "0.85" and "85" say the same, "1" is a hundredth.
+    """
+    plain = re.sub(_RANGE, "", reply.replace(",", "."))  # a decimal point in some languages
+    shares = {float(number) / float(of or 100) for number, of in _SHARE.findall(plain)}
+    bare = {float(x) / (1 if "." in x and float(x) <= 1 else 100) for x in re.findall(_NUMBER, plain)}
+    (value, *others) = shares or bare or {-1.0}
+    return value if not others and 0 <= value <= 1 else None

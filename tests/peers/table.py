@@ -1,0 +1,177 @@
+"""Which estimator of LM-Polygraph a method is held to, and the table that says by how much their values differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bench import registry
+from bench.api import FloatArray
+from methods import relative_mahalanobis
+from tests.peers.drawn import Statistics, batch
+
+BOUND = 1e-4
+"""Largest difference between values of one definition."""
+Values = Mapping[str, FloatArray]
+"""Estimator -> its values, `(n,)`."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A method whose values follow from those of an estimator."""
+
+    method: str
+    estimator: str
+    told: str
+    """How ours follows from theirs, `u`."""
+    ours: Callable[[FloatArray], FloatArray] = np.negative
+    """Our values as uncertainties of the estimator."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    note: str = "same"
+
+    @property
+    def name(self) -> str:
+        """The method with its arguments."""
+        return " ".join([self.method, *(f"{name}={value}".lower() for name, value in self.arguments.items())])
+
+    def difference(self, drawn: Statistics, theirs: Values) -> float:
+        """Largest difference of a value, as the estimator gives it."""
+        method = registry.methods().get(self.method)(**self.arguments)
+        found = method.predict(batch(drawn, method.reads().predict))
+        return float(np.abs(self.ours(found) - theirs[self.estimator]).max())
+
+
+@dataclass(frozen=True)
+class Distances(Compared):
+    """The Mahalanobis distances of which the relative one is made; the method itself goes on from there."""
+
+    def difference(self, drawn: Statistics, theirs: Values) -> float:
+        """Largest difference of right and wrong squared distances' difference, without a penalty."""
+        states = drawn.ends.astype(np.float64)
+        kinds = {"right": drawn.correct, "wrong": ~drawn.correct}
+        normals = {kind: relative_mahalanobis._normal(states[rows])(0.0) for kind, rows in kinds.items()}
+        found = relative_mahalanobis._score(normals, states)
+        squares: dict[str, FloatArray] = {}
+        for kind, rows in kinds.items():
+            unbiased = rows.sum() / (rows.sum() - 1)  # a covariance is divided by n here and by n - 1 there
+            squares[kind] = theirs[f"MahalanobisDistanceSeq, {kind}"] ** 2 * unbiased
+        return float(np.abs(found - (squares["wrong"] - squares["right"])).max())
+
+
+@dataclass(frozen=True)
+class NotCompared:
+    """Methods without an estimator of the same definition, or estimators without a method."""
+
+    methods: Sequence[str]
+    estimator: str
+    why: str
+
+
+def _logarithm(found: FloatArray) -> FloatArray:
+    return np.asarray(-np.log(found))
+
+
+COMPARED: tuple[Compared, ...] = (
+    Compared("sequence-probability", "Perplexity", "exp(-u)", _logarithm),
+    Compared("sequence-probability", "MaximumSequenceProbability", "exp(-u)", _logarithm, {"length_normalised": False}),
+    Compared("perplexity", "Perplexity", "-u"),
+    Compared("mean-token-entropy", "MeanTokenEntropy", "-u"),
+    Compared("self-certainty", "SelfCertainty", "-u"),
+    Compared("semantic-entropy", "SemanticEntropyEmpirical", "-u"),
+    Compared("semantic-entropy", "SemanticEntropy", "-u", arguments={"weighting": "likelihood"}),
+    Compared("degree-matrix", "DegMat_NLI_score_entail", "-u"),
+    Compared("eccentricity", "Eccentricity_NLI_score_entail", "-u"),
+    Compared("eigenvalues", "EigValLaplacian_NLI_score_entail", "-u"),
+    Compared("sentence-sar", "SentenceSAR", "-u"),
+    Compared("eigenscore", "EigenScore", "-u"),
+    Compared("cocoa", "CocoaMSP", "-u"),
+    Compared("cocoa", "CocoaPPL", "-u", arguments={"uncertainty": "perplexity"}),
+    Compared("cocoa", "CocoaMTE", "-u", arguments={"uncertainty": "entropy"}),
+    Compared(
+        "verbalised",
+        "Verbalized2S",
+        "1 - u",
+        lambda found: np.asarray(1 - found),
+        note="same of replies that are one decimal number; wording and pattern are the user's there, percentages are"
+        " read here alone, and a reply without a number is 0.5 here and NaN there",
+    ),
+    Distances(
+        "relative-mahalanobis",
+        "MahalanobisDistanceSeq",
+        "u² to wrong answers - u² to right ones",
+        note="different: the distances are the same but for n or n - 1 below the covariance; here they are squared,"
+        " penalised and mapped to a probability, and RelativeMahalanobisDistanceSeq sets training data against a"
+        " background corpus where right answers stand against wrong ones here",
+    ),
+)
+NOT_COMPARED: tuple[NotCompared, ...] = (
+    NotCompared(
+        ("ptrue",),
+        "PTrue",
+        "different: the log-probability of one word, True, over the whole vocabulary after another wording; here the"
+        " share of yes among yes and no",
+    ),
+    NotCompared(
+        ("self-consistency",),
+        "LabelProb",
+        "different: the share of the largest meaning among samples; here the share that the judge finds equal to the"
+        " greedy answer",
+    ),
+    NotCompared(
+        ("token-margin", "logistic-probe", "semantic-entropy-probe", "combined"), "", "0.7.0 has no such estimator"
+    ),
+    NotCompared(
+        ("ccps", "ct", "it", "litcab", "lts", "pik", "saplma-f", "saplma-m", "saplma-um"),
+        "",
+        "0.7.0 has no such estimator",
+    ),
+    NotCompared(
+        (),
+        "TokenSAR, SAR",
+        "not compared: a cross-encoder relates each text to the same without one token; that is no signal here, so"
+        " there is no method, and its weights can't be had",
+    ),
+    NotCompared((), "the other sequence estimators of 0.7.0, as LexicalSimilarity", "no method here computes them"),
+)
+OF_A_RUN = (
+    "The token that ends an answer or a sample counts among its tokens there, and is none of them here.",
+    "At least two tokens are generated there, and samples are drawn from the 50 likeliest; neither is so here.",
+    "Entailment is asked of texts alone there, and of each after its question here.",
+    "EigenScore reads the last step of a batch of samples there, padding where one ended before; here each one's end.",
+    "MahalanobisDistanceSeq reads the mean state over prompt and answer there; here over the answer.",
+    "Entailment is by DeBERTa and similarity by RoBERTa there, whose weights can't be had and so are not compared.",
+)
+"""In what LM-Polygraph's own statistics of a run differ from ours."""
+
+
+def differences(drawn: Statistics, theirs: Values) -> dict[str, float]:
+    """Largest difference of each comparison, by method and estimator."""
+    return {key(row): row.difference(drawn, theirs) for row in COMPARED}
+
+
+def key(row: Compared) -> str:
+    """Name of a comparison."""
+    return f"{row.name} ~ {row.estimator}"
+
+
+def markdown(told: Mapping[str, Any]) -> str:
+    """The table of what `__main__` recorded."""
+    versions = ", ".join(f"{name} {number}" for name, number in told["versions"].items())
+    head = (
+        f"Largest difference of a value on the same statistics of {told['questions']} seeded questions, between a"
+        f" method, turned into LM-Polygraph's uncertainty u, and its estimator ({versions}). More than {BOUND:g} fails"
+        " `make peers`, which writes this file."
+    )
+    rows = [
+        ("method", "LM-Polygraph", "ours", "largest difference", "definition"),
+        ("---",) * 5,
+        *((row.name, row.estimator, row.told, f"{told['largest'][key(row)]:.0e}", row.note) for row in COMPARED),
+        *((", ".join(row.methods) or "-", row.estimator or "-", "", "", row.why) for row in NOT_COMPARED),
+    ]
+    table = [f"| {' | '.join(row)} |" for row in rows]
+    told_of_runs = ["LM-Polygraph takes other statistics from a run:", "", *(f"- {line}" for line in OF_A_RUN)]
+    lines = ["# Methods beside LM-Polygraph's estimators", "", head, "", *table, "", *told_of_runs]
+    return "\n".join(lines) + "\n"

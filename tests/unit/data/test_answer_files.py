@@ -1,0 +1,143 @@
+"""Files of answers: what a row means, and every way in which it can be wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from bench.api import Question, UserError
+from bench.data.answer_files import AnswerFile, UnansweredError, read_answers
+from bench.data.splits import TaskSplit
+
+WHERE = TaskSplit("bees", "test")
+
+
+def written(folder: Path, *rows: Any, name: str = "qwen.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def answer(folder: Path, **row: Any) -> Any:
+    return read_answers(written(folder, {"id": "q", **row})).answers["q"]
+
+
+@pytest.mark.parametrize(
+    ("row", "trace", "text"),
+    [
+        ({"text": "Honey."}, "", "Honey."),
+        ({"text": " Honey\n"}, "", "Honey"),
+        ({"text": ""}, "", ""),
+        ({"text": "So it is honey. \n Honey\n", "final_start": 15}, "So it is honey. \n ", "Honey"),
+        ({"text": "I say honey.", "final": "honey"}, "I say ", "honey"),
+        ({"text": "honey? yes, honey", "final": "honey"}, "honey? yes, ", "honey"),
+        ({"text": "honey", "final_start": 0}, "", "honey"),
+        ({"text": "hm", "final_start": 2}, "hm", ""),
+        ({"tokens": [5, 6, 7]}, (), (5, 6, 7)),
+        ({"tokens": [5, 6, 7], "text": "Hm honey", "final_start": 2}, (5, 6), (7,)),
+        ({"tokens": []}, (), ()),
+    ],
+)
+def test_a_row_is_an_answer_after_its_trace(tmp_path: Path, row: dict[str, Any], trace: Any, text: Any) -> None:
+    found = answer(tmp_path, **row)
+    assert (found.trace, found.text, found.correct, found.prompt, found.samples) == (trace, text, None, None, None)
+
+
+def test_samples_and_grades_are_read(tmp_path: Path) -> None:
+    found = answer(tmp_path, text="honey", samples=[" wax", [3, 4]], grade=1)
+    assert (found.samples, found.correct) == (("wax", (3, 4)), True)
+    file = read_answers(written(tmp_path, {"id": 1, "text": "a", "grade": False}, {"id": 2, "text": "b", "grade": 0.0}))
+    assert file.judge == "qwen"
+    assert {key: each.correct for key, each in file.answers.items()} == {"1": False, "2": False}
+    named = read_answers(written(tmp_path, {"id": 1, "text": "a", "grade": True, "judge": "gpt-5"}))
+    assert named.judge == "gpt-5"
+    assert read_answers(written(tmp_path, {"id": 1, "text": "a", "judge": "gpt-5"})).judge is None
+
+
+def test_parquet_says_the_same_and_other_columns_are_passed_over(tmp_path: Path) -> None:
+    rows = [
+        {"id": "a", "tokens": [1, 2], "final_start": 1, "samples": [[3], [4, 5]], "grade": True, "made": 1},
+        {"id": "b", "tokens": [], "final_start": None, "samples": [[3], []], "grade": False, "made": 2},
+    ]
+    lines = read_answers(written(tmp_path, *rows))
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "qwen.parquet")
+    table = read_answers(tmp_path / "qwen.parquet")
+    assert table.answers == lines.answers
+    assert table.judge == "qwen"
+
+
+def test_a_source_is_named_by_the_files_name_and_content(tmp_path: Path) -> None:
+    one = read_answers(written(tmp_path, {"id": "q", "text": "honey"}))
+    other = read_answers(written(tmp_path, {"id": "q", "text": "wax"}))
+    assert one.source == f"file:qwen-{one.sha256[:6]}"
+    assert one.source != other.source
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], "qwen.jsonl: expected at least one row, found none"),
+        ([[1]], "line 1: expected a JSON object with named values, got a list"),
+        ([{"text": "a"}], "line 1: expected the id of a question in column 'id', got nothing"),
+        ([{"id": True, "text": "a"}], "expected the id of a question in column 'id', got bool True"),
+        ([{"id": "q"}], "expected a text here, or a list of token ids in 'tokens', in column 'text', got nothing"),
+        ([{"id": "q", "text": 3}], "expected a text in column 'text', got int 3"),
+        ([{"id": "q", "text": "\ud800"}], "column 'text'"),
+        ([{"id": "q", "tokens": "a"}], "expected a list of token ids in column 'tokens', got str 'a'"),
+        ([{"id": "q", "tokens": [1, True]}], "expected a list of token ids in column 'tokens'"),
+        ([{"id": "q", "tokens": [1.0]}], "expected a list of token ids in column 'tokens'"),
+        ([{"id": "q", "text": "ab", "final_start": 3}], "expected a place from 0 to 2 in column 'final_start'"),
+        ([{"id": "q", "text": "ab", "final_start": -1}], "expected a place from 0 to 2"),
+        ([{"id": "q", "text": "ab", "final_start": "1"}], "expected a whole number in column 'final_start'"),
+        ([{"id": "q", "text": "ab", "final": "c"}], "expected a part of 'text' in column 'final', got str 'c'"),
+        ([{"id": "q", "text": "ab", "final": "b", "final_start": 1}], "got both; leave one out"),
+        ([{"id": "q", "tokens": [1], "final": "b"}], "expected the number of its first token in 'final_start'"),
+        ([{"id": "q", "text": "a", "samples": "b"}], "expected a list of texts, or of lists of token ids"),
+        ([{"id": "q", "text": "a", "samples": []}], "expected a list of texts, or of lists of token ids"),
+        ([{"id": "q", "text": "a", "samples": [2]}], "expected a list of token ids in column 'samples', got int 2"),
+        ([{"id": "q", "text": "a", "grade": "yes"}], "expected true or false, 1 or 0 in column 'grade', got str 'yes'"),
+        ([{"id": "q", "text": "a", "grade": 0.5}], "expected true or false, 1 or 0"),
+        ([{"id": "q", "text": "a", "judge": "x\n"}], "expected a name of 1 to 80 printable characters"),
+        (
+            [{"id": "q", "text": "a"}, {"id": "q", "text": "b"}],
+            "line 2: expected one answer to each question, got a second one to 'q', which qwen.jsonl line 1 has too",
+        ),
+        (
+            [{"id": "q", "text": "a", "grade": 1}, {"id": "r", "text": "b"}],
+            "line 2: expected a grade as qwen.jsonl line 1 has one, got none; grade all or none",
+        ),
+        (
+            [{"id": i, "text": "a", "grade": 1, "judge": f"j{i}"} for i in range(2)],
+            "expected one judge, got j0, j1; make a file for each",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_row_is_one_sentence(tmp_path: Path, rows: list[Any], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        read_answers(written(tmp_path, *rows))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"Expected a file of answers at .*none\.jsonl, given with --answers: No such"):
+        read_answers(tmp_path / "none.jsonl")
+
+
+def questions(*ids: str) -> list[Question]:
+    return [Question(each, "bees", "What do bees make?", ("honey",), 0) for each in ids]
+
+
+def test_a_question_without_an_answer_is_left_out_of_a_partial_run_only(tmp_path: Path) -> None:
+    file: AnswerFile = read_answers(written(tmp_path, *({"id": each, "text": "a"} for each in "abz")))
+    assert [q.id for q in file.known(WHERE, questions("a", "b"), partial=False)] == ["a", "b"]
+    assert [q.id for q in file.known(WHERE, questions("a", "b", "c"), partial=True)] == ["a", "b"]
+    with pytest.raises(UnansweredError, match=r"each of the 3 questions of bees/test, found 2; 'c' has none"):
+        file.known(WHERE, questions("a", "b", "c"), partial=False)
+    with pytest.raises(UnansweredError, match=r"such as 'c', found none, but such as 'a'"):
+        file.known(WHERE, questions("c"), partial=True)

@@ -1,0 +1,261 @@
+"""Logs that lm-evaluation-harness and Inspect wrote become answers; what is none of theirs is one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import registry
+from bench.api import Format, Question, UserError
+from bench.data import logs
+from bench.data.answer_files import read_answers
+from bench.data.logs import imported, inspect_records, lm_eval_records
+from tests.fixtures.logs.write import write
+
+LOGS = Path(__file__).parents[2] / "fixtures" / "logs"
+OPEN, CHOICE = Format.OPEN, Format.CHOICE
+
+
+def questions(task: str) -> list[Question]:
+    made: Any = registry.tasks([]).get(task)
+    return list(made(None).questions("test"))
+
+
+def rows(name: str, folder: Path = LOGS) -> list[dict[str, Any]]:
+    """Rows of a log beside the fixtures, or of one that was made in another folder."""
+    task, read = (
+        f"atlas-{'oe' if '-oe' in name else 'choice'}",
+        lm_eval_records if "lm-eval" in name else inspect_records,
+    )
+    found = imported(read(folder / name), questions(task), OPEN if task == "atlas-oe" else CHOICE)
+    assert (found.unmatched, found.repeated, found.ungraded) == ([], 0, False)
+    return found.rows
+
+
+def test_generated_answers_of_lm_eval() -> None:
+    assert rows("lm-eval-oe.jsonl") == [
+        {"id": f"atlas/test/{i}", "text": text, "grade": grade, "judge": "lm-eval exact_match"}
+        for i, (text, grade) in enumerate([("Rolor.", True), ("Tudos", True), ("Huvak", False), ("Gisuk", True)])
+    ]
+
+
+def test_scored_options_of_lm_eval_are_letters() -> None:
+    lines = [json.loads(line) for line in (LOGS / "lm-eval-choice.jsonl").read_text(encoding="utf-8").splitlines()]
+    scores = [[float(option[0][0]) for option in line["resps"]] for line in lines]
+    assert rows("lm-eval-choice.jsonl") == [
+        {
+            "id": f"atlas/test/{i}",
+            "text": "abcd"[own.index(max(own))],
+            "grade": bool(line["acc"]),
+            "judge": "lm-eval acc",
+        }
+        for i, (own, line) in enumerate(zip(scores, lines, strict=True))
+    ]
+
+
+def test_inspect_says_the_same_in_json_and_in_an_archive() -> None:
+    found = rows("inspect-oe.json")
+    assert [row["id"] for row in found] == [f"atlas/test/{i}" for i in range(4)]
+    assert found[1] == {"id": "atlas/test/1", "text": "Tudos", "grade": True, "judge": "inspect match"}
+    by_id = {row["id"]: row for row in rows("inspect-oe.eval")}
+    assert by_id == {row["id"]: row for row in found}
+    assert {row["judge"] for row in rows("inspect-choice.eval")} == {"inspect choice"}
+
+
+def test_what_is_written_can_be_read(tmp_path: Path) -> None:
+    for name in ("lm-eval-oe.jsonl", "lm-eval-choice.jsonl", "inspect-oe.eval", "inspect-choice.eval"):
+        path = tmp_path / "said.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows(name)), encoding="utf-8")
+        file = read_answers(path)
+        assert len(file.answers) == 4
+        assert str(file.judge).startswith(("lm-eval ", "inspect "))
+
+
+# --- what the tools write otherwise -----------------------------------------------------------------------------------
+
+
+def changed_lines(folder: Path, change: Callable[[int, dict[str, Any]], object]) -> Path:
+    lines = [json.loads(line) for line in (LOGS / "lm-eval-oe.jsonl").read_text(encoding="utf-8").splitlines()]
+    for i, line in enumerate(lines):
+        change(i, line)
+    path = folder / "lm-eval-oe.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def changed_log(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    log = json.loads((LOGS / "inspect-oe.json").read_text(encoding="utf-8"))
+    change(log)
+    path = folder / "inspect-oe.json"
+    path.write_text(json.dumps(log), encoding="utf-8")
+    return path
+
+
+def test_without_ids_questions_are_found_by_their_text_and_others_are_counted(tmp_path: Path) -> None:
+    def change(i: int, line: dict[str, Any]) -> None:
+        line["doc"] = {"question": line["doc"]["question"].upper() if i else "Who asks that?"}
+
+    found = imported(lm_eval_records(changed_lines(tmp_path, change)), questions("atlas-oe"), OPEN)
+    assert [row["id"] for row in found.rows] == [f"atlas/test/{i}" for i in (1, 2, 3)]
+    assert found.unmatched == ["Who asks that?"]
+
+
+def test_questions_of_one_text_are_told_apart_by_their_options_alone(tmp_path: Path) -> None:
+    asked = [Question(f"q{i}", "s", "Which?", options, 0) for i, options in enumerate([("x", "y"), ("x", "z")])]
+
+    def change(i: int, line: dict[str, Any]) -> None:
+        line["doc"] = {"question": "Which?", **([{}, {"choices": ["x", "z"]}, {"choices": ["x"]}, {}][i])}
+
+    found = imported(lm_eval_records(changed_lines(tmp_path, change)), asked, OPEN)
+    assert [row["id"] for row in found.rows] == ["q1"]
+    assert len(found.unmatched) == 3
+
+
+def test_repeats_filters_and_grades_of_lm_eval(tmp_path: Path) -> None:
+    def change(i: int, line: dict[str, Any]) -> None:
+        line["resps"] = [[f"So I say {i}. It is {i}!", "a sample", "another"]]
+        line["filtered_resps"] = [str(i)]
+        if i == 3:
+            line["filter"] = "other"
+        if i == 2:
+            line["exact_match"] = 0.5
+
+    found = imported(lm_eval_records(changed_lines(tmp_path, change)), questions("atlas-oe"), OPEN)
+    assert found.ungraded
+    assert found.rows == [
+        {
+            "id": f"atlas/test/{i}",
+            "text": f"So I say {i}. It is {i}",
+            "final_start": 18,
+            "samples": ["a sample", "another"],
+        }
+        for i in range(3)
+    ]
+
+
+def test_reasoning_epochs_and_long_texts_of_inspect(tmp_path: Path) -> None:
+    def change(log: dict[str, Any]) -> None:
+        sample = log["samples"][0]
+        again = json.loads(json.dumps(sample))
+        parts = [{"type": "reasoning", "reasoning": "Hm. "}, {"type": "text", "text": "attachment://0f"}]
+        sample["output"]["choices"][0]["message"]["content"] = parts
+        sample["attachments"] = {"0f": "ANSWER: Rolor."}
+        sample["scores"]["match"]["answer"] = "Rolor"
+        again["epoch"] = 2
+        again["output"]["choices"][0]["message"]["content"] = "Tudos"
+        broken = {**again, "id": "atlas/test/1", "output": {"choices": [], "completion": ""}}
+        log["samples"] = [again, broken, sample]
+
+    found = imported(inspect_records(changed_log(tmp_path, change)), questions("atlas-oe"), OPEN)
+    (row,) = found.rows
+    assert (row["id"], row["text"], row["final_start"]) == ("atlas/test/0", "Hm. ANSWER: Rolor", 12)
+    assert row["samples"] == ["Tudos"]
+
+
+def test_a_conversation_of_inspect_is_found_by_what_the_user_said_last(tmp_path: Path) -> None:
+    def change(log: dict[str, Any]) -> None:
+        for i, sample in enumerate(log["samples"]):
+            turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": sample["input"]}]
+            sample["id"], sample["input"] = i, turns
+
+    assert len(imported(inspect_records(changed_log(tmp_path, change)), questions("atlas-oe"), OPEN).rows) == 4
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "expected samples that lm-eval wrote with --log_samples, found none"),
+        (b"{}\n", "expected 'doc' and 'resps', as in the samples that lm-eval writes with --log_samples"),
+        (b'{"doc": {}, "resps": [[["x"]]]}\n', "expected texts or log-likelihoods of options in 'resps'"),
+        (b'{"doc": {}, "resps": [[["1", "True"]]]}\n', "expected the options' texts in 'arguments'"),
+        (b'{"doc": {}, "resps": [3]}\n', "expected texts or log-likelihoods"),
+        (pickle.dumps({"doc": {}}), "expected text in UTF-8"),
+    ],
+)
+def test_what_is_no_log_of_lm_eval_is_one_sentence(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        lm_eval_records(path)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("log.json", b"", "expected a log of Inspect in JSON"),
+        ("log.json", b"[1]", "expected samples with answers in the log, found none; was the run finished?"),
+        ("log.json", b'{"samples": [3]}', "expected a sample with an id"),
+        ("log.json", b'{"samples": [{"id": []}]}', "expected a sample with an id"),
+        ("log.json", b"[" * 100_000, "expected a log of Inspect in JSON"),
+        ("log.eval", pickle.dumps({}), "expected a whole log of Inspect, but it can't be unpacked"),
+        ("log.eval", (LOGS / "inspect-oe.eval").read_bytes()[:5000], "expected a whole log of Inspect"),
+    ],
+)
+def test_what_is_no_log_of_inspect_is_one_sentence(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        inspect_records(path)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_log_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    for read in (lm_eval_records, inspect_records):
+        with pytest.raises(UserError, match=r"Expected a log at .*none\.json: No such file"):
+            read(tmp_path / "none.json")
+
+
+def zipped(path: Path, data: bytes) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("samples/1_epoch_1.json", data)
+    return path
+
+
+def test_no_more_is_unpacked_than_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_LARGEST", 10_000)
+    with pytest.raises(UserError, match=r"samples/1_epoch_1\.json has more than 10,000 bytes"):
+        inspect_records(zipped(tmp_path / "bomb.eval", b" " * 1_000_000))
+    monkeypatch.setattr(logs, "_LARGEST", 1_000)  # packed with zstandard
+    with pytest.raises(UserError, match=r"has more than 1,000 bytes|can't be unpacked"):
+        inspect_records(LOGS / "inspect-oe.eval")
+
+
+@pytest.mark.parametrize("at", [200, 1500, 4000])
+def test_a_damaged_archive_is_one_sentence(tmp_path: Path, at: int) -> None:
+    data = bytearray((LOGS / "inspect-oe.eval").read_bytes())
+    data[at : at + 40] = os.urandom(40)
+    path = tmp_path / "log.eval"
+    path.write_bytes(bytes(data))
+    with suppress(UserError):  # nothing else comes of it
+        inspect_records(path)
+
+
+# --- the tools themselves ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["lm-eval", "inspect"])
+def test_logs_that_are_written_now_say_the_same(tool: str, tmp_path: Path) -> None:
+    variable = f"CONFBENCH_{tool.replace('-', '_').upper()}"
+    python = os.environ.get(variable)
+    if not python:
+        pytest.skip(f"{variable} names no Python of an environment that has {tool}; see tests/fixtures/logs/write.py")
+    write(tool, Path(python), tmp_path)
+    made = sorted(path.name for path in tmp_path.iterdir())
+    assert made == sorted(path.name for path in LOGS.glob(f"{tool}*"))
+    for name in made:
+        assert sorted(map(str, rows(name, tmp_path))) == sorted(map(str, rows(name)))
