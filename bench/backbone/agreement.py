@@ -23,7 +23,7 @@ from bench.prompts.tails import Ids
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 REFUSALS = (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
-"""What the code of architectures raises where it is used in a way that it does not know."""
+"""Errors that the code of architectures raises where it is used in a way that it does not know."""
 
 _FLOOR = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.05}
 """Difference that is always allowed, between logits or their log-softmax."""

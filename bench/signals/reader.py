@@ -22,16 +22,16 @@ from bench.signals.completion import Completion, Found
 from bench.signals.definition import definition, growth_of, pass_definitions, stored
 from bench.signals.files import load_answers, names_in
 from bench.signals.forecast import Plan, Said, heard
-from bench.signals.other_answers import OtherAnswers
+from bench.signals.naming import Naming
 from bench.signals.reading import Reading
-from bench.signals.samples import held
+from bench.signals.samples import SamplesDefinition, known, samples_of
 from bench.signals.shard_task import AskedQuestion, Engine, ShardTask
 from bench.signals.stored import StoredSplit
 from bench.signals.worker import Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
-    from bench.backbone.measure import Turn
+    from bench.backbone.measure import Growth, Turn
     from bench.backbone.model import Backbone
     from bench.progress import Progress
     from bench.prompts.asking import Asking
@@ -185,8 +185,13 @@ class Reader:
             ids = load_answers(entries[0]) if entries else reading.shards[i].given
             held = {name for entry in entries for name in names_in(entry)}
             missing = {signal: name for signal, name in names[i].items() if name not in held}
-            task = self._task(reading, i, kind, entries, missing, ids) if ids is None or missing else None
-            return Found(entries, task)
+            if ids is not None and not missing:
+                return Found(entries, None)
+            given, samplings = reading.shards[i].samples, growth_of(missing).samples
+            drawn = known(entries, names[i], samplings)
+            if given is not None:
+                drawn = {sampling: [own[: sampling.n] for own in given] for sampling in samplings}
+            return Found(entries, replace(self._task(reading, i, kind, entries, missing, ids), samples=drawn))
 
         found = self._complete(f"read {reading.where}", reading.shards, look)
         answers = [
@@ -242,14 +247,23 @@ class Reader:
         found = pass_definitions(signals)
         names = {signal: each.name(asking, self.seed) for signal, each in found.items()}
         growth = growth_of(signals)
-        if not growth.gold and not growth.wrong:
+        if not growth.gold and not growth.wrong and not growth.samples:
             return [names] * len(reading.shards)
-        others = [self._other_answers(reading, shard) for shard in reading.shards]
-        return [{signal: own.told(name, found[signal].growth) for signal, name in names.items()} for own in others]
+        naming = [self._naming(reading, shard, growth, asking) for shard in reading.shards]
+        return [{signal: own.named(name, found[signal].growth) for signal, name in names.items()} for own in naming]
 
-    def _other_answers(self, reading: Reading, shard: Shard) -> OtherAnswers:
+    def _naming(self, reading: Reading, shard: Shard, growth: Growth, asking: Asking) -> Naming:
         questions = [reading.questions[row] for row in shard.rows]
-        return OtherAnswers.of(questions, self.prompts.options(reading.task, questions))
+        others = growth.gold or growth.wrong
+        options = self.prompts.options(reading.task, questions) if others else [[] for _ in questions]
+        if shard.samples is not None:  # nobody draws them
+            return Naming.of(questions, options, growth.samples)
+        entries = self.store.entries(self._kind(shard, asking)) if growth.samples else []
+        held = {name for entry in entries for name in names_in(entry)}
+        unnamed = {
+            each for each in growth.samples if SamplesDefinition(samples_of(each)).name(asking, self.seed) in held
+        }
+        return Naming.of(questions, options, unnamed)
 
     def _task(
         self,
@@ -260,7 +274,7 @@ class Reader:
         names: Mapping[Signal, str],
         answers: list[Ids] | None,
     ) -> ShardTask:
-        """The work on what is missing of a shard."""
+        """The work on what is missing of a shard, but for samples that are known."""
         shard, task = reading.shards[number], reading.task
         questions = [reading.questions[row] for row in shard.rows]
         lettered = task.format is Format.CHOICE
@@ -279,15 +293,8 @@ class Reader:
         keys = tuple(entry.folder.name for entry in entries)
         asking = self.asking(reading)
         _check_room(shard, asking, growth_of(names).turns, self.backbone.context)
-        drawn = {
-            sampling: held(entries, sampling, asking, self.seed)
-            if shard.samples is None
-            else [own[: sampling.n] for own in shard.samples]
-            for sampling in growth_of(names).samples
-        }
         return ShardTask(
-            number, str(reading.where), kind, keys, shard.prompts, asked, answers, asking, dict(names), self.seed,
-            samples={sampling: samples for sampling, samples in drawn.items() if samples is not None},
+            number, str(reading.where), kind, keys, shard.prompts, asked, answers, asking, dict(names), self.seed
         )  # fmt: skip
 
     def _before_answers(self, reading: Reading, questions: Sequence[Question], shard: Shard) -> list[Ids] | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import At, Format, Hidden, Of, Ragged, SampleAgreement, Samples, TokenScores
+from bench.api import At, Format, Hidden, Of, Ragged, SampleAgreement, Samples, Signal, TokenScores
 from bench.backbone.measure import Growth, Sampling, Taken
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition, definition
@@ -120,16 +120,21 @@ def drawn(split: StoredSplit, sampling: Sampling) -> Iterator[list[Ids]]:
         for letters in drawn_letters(split, sampling):
             yield from letters.ids
         return
-    yield from _parted(split.arrays(Samples(sampling.n, sampling.temperature, sampling.top_p)))
+    yield from _parted(split.arrays(samples_of(sampling)))
 
 
-def held(entries: Sequence[Entry], sampling: Sampling, asking: Asking, seed: int) -> list[list[Ids]] | None:
-    """The samples of a shard's questions as the store has them; None where it has not."""
-    samples = SamplesDefinition(Samples(sampling.n, sampling.temperature, sampling.top_p))
-    name = samples.name(asking, seed)
-    if not any(name in names_in(entry) for entry in entries):
-        return None
-    return list(_parted(load_signal(entries, name)))
+def samples_of(sampling: Sampling) -> Samples:
+    """The signal of samples that are drawn so."""
+    return Samples(sampling.n, sampling.temperature, sampling.top_p)
+
+
+def known(
+    entries: Sequence[Entry], names: Mapping[Signal, str], samplings: Iterable[Sampling]
+) -> dict[Sampling, list[list[Ids]]]:
+    """Those of some samples of a shard's questions that the store has; `names` are those of its signals in keys."""
+    wanted = {sampling: names.get(samples_of(sampling)) for sampling in samplings}
+    there = {name for entry in entries for name in names_in(entry)}
+    return {each: list(_parted(load_signal(entries, name))) for each, name in wanted.items() if name and name in there}
 
 
 def _parted(arrays: dict[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:

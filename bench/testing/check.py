@@ -34,7 +34,7 @@ class MakeMethod:
 
     @property
     def reads(self) -> Needs:
-        """What an instance says it reads, which a run goes by."""
+        """Signals that an instance says it reads, which a run goes by."""
         return self().reads()
 
 

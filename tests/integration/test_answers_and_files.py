@@ -394,5 +394,5 @@ def test_a_dry_run_of_a_large_file_estimates_from_a_sample(
     result = run_file(bench, path, tmp_path, "--dry-run")
     assert result.returncode == 0
     assert result.stderr.startswith("Plan: looking at the questions")
-    assert "88 questions; QueryLogits(); about" in result.stderr
+    assert re.search(r"88 questions; QueryLogits\(\); (about|less than) ", result.stderr)
     assert "unless it is stored (from 5 of its prompts)" in result.stderr

@@ -91,6 +91,6 @@ def temporary() -> Iterator[Path]:
 
 
 def frozen_signals(fmt: Format) -> frozenset[Signal]:
-    """What the methods read from the unchanged model at test time, token ids and the head aside."""
-    needs = [entry.plugin.needs.predict for entry in registry.methods().entries() if entry.plugin is not None]
+    """What the paper's methods read from the unchanged model at test time, token ids and the head aside."""
+    needs = [registry.methods().get(name).needs.predict for name in registry.paper()]
     return frozenset(s for signals in needs for s in read_from_model(signals) if definition(s).lacking(fmt) is None)

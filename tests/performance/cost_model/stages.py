@@ -106,8 +106,8 @@ def stages(model: str) -> dict[str, Callable[[int], Stage]]:
 
 
 def signals_of(fmt: Format, *, learning: bool) -> frozenset[Signal]:
-    """What all methods together read of a split that they learn on, or are tested on."""
-    needs = [entry.plugin().reads() for entry in registry.methods().entries() if entry.plugin is not None]
+    """What the paper's methods together read of a split that they learn on, or are tested on."""
+    needs = [registry.methods().get(name)().reads() for name in sorted(registry.paper())]
     wanted = {signal for need in needs for signal in (need.fit if learning else need.predict)}
     read = {signal for signal in read_from_model(wanted) if definition(signal).lacking(fmt) is None}
     return stored(read, fmt, 1 if fmt is Format.CHOICE else LONGEST)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from bench.api import (
     QueryLogits,
     Question,
     Ragged,
+    Samples,
     Signal,
     Split,
     Task,
@@ -25,6 +27,7 @@ from bench.api import (
 )
 from bench.signals.batches import Batches
 from bench.signals.definition import pass_definitions
+from bench.signals.naming import Naming
 from tests.fixtures.rivers import NAMES
 from tests.unit.run.test_costs import FewRivers, OpenRivers, read
 
@@ -142,3 +145,57 @@ def test_keys_of_all_other_signals_stay(small_model: Path, tmp_path: Path, task:
     plain = {s: each.name(reader.asking(reading), 0) for s, each in pass_definitions(reading.signals).items()}
     assert reading.names == [plain] * len(reading.shards)
     assert plain[TokenScores(top=2)] == "TokenScores(top=2)"
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+DRAWN = Samples(3)
+OF_SAMPLES: frozenset[Signal] = frozenset({
+    DRAWN, TokenScores(Of.SAMPLES, samples=DRAWN), Hidden(0.5, At.SAMPLE_END, samples=DRAWN),
+})  # fmt: skip
+
+
+def renamed(task: type[Task]) -> type[Task]:
+    """The same questions with other ids, by which samples are drawn."""
+
+    class Renamed(task):  # type: ignore[misc, valid-type]
+        def questions(self, split: Split) -> Iterator[Question]:
+            for question in super().questions(split):
+                yield replace(question, id=f"new/{question.id}") if split == "test" else question
+
+    return Renamed
+
+
+def of_samples(folder: Path, cache: Path, task: type[Task]) -> tuple[int, dict[Signal, Any]]:
+    reader, reading = read(folder, cache, task, set(OF_SAMPLES))
+    batch = Batches(reader).batch(reading, OF_SAMPLES, labels=True)
+    return reader.forward_tokens, {signal: batch[signal] for signal in OF_SAMPLES}
+
+
+@pytest.mark.parametrize("task", [FewRivers, Roads], ids=lambda task: task.name)
+def test_samples_of_questions_with_other_ids_are_drawn_anew(
+    small_model: Path, tmp_path: Path, task: type[Task]
+) -> None:
+    of_samples(small_model, tmp_path / "one", task)
+    after, again = of_samples(small_model, tmp_path / "one", renamed(task))
+    _, fresh = of_samples(small_model, tmp_path / "fresh", renamed(task))
+    assert after > 0
+    assert again[DRAWN].values["id"].tolist() == fresh[DRAWN].values["id"].tolist()
+    for signal in OF_SAMPLES - {DRAWN}:
+        one, other = (getattr(each[signal], "values", each[signal]) for each in (again, fresh))
+        if one.dtype.names is not None:
+            one, other = one["log_probability"], other["log_probability"]
+        np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_samples_that_older_versions_stored_are_found(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Naming, "named", lambda _self, name, _growth: name)
+        _, before = of_samples(small_model, tmp_path, Roads)
+    reader, reading = read(small_model, tmp_path, Roads, set(OF_SAMPLES) | {Hidden(1.0, At.SAMPLE_END, samples=DRAWN)})
+    batch = Batches(reader).batch(reading, OF_SAMPLES, labels=True)
+    assert batch[DRAWN].values.tobytes() == before[DRAWN].values.tobytes()
+    assert not any("drawn by" in name for own in reading.names for name in own.values())
+    assert of_samples(small_model, tmp_path, Roads)[0] == 0
