@@ -241,7 +241,7 @@ def _too_long(question: Question, length: int, room: int, given: Written | None,
         taken = len(given.traces[i]) + given.longest(i)
         raise UserError(
             f"Question {question.id} has {length:,} tokens without exemplars, and its answer or sample, with a trace,"
-            f" {taken:,}: more than this model's context has room for. Shorten it, or use a model with a longer context."
+            f" {taken:,}: more than this model's context can hold. Shorten it, or use a model with a longer context."
         )
     raise UserError(
         f"Question {question.id} has {length} tokens without exemplars, and this model's context leaves room for"
