@@ -76,8 +76,8 @@ class AnswerFile:
         if not found:
             raise UnansweredError(
                 f"{self.name}: expected answers to questions of {where} such as {questions[0].id!r}, found none, but"
-                f" such as {next(iter(self.answers))!r}; name the questions as the task does (bench show TASK"
-                " --example 0)"
+                f" such as {next(iter(self.answers))!r}; add some, or correct the ids if they are meant to be these"
+                " (bench show TASK --example 0)"
             )
         if len(found) < len(questions) and not partial:
             lacking = next(question.id for question in questions if question.id not in self.answers)

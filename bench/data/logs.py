@@ -14,6 +14,8 @@ Nothing but JSON is read, and of an archive no more than its entries say, within
 from __future__ import annotations
 
 import json
+import math
+import re
 import string
 import zipfile
 import zlib
@@ -60,10 +62,11 @@ class LogRecord:
     def row(self, question: Question, fmt: Format) -> dict[str, object]:
         """The row of a file of answers."""
         if self.option is not None and fmt is Format.CHOICE:
-            told: dict[str, object] = {"id": question.id, "text": string.ascii_lowercase[self.option]}
+            letter = string.ascii_lowercase[self._place(question, self.option)]
+            told: dict[str, object] = {"id": question.id, "text": letter}
         else:
             told = {"id": question.id, "text": self.trace + self.said[0]}
-            start = self.said[0].rfind(self.final) if self.final else -1
+            start = _last(self.said[0], self.final) if self.final else -1
             if start >= 0 and self.final:
                 told["text"] = self.trace + self.said[0][: start + len(self.final)]
             if self.trace or start > 0:
@@ -72,6 +75,21 @@ class LogRecord:
             told["samples"] = self.said[1:]
         return told if self.grade is None else {**told, "grade": self.grade, "judge": self.judge}
 
+    def fits(self, question: Question, fmt: Format) -> bool:
+        """Whether its options, as far as they are known, leave no doubt which of the question's was chosen."""
+        if fmt is not Format.CHOICE or not self.choices:
+            return True
+        if self.option is not None:
+            return len(self.choices) == len(question.choices)
+        return tuple(self.choices) == question.choices or not self._reordered(question)  # a letter counts by its place
+
+    def _reordered(self, question: Question) -> bool:
+        return sorted(self.choices) == sorted(question.choices)
+
+    def _place(self, question: Question, option: int) -> int:
+        """Number that an option of the log has in the question, which may have them in another order."""
+        return question.choices.index(self.choices[option]) if self._reordered(question) else option
+
 
 @dataclass
 class Imported:
@@ -79,7 +97,7 @@ class Imported:
 
     rows: list[dict[str, object]] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
-    """Beginnings of the questions that are none of the task's, or several."""
+    """Beginnings of the questions that are none of the task's, or several, or have other options than its."""
     repeated: int = 0
     """Records of questions that had an answer before."""
     ungraded: bool = False
@@ -95,7 +113,7 @@ def imported(records: Iterable[LogRecord], questions: Sequence[Question], fmt: F
     found, seen = Imported(), set()
     for record in records:
         matched = _matched(record, by_id, by_text)
-        if matched is None:
+        if matched is None or not record.fits(matched, fmt):
             found.unmatched.append(next(iter((*record.texts, *record.names)), "")[:60])
         elif matched.id in seen:
             found.repeated += 1
@@ -122,6 +140,12 @@ def _matched(
     alike = [question for question in several if question.choices == tuple(record.choices)]
     chosen = list({question.id: question for question in (alike if len(several) > 1 else several)}.values())
     return chosen[0] if len(chosen) == 1 else None
+
+
+def _last(text: str, part: str) -> int:
+    """Where a part of a text stands last, by itself if it can: "5" not within "105"; -1 if nowhere."""
+    alone = [found.start() for found in re.finditer(rf"(?<!\w){re.escape(part)}(?!\w)", text)]
+    return alone[-1] if alone else text.rfind(part)
 
 
 # --- lm-evaluation-harness --------------------------------------------------------------------------------------------
@@ -164,7 +188,18 @@ def _lm_eval(row: Row) -> LogRecord:
     else:
         record.option = _likeliest(row, responses)
         record.said = [_option_text(row, record.option)]
+        record.choices = _options(row, choices, len(responses))
+        if metric != "acc":  # the others are not of the likeliest option
+            record.grade = None
     return record
+
+
+def _options(row: Row, choices: Any, n: int) -> Sequence[str]:
+    """The texts of n scored options: those of the document, or else what was scored."""
+    listed = choices.get("text") if isinstance(choices, dict) else choices
+    if isinstance(listed, list) and len(listed) == n:
+        return _texts(listed)
+    return [_option_text(row, i) for i in range(n)]
 
 
 def _likeliest(row: Row, responses: Sequence[Any]) -> int:
@@ -172,6 +207,8 @@ def _likeliest(row: Row, responses: Sequence[Any]) -> int:
         scores = [float(response[0][0]) for response in responses]
     except (TypeError, ValueError, LookupError) as error:
         raise _wrong(row, "texts or log-likelihoods of options in 'resps'") from error
+    if any(map(math.isnan, scores)):
+        raise _wrong(row, "log-likelihoods of options in 'resps' that are numbers")
     if len(scores) > len(string.ascii_lowercase):
         raise _wrong(row, f"at most {len(string.ascii_lowercase)} options in 'resps'")
     return max(range(len(scores)), key=scores.__getitem__)

@@ -143,7 +143,7 @@ class PromptTokeniser:
             room = self._room(task) - self._taken(task, given, i)
             limit = min(room, task.prompt_tokens or room)
             while len(ids[i]) > limit and (shown[i] or len(ids[i]) > room):
-                shown[i] = shown[i][1:] if shown[i] else _too_long(question, len(ids[i]), room)
+                shown[i] = shown[i][1:] if shown[i] else _too_long(question, len(ids[i]), room, given, i)
                 (ids[i],) = self.chat.prompts([self.prompt(task, question, shown[i])])
                 dropped += 1
         return _shard_of(rows, ids, shown, dropped, given)
@@ -162,14 +162,14 @@ class PromptTokeniser:
         for i, (question, prompt) in enumerate(zip(questions, ids, strict=True)):
             room = self._room(task) - self._taken(task, given, i)
             if len(prompt) > room:
-                _too_long(question, len(prompt), room)
+                _too_long(question, len(prompt), room, given, i)
         return _shard_of(rows, ids, [[] for _ in questions], 0, given)
 
     def _taken(self, task: Task, given: Written | None, i: int) -> int:
-        """Tokens that an answer and its trace take beyond what any answer may have."""
+        """Tokens that a trace and the longest that follows it take beyond what any answer may have."""
         if given is None:
             return 0
-        return len(given.traces[i]) + max(0, len(given.answers[i]) - self.max_new_tokens(task))
+        return len(given.traces[i]) + max(0, given.longest(i) - self.max_new_tokens(task))
 
     def _room(self, task: Task) -> int:
         """Tokens that the context leaves for a prompt."""
@@ -236,7 +236,13 @@ def _shard_of(
     return Shard(rows, Tails(read), shown, dropped, given.answers, given.traces, given.samples)
 
 
-def _too_long(question: Question, length: int, room: int) -> list[Question]:
+def _too_long(question: Question, length: int, room: int, given: Written | None, i: int) -> list[Question]:
+    if given is not None:
+        taken = len(given.traces[i]) + given.longest(i)
+        raise UserError(
+            f"Question {question.id} has {length:,} tokens without exemplars, and its answer or sample, with a trace,"
+            f" {taken:,}: more than this model's context can hold. Shorten it, or use a model with a longer context."
+        )
     raise UserError(
         f"Question {question.id} has {length} tokens without exemplars, and this model's context leaves room for"
         f" {room}. Use a model with a longer context."

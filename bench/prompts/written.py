@@ -23,6 +23,10 @@ class Written:
     samples: list[list[Ids]] | None
     """None where a question has none."""
 
+    def longest(self, i: int) -> int:
+        """Tokens of the longest of a question's answer and samples."""
+        return max(len(ids) for ids in (self.answers[i], *(self.samples[i] if self.samples else ())))
+
 
 @dataclass(frozen=True)
 class Writer:

@@ -17,7 +17,7 @@ from bench import registry
 from bench.api import Format, Question, UserError
 from bench.data import logs
 from bench.data.answer_files import read_answers
-from bench.data.logs import imported, inspect_records, lm_eval_records
+from bench.data.logs import LogRecord, imported, inspect_records, lm_eval_records
 from tests.fixtures.logs.write import write
 
 LOGS = Path(__file__).parents[2] / "fixtures" / "logs"
@@ -117,6 +117,77 @@ def test_questions_of_one_text_are_told_apart_by_their_options_alone(tmp_path: P
     found = imported(lm_eval_records(changed_lines(tmp_path, change)), asked, OPEN)
     assert [row["id"] for row in found.rows] == ["q1"]
     assert len(found.unmatched) == 3
+
+
+SCORED = {
+    "doc": {"question": "Which?", "choices": ["blue", "red"]},
+    "arguments": {f"gen_args_{i}": {"arg_0": "Which?", "arg_1": f" {text}"} for i, text in enumerate(("blue", "red"))},
+    "resps": [[["-9.0", "False"]], [["-1.0", "False"]]],
+    "filter": "none",
+    "metrics": ["acc", "acc_norm"],
+    "acc": 1.0,
+    "acc_norm": 0.0,
+}
+"""An answer "red" of lm-evaluation-harness."""
+
+
+def scored(folder: Path, **change: object) -> LogRecord:
+    path = folder / "samples.jsonl"
+    path.write_text(json.dumps({**SCORED, **change}) + "\n", encoding="utf-8")
+    (record,) = lm_eval_records(path)
+    return record
+
+
+@pytest.mark.parametrize(
+    "doc",
+    [
+        SCORED["doc"],
+        {"question": "Which?", "choices": {"text": ["blue", "red"], "label": ["A", "B"]}},
+        {"question": "Which?"},
+    ],
+)
+def test_a_scored_option_has_the_letter_of_its_text_in_the_task(tmp_path: Path, doc: object) -> None:
+    asked = [Question("q0", "s", "Which?", ("red", "blue"), 0)]
+    (row,) = imported([scored(tmp_path, doc=doc)], asked, CHOICE).rows
+    assert (row["text"], row["grade"]) == ("a", True)
+
+
+def test_another_number_of_options_is_another_question(tmp_path: Path) -> None:
+    asked = [Question("q0", "s", "Which?", ("red", "blue", "green"), 0)]
+    found = imported([scored(tmp_path)], asked, CHOICE)
+    assert (found.rows, found.unmatched) == ([], ["Which?"])
+
+
+def test_a_letter_said_of_options_in_another_order_is_left_out() -> None:
+    asked = [Question("q0", "s", "Which?", ("red", "blue"), 0)]
+    orders: list[tuple[str, ...]] = [("red", "blue"), ("blue", "red"), ()]
+    found = [imported([LogRecord([], ["Which?"], ["B"], choices=order)], asked, CHOICE).rows for order in orders]
+    assert [len(rows) for rows in found] == [1, 0, 1]
+
+
+def test_a_grade_of_another_option_than_the_likeliest_is_left_out(tmp_path: Path) -> None:
+    assert scored(tmp_path).grade is True
+    assert scored(tmp_path, metrics=["acc_norm", "acc"]).grade is None
+
+
+def test_log_likelihoods_that_are_no_numbers_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="line 1: expected log-likelihoods of options in 'resps' that are numbers"):
+        scored(tmp_path, resps=[[["nan", "False"]], [["-1.0", "False"]]])
+
+
+@pytest.mark.parametrize(
+    ("said", "final", "start"),
+    [
+        ("The answer is 5. I am (105%) sure.", "5", 14),
+        ("a cat, a catalogue", "cat", 2),
+        ("5 and 5!", "5", 6),
+        ("It is 5km", "5", 6),
+    ],
+)
+def test_a_graded_part_is_found_where_it_stands_by_itself(said: str, final: str, start: int) -> None:
+    asked = [Question("q0", "s", "Which?", ("x",), 0)]
+    (row,) = imported([LogRecord(["q0"], [], [said], final=final)], asked, OPEN).rows
+    assert (row["final_start"], row["text"]) == (start, said[: start + len(final)])
 
 
 def test_repeats_filters_and_grades_of_lm_eval(tmp_path: Path) -> None:

@@ -141,8 +141,18 @@ def test_tokens_that_end_an_answer_are_no_part_of_it(small_model: Path, tmp_path
     assert {tuple(map(tuple, own)) for own in reading.samples} == {((50,), (51,))}
 
 
+@pytest.mark.parametrize("samples", [((50,), (51,) * 5000), ((51,) * 5000,)])
+def test_a_sample_that_the_context_has_no_room_for_is_a_clear_sentence(
+    small_model: Path, tmp_path: Path, samples: tuple[tuple[int, ...], ...]
+) -> None:
+    with pytest.raises(UserError, match=r"without exemplars, and its answer or sample, with a trace, 5,000: more"):
+        read(small_model, tmp_path, OpenRivers, [("", (50,), samples)])
+
+
 def test_a_trace_that_the_context_has_no_room_for_is_a_clear_sentence(small_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has \d+ tokens without exemplars, and this model's context leaves room for"):
+    with pytest.raises(
+        UserError, match=r"has \d+ tokens without exemplars, and its answer or sample, with a trace, 5,001: more"
+    ):
         read(small_model, tmp_path, OpenRivers, [((40,) * 5000, (50,), ((50,), (51,)))])
 
 
