@@ -22,7 +22,7 @@ def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = Fa
     Raises:
         ContractError: another shape, NaN, or values outside [0, 1].
     """
-    array = np.asarray(confidence, dtype=np.float64)
+    array = _real(who, confidence)
     if array.shape != (n,):
         raise ContractError(f"{who}: expected shape ({n},), got {array.shape}")
     if np.isnan(array).any() and not allow_nan:
@@ -46,7 +46,7 @@ def checked_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.ND
     Raises:
         ContractError: another shape, or a number that is not finite.
     """
-    array = np.asarray(score, dtype=np.float64)
+    array = _real(who, score)
     if array.shape != (len(ids),):
         raise ContractError(f"{who}: expected shape ({len(ids)},), got {array.shape}")
     bad = np.flatnonzero(~np.isfinite(array))
@@ -56,3 +56,10 @@ def checked_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.ND
             f" ({bad.size} of {len(ids)} are not finite)"
         )
     return array
+
+
+def _real(who: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    array = np.asarray(values)
+    if np.iscomplexobj(array):  # numpy would drop the imaginary part with a warning at most
+        raise ContractError(f"{who}: expected real numbers, got {array.dtype}")
+    return np.asarray(array, dtype=np.float64)

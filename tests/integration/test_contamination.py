@@ -118,6 +118,9 @@ class Undecided:
 
     name = "undecided"
 
+    def comparing(self) -> None:
+        return None
+
     def verdicts(self, asked: Sequence[JudgeCase], what: str, progress: object) -> list[bool | None]:
         del what, progress
         return [None if i % 3 == 2 else i % 3 == 0 for i in range(len(asked))]

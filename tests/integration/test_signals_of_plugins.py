@@ -23,7 +23,7 @@ WORDING = "How sure are you, from 0 to 100? Say the number."
 DRAWN = Samples(3)
 
 
-@method("semantic-entropy")
+@method("said-entropy")
 class SemanticEntropy(ConfidenceMethod):
     "Entropy over the meanings of samples."
     reference = "arXiv:2302.09664"
@@ -45,7 +45,7 @@ class SemanticEntropy(ConfidenceMethod):
         return np.clip(np.asarray(sure, dtype=np.float64), 0, 1)
 
 
-@method("verbalised")
+@method("said-confidence")
 class Verbalised(ConfidenceMethod):
     "The number that the model says when it is asked."
     reference = "arXiv:2305.14975"
@@ -71,7 +71,7 @@ def test_plugins_read_what_the_model_says_further(bench: Command, small_model: P
 
     def run(out: str, *more: object) -> dict[str, dict[str, Any]]:
         result = bench(
-            "run", "--method", "semantic-entropy,verbalised", "--model", small_model, "--plugin", plugin,
+            "run", "--method", "said-entropy,said-confidence", "--model", small_model, "--plugin", plugin,
             "--task", "atlas-oe", "--limit", 8, "--set", "protocol.max_new_tokens_open=3", "--out", tmp_path / out,
             *more,
         )  # fmt: skip
@@ -84,11 +84,11 @@ def test_plugins_read_what_the_model_says_further(bench: Command, small_model: P
     models = {row["config"].get("nli") for rows in (plain, related) for row in rows.values()}
     (named,) = models - {None}
     assert named.startswith("nli-")
-    assert related["semantic-entropy"]["config"]["nli"] == named
-    assert "its samples are related by match" in plain["semantic-entropy"]["notes"]
-    assert f"its samples are related by {named}@" in str(related["semantic-entropy"]["notes"])
+    assert related["said-entropy"]["config"]["nli"] == named
+    assert "its samples are related by match" in plain["said-entropy"]["notes"]
+    assert f"its samples are related by {named}@" in str(related["said-entropy"]["notes"])
     said = 'it asks after the answer: "How sure are you, from 0 to 100? Say the number."'
-    assert said in plain["verbalised"]["notes"]
+    assert said in plain["said-confidence"]["notes"]
 
 
 def test_what_can_not_relate_is_one_sentence(bench: Command, tmp_path: Path) -> None:

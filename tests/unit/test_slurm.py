@@ -14,7 +14,9 @@ COMMANDS = {
     "hostname": 'echo "fe80::1 127.0.0.1 10.0.0.7 "',
     "ray": 'if [[ $1 == status ]]; then [[ -e $CALLS.up ]] || { touch "$CALLS.up"; exit 1; }; exit 0; fi\n'
     'echo $$ >> "$CALLS.pids"; exec sleep 60',
-    "bench": 'echo "bench $*" >> "$CALLS"; exit 3',
+    # The machines start in the background: it is not over before both have.
+    "bench": 'until [[ $(cat "$CALLS.pids" | wc -l) == 2 ]]; do sleep 0.02; done 2>/dev/null\n'
+    'echo "bench $*" >> "$CALLS"; exit 3',
 }
 
 
