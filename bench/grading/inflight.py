@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 FOLDER = "claims"
+_TRIES = 100
+"""Times that the folder is made again, since others may end at that moment."""
 
 
 class Claim:
@@ -61,10 +63,9 @@ class InFlight:
 
         from bench.store.claims import NO_LOCKS
 
-        self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self._path(case), fallback_to_soft=False)
         try:
-            lock.acquire(blocking=False)
+            self._acquire(lock)
         except Timeout:
             return None
         except OSError as error:
@@ -72,6 +73,18 @@ class InFlight:
                 return Claim(None)
             raise
         return Claim(lock)
+
+    def _acquire(self, lock: FileLock) -> None:
+        """Lock a file in the folder, which a run that is over may have removed since it was made."""
+        for again in range(_TRIES, -1, -1):
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                lock.acquire(blocking=False)
+            except (FileNotFoundError, FileExistsError):
+                if not again:
+                    raise
+            else:
+                return
 
     def left_behind(self, cases: Iterable[JudgeCase]) -> int:
         """Number of these answers that were asked about by a run that was killed; it is told once.

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import filelock
 import pytest
 
 from bench.api import UserError
@@ -82,6 +83,26 @@ def test_two_runs_at_once_pay_once(server: Scripted, tmp_path: Path, heard: Any)
     assert sorted(call.text for call in server.calls) == sorted({call.text for call in server.calls})
     assert any("another run asks about some of these answers" in line for line in heard.said)
     assert not (tmp_path / "verdicts" / "claims").exists()
+
+
+def test_a_folder_that_another_run_removes_at_that_moment_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_flight, acquire = InFlight(tmp_path, "judge"), filelock.FileLock.acquire
+    left = [1]
+
+    def removed_before(lock: filelock.FileLock, **more: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            in_flight.tidy()
+        return acquire(lock, **more)
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", removed_before)
+    claim = in_flight.claim(RIVERS[0])
+    assert claim is not None
+    assert in_flight.claim(RIVERS[0]) is None
+    claim.end(finished=True)
+    assert left == [0]
 
 
 def test_two_processes_at_once_pay_once(server: Scripted, tmp_path: Path) -> None:
