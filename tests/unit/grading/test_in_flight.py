@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import filelock
 import pytest
 
 from bench.api import UserError
@@ -88,16 +87,15 @@ def test_two_runs_at_once_pay_once(server: Scripted, tmp_path: Path, heard: Any)
 def test_a_folder_that_another_run_removes_at_that_moment_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_flight, acquire = InFlight(tmp_path, "judge"), filelock.FileLock.acquire
-    left = [1]
+    in_flight, opened, left = InFlight(tmp_path, "judge"), os.open, [3]
 
-    def removed_before(lock: filelock.FileLock, **more: Any) -> Any:
-        if left[0]:
+    def removed_before(path: Any, *more: Any, **named: Any) -> int:
+        if left[0] and Path(path).parent == in_flight.folder:
             left[0] -= 1
             in_flight.tidy()
-        return acquire(lock, **more)
+        return opened(path, *more, **named)
 
-    monkeypatch.setattr(filelock.FileLock, "acquire", removed_before)
+    monkeypatch.setattr(os, "open", removed_before)
     claim = in_flight.claim(RIVERS[0])
     assert claim is not None
     assert in_flight.claim(RIVERS[0]) is None
