@@ -71,6 +71,20 @@ def test_parquet_says_the_same_and_other_columns_are_passed_over(tmp_path: Path)
     assert table.judge == "qwen"
 
 
+@pytest.mark.parametrize(
+    ("column", "meant"), [("grad", "grade"), ("final_strat", "final_start"), ("Samples", "samples")]
+)
+@pytest.mark.parametrize("name", ["qwen.jsonl", "qwen.parquet"])
+def test_a_misspelt_column_is_not_passed_over(tmp_path: Path, column: str, meant: str, name: str) -> None:
+    row = {"id": "q1", "text": "b", column: 1}
+    path = written(tmp_path, row)
+    if name.endswith("parquet"):
+        path = tmp_path / name
+        parquet.write_table(pa.Table.from_pylist([row]), path)
+    with pytest.raises(UserError, match=f"nothing is known of column '{column}'. Did you mean '{meant}'\\?"):
+        read_answers(path)
+
+
 def test_a_source_is_named_by_the_files_name_and_content(tmp_path: Path) -> None:
     one = read_answers(written(tmp_path, {"id": "q", "text": "honey"}))
     other = read_answers(written(tmp_path, {"id": "q", "text": "wax"}))
