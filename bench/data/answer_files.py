@@ -12,7 +12,8 @@ One answer a row, with the columns
   the same for all, or else the file's name.
 
 Other columns are passed over, but for one whose name is nearly that of a column that is not there: a misspelt `grade`
-would otherwise have answers graded again. Example: `{"id": "mmlu-oe/test/0", "text": "So it is honey. Honey", "final_start": 16}`.
+would otherwise have answers graded again. Example:
+`{"id": "mmlu-oe/test/0", "text": "So it is honey. Honey", "final_start": 16}`.
 """
 
 from __future__ import annotations
