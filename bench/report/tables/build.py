@@ -1,7 +1,7 @@
 """Result rows -> one comparison table per model and task, the same for every view of it.
 
 A line is a method; its cells are macro means with half the width of their intervals, or "skipped" / "failed" with a
-footnote that says why. Lines are in the order of their mean Brier score. Example:
+footnote that says why. Lines are in the order of the mean of the headline metric. Example:
 `print(render(build(read_all(Path("results"))), "md"))`.
 """
 
@@ -26,8 +26,7 @@ from bench.report.tables import layout as grids
 from bench.report.tables.best import best_of
 from bench.report.tables.caption import facts_of
 from bench.report.tables.grid import TableViews
-from bench.report.tables.legend import RANK_BY
-from bench.report.tables.model import COLUMNS, Estimate, Line, Table, distinct
+from bench.report.tables.model import COLUMNS, HEADLINE, Estimate, Line, Table, distinct
 from bench.report.tables.origins import Origins
 from bench.report.tables.published import Published
 from bench.report.text import REASON_LENGTH, leaves_out, plain
@@ -58,6 +57,7 @@ def build(
     partial: bool = False,
     standings_of: StandingsOf | None = None,
     styles: Styles | None = None,
+    headline: str = HEADLINE,
 ) -> list[Table]:
     """Tables in the order of model and task; partial runs, and runs of another protocol, get tables of their own.
 
@@ -70,13 +70,15 @@ def build(
         partial: also shows rows of runs with `--limit`.
         standings_of: computes intervals, tests and ranks; without it the best numbers are marked as not tested.
         styles: say how methods are drawn and in which order; by default those of the built-in ones.
+        headline: metric that lines are ordered and ranked by.
 
     Raises:
         UserError: nothing to show, the rows of a model and task differ in schema, preset, task version or protocol, or
             a file that the standings are computed from is not as it must be.
     """
     groups = grouped(rows, preset=preset, deviations=deviations, partial=partial)
-    return [_table(group, standings_of, styles or style.built_in()) for group in groups]
+    tables = (_table(group, standings_of, styles or style.built_in()) for group in groups)
+    return [table.ordered_by(headline) for table in tables]
 
 
 def against(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
@@ -148,7 +150,7 @@ def _table(group: Group, standings_of: StandingsOf | None, styles: Styles) -> Ta
     standings = standings_of(runs) if standings_of else None
     origins = Origins(runs)
     first = group.rows[0]
-    lines = sorted((_line(key, rows, standings, origins, styles) for key, rows in runs.items()), key=_order)
+    lines = [_line(key, rows, standings, origins, styles) for key, rows in runs.items()]
     return Table(
         model=plain(first.model),
         task=plain(first.task),
@@ -158,12 +160,6 @@ def _table(group: Group, standings_of: StandingsOf | None, styles: Styles) -> Ta
         lines=tuple(_with_best(lines, standings)),
         standings=standings,
     )
-
-
-def _order(line: Line) -> tuple[tuple[str, int], bool, float]:
-    """Sorts lines, which come as in figures: by part, and in it by mean Brier; what isn't ok comes last."""
-    brier = line.estimate(RANK_BY).mean
-    return line.part, brier is None, 0.0 if brier is None else brier
 
 
 def _with_best(lines: Sequence[Line], standings: Standings | None) -> Iterator[Line]:

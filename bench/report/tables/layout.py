@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from bench.api import UserError
 from bench.backbone import models as known_models
@@ -119,11 +120,8 @@ def _signs(line: Line, name: str) -> str:
 
 def _extras(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
     """Columns beside the metrics that this table needs, with what stands in them."""
-    if any(line.standing and line.standing.ranks for line in table.lines):
-        yield (
-            Column("rank", droppable=1, sentence=legend.order([table]), instead=legend.order_alone(table.lines)),
-            _rank,
-        )
+    if any(line.rank(table.headline) is not None for line in table.lines):
+        yield Column("rank"), partial(_rank, table.headline)
     if _seeds_differ(table.lines):
         yield Column("seeds", droppable=2, sentence=legend.SEEDS), _seeds
     if len({line.n for line in table.lines if line.n is not None}) > 1:
@@ -131,8 +129,8 @@ def _extras(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
     yield Column("labels", droppable=4, sentence=legend.LABELS), _labels
 
 
-def _rank(line: Line) -> Cell:
-    rank = line.standing.ranks.get(legend.RANK_BY) if line.standing else None
+def _rank(metric: str, line: Line) -> Cell:
+    rank = line.rank(metric)
     return _DASH if rank is None else Cell(str(rank))
 
 

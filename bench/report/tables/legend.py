@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.report.tables.best import SIGNS
-from bench.report.tables.model import COLUMNS, Line, Table
+from bench.metrics import METRICS
+from bench.report.tables.best import SIGNS, judged_by
+from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table
 
 DAGGER = "†"
 WORSE = "!"
-RANK_BY = "brier"
-"""Metric that lines are ordered and ranked by."""
 
 _MEAN = "Numbers are means over subjects and, where there are several, over seeds, in percent{}; n counts questions."
 HALF = (
@@ -41,11 +40,11 @@ _CONSTANT = (
     f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers in training."
 )
 _RANKS = (
-    "Rank is 1 plus the number of ranked methods of the {group} with a significantly better Brier score. {rows} are in"
-    " the order of the mean Brier score; a rank can be smaller than one above it, because a large difference that"
+    "Rank is 1 plus the number of ranked methods of the {group} with a significantly better {metric}. {rows} are in"
+    " the order of the mean {metric}; a rank can be smaller than one above it, because a large difference that"
     " varies much is less significant than a small one that varies little."
 )
-ORDER = "{rows} are in the order of the mean Brier score."
+ORDER = "{rows} are in the order of the mean {metric}."
 _ROWS, _ROWS_OF_GROUPS = "Rows", "The rows of a group"
 LABELS = (
     "Labels are the answers that a method was told to be right or wrong, in training and, after the slash, in"
@@ -96,11 +95,12 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     return tuple(sentences)
 
 
-def for_page(methods: Sequence[Line]) -> dict[str, Any]:
+def for_page(methods: Sequence[Line], headline: str = HEADLINE) -> dict[str, Any]:
     """Signs with their sentences, for a page of several blocks that shows what occurs.
 
     Args:
         methods: a line of each method of the page.
+        headline: metric that lines are ordered and ranked by.
     """
     signs = [*zip(SIGNS.values(), _BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, _CONSTANT)]
     return {
@@ -113,7 +113,7 @@ def for_page(methods: Sequence[Line]) -> dict[str, Any]:
         "excess": _BY_EXCESS,
         "tests": f"{_TESTS.format(group='block')} {_BLOCKS}",
         "groups": _GROUPS.format(group="block") if has_groups(methods) else None,
-        "ranks": _RANKS.format(group="block", rows=_rows(methods)),
+        "ranks": _RANKS.format(group="block", rows=_rows(methods), metric=_judge_of(headline)),
     }
 
 
@@ -130,13 +130,9 @@ def intervals(tables: Sequence[Table]) -> list[str]:
 def order(tables: Sequence[Table]) -> str:
     """The sentence on the order of rows, and on the column of ranks where there is one."""
     lines = [line for table in tables for line in table.lines]
-    is_ranked = any(line.standing and RANK_BY in line.standing.ranks for line in lines)
-    return _RANKS.format(group=_group(lines), rows=_rows(lines)) if is_ranked else order_alone(lines)
-
-
-def order_alone(lines: Sequence[Line]) -> str:
-    """The sentence on the order of rows where there is no column of ranks."""
-    return ORDER.format(rows=_rows(lines))
+    metric = _judge_of(tables[0].headline)
+    sentence = _RANKS if any(line.rank(tables[0].headline) is not None for line in lines) else ORDER
+    return sentence.format(group=_group(lines), rows=_rows(lines), metric=metric)
 
 
 def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> list[str]:
@@ -166,6 +162,11 @@ def _marks(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
 def has_groups(lines: Sequence[Line]) -> bool:
     """Whether methods of more than one group stand there."""
     return len({line.group for line in lines}) > 1
+
+
+def _judge_of(headline: str) -> str:
+    """The words for the metric that lines are ordered by."""
+    return METRICS[judged_by(headline)].label
 
 
 def _rows(lines: Sequence[Line]) -> str:
