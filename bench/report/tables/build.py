@@ -21,7 +21,7 @@ from bench.report.averages import mean_of
 from bench.report.grouping import Group, Key, grouped, lines_of
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
-from bench.report.tables import export, formats
+from bench.report.tables import export, formats, overview
 from bench.report.tables import layout as grids
 from bench.report.tables.best import best_of
 from bench.report.tables.caption import facts_of
@@ -44,6 +44,8 @@ __all__ = [
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
 """Lines of a table -> how sure its numbers are, e.g. `bench.report.standings.cache.StandingsReader`."""
 
+_FEW = 2
+"""Tables that need no overview before them."""
 _NO_ORDER = "does not order answers: its AUROC is not above 50 % beyond chance, so it has no mark for calibration"
 _OTHER_LABELS = "rests on other answers or labels than most lines: ranked and compared only with lines marked like it"
 _NOT_BUILT_IN = "not built in: a plugin's method, which this package neither contains nor checks"
@@ -120,6 +122,8 @@ def views(tables: Sequence[Table], *, stats: bool = False, layout: str = "method
         UserError: models can't stand side by side.
     """
     laid_out = grids.models(tables) if layout == "models" else grids.methods(tables, stats=stats)
+    if len(tables) > _FEW:
+        laid_out = [overview.grid(tables), *laid_out]
     return TableViews(laid_out, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
 
 

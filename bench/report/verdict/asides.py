@@ -37,7 +37,7 @@ def on_order(block: Judgement, main: Judgement) -> Iterator[str]:
     elif block.state == "tied" and block.others:
         leaders = named([with_value(line, ORDER) for line in block.leaders])
         alone = f"{leaders} leads, but can't be distinguished from {named([name(line) for line in block.rivals])}"
-        tied = f"{leaders} can't be distinguished"
+        tied = f"no single method is best: {leaders} can't be distinguished"
         yield f"At ordering right answers before wrong ones (AUROC), {tied if len(block.leaders) > 1 else alone}."
     elif block.state == "tied":
         yield (
@@ -99,12 +99,14 @@ def on_cost(block: Judgement) -> Iterator[str]:
     if len(block.leaders) == 1:
         yield f"{name(line)} needs {joined(costs)}."
         return
-    same = [name(other) for other in block.leaders if other.key != line.key and _mean(other.tokens) == _mean(line.tokens)]
-    also = f", as {'does' if len(same) == 1 else 'do'} {named(same)}" if same and line.tokens else ""
-    unlabelled = [name(other) for other in block.leaders if not labels(other)] if labels(line) else []
+    others = [other for other in block.leaders if other.key != line.key]
+    same = [name(other) for other in others if line.tokens and _mean(other.tokens) == _mean(line.tokens)]
+    also = f" (as {'does' if len(same) == 1 else 'do'} {named(same)})" if same else ""
+    unlabelled = [name(other) for other in others if not labels(other)] if labels(line) else []
     free = f"; {named(unlabelled)} need{'s' * (len(unlabelled) == 1)} no labelled answers" if unlabelled else ""
-    first, *rest = costs
-    yield f"The cheapest of these is {name(line)}: it needs {first}{also}{f', {joined(rest)}' if rest else ''}{free}."
+    costs[0] += also
+    tied = f"the {len(block.leaders)} that are tied by {metric_name(block.metric)}"
+    yield f"Of {tied}, {name(line)} is the cheapest: it needs {joined(costs)}{free}."
 
 
 def cheapest(lines: Sequence[Line]) -> Line:
@@ -131,7 +133,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _tokens(line: Line) -> str:
-    return f"{compact(_mean(line.tokens))} token positions" if line.tokens else ""
+    return f"{compact(_mean(line.tokens))} token positions fed to the model" if line.tokens else ""
 
 
 def _labels(line: Line) -> str:
@@ -160,7 +162,7 @@ def on_left_out(table: Table, block: Judgement) -> Iterator[str]:
         return
     by_reason: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
-        by_reason[_why_unranked(table, block, line)].append(line)
+        by_reason[next(_why_unranked(table, block, line))].append(line)
     reasons = [f"{named([_with_better(block, line) for line in found])} ({why})" for why, found in by_reason.items()]
     yield f"Left out of this judgement: {'; '.join(reasons)}."
 
@@ -173,17 +175,15 @@ def _with_better(block: Judgement, line: Line) -> str:
     return f"{name(line)}, whose {metric_name(block.metric)} of {value(line, block.metric)} is better,"
 
 
-def _why_unranked(table: Table, block: Judgement, line: Line) -> str:
+def _why_unranked(table: Table, block: Judgement, line: Line) -> Iterator[str]:
+    """Reasons for which a line has no rank; the first is the one to tell."""
     if line.status != "ok":
-        return line.status
-    left_out = table.standings.left_out.get(line.key) if table.standings else None
-    if left_out:
-        return plain(left_out.partition(":")[0])
+        yield line.status
+    if table.standings and line.key in table.standings.left_out:
+        yield plain(table.standings.left_out[line.key].partition(":")[0])
     if training.cut_short(line.training):
-        return "training cut short"
+        yield "training cut short"
     if line.badness(block.metric) is None:
-        return f"{metric_name(block.metric)} undefined"
-    labels_of_ranked = {other.standing.labels for other in block.ranked if other.standing}
-    if line.standing and line.standing.labels not in labels_of_ranked:
-        return "other answers or labels"
-    return "not tested"
+        yield f"{metric_name(block.metric)} undefined"
+    ranked = {other.standing.labels for other in block.ranked if other.standing}
+    yield "other answers or labels" if line.standing and line.standing.labels not in ranked else "not tested"

@@ -16,7 +16,6 @@ from bench.report.verdict.phrases import (
     metric_name,
     name,
     named,
-    value,
     with_value,
 )
 
@@ -57,7 +56,7 @@ def on_undecided(block: Judgement) -> Iterator[str]:
 def _by(block: Judgement) -> str:
     """The words that begin a sentence."""
     by = f"y {metric_name(block.metric)}, "
-    return f"Among methods recalibrated with {block.recalibration}, b{by}" if block.recalibration else f"B{by}"
+    return f"Among methods recalibrated by {block.recalibration}, b{by}" if block.recalibration else f"B{by}"
 
 
 def _on_constant(block: Judgement) -> Iterator[str]:
@@ -104,6 +103,9 @@ def _on_tied(block: Judgement) -> Iterator[str]:
     else:
         yield f"{_by(block)}no single method is best: {named(leaders)} can't be distinguished."
         yield _on_followers(block)
+    useless = [name(line) for line in block.leaders if line.is_worse_than_constant]
+    if block.metric == "brier" and useless and not block.ranked[0].is_worse_than_constant:
+        yield f"Of these, {named(useless)} {'is' if len(useless) == 1 else 'are'} no better than a constant confidence."
 
 
 def _on_unsure(block: Judgement) -> Iterator[str]:
@@ -122,27 +124,43 @@ def _on_unsure(block: Judgement) -> Iterator[str]:
 def _on_followers(block: Judgement) -> str:
     """How the leaders compare with the other ranked methods."""
     number, following = len(block.others), block.others[0]
-    others = f"each of the {number} other ranked methods" if number > 1 else f"{name(following)}, the only other one"
-    beaten = {line.key: len(block.beaten_by(line)) for line in block.leaders}
-    if set(beaten.values()) == {number}:
-        lead = block.lead(block.best, following)
-        nearest = f"; {name(following)}, the next, {behind(lead, name(block.best))}" if lead and number > 1 else ""
-        all_of_them = "Both are" if len(beaten) == SEVERAL else f"All {len(beaten)} are"
+    lead = block.lead(block.best, following)
+    nearest = f"; the next, {name(following)}, {behind(lead, name(block.best))}" if lead and number > 1 else ""
+    missed = {line.key: _not_beaten(block, line) for line in block.leaders}
+    if not any(missed.values()):
+        all_of_them = "Both are" if len(missed) == SEVERAL else f"All {len(missed)} are"
+        others = (
+            f"each of the {number} other ranked methods" if number > 1 else f"the only other one, {name(following)}"
+        )
         return f"{all_of_them} significantly better than {others}{nearest}."
     if number == 1:
-        winners = [name(line) for line in block.leaders if beaten[line.key]]
-        tested = f"{named(winners)} {'is' if len(winners) == 1 else 'are'}" if winners else "none of them is"
-        return f"{tested[0].upper() if not winners else tested[0]}{tested[1:]} significantly better than {others}."
-    if len(beaten) <= _FEW:
-        best, *rest = [(name(line), beaten[line.key]) for line in block.leaders]
-        counts = joined([f"{best[0]} is significantly better than {best[1]}", *(f"{n} than {k}" for n, k in rest)])
-        return f"Of the {number} other ranked methods, {counts}."
-    most = max(block.leaders, key=lambda line: beaten[line.key])
-    least = min(block.leaders, key=lambda line: beaten[line.key])
-    return (
-        f"Of the {number} other ranked methods, these are significantly better than {beaten[least.key]}"
-        f" ({name(least)}) to {beaten[most.key]} ({name(most)})."
-    )
+        winners = [name(line) for line in block.leaders if not missed[line.key]]
+        those = f"only {named(winners)} {'is' if len(winners) == 1 else 'are'}" if winners else "none of these is"
+        return f"Compared with {name(following)}, the only other ranked method, {those} significantly better."
+    if len(missed) <= _FEW:
+        best, *rest = [(name(line), _beaten(missed[line.key], number)) for line in block.leaders]
+        counts = [f"{best[0]} is significantly better than {best[1]}", *(f"{who} than {whom}" for who, whom in rest)]
+        return f"Of the {number} other ranked methods, {joined(counts)}{nearest}."
+    most = min(block.leaders, key=lambda line: len(missed[line.key]))
+    least = max(block.leaders, key=lambda line: len(missed[line.key]))
+    few, many = (number - len(missed[line.key]) for line in (least, most))
+    counts = f"{few} ({name(least)}) to {many} ({name(most)})" if few < many else f"{many}"
+    return f"Each of these is significantly better than {counts} of the {number} other ranked methods{nearest}."
+
+
+def _not_beaten(block: Judgement, line: Line) -> list[str]:
+    """Names of the lines that don't lead and that a leader is not significantly better than."""
+    beaten = {other.key for other in block.beaten_by(line)}
+    return [name(other) for other in block.others if other.key not in beaten]
+
+
+def _beaten(missed: Sequence[str], number: int) -> str:
+    """How many of a number of methods are beaten, by those that are not."""
+    if not missed:
+        return "all of them"
+    if len(missed) == number:
+        return "none"
+    return f"all but {joined(missed)}" if len(missed) <= SEVERAL else str(number - len(missed))
 
 
 def _on_untested(block: Judgement) -> str:
@@ -154,25 +172,24 @@ def _on_untested(block: Judgement) -> str:
     if len(block.known) == 1:
         return f"{by}there is nothing to compare: {with_value(block.known[0], block.metric)} is the only method."
     best = with_value(block.known[0], block.metric)
-    return f"{by}{best} has the best mean, but nothing was tested: {_why_untested(block)}."
+    return f"{by}{best} has the best mean, but nothing was tested: {next(_why_untested(block))}."
 
 
-def _why_untested(block: Judgement) -> str:
+def _why_untested(block: Judgement) -> Iterator[str]:
+    """Reasons for which there are no ranks; the first is the one to tell."""
     from bench.stats import TESTED
 
     if block.standings is None:
-        return "intervals and tests were not computed"
-    if block.metric not in TESTED:
-        return f"there is no test of {metric_name(block.metric)}"
-    reasons = [p.fixed.reason for p in block.standings.pairs if p.metric == block.metric and p.p is None]
-    if any(reasons):
-        return next(filter(None, reasons))
-    standings = [line.standing for line in block.known if line.standing]
-    if len({standing.labels for standing in standings}) == len(block.known):
-        return "no two methods rest on the same answers and labels"
-    if len(block.ranked) == 1:
-        return f"{name(block.ranked[0])} is the only ranked method"
-    return "no method could be ranked"
+        yield "intervals and tests were not computed"
+    elif block.metric not in TESTED:
+        yield f"there is no test of {metric_name(block.metric)}"
+    else:
+        untested = (pair for pair in block.standings.pairs if pair.metric == block.metric and pair.p is None)
+        yield from (pair.fixed.reason for pair in untested if pair.fixed.reason)
+        labels = {line.standing.labels for line in block.known if line.standing}
+        if len(labels) == len(block.known):
+            yield "no two methods rest on the same answers and labels"
+        yield f"{name(block.ranked[0])} is the only ranked method" if block.ranked else "no method could be ranked"
 
 
 # --- what is not decided ----------------------------------------------------------------------------------------------
