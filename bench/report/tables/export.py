@@ -11,6 +11,7 @@ from bench.report import training
 from bench.report.standings.compute import Pair, Range
 from bench.report.tables.model import COLUMNS, Estimate, Line, Table
 from bench.report.text import plain
+from bench.report.verdict import record, verdict_of
 
 RANKED = ("ece_debiased", "brier", "acc", "aucpr", "auroc", "nll")
 """Metrics that have ranks, `bench.stats.TESTED`."""
@@ -90,6 +91,7 @@ def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
             "preset": table.preset,
             "task_version": table.task_version,
             "facts": list(table.facts),
+            "verdict": record(verdict_of(table)),
             "lines": [_line(table, line) for line in table.lines],
             "comparisons": [pair_record(pair) for pair in table.standings.pairs] if table.standings else None,
         }
@@ -108,6 +110,8 @@ def pair_record(pair: Pair) -> dict[str, Any]:
         "clustered": _range(pair.clustered),
         "p": pair.p,
         "p_corrected": pair.p_corrected,
+        "error": pair.error,
+        "critical": pair.critical,
     }
 
 

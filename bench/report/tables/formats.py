@@ -128,6 +128,8 @@ def _print(grid: Grid, console: Console) -> list[Column]:
     shown = [column for i, column in enumerate(grid.columns) if any(i in panel for panel in panels)]
     dropped = [column.label for column in grid.columns if column not in shown]
     console.print(Text(grid.facts[0], style="bold"))
+    for lead, rest in grid.verdicts:
+        console.print(Text(lead, style="bold").append(f" {rest}" * bool(rest), style="not bold"), highlight=False)
     if grid.facts[1:]:
         console.print(Text(" ".join(grid.facts[1:]), style="dim"), highlight=False)
     for panel in panels if grid.rows else ():
@@ -223,6 +225,8 @@ def markdown(grids: Sequence[Grid]) -> str:
 def _markdown_lines(grid: Grid) -> list[str]:
     labels = [_markdown_text(f"{column.span} {column.label}".strip()) for column in grid.columns]
     lines = [f"### {_markdown_text(grid.facts[0])}", ""]
+    for lead, rest in grid.verdicts:
+        lines += [f"**{_markdown_text(lead)}** {_markdown_text(rest)}".rstrip(), ""]
     if grid.facts[1:]:
         lines += [_markdown_text(" ".join(grid.facts[1:])), ""]
     if grid.rows:
@@ -259,7 +263,8 @@ def latex(grids: Sequence[Grid]) -> str:
 
 
 def _latex_lines(grid: Grid) -> list[str]:
-    notes = [f"\\textsuperscript{{{k}}} {_latex_text(note)}" for k, note in enumerate(grid.footnotes, start=1)]
+    notes = [rf"\textbf{{{_latex_text(lead)}}} {_latex_text(rest)}".rstrip() for lead, rest in grid.verdicts]
+    notes += [f"\\textsuperscript{{{k}}} {_latex_text(note)}" for k, note in enumerate(grid.footnotes, start=1)]
     notes += [_latex_text(remark) for remark in grid.remarks]
     notes.append(_latex_text(" ".join(grid.legend)))
     rows = [line for number, row in enumerate(grid.rows) for line in _latex_row(grid, row, is_first=not number)]

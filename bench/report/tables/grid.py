@@ -58,6 +58,10 @@ class Grid:
     """Sentences that explain marks and columns."""
     remarks: tuple[str, ...] = ()
     """Footnotes without a mark."""
+    verdict: tuple[str, ...] = ()
+    """Sentences on which method is best, between the caption's title and its facts."""
+    leads: tuple[int, ...] = (0,)
+    """Numbers of the verdict's sentences that are bold and begin a paragraph."""
     is_folded: bool = False
     """Text is folded where a terminal is too narrow; else columns go below one another."""
 
@@ -65,6 +69,13 @@ class Grid:
     def footnotes(self) -> tuple[str, ...]:
         """Number k is at k - 1."""
         return tuple(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.notes))
+
+    @property
+    def verdicts(self) -> list[tuple[str, str]]:
+        """Paragraphs of the verdict: the first sentence, and the others."""
+        ends = (*self.leads[1:], len(self.verdict))
+        pieces = [self.verdict[start:end] for start, end in zip(self.leads, ends, strict=True)]
+        return [(piece[0], " ".join(piece[1:])) for piece in pieces if piece]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 
 from bench.api import UserError
 from bench.backbone import models as known_models
@@ -20,6 +21,7 @@ from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.tables.published import Published
 from bench.report.text import ARROWS, EN_DASH, count, listed, percent, probability, shown, signed, span
+from bench.report.verdict import verdict_of
 
 _CALIBRATION_COLUMNS = ("ece_debiased", "ece_floor", "ece_mass", "smece", "brier_mcb")
 """Columns of the second table with statistics; before them stand the test of calibration and the ECE without chance."""
@@ -61,7 +63,8 @@ def _main(table: Table, *, stats: bool) -> Grid:
         ]
     remarks = (*(_no_intervals(table.lines, COLUMNS) if stats else ()), *_remarks(table))
     sentences = legend.legend([table], stats=stats)
-    return Grid((*table.facts, *_seeds_in_words(table.lines)), tuple(columns), tuple(rows), sentences, remarks)
+    facts = (*table.facts, *_seeds_in_words(table.lines))
+    return Grid(facts, tuple(columns), tuple(rows), sentences, remarks, verdict_of(table).sentences)
 
 
 def _column(name: str, *, floor: bool = False) -> Column:
@@ -345,7 +348,16 @@ def _side_by_side(tables: Sequence[Table]) -> Grid:
         if tables[0].published is not None:
             rows += _published_side_by_side(tables, line.method, lines[line.key])
     remarks = tuple(remark for table in tables for remark in _remarks(table))
-    return Grid(_facts(tables), tuple(names), tuple(rows), legend.legend(tables, is_bare=True), remarks)
+    sentences = legend.legend(tables, is_bare=True)
+    return Grid(_facts(tables), tuple(names), tuple(rows), sentences, remarks, *_verdicts(tables))
+
+
+def _verdicts(tables: Sequence[Table]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Sentences of each model's verdict, and which begin a paragraph."""
+    found = [verdict_of(table).sentences for table in tables]
+    named = [(f"{table.model}: {first}", *rest) for table, (first, *rest) in zip(tables, found, strict=True)]
+    leads = accumulate((len(sentences) for sentences in named[:-1]), initial=0)
+    return tuple(sentence for sentences in named for sentence in sentences), tuple(leads)
 
 
 def _missing(line: Line, table: Table) -> list[Cell]:
