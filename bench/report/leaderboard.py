@@ -8,8 +8,9 @@ from pathlib import Path
 
 from bench.api import UserError
 from bench.progress import visible
+from bench.report.selection import View
 from bench.report.tables import formats
-from bench.report.tables.request import View, shown
+from bench.report.tables.request import shown
 from bench.results.submissions import check_results
 from bench.store.files import write_whole
 from bench.store.folders import cache_folder

@@ -245,6 +245,17 @@ class Table:
     """The paper's cells of this model and task by method and metric; None where they weren't asked for."""
     headline: str = HEADLINE
     """Metric that lines are ordered and ranked by."""
+    metrics: tuple[str, ...] | None = None
+    """Metrics that were asked for, in this order; None where none were."""
+    others: tuple[Line, ...] = ()
+    """Lines that are not shown; ranks, marks and tests are those among these too."""
+    remarks: tuple[str, ...] = ()
+    """Footnotes of the table itself."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Metrics to show."""
+        return COLUMNS if self.metrics is None else self.metrics
 
     @property
     def placed(self) -> tuple[Line, ...]:
@@ -275,7 +286,7 @@ class Table:
             metric: by default the headline.
         """
         name = metric or self.headline
-        ranked = [line for line in self.lines if line.standing and line.rank(name) is not None]
+        ranked = [line for line in (*self.lines, *self.others) if line.standing and line.rank(name) is not None]
         block = min(((line.key.recalibration, line.standing.labels) for line in ranked if line.standing), default=None)
         found = [
             line
@@ -296,8 +307,13 @@ class Table:
         return replace(self, headline=metric, lines=tuple(sorted(self.lines, key=place)))
 
     def only(self, keys: Collection[Key]) -> Table:
-        """The table with some of its lines; ranks and intervals stay those among all."""
-        return replace(self, lines=tuple(line for line in self.lines if line.key in keys))
+        """The table with some of its lines; ranks, marks and leaders stay those among all."""
+        others = (*self.others, *(line for line in self.lines if line.key not in keys))
+        return replace(self, lines=tuple(line for line in self.lines if line.key in keys), others=others)
+
+    def whole(self) -> Table:
+        """The table with all its lines."""
+        return replace(self, lines=(*self.lines, *self.others), others=()).ordered_by(self.headline)
 
     def not_run(self, method: str) -> str:
         """The words for a method that has no line here."""

@@ -22,11 +22,12 @@ from bench.cli import app
 from bench.metrics import METRICS, summarise
 from bench.report import recomputed
 from bench.report.recomputed import rows_of as rows_to_show
+from bench.report.selection import View
 from bench.report.tables import formats
 from bench.report.tables.build import _NOT_BUILT_IN
 from bench.report.tables.grid import TableViews
 from bench.report.tables.published import read as published_cells
-from bench.report.tables.request import View, shown, tables_of
+from bench.report.tables.request import shown, tables_of
 from bench.results.files import Records, read, read_records, to_json, write
 from bench.results.row import LabelsSeen, ResultRow
 from bench.results.submissions.numbers import with_numbers_of
