@@ -172,16 +172,16 @@ def on_left_out(table: Table, block: Judgement) -> Iterator[str]:
     by_reason: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         by_reason[next(_why_unranked(table, block, line))].append(line)
-    reasons = [f"{named([_with_better(block, line) for line in found])} ({why})" for why, found in by_reason.items()]
+    reasons = [f"{named([name(line) for line in found])} ({why})" for why, found in by_reason.items()]
     yield f"Left out of this judgement: {'; '.join(reasons)}."
+    best = block.ranked[0].badness(block.metric) or 0.0
+    better = [with_value(line, block.metric) for line in lines if _is_below(line.badness(block.metric), best)]
+    if better:
+        yield f"Of these, {named(better)} {'has' if len(better) == 1 else 'have'} a better mean than every ranked method."
 
 
-def _with_better(block: Judgement, line: Line) -> str:
-    """A method, with its mean where that is better than the best one that was ranked."""
-    own, best = line.badness(block.metric), block.ranked[0].badness(block.metric)
-    if own is None or best is None or own >= best:
-        return name(line)
-    return f"{name(line)}, whose {metric_name(block.metric)} of {value(line, block.metric)} is better,"
+def _is_below(value_: float | None, bound: float) -> bool:
+    return value_ is not None and value_ < bound
 
 
 def _why_unranked(table: Table, block: Judgement, line: Line) -> Iterator[str]:

@@ -77,7 +77,8 @@ class Judgement:
             return "not tested" if self.known and self.is_good_or_bad else "none"
         if len(self.ranked) < SEVERAL:
             return "not tested"
-        return "sure" if len(self.beaten_by(self.best)) == len(self.ranked) - 1 else "tied"
+        is_alone = len(self.leaders) == 1 and len(self.beaten_by(self.best)) == len(self.others)
+        return "sure" if is_alone else "tied"
 
     def beaten_by(self, line: Line) -> tuple[Line, ...]:
         """Ranked lines that are significantly worse than this one."""
