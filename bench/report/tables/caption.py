@@ -28,7 +28,7 @@ def preset_of(row: ResultRow) -> str:
 
 def limit_of(row: ResultRow) -> str:
     """The sentence that says that a row is partial."""
-    return f"Results are partial: --limit {row.limit}."
+    return f"Results are partial (--limit {row.limit})."
 
 
 def _facts(group: Group, origins: Origins) -> Iterable[str]:
@@ -41,7 +41,8 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     yield origins.source
     yield from _counts(rows)
     yield origins.judge
-    yield f"Methods learned from {listed(row.train_on for row in rows if row.train_on is not None) or 'nothing'}."
+    learned = listed(row.train_on for row in rows if row.train_on is not None)
+    yield f"Methods learned from {learned}." if learned else "No method learned from labels."
     named = {"train_on", "judge", "judge_model", "judge_url", "answers", *first.deviations}
     settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in named]
     if settings:
@@ -50,7 +51,8 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     if deviations:
         yield f"Overridden constants: {', '.join(deviations)}."
     if group.hidden:
-        yield f"Not shown: {len(group.hidden)} partial or deviating results."
+        hidden = [len(group.hidden)]
+        yield f"{_many(hidden, 'partial or deviating result')} {'is' if hidden == [1] else 'are'} not shown."
 
 
 def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
@@ -65,11 +67,22 @@ def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
         yield f"n = {span([row.n for row in rows], count)} questions{where}{of_model}."
     unparsed, empty = [row.n_unparsed for row in rows], [row.n_empty for row in rows]
     if any((*unparsed, *empty)):
-        yield f"Answers that could not be read: {span(unparsed, count)}; empty answers: {span(empty, count)}."
+        yield f"{_many(unparsed, 'answer')} could not be read, and {_many(empty, '')} {_were(empty)} empty."
     if any(row.n_undecided for row in rows):
-        yield f"Answers without a verdict, left out: {span([row.n_undecided for row in rows], count)}."
+        undecided = [row.n_undecided for row in rows]
+        yield f"{_many(undecided, 'answer')} without a verdict {_were(undecided)} left out."
     if any(row.n_shots_dropped for row in rows):
-        yield f"Exemplars dropped for lack of room: {span([row.n_shots_dropped for row in rows], count)}."
+        dropped = [row.n_shots_dropped for row in rows]
+        yield f"{_many(dropped, 'exemplar')} {_were(dropped)} dropped for lack of room."
+
+
+def _many(values: Sequence[int | None], what: str) -> str:
+    """How many of something, e.g. `1 answer` or `0–12 answers`."""
+    return f"{span(values, count)} {what}{'s' * bool(what and _were(values) == 'were')}".strip()
+
+
+def _were(values: Sequence[int | None]) -> str:
+    return "was" if {value for value in values if value is not None} == {1} else "were"
 
 
 def _counts(rows: Sequence[ResultRow]) -> Iterable[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from itertools import accumulate
 
 from bench.api import UserError
@@ -16,11 +16,11 @@ from bench.metrics import METRICS
 from bench.report import training
 from bench.report.standings.compute import Range
 from bench.report.tables import legend
-from bench.report.tables.best import SIGNS
+from bench.report.tables.best import SIGNS, judged_by
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
-from bench.report.tables.model import COLUMNS, Line, Table
+from bench.report.tables.model import Line, Table
 from bench.report.tables.published import Published
-from bench.report.text import ARROWS, EN_DASH, count, listed, percent, probability, shown, signed, span
+from bench.report.text import ARROWS, EN_DASH, count, interval_text, listed, percent, probability, shown, signed, span
 from bench.report.verdict import verdict_of
 
 _CALIBRATION_COLUMNS = ("ece_debiased", "ece_floor", "ece_mass", "smece", "brier_mcb")
@@ -28,6 +28,9 @@ _CALIBRATION_COLUMNS = ("ece_debiased", "ece_floor", "ece_mass", "smece", "brier
 _RANKING_COLUMNS = ("nll", "brier_dsc", "brier_unc", "aurc", "eaurc", "coverage95")
 """Columns of the third."""
 _DASH = Cell(EN_DASH)
+_BLANK = Cell("")
+_SPARED = {"aucpr": 1, "acc": 2}
+"""Metrics that a terminal too narrow for all leaves out, the largest number first, unless they were asked for."""
 _ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
 
@@ -42,41 +45,50 @@ def methods(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
 def _grids(table: Table, *, stats: bool) -> Iterator[Grid]:
     yield _main(table, stats=stats)
     if stats:
-        title = table.facts[0]
-        yield _further(table, f"{title}: calibration", _CALIBRATION_COLUMNS, chance=True)
-        yield _further(table, f"{title}: losses and selection", _RANKING_COLUMNS, chance=False)
+        if table.metrics is None or {"ece", *_CALIBRATION_COLUMNS} & set(table.metrics):
+            yield _further(table, "calibration", _CALIBRATION_COLUMNS, chance=True)
+        if table.metrics is None:
+            yield _further(table, "losses and selection", _RANKING_COLUMNS, chance=False)
         if any(line.training for line in table.lines):
-            yield _trained(table, f"{title}: training")
+            yield _trained(table)
 
 
 def _main(table: Table, *, stats: bool) -> Grid:
-    columns = [Column("method", is_left=True)]
-    columns += [_column(name, floor=name == "ece" and _has_floor(table)) for name in COLUMNS]
-    extras = list(_extras(table))
-    columns += [column for column, _ in extras]
+    names, leaders = table.columns, {line.key for line in table.leaders()}
+    before, after = list(_before(table)), list(_extras(table, stats=stats))
+    columns = [Column("method", is_left=True), *(column for column, _ in before)]
+    columns += [_column(name, table) for name in names]
+    columns += [column for column, _ in after]
     rows: list[GridRow] = []
     for line, is_apart in _parts(table.lines):
-        cells = [_name(line), *_numbers(line, COLUMNS), *(text(line) for _, text in extras)]
-        rows.append(GridRow(cells, is_apart=is_apart))
+        leads = line.key in leaders
+        cells = [_name(line, leads=leads), *(text(line) for _, text in before), *_numbers(line, names)]
+        cells += [text(line) for _, text in after]
+        rows.append(GridRow([replace(cell, shaded=leads) for cell in cells], is_apart=is_apart))
         rows += [
-            GridRow([*cells, *([Cell("")] * len(extras))], is_under=True) for cells in _under(table, line, stats=stats)
+            GridRow([first, *[_BLANK] * len(before), *numbers, *[_BLANK] * len(after)], is_under=True)
+            for first, *numbers in _under(table, line, stats=stats)
         ]
-    remarks = (*(_no_intervals(table.lines, COLUMNS) if stats else ()), *_remarks(table))
-    sentences = legend.legend([table], stats=stats)
-    facts = (*table.facts, *_seeds_in_words(table.lines))
-    return Grid(facts, tuple(columns), tuple(rows), sentences, remarks, verdict_of(table).sentences)
+    remarks = (*(_no_intervals(table.lines, names) if stats else ()), *_remarks(table))
+    return Grid(
+        (*table.facts, *_seeds_in_words(table.lines), *_order_in_words([table])), tuple(columns), tuple(rows),
+        legend.legend([table], stats=stats), remarks, verdict_of(table.whole()).sentences, label=_label(table),
+    )  # fmt: skip
 
 
-def _column(name: str, *, floor: bool = False) -> Column:
-    return Column(METRICS[name].label + floor * "/floor" + ARROWS[METRICS[name].higher_is_better])
+def _label(table: Table, *more: str) -> str:
+    return "-".join((table.model, table.task, *more))
 
 
-def _has_floor(table: Table) -> bool:
-    return any("ece_floor" in line.estimates for line in table.lines)
+def _column(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
+    metric, is_spared = METRICS[name], table.metrics is None and name != table.headline
+    floor = "/floor" * (name == "ece" and not is_bare and any("ece_floor" in li.estimates for li in table.lines))
+    label = metric.label + floor + ARROWS[metric.higher_is_better]
+    return Column(label, span, droppable=_SPARED.get(name, 0) * is_spared, is_metric=True)
 
 
-def _name(line: Line) -> Cell:
-    return Cell(line.method, notes=line.notes + (line.reasons if line.status == "ok" else ()))
+def _name(line: Line, *, leads: bool = False) -> Cell:
+    return Cell(line.method, bold=leads, notes=line.notes + (line.reasons if line.status == "ok" else ()))
 
 
 def _parts(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
@@ -121,20 +133,25 @@ def _signs(line: Line, name: str) -> str:
     return signs + legend.WORSE * (name == "brier" and line.is_worse_than_constant)
 
 
-def _extras(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
-    """Columns beside the metrics that this table needs, with what stands in them."""
+def _before(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
+    """The column of ranks, if there are any, with what stands in it."""
+    leaders = {line.key for line in table.leaders()}
+
+    def rank(line: Line) -> Cell:
+        found, leads = line.rank(table.headline), line.key in leaders
+        return _DASH if found is None else Cell(f"{legend.LEADS * leads}{found}", bold=leads)
+
     if any(line.rank(table.headline) is not None for line in table.lines):
-        yield Column("rank"), partial(_rank, table.headline)
+        yield Column("rank"), rank
+
+
+def _extras(table: Table, *, stats: bool) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
+    """Columns after the metrics that this table needs, with what stands in them."""
     if _seeds_differ(table.lines):
-        yield Column("seeds", droppable=2, sentence=legend.SEEDS), _seeds
+        yield Column("seeds", droppable=3, sentence=legend.SEEDS), _seeds
     if len({line.n for line in table.lines if line.n is not None}) > 1:
-        yield Column("n", droppable=3), lambda line: _DASH if line.n is None else Cell(count(line.n))
-    yield Column("labels", droppable=4, sentence=legend.LABELS), _labels
-
-
-def _rank(metric: str, line: Line) -> Cell:
-    rank = line.rank(metric)
-    return _DASH if rank is None else Cell(str(rank))
+        yield Column("n", droppable=4), lambda line: _DASH if line.n is None else Cell(count(line.n))
+    yield Column("labels", droppable=5, is_in_latex=stats, sentence=legend.LABELS), _labels
 
 
 def _seeds(line: Line) -> Cell:
@@ -146,8 +163,15 @@ def _seeds_differ(lines: Sequence[Line]) -> bool:
 
 
 def _seeds_in_words(lines: Sequence[Line]) -> Iterator[str]:
-    if lines[0].runs > 1 and not _seeds_differ(lines):
+    if lines and lines[0].runs > 1 and not _seeds_differ(lines):
         yield f"Every method ran with {lines[0].runs} seeds."
+
+
+def _order_in_words(tables: Sequence[Table]) -> Iterator[str]:
+    """Sentence on the metric that rows are ordered by, where no column has it."""
+    headline = tables[0].headline
+    if not {headline, judged_by(headline)} & {*tables[0].columns, *map(judged_by, tables[0].columns)}:
+        yield f"{legend.order_alone(tables)[:-1]}, which is not shown."
 
 
 def _labels(line: Line) -> Cell:
@@ -168,30 +192,35 @@ def _labels(line: Line) -> Cell:
 
 
 def _under(table: Table, line: Line, *, stats: bool) -> Iterator[list[Cell]]:
-    """Rows that belong to a method's, without the extra columns."""
+    """Rows that belong to a method's: their name, then the metrics."""
     if table.published is not None:
         yield from _beside_published(table, line.method, line)
     if stats:
-        yield from _beside_intervals(line, COLUMNS)
+        yield from _beside_intervals(line, table.columns)
 
 
 def _beside_published(table: Table, method: str, line: Line | None, *, is_bare: bool = False) -> Iterator[list[Cell]]:
-    """The published numbers, which are there also where ours are not, and the differences."""
-    yield [Cell("published"), *(_published(table.cell(method, name), is_bare=is_bare) for name in COLUMNS)]
-    differences = [table.difference(line, name) if line else None for name in COLUMNS]
-    if any(difference is not None for difference in differences):
-        yield [
-            Cell("difference"),
-            *(
-                _DASH if d is None else Cell(signed(METRICS[name], d))
-                for name, d in zip(COLUMNS, differences, strict=True)
-            ),
-        ]
+    """The published numbers, which are there also where ours are not, and the differences; nothing without them."""
+    cells = [table.cell(method, name) for name in table.columns]
+    if any(cells):
+        yield [Cell("published"), *(_published(cell, is_bare=is_bare) for cell in cells)]
+    differences = [_difference(table, line, name, is_bare=is_bare) for name in table.columns]
+    if any(cell.text for cell in differences):
+        yield [Cell("difference"), *differences]
+
+
+def _difference(table: Table, line: Line | None, name: str, *, is_bare: bool) -> Cell:
+    """Ours minus published, ± half the width of our interval unless bare."""
+    difference = None if line is None else table.difference(line, name)
+    if line is None or difference is None:
+        return _BLANK
+    half = None if is_bare else line.estimate(name).half
+    return Cell(signed(METRICS[name], difference) + ("" if half is None else f" ±{shown(METRICS[name], half)}"))
 
 
 def _published(cell: Published | None, *, is_bare: bool) -> Cell:
     if cell is None:
-        return _DASH
+        return _BLANK
     spread = "" if is_bare or cell.std is None else f" ±{percent(cell.std)}"
     return Cell(percent(cell.mean) + spread, notes=(f"no target: {cell.reason}",) if cell.reason else ())
 
@@ -213,7 +242,7 @@ def _beside_intervals(line: Line, names: Sequence[str], first: Sequence[str] = (
             before = [Cell("")] * len(before)
     for label, values in (
         ("std over subjects", [estimate.std for estimate in estimates]),
-        ("between seeds", [estimate.spread for estimate in estimates]),
+        ("std between seeds", [estimate.spread for estimate in estimates]),
     ):
         if any(value is not None for value in values):
             yield [Cell(label), *before, *map(_spread, names, values)]
@@ -233,27 +262,25 @@ def _no_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
 
 
 def _range(name: str, interval: Range | None) -> Cell:
-    if interval is None:
-        return _DASH
-    if interval.low is None or interval.high is None:
-        return _DASH
-    metric = METRICS[name]
-    ends = shown(metric, interval.low), shown(metric, interval.high)
-    return Cell(f"{ends[0]} to {ends[1]}" if interval.low < 0 else EN_DASH.join(ends))
+    if interval is None or interval.low is None or interval.high is None:
+        return _BLANK
+    text = interval_text(METRICS[name], interval.low, interval.high)
+    return Cell(text if interval.low < 0 else text.replace(" to ", EN_DASH))
 
 
 def _spread(name: str, value: float | None) -> Cell:
-    return _DASH if value is None else Cell(shown(METRICS[name], value))
+    return _BLANK if value is None else Cell(shown(METRICS[name], value))
 
 
 # --- further statistics -----------------------------------------------------------------------------------------------
 
 
 def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) -> Grid:
-    """Metrics beyond the paper's."""
-    names = [name for name in names if any(name in line.estimates for line in table.lines)]
+    """Metrics beyond the paper's, without those that the main table has."""
+    names = [n for n in names if n not in table.columns and any(n in line.estimates for line in table.lines)]
+    names = names if table.metrics is None else []
     head = [Column("method", is_left=True)]
-    head += [Column("p calibrated"), Column("ECE, no chance ↓")] if chance else []
+    head += [Column("p calibrated"), Column("ECE without chance ↓")] if chance else []
     rows: list[GridRow] = []
     for line, is_apart in _parts(table.lines):
         failed = Cell(line.status, notes=line.reasons)
@@ -263,8 +290,11 @@ def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) ->
         rows += [GridRow(cells, is_under=True) for cells in _beside_intervals(line, names, blank)]
     sentences = [legend.mean(nats=True), legend.HALF, *legend.marks([table], names)]
     sentences += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.intervals([table])]
-    reasons = tuple(_no_intervals(table.lines, names))
-    return Grid((title,), (*head, *map(_column, names)), tuple(rows), tuple(sentences), reasons)
+    columns = (*head, *(_column(name, table) for name in names))
+    return Grid(
+        (f"{table.facts[0]}: {title}",), columns, tuple(rows), tuple(sentences),
+        tuple(_no_intervals(table.lines, names)), label=_label(table, title),
+    )  # fmt: skip
 
 
 def _tested(line: Line) -> list[Cell]:
@@ -274,7 +304,7 @@ def _tested(line: Line) -> list[Cell]:
     return [Cell(probability(standing.calibrated_p)), Cell(percent(standing.calibration_error))]
 
 
-def _trained(table: Table, title: str) -> Grid:
+def _trained(table: Table) -> Grid:
     """Training: a row for each method that trained, and one below for each further stage."""
     columns = ("kept step", "taken", "limit", "epochs", "train NLL", "validation NLL", "constant's NLL")
     rows: list[GridRow] = []
@@ -286,11 +316,14 @@ def _trained(table: Table, title: str) -> Grid:
         rows.append(GridRow([*map(Cell, (name, *first[1:], *training.losses(line.training)))]))
         rows += [GridRow([*map(Cell, (*stage, "", "", ""))], is_under=True) for stage in others]
     head = (Column("method", is_left=True), *map(Column, columns))
-    return Grid((title,), head, tuple(rows), (legend.TRAINING,))
+    title = f"{table.facts[0]}: training"
+    return Grid((title,), head, tuple(rows), (legend.TRAINING,), label=_label(table, "training"))
 
 
 def _remarks(table: Table) -> tuple[str, ...]:
-    return (f"the paper has no numbers of {table.facts[0]}",) if table.published == {} else ()
+    found = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
+    nothing = f"The paper has nothing to compare {table.facts[0]} with."
+    return (*table.remarks, *[nothing] * (table.published is not None and not found))
 
 
 # --- two models side by side ------------------------------------------------------------------------------------------
@@ -334,41 +367,67 @@ def _refuse_mixtures(task: str, tables: Sequence[Table]) -> None:
 
 def _side_by_side(tables: Sequence[Table]) -> Grid:
     keys = dict.fromkeys(line.key for table in tables for line in table.lines)
-    names = [Column("method", is_left=True)]
-    names += [Column(column.label, span=table.model) for table in tables for column in map(_column, COLUMNS)]
+    columns = [Column("method", is_left=True)]
+    for table in tables:
+        span = table.model if len(tables) > 1 else ""
+        columns += [replace(column, span=span) for column, _ in _before(table)]
+        columns += [_column(name, table, span=span, is_bare=True) for name in table.columns]
     rows: list[GridRow] = []
     lines = {key: [next((li for li in table.lines if li.key == key), None) for table in tables] for key in keys}
     first = {key: next(line for line in found if line) for key, found in lines.items()}
-    for line, is_apart in _parts(sorted(first.values(), key=lambda line: (line.part, line.place))):
+    for line, is_apart in _parts(sorted(first.values(), key=lambda line: _place(line, lines[line.key], tables))):
         own = [note for found in lines[line.key] if found for note in _name(found).notes]
         cells = [Cell(line.method, notes=tuple(dict.fromkeys(own)))]
         for table, found in zip(tables, lines[line.key], strict=True):
-            cells += _numbers(found, COLUMNS, is_bare=True) if found else _missing(line, table)
+            cells += _block(table, found) if found else _missing(line, table)
         rows.append(GridRow(cells, is_apart=is_apart))
         if tables[0].published is not None:
             rows += _published_side_by_side(tables, line.method, lines[line.key])
-    remarks = tuple(remark for table in tables for remark in _remarks(table))
-    sentences = legend.legend(tables, is_bare=True)
-    return Grid(_facts(tables), tuple(names), tuple(rows), sentences, remarks, *_verdicts(tables))
+    remarks = tuple(dict.fromkeys(remark for table in tables for remark in _remarks(table)))
+    return Grid(
+        (*_facts(tables), *_order_in_words(tables)), tuple(columns), tuple(rows),
+        legend.legend(tables, is_bare=True), remarks, *_verdicts(tables),
+        label="-".join((*(table.model for table in tables), tables[0].task)),
+    )  # fmt: skip
+
+
+def _place(line: Line, found: Sequence[Line | None], tables: Sequence[Table]) -> tuple[object, ...]:
+    """Sorts lines by part, and in it by the mean over the models; lines that lack a number come last."""
+    values = [each.badness(table.headline) if each else None for each, table in zip(found, tables, strict=True)]
+    known = [value for value in values if value is not None]
+    return line.part, len(known) < len(values), not known, sum(known) / max(len(known), 1), line.place
+
+
+def _block(table: Table, line: Line) -> list[Cell]:
+    """What one model's columns say of a line."""
+    leads = line.key in {leader.key for leader in table.leaders()}
+    cells = [*(text(line) for _, text in _before(table)), *_numbers(line, table.columns, is_bare=True)]
+    return [replace(cell, shaded=leads) for cell in cells]
 
 
 def _verdicts(tables: Sequence[Table]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Sentences of each model's verdict, and which begin a paragraph."""
-    found = [verdict_of(table).sentences for table in tables]
-    named = [(f"{table.model}: {first}", *rest) for table, (first, *rest) in zip(tables, found, strict=True)]
+    found = [verdict_of(table.whole()).sentences for table in tables]
+    names = [f"{table.model}: " * (len(tables) > 1) for table in tables]
+    named = [(f"{name}{first}", *rest) for name, (first, *rest) in zip(names, found, strict=True)]
     leads = accumulate((len(sentences) for sentences in named[:-1]), initial=0)
     return tuple(sentence for sentences in named for sentence in sentences), tuple(leads)
 
 
 def _missing(line: Line, table: Table) -> list[Cell]:
-    return [Cell(EN_DASH, notes=(table.not_run(line.key.method),))] * len(COLUMNS)
+    numbers = [Cell(EN_DASH, notes=(table.not_run(line.key.method),))] * len(table.columns)
+    return [*[_DASH for _ in _before(table)], *numbers]
 
 
 def _published_side_by_side(tables: Sequence[Table], method: str, found: Sequence[Line | None]) -> Iterator[GridRow]:
     blocks = [list(_beside_published(t, method, line, is_bare=True)) for t, line in zip(tables, found, strict=True)]
-    for i, label in enumerate(("published", "difference")[: max(map(len, blocks))]):
-        cells = [block[i][1:] if i < len(block) else [_DASH] * len(COLUMNS) for block in blocks]
-        yield GridRow([Cell(label), *(cell for block in cells for cell in block)], is_under=True)
+    for label in ("published", "difference"):
+        cells = [Cell(label)]
+        for table, block in zip(tables, blocks, strict=True):
+            numbers = next((row[1:] for row in block if row[0].text == label), [_BLANK] * len(table.columns))
+            cells += [*[_BLANK for _ in _before(table)], *numbers]
+        if any(cell.text for cell in cells[1:]):
+            yield GridRow(cells, is_under=True)
 
 
 def _facts(tables: Sequence[Table]) -> tuple[str, ...]:
