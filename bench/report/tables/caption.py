@@ -77,7 +77,7 @@ def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
 
 
 def _many(values: Sequence[int | None], what: str) -> str:
-    """How many of something, e.g. `1 answer` or `0–12 answers`."""
+    """How many of something, e.g. `1 answer` or `12 answers`."""
     return f"{span(values, count)} {what}{'s' * bool(what and _were(values) == 'were')}".strip()
 
 

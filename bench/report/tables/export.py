@@ -35,7 +35,8 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     record: dict[str, Any] = {
         "model": table.model, "task": table.task, "preset": table.preset, "group": line.group, "method": line.method,
         "variant": line.variant, "sorted_by": table.headline, "rank": line.rank(table.headline),
-        "leading": int(line in table.leaders()), "status": line.status, "n": line.n, "seeds": len(line.seeds), "runs": line.runs,
+        "leading": int(line in table.leaders()), "status": line.status, "n": line.n, "seeds": len(line.seeds),
+        "runs": line.runs,
         "labels_train": seen and seen.train, "labels_validation": seen and seen.validation,
         "labels_gold": seen and seen.gold,
         "ece_floor": line.estimate("ece_floor").mean, "ece_without_chance": standing and standing.calibration_error,

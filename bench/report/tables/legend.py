@@ -57,7 +57,7 @@ _RANKS = (
     " can be smaller than one above it, because a large difference that varies much is less significant than a small"
     " one that varies little."
 )
-_LEADING = f"{LEADS} (bold) is the leading group: no ranked method has a significantly better {{metric}}."
+_LEADING = f"{LEADS} (bold) marks the leading group: no ranked method has a significantly better {{metric}}."
 ORDER = "{rows} are in the order of the mean {metric}."
 _ROWS, _ROWS_OF_GROUPS = "Rows", "The rows of a group"
 LABELS = (
