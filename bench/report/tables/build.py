@@ -21,7 +21,7 @@ from bench.report.averages import mean_of
 from bench.report.grouping import Group, Key, grouped, lines_of
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
-from bench.report.tables import export, formats, layout, side_by_side
+from bench.report.tables import export, formats, layout, overview, side_by_side
 from bench.report.tables.best import best_of
 from bench.report.tables.caption import facts_of
 from bench.report.tables.grid import TableViews
@@ -43,6 +43,8 @@ __all__ = [
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
 """Lines of a table -> how sure its numbers are, e.g. `bench.report.standings.cache.StandingsReader`."""
 
+_FEW = 2
+"""Tables that need no overview before them."""
 _NO_ORDER = "does not order answers: its AUROC is not above 50 % beyond chance, so it has no mark for calibration"
 _OTHER_LABELS = "rests on other answers or labels than most lines: ranked and compared only with lines marked like it"
 _NOT_BUILT_IN = "not built in: a plugin's method, which this package neither contains nor checks"
@@ -117,6 +119,8 @@ def views(tables: Sequence[Table], *, stats: bool = False, models: bool = False)
         UserError: models can't stand side by side.
     """
     grids = side_by_side.models(tables) if models else layout.methods(tables, stats=stats)
+    if len(tables) > _FEW:
+        grids = [overview.grid([table.whole() for table in tables]), *grids]
     return TableViews(grids, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.metrics import METRICS
 from bench.report import training
+from bench.report.averages import mean_of
 from bench.report.standings.compute import Pair, Range
 from bench.report.tables.best import judged_by
 from bench.report.tables.model import COLUMNS, Estimate, Line, Table
@@ -52,9 +53,15 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     record["epochs"] = training.total(line.training, "epochs")
     record |= {name: training.mean_of(line.training, name) for name in training.LOSSES}
     record["base_rate"] = line.base_rate
+    record |= _costs(line)
     record["notes"] = "; ".join(_notes(line, names))
     record["caption"] = ". ".join((table.facts[0], " ".join(table.facts[1:])))
     return record
+
+
+def _costs(line: Line) -> dict[str, float | None]:
+    """Tokens of the method alone, mean over seeds."""
+    return {"forward_tokens_alone": mean_of(line.tokens), "generated_tokens_alone": mean_of(line.generated)}
 
 
 def _flat_estimate(table: Table, line: Line, name: str) -> dict[str, Any]:
@@ -168,6 +175,7 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         "runs": line.runs,
         "labels_seen": [asdict(labels) for labels in line.labels],
         "base_rate": line.base_rate,
+        **_costs(line),
         "training": [asdict(of_seed) for of_seed in line.training],
         "standing": told,
         "metrics": {

@@ -169,13 +169,18 @@ class Line:
 
     @property
     def parameters(self) -> tuple[float, ...]:
-        """Trained parameters, by seed, where they are known; so are the next two."""
+        """Trained parameters, by seed, where they are known; so are the next three."""
         return _known(row.n_parameters for row in self.done)
 
     @property
     def tokens(self) -> tuple[float, ...]:
-        """Tokens that the model must read for this method alone."""
+        """Token positions that the model must read for this method alone; many go through it in one pass."""
         return _known(row.forward_tokens_alone for row in self.done)
+
+    @property
+    def generated(self) -> tuple[float, ...]:
+        """Tokens that the model must write for this method alone; each waits for the one before."""
+        return _known(row.generated_tokens_alone for row in self.done)
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -308,6 +313,8 @@ class Table:
 
     def whole(self) -> Table:
         """The table with all its lines."""
+        if not self.others:
+            return self
         return replace(self, lines=(*self.lines, *self.others), others=()).ordered_by(self.headline)
 
     def not_run(self, method: str) -> str:

@@ -25,7 +25,6 @@ _POWER_QUANTILE = 0.8416212335729143
 HOPELESS = 0.1
 """Share of its interval's width below which a difference is too small to say how many questions would decide it."""
 SEVERAL = 2
-ALPHA_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,8 @@ class Judgement:
     """Lines that were tested together, the best mean first."""
     known: tuple[Line, ...]
     """Lines of the recalibration that have a value in this metric, whether ranked or not, the best mean first."""
+    unknown: tuple[Line, ...]
+    """Lines of the recalibration without one: skipped, failed, not run, or undefined."""
     standings: Standings | None
 
     @cached_property
@@ -47,10 +48,20 @@ class Judgement:
         """Ranked lines than which no ranked line is significantly better."""
         return tuple(line for line in self.ranked if line.rank(self.metric) == 1)
 
+    @property
+    def is_good_or_bad(self) -> bool:
+        """Whether the metric is no yardstick."""
+        return METRICS[self.metric].higher_is_better is not None
+
     @cached_property
     def others(self) -> tuple[Line, ...]:
         """Ranked lines that don't lead."""
-        return tuple(line for line in self.ranked if line not in self.leaders)
+        return tuple(line for line in self.ranked if line.rank(self.metric) != 1)
+
+    @property
+    def level(self) -> float:
+        """Level of confidence of the intervals."""
+        return self.standings.level if self.standings else 0.95
 
     @property
     def best(self) -> Line:
@@ -59,9 +70,9 @@ class Judgement:
 
     @property
     def state(self) -> State:
-        """`sure`: one leader that is significantly better than every other; `none`: nothing was ranked."""
-        if not self.ranked or not self.leaders:
-            return "not tested" if self.known else "none"
+        """State by the tests; see `Verdict.state`."""
+        if not self.leaders:
+            return "not tested" if self.known and self.is_good_or_bad else "none"
         if len(self.ranked) < SEVERAL:
             return "not tested"
         return "sure" if len(self.beaten_by(self.best)) == len(self.ranked) - 1 else "tied"
@@ -81,25 +92,29 @@ class Judgement:
         ends = (line.key, other.key) if METRICS[self.metric].higher_is_better else (other.key, line.key)
         return self._pairs.get(ends)
 
-    @property
-    def undecided(self) -> tuple[tuple[Line, int | None], ...]:
-        """The leaders besides the best with the questions that would decide between the two, the fewest first."""
-        found = [(line, self.needed(line)) for line in self.leaders[1:]]
-        return tuple(sorted(found, key=lambda item: math.inf if item[1] is None else item[1]))
+    @cached_property
+    def rivals(self) -> tuple[Line, ...]:
+        """Lines that can't be distinguished from the best and may be best as well: the other leaders.
 
-    def needed(self, line: Line) -> int | None:
+        Where there are none, the lines that the only leader is not significantly better than.
+        """
+        beaten = {line.key for line in self.beaten_by(self.best)}
+        return self.leaders[1:] or tuple(line for line in self.others if line.key not in beaten)
+
+    def needed(self, line: Line) -> float | None:
         """Questions that decide between the best and this line with probability POWER, if the difference is as seen.
 
-        The error of a mean falls with the square root of the questions. None where that can't be told, or where the
-        difference is a small part of its interval.
+        The standard error falls with the square root of the number of questions. Infinity where the difference is a
+        small part of its interval; None where there is no test or interval.
         """
         pair = self.lead(self.best, line)
-        if pair is None or not pair.error or pair.critical is None or pair.fixed.low is None or pair.fixed.high is None:
+        if pair is None or pair.critical is None or pair.fixed.low is None or pair.fixed.high is None:
             return None
-        if abs(pair.difference) < HOPELESS * (pair.fixed.high - pair.fixed.low):
+        if line.n is None or pair.error is None:
             return None
-        factor = ((pair.critical + _POWER_QUANTILE) * pair.error / abs(pair.difference)) ** 2
-        return None if line.n is None else rounded(line.n * factor)
+        if abs(pair.difference) <= HOPELESS * (pair.fixed.high - pair.fixed.low):
+            return math.inf
+        return line.n * ((pair.critical + _POWER_QUANTILE) * pair.error / abs(pair.difference)) ** 2
 
 
 def rounded(value: float) -> int:
@@ -129,7 +144,8 @@ def _judged(table: Table, metric: str, recalibration: str) -> Judgement:
     ranked = [line for line in known if line.rank(metric) is not None]
     labels = min((line.standing.labels for line in ranked if line.standing), default=0)
     together = [line for line in ranked if line.standing and line.standing.labels == labels]
-    return Judgement(metric, recalibration, tuple(together), tuple(known), table.standings)
+    unknown = [line for line in lines if line.badness(metric) is None]
+    return Judgement(metric, recalibration, tuple(together), tuple(known), tuple(unknown), table.standings)
 
 
 def _ordered(lines: Sequence[Line], metric: str) -> list[Line]:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bench.metrics import METRICS
+from bench.report.tables.best import CALIBRATION
 from bench.report.tables.model import Line, Table
-from bench.report.verdict import words
-from bench.report.verdict.judgement import Judgement, State, judged
+from bench.report.text import EN_DASH, precise
+from bench.report.verdict import asides, words
+from bench.report.verdict.judgement import SEVERAL, Judgement, State, judged
+from bench.report.verdict.phrases import name
+
+_NAMED = 3
+"""Methods that a short text names; of more, one fewer is, and the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +61,72 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     metric = metric or table.headline
     blocks = judged(table, metric)
     main = blocks[0]
-    order = judged(table, "auroc")[0]
+    order = judged(table, asides.ORDER)[0]
     places = tuple(table.lines.index(line) for line in main.leaders)
     sentences = tuple(_sentences(table, blocks, order))
     return Verdict(metric, main.state, main.leaders, places, sentences, _brief(main, order))
 
 
 def _sentences(table: Table, blocks: Sequence[Judgement], order: Judgement) -> Iterator[str]:
-    for block in blocks:
-        yield from words.on_leaders(table, block)
+    main, *recalibrated = blocks
+    yield from words.on_leaders(main)
+    if main.metric == asides.ORDER:
+        yield from asides.on_calibration(judged(table, CALIBRATION)[0])
+    else:
+        yield from asides.on_order(order, main)
+    yield from asides.on_cost(main)
+    yield from words.on_undecided(main)
+    yield from asides.on_left_out(table, main)
+    for block in recalibrated:
+        yield from words.on_leaders(block)
+        yield from asides.on_left_out(table, block)
 
 
 def _brief(main: Judgement, order: Judgement) -> Brief:
-    names = ", ".join(line.key.label for line in main.leaders)
-    return Brief(names, main.state, "", "", "")
+    cost = ""
+    if main.leaders:
+        line = asides.cheapest(main.leaders)
+        cost = f"{name(line)}: " * (len(main.leaders) > 1) + asides.in_brief(line)
+    return Brief(
+        leads=_names(main),
+        sure=EN_DASH if main.state == "none" else main.state,
+        by=_lead(main) or EN_DASH,
+        orders=_orders(order),
+        cost=cost or EN_DASH,
+    )
+
+
+def _names(block: Judgement) -> str:
+    """Names of the leaders, e.g. `ccps, pik (tied)`."""
+    names = [name(line) for line in block.leaders]
+    if block.state not in {"sure", "tied"}:
+        return EN_DASH
+    if len(names) > _NAMED:
+        names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} others"]
+    return ", ".join(names) + " (tied)" * (block.state == "tied")
+
+
+def _lead(block: Judgement) -> str:
+    """Lead of the best mean over the next, with its interval."""
+    if len(block.ranked) < SEVERAL:
+        return ""
+    first, second = block.ranked[:SEVERAL]
+    pair = block.lead(first, second)
+    if pair is None:
+        return ""
+    metric = METRICS[pair.metric]
+    size = precise(metric, pair.difference)
+    size = f"+{size}" if pair.difference > 0 else size
+    low, high = pair.fixed.low, pair.fixed.high
+    ends = "" if low is None or high is None else f" [{precise(metric, low)}, {precise(metric, high)}]"
+    return f"{size}{ends} over {name(second)}"
+
+
+def _orders(block: Judgement) -> str:
+    if not block.known:
+        return "undefined" if any(line.done for line in block.unknown) else EN_DASH
+    if block.ranked and not any(map(asides.orders, block.ranked)):
+        return "none"
+    if block.state == "tied" and not block.others:
+        return f"all {len(block.ranked)} tied"
+    return _names(block)
