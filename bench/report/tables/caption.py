@@ -51,8 +51,8 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     if deviations:
         yield f"Overridden constants: {', '.join(deviations)}."
     if group.hidden:
-        hidden = [len(group.hidden)]
-        yield f"{_many(hidden, 'partial or deviating result')} {'is' if hidden == [1] else 'are'} not shown."
+        n = len(group.hidden)
+        yield f"{n} partial or deviating result{'s are' if n > 1 else ' is'} not shown."
 
 
 def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
@@ -65,24 +65,21 @@ def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
     )
     if any(row.n is not None for row in rows):
         yield f"n = {span([row.n for row in rows], count)} questions{where}{of_model}."
-    unparsed, empty = [row.n_unparsed for row in rows], [row.n_empty for row in rows]
-    if any((*unparsed, *empty)):
-        yield f"{_many(unparsed, 'answer')} could not be read, and {_many(empty, '')} {_were(empty)} empty."
-    if any(row.n_undecided for row in rows):
-        undecided = [row.n_undecided for row in rows]
-        yield f"{_many(undecided, 'answer')} without a verdict {_were(undecided)} left out."
-    if any(row.n_shots_dropped for row in rows):
-        dropped = [row.n_shots_dropped for row in rows]
-        yield f"{_many(dropped, 'exemplar')} {_were(dropped)} dropped for lack of room."
+    yield from _many("answer", "could not be read", (row.n_unparsed for row in rows))
+    yield from _many("answer", "empty", (row.n_empty for row in rows))
+    yield from _many("answer without a verdict", "left out", (row.n_undecided for row in rows))
+    yield from _many("exemplar", "dropped for lack of room", (row.n_shots_dropped for row in rows))
 
 
-def _many(values: Sequence[int | None], what: str) -> str:
-    """How many of something, e.g. `1 answer` or `12 answers`."""
-    return f"{span(values, count)} {what}{'s' * bool(what and _were(values) == 'were')}".strip()
-
-
-def _were(values: Sequence[int | None]) -> str:
-    return "was" if {value for value in values if value is not None} == {1} else "were"
+def _many(what: str, happened: str, values: Iterable[int | None]) -> Iterable[str]:
+    """Sentence on how many there are, e.g. `3 answers were empty.`; none where there are none, or that isn't known."""
+    known = [value for value in values if value is not None]
+    if not any(known):
+        return
+    name, *rest = what.split(" ", 1)
+    subject = " ".join((name + "s" * (set(known) != {1}), *rest))
+    verb = "" if happened.startswith("could") else "was " if set(known) == {1} else "were "
+    yield f"{span(known, count)} {subject} {verb}{happened}."
 
 
 def _counts(rows: Sequence[ResultRow]) -> Iterable[str]:

@@ -27,7 +27,8 @@ def column_of(name: str, table: Table, *, span: str = "", is_bare: bool = False)
     metric, is_spared = METRICS[name], table.metrics is None and name != table.headline
     floor = "/floor" * (name == "ece" and not is_bare and any("ece_floor" in li.estimates for li in table.lines))
     label = metric.label + floor + ARROWS[metric.higher_is_better]
-    return Column(label, span, droppable=_SPARED.get(name, 0) * is_spared, is_metric=True)
+    sentence = legend.ACC if name == "acc" else ""
+    return Column(label, span, droppable=_SPARED.get(name, 0) * is_spared, is_metric=True, sentence=sentence)
 
 
 def name_of(line: Line, *, leads: bool = False) -> Cell:
