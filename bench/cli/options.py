@@ -19,6 +19,8 @@ from bench.api.constants import field_docstrings
 from bench.api.options import Flag, Heading, Separated
 
 T = TypeVar("T")
+WIDEST = 30
+"""Columns that click gives the names of options at most."""
 OTHERS = "Options"
 """Heading above the options that have none of their own."""
 
@@ -33,7 +35,8 @@ class GroupedHelp(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 groups.setdefault(getattr(parameter, "rich_help_panel", None) or OTHERS, []).append(record)
-        width = max(len(name) for records in groups.values() for name, _ in records)
+        names = [name for records in groups.values() for name, _ in records]
+        width = max((len(name) for name in names if len(name) <= WIDEST), default=0)  # a longer one has its own line
         for heading, records in groups.items():
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(width), text) for name, text in records])

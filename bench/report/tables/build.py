@@ -21,8 +21,7 @@ from bench.report.averages import mean_of
 from bench.report.grouping import Group, Key, grouped, lines_of
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
-from bench.report.tables import export, formats, overview
-from bench.report.tables import layout as grids
+from bench.report.tables import export, formats, layout, overview, side_by_side
 from bench.report.tables.best import best_of
 from bench.report.tables.caption import facts_of
 from bench.report.tables.grid import TableViews
@@ -59,7 +58,6 @@ def build(
     partial: bool = False,
     standings_of: StandingsOf | None = None,
     styles: Styles | None = None,
-    headline: str = HEADLINE,
 ) -> list[Table]:
     """Tables in the order of model and task; partial runs, and runs of another protocol, get tables of their own.
 
@@ -72,7 +70,6 @@ def build(
         partial: also shows rows of runs with `--limit`.
         standings_of: computes intervals, tests and ranks; without it the best numbers are marked as not tested.
         styles: say how methods are drawn and in which order; by default those of the built-in ones.
-        headline: metric that lines are ordered and ranked by.
 
     Raises:
         UserError: nothing to show, the rows of a model and task differ in schema, preset, task version or protocol, or
@@ -80,7 +77,7 @@ def build(
     """
     groups = grouped(rows, preset=preset, deviations=deviations, partial=partial)
     tables = (_table(group, standings_of, styles or style.built_in()) for group in groups)
-    return [table.ordered_by(headline) for table in tables]
+    return [table.ordered_by(HEADLINE) for table in tables]
 
 
 def against(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
@@ -110,21 +107,21 @@ def marked(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
     return [replace(table, lines=tuple(map(with_note, table.lines))) for table in tables]
 
 
-def views(tables: Sequence[Table], *, stats: bool = False, layout: str = "methods") -> TableViews:
+def views(tables: Sequence[Table], *, stats: bool = False, models: bool = False) -> TableViews:
     """The tables for every format.
 
     Args:
         tables: from `build`.
         stats: also intervals and the metrics beyond the paper's.
-        layout: `methods`, one table for each model and task; or `models`, two models side by side.
+        models: two models side by side, instead of one table for each model and task.
 
     Raises:
         UserError: models can't stand side by side.
     """
-    laid_out = grids.models(tables) if layout == "models" else grids.methods(tables, stats=stats)
+    grids = side_by_side.models(tables) if models else layout.methods(tables, stats=stats)
     if len(tables) > _FEW:
-        laid_out = [overview.grid(tables), *laid_out]
-    return TableViews(laid_out, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
+        grids = [overview.grid([table.whole() for table in tables]), *grids]
+    return TableViews(grids, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
 
 
 def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> str:

@@ -104,7 +104,7 @@ def _with_methods(table: Table, methods: Sequence[str]) -> Table:
     shown = [name for name in methods if name in names]
     if set(shown) == names:
         return table
-    fact = f"Shown are {len(shown)} of {len(names)} methods; ranks, marks and the verdict are of all {len(names)}."
+    fact = f"Shown {'is' if len(shown) == 1 else 'are'} {len(shown)} of {len(names)} methods; ranks, marks and the verdict are of all {len(names)}."
     part = table.only({line.key for line in table.lines if line.key.method in shown})
     missing = tuple(table.not_run(name) for name in methods if name not in names)
     return replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))

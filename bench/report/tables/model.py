@@ -13,7 +13,7 @@ from typing import Literal
 
 from bench.report.averages import mean_of
 from bench.report.grouping import Key
-from bench.report.standings.compute import LineStanding, Standing, Standings
+from bench.report.standings.compute import ROUNDING, LineStanding, Standing, Standings
 from bench.report.style import Style
 from bench.report.tables.best import CALIBRATION, Best, badness, judged_by
 from bench.report.tables.published import Published
@@ -64,10 +64,10 @@ class Estimate:
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation (ddof 1) between seeds; None with one seed."""
-        if self.standing:
-            return self.standing.spread
-        return statistics.stdev(self.by_seed) if len(self.by_seed) >= SEVERAL else None
+        """Standard deviation (ddof 1) between seeds, 0 where it is rounding; None with one seed."""
+        found = statistics.stdev(self.by_seed) if len(self.by_seed) >= SEVERAL else None
+        found = self.standing.spread if self.standing else found
+        return 0.0 if found is not None and found < ROUNDING else found
 
 
 @dataclass(frozen=True)
@@ -313,6 +313,8 @@ class Table:
 
     def whole(self) -> Table:
         """The table with all its lines."""
+        if not self.others:
+            return self
         return replace(self, lines=(*self.lines, *self.others), others=()).ordered_by(self.headline)
 
     def not_run(self, method: str) -> str:

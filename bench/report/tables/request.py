@@ -37,7 +37,7 @@ def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _:
         return comparison.build(found, view.compare)
     if view.against:
         found = build.against(found, published.read(view.results))
-    return build.views(found, stats=view.stats, layout=view.layout)
+    return build.views(found, stats=view.stats, models=view.layout == Layout.MODELS)
 
 
 def tables_of(
@@ -70,7 +70,7 @@ def tables_of(
 
 def _refuse_both(view: View) -> None:
     other = {
-        "--against": view.against, "--stats": view.stats, "--layout models": view.layout is Layout.MODELS,
+        "--against": view.against, "--stats": view.stats, "--layout models": view.layout == Layout.MODELS,
         "--method": view.methods, "--sort": view.headline,
     }  # fmt: skip
     named = [name for name, is_on in other.items() if is_on]
@@ -78,5 +78,5 @@ def _refuse_both(view: View) -> None:
         raise UserError(
             f"--compare makes a table of its own, of the methods that it names; leave out {' and '.join(named)}"
         )
-    if view.stats and view.layout is Layout.MODELS:
+    if view.stats and view.layout == Layout.MODELS:
         raise UserError("--layout models has no room for --stats; leave out one of them")
