@@ -11,7 +11,7 @@ from bench.report.standings.compute import CHANCE
 from bench.report.tables.best import CALIBRATION
 from bench.report.tables.model import Line, Table
 from bench.report.text import count, plain
-from bench.report.verdict.judgement import Judgement
+from bench.report.verdict.judgement import SEVERAL, Judgement
 from bench.report.verdict.phrases import behind, compact, joined, metric_name, name, named, value, with_value
 
 ORDER = "auroc"
@@ -40,10 +40,10 @@ def on_order(block: Judgement, main: Judgement) -> Iterator[str]:
         tied = f"no single method is best: {leaders} can't be distinguished"
         yield f"At ordering right answers before wrong ones (AUROC), {tied if len(block.leaders) > 1 else alone}."
     elif block.state == "tied":
-        yield (
-            f"At ordering right answers before wrong ones (AUROC), none of the {len(block.ranked)} ranked methods can"
-            " be distinguished from another."
-        )
+        pair = joined([with_value(line, ORDER) for line in block.ranked])
+        nobody = pair if len(block.ranked) == SEVERAL else f"none of the {len(block.ranked)} ranked methods"
+        way = "can't be distinguished" if len(block.ranked) == SEVERAL else "can be distinguished from another"
+        yield f"At ordering right answers before wrong ones (AUROC), {nobody} {way}."
     elif main.state in {"sure", "tied"}:
         yield "Which method orders answers best was not tested."
 
@@ -177,7 +177,8 @@ def on_left_out(table: Table, block: Judgement) -> Iterator[str]:
     best = block.ranked[0].badness(block.metric) or 0.0
     better = [with_value(line, block.metric) for line in lines if _is_below(line.badness(block.metric), best)]
     if better:
-        yield f"Of these, {named(better)} {'has' if len(better) == 1 else 'have'} a better mean than every ranked method."
+        have = "has" if len(better) == 1 else "have"
+        yield f"Of these, {named(better)} {have} a better mean than every ranked method."
 
 
 def _is_below(value_: float | None, bound: float) -> bool:
