@@ -219,7 +219,8 @@ def _on_questions(block: Judgement, needs: Sequence[tuple[Line, float]]) -> str:
     left = len(needs) - _ESTIMATED
     text += f"; more for {left} other{'s' * (left > 1)}" if left > 0 else ""
     alone = pair is not None and pair.p is not None and pair.p < 1 - block.level
-    return text + ("; tested alone, this pair would differ significantly." if alone else ".")
+    together = " The interval is of this pair alone: tested together with all pairs, the difference is not significant."
+    return f"{text}.{together if alone else ''}"
 
 
 def _on_hopeless(block: Judgement, lines: Sequence[Line]) -> str:
