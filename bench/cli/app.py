@@ -30,6 +30,7 @@ from bench.cli.printing import (
     print_sizes,
     print_written,
 )
+from bench.report.selection import View, Wanted
 from bench.run.config import RunConfig
 
 app = typer.Typer(
@@ -52,24 +53,11 @@ class TableFormat(StrEnum):
     JSON = "json"
 
 
-class TableLayout(StrEnum):
-    """Columns of `bench table`: metrics of each model, or models."""
-
-    METHODS = "methods"
-    MODELS = "models"
-
-
 class Tool(StrEnum):
     """Tool that wrote a log for `bench import`."""
 
     LM_EVAL = "lm-eval"
     INSPECT = "inspect"
-
-
-class Against(StrEnum):
-    """Numbers that `bench table` compares with."""
-
-    PAPER = "paper"
 
 
 HELP = help_of(RunConfig)
@@ -100,7 +88,7 @@ def run(config: RunConfig, *, as_json: AsJson = False) -> None:
         print_json({"plan": report.plan, "rows": rows, "paths": list(map(str, report.paths)), "notes": report.notes})
     elif report.rows:
         from bench.report.tables import build
-        from bench.report.tables.request import View, tables_of
+        from bench.report.tables.request import tables_of
         from bench.store.folders import cache_folder
 
         view = View(config.out, partial=True, deviations=True)
@@ -174,42 +162,22 @@ def params(
         print_sizes(records)
 
 
-@app.command()
-def table(  # noqa: PLR0913 - one parameter for each option
-    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
-    format_: Annotated[TableFormat, typer.Option("--format", help="How to print.")] = TableFormat.TERMINAL,
-    preset: Annotated[str | None, typer.Option(help="Show this preset only.")] = None,
-    against: Annotated[Against | None, typer.Option(help="Put the published numbers beside ours.")] = None,
-    compare: Annotated[
-        list[str] | None, typer.Option(help="Methods, separated by commas: paired differences, tests, a verdict.")
-    ] = None,
-    layout: Annotated[
-        TableLayout, typer.Option(help="A table for each model and task, or two models side by side.")
-    ] = TableLayout.METHODS,
+@app.command(cls=GroupedHelp)
+@options_from(View)
+def table(
+    view: View,
     *,
-    stats: Annotated[
-        bool, typer.Option("--stats", help="Also intervals, spreads, training, and the metrics beyond the paper's.")
-    ] = False,
-    partial: Annotated[bool, typer.Option("--partial", help="Also show runs with --limit.")] = False,
-    deviations: Annotated[bool, typer.Option("--deviations", help="Also show runs with --set.")] = False,
+    format_: Annotated[
+        TableFormat, typer.Option("--format", help="How to print.", rich_help_panel="How")
+    ] = TableFormat.TERMINAL,
 ) -> None:
     """Print the comparison from result files."""
     from bench.report.tables import formats
-    from bench.report.tables.request import View, shown
+    from bench.report.tables.request import shown
     from bench.results.cells import passed_over
     from bench.store.folders import cache_folder
 
-    view = View(
-        results=results,
-        preset=preset,
-        partial=partial,
-        deviations=deviations,
-        against=against is not None,
-        compare=None if compare is None else separated(compare),
-        stats=stats,
-        layout=layout.value,
-    )
-    print_notes(passed_over(results, partial=partial))
+    print_notes(passed_over(view.results, partial=view.partial))
     sheet = shown(view, cache_folder(), announcer())
     if format_ is TableFormat.TERMINAL:
         formats.print_terminal(sheet.grids, console())
@@ -217,29 +185,26 @@ def table(  # noqa: PLR0913 - one parameter for each option
         sys.stdout.write(formats.render(sheet, format_.value))
 
 
-@app.command()
-def report(  # noqa: PLR0913 - one parameter for each option
-    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
-    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    figures: Annotated[Path | None, typer.Option(help="Also draw the figures into this folder.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Show this preset only.")] = None,
-    port: Annotated[int, typer.Option(help="Of --serve; 0 takes a free one.")] = 8765,
+@app.command(cls=GroupedHelp)
+@options_from(Wanted)
+def report(
+    wanted: Wanted,
     *,
-    serve: Annotated[bool, typer.Option("--serve", help="Show the page on 127.0.0.1 until Ctrl-C.")] = False,
-    partial: Annotated[bool, typer.Option("--partial", help="Also show runs with --limit.")] = False,
-    deviations: Annotated[bool, typer.Option("--deviations", help="Also show runs with --set.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Show the page on 127.0.0.1 until Ctrl-C.", rich_help_panel="Where")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Of --serve; 0 takes a free one.", rich_help_panel="Where")] = 8765,
 ) -> None:
     """Write the comparison as one HTML page, and as figures."""
     from bench.report import page
-    from bench.report.write import Wanted, write
+    from bench.report.write import write
     from bench.results.cells import passed_over
     from bench.store.folders import cache_folder
 
-    print_notes(passed_over(results, partial=partial))
-    wanted = Wanted(results, out, figures, preset, partial, deviations)
+    print_notes(passed_over(wanted.results, partial=wanted.partial))
     print_written(write(wanted, cache_folder(), announcer()))
     if serve:
-        page.serve(out, port, lambda address: print_line(f"{address} (Ctrl-C ends it)"))
+        page.serve(wanted.out, port, lambda address: print_line(f"{address} (Ctrl-C ends it)"))
 
 
 @app.command("import")

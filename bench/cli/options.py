@@ -16,9 +16,11 @@ import typer
 from typer.core import TyperCommand
 
 from bench.api.constants import field_docstrings
-from bench.run.config import Flag, Heading, Separated
+from bench.api.options import Flag, Heading, Separated
 
 T = TypeVar("T")
+WIDEST = 30
+"""Columns that click gives the names of options at most."""
 OTHERS = "Options"
 """Heading above the options that have none of their own."""
 
@@ -33,7 +35,8 @@ class GroupedHelp(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 groups.setdefault(getattr(parameter, "rich_help_panel", None) or OTHERS, []).append(record)
-        width = max(len(name) for records in groups.values() for name, _ in records)
+        names = [name for records in groups.values() for name, _ in records]
+        width = max((len(name) for name in names if len(name) <= WIDEST), default=0)  # a longer one has its own line
         for heading, records in groups.items():
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(width), text) for name, text in records])
@@ -41,8 +44,11 @@ class GroupedHelp(TyperCommand):
 
 @functools.cache
 def help_of(cls: type) -> Mapping[str, str]:
-    """Field of a dataclass -> help of its option: the docstring under it."""
-    return field_docstrings(Path(str(sys.modules[cls.__module__].__file__)), cls.__name__)
+    """Field of a dataclass or of one that it extends -> help of its option: the docstring under it."""
+    found: dict[str, str] = {}
+    for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
+        found |= field_docstrings(Path(str(sys.modules[base.__module__].__file__)), base.__name__)
+    return found
 
 
 def separated(texts: Sequence[str], by: str = ",") -> tuple[str, ...]:
@@ -55,7 +61,7 @@ def options_from(cls: Callable[..., T], *, without: Sequence[str] = ()) -> Calla
 
     Args:
         cls: a dataclass; the docstrings under its fields are the help. A tuple is an option that may be repeated and
-            has the field's name without its plural s.
+            has the field's name without its plural s; it is None where it may be and was not given.
         without: fields that are no options and keep their default.
     """
     fields = [field for field in _fields(cls) if field.name not in without]
@@ -106,7 +112,7 @@ class _Field:
 
     def value(self, given: Any) -> Any:
         """Value of the field from what typer gives."""
-        if not self.several:
+        if not self.several or (given is None and self.default is None):
             return given
         by = next((mark.by for mark in self.marks if isinstance(mark, Separated)), None)
         return tuple(given or ()) if by is None else separated(given or (), by)
@@ -117,6 +123,7 @@ def _fields(cls: Any) -> Iterator[_Field]:
     for field, hint in zip(dataclasses.fields(cls), get_type_hints(cls, include_extras=True).values(), strict=True):
         plain, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         heading = next((mark.text for mark in marks if isinstance(mark, Heading)), heading)
-        several = get_origin(plain) is tuple
-        kind = get_args(plain)[0] if several else plain
+        values = next((each for each in (plain, *get_args(plain)) if get_origin(each) is tuple), None)
+        several = values is not None
+        kind = get_args(values)[0] if several else plain
         yield _Field(field.name, kind, several, field.default, help_of(cls)[field.name], tuple(marks), heading)

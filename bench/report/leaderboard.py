@@ -8,8 +8,9 @@ from pathlib import Path
 
 from bench.api import UserError
 from bench.progress import visible
+from bench.report.selection import View
 from bench.report.tables import formats
-from bench.report.tables.request import View, shown
+from bench.report.tables.request import shown
 from bench.results.submissions import check_results
 from bench.store.files import write_whole
 from bench.store.folders import cache_folder
@@ -32,7 +33,8 @@ Fields of the JSON file: see `ResultRow` in `bench/results/row.py`; `schema_vers
 fractions, not percent: `mean` and `std` over subjects, `pooled` over all questions, `n_undefined` subjects left out.
 `cost` counts token positions: what was fed to the model for all methods of the run together (`forward_tokens`,
 `padded_tokens`) and the least possible (`forward_tokens_floor`); `forward_tokens_alone` is the least for this method by
-itself.
+itself. `generated_tokens_alone` counts the tokens that the model writes for it: each takes a decoding step, while
+positions that are read back go through the model in one pass.
 
 ## Submit a run
 

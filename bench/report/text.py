@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,6 +17,8 @@ _JOINERS = "\u200c\u200d"
 """Characters without width that Persian and composed emoji are written with."""
 EN_DASH = "\u2013"
 MINUS = "\u2212"
+_ROUNDING = 1e-12
+"""Values below it are rounding."""
 ARROWS = {True: " ↑", False: " ↓", None: ""}
 """After the label of a metric: where it is better."""
 
@@ -51,6 +54,30 @@ def signed(metric: Metric, value: float) -> str:
     """A difference, with its sign unless it is 0 at the precision shown."""
     text = shown(metric, value)
     return f"+{text}" if value > 0 and text.strip("0.") else text
+
+
+def precise(metric: Metric, value: float) -> str:
+    """A value as `shown`, with as many decimals as it takes to not look like 0 if it isn't 0.
+
+    >>> from bench.metrics import METRICS
+    >>> precise(METRICS["brier"], 0.0812), precise(METRICS["brier"], 0.0003), precise(METRICS["brier"], 0.0)
+    ('8.1', '0.03', '0.0')
+    """
+    number, decimals = (100 * value, 1) if metric.is_fraction else (value, 3)
+    if abs(value) > _ROUNDING:
+        decimals = max(decimals, -math.floor(math.log10(abs(number))) if abs(number) < 0.5 * 10**-decimals else 0)
+    text = f"{number:.{decimals}f}"
+    return (text if float(text) else text.lstrip("-")).replace("-", MINUS)
+
+
+def interval_text(metric: Metric, low: float, high: float) -> str:
+    """Ends of an interval; rounding doesn't hide on which side of 0 one lies.
+
+    >>> from bench.metrics import METRICS
+    >>> interval_text(METRICS["brier"], 0.0003, 0.012)
+    '0.03 to 1.2'
+    """
+    return f"{precise(metric, low)} to {precise(metric, high)}"
 
 
 def probability(p: float) -> str:

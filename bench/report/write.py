@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench.api import UserError
-from bench.report.tables.request import View, tables_of
+from bench.report.selection import Wanted
+from bench.report.tables.request import tables_of
 from bench.results import files, questions
 from bench.results.row import ResultRow
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Results to show, and files to write."""
-
-    results: Path
-    """Folder of results."""
-    out: Path
-    """The HTML file."""
-    figures: Path | None = None
-    """Folder of figures; None draws none."""
-    preset: str | None = None
-    """This one only."""
-    partial: bool = False
-    """Also runs with `--limit`."""
-    deviations: bool = False
-    """Also runs with overridden constants."""
 
 
 def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
@@ -46,8 +28,7 @@ def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambd
 
     if wanted.out.is_dir():
         raise UserError(f"--out {wanted.out}: expected the name of a file, got a folder")
-    view = View(wanted.results, wanted.preset, wanted.partial, wanted.deviations)
-    tables = tables_of(view, cache, say)
+    tables = tables_of(wanted, cache, say)
 
     def records_of(row: ResultRow) -> files.Records:
         return files.read_records(files.place_of(row, wanted.results))

@@ -38,6 +38,8 @@ PARTIAL = "partial"
 RESERVED = frozenset({PARTIAL, "paper", "questions"})
 """Folders of `results/` that are no model's."""
 
+_ADDED = {"generated_tokens_alone": None}
+"""Fields that came without a new schema version, and what they are in files from before."""
 _DEEPEST = 20
 """Levels of objects and lists in a field that holds any values."""
 FAILED = ".failed.json"
@@ -381,7 +383,7 @@ def _row_from(values: Any) -> ResultRow:
     version = values.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
-    row = decoded({name: value for name, value in values.items() if name != DIGEST}, ResultRow)
+    row = decoded({**_ADDED, **{name: value for name, value in values.items() if name != DIGEST}}, ResultRow)
     if not isinstance(row.provenance.get("code", {}), Mapping):
         raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
     for name in ("config", "deviations", "provenance"):

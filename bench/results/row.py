@@ -123,6 +123,9 @@ class ResultRow:
     """Stage -> token positions that the run fed for all its methods together, and of which this cell is one."""
     forward_tokens_alone: int | None = None
     """Token positions that this method needs by itself at least, those of adapter training included."""
+    generated_tokens_alone: int | None = None
+    """Tokens that the model has to write for this method by itself: its answers, replies and samples, one decoding step
+    each. Positions that are read back in one pass are not among them. None in results made before they were counted."""
     limit: int | None = None
     """Questions asked for with `--limit`; None for the whole task. Partial rows enter no default table."""
     counts: Mapping[str, int] = field(default_factory=dict)

@@ -6,29 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-
-@dataclass(frozen=True)
-class Heading:
-    """Heading in the help of the command, above this option and those after it."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Flag:
-    """Name of an option that doesn't follow from the name of its field."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Separated:
-    """Mark of an option that takes several values at once."""
-
-    by: str = ","
-
-
-Names = Annotated[tuple[str, ...], Separated()]
+from bench.api.options import Flag, Heading, Names
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,26 @@
-"""Costs of the numbers: token positions per stage against the least possible (bench/DESIGN.md, 5)."""
+"""Costs of the numbers: token positions per stage against the least possible, and tokens that are written.
+
+See bench/DESIGN.md, 5.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import Signal
+from bench.api import Followup, Signal
 from bench.backbone.beginnings import Kept
 from bench.backbone.cost import StageCost
 from bench.backbone.measure import Growth, Upto
 from bench.backbone.prefix import PrefixTree
+from bench.results.row import ResultRow
 from bench.signals.definition import growth_of, pass_definitions, read_from_model, stored
-from bench.signals.followup import after_answers
+from bench.signals.followup import FollowupDefinition, after_answers
 from bench.signals.samples import drawn
+from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
     from bench.prompts.tails import Ids
@@ -28,6 +33,20 @@ _STAGES = ("answers", "query", "continuations", "samples")
 
 _ADAPTED = "adapter_predictions"
 """Read with other weights, and so on a tree of its own."""
+
+
+@dataclass(frozen=True)
+class TokensAlone:
+    """Tokens that a method needs by itself at least."""
+
+    forward: int
+    """Token positions fed: `tokens_alone`, and those of adapter training."""
+    generated: int
+    """Tokens written: `generated_alone`."""
+
+    def put(self, row: ResultRow) -> ResultRow:
+        """The row with them."""
+        return replace(row, forward_tokens_alone=self.forward, generated_tokens_alone=self.generated)
 
 
 def costs_of(readings: Sequence[Reading], reader: Reader) -> dict[str, StageCost]:
@@ -64,6 +83,57 @@ def tokens_alone(read: Sequence[tuple[Reading, frozenset[Signal]]], adapted: Seq
     """
     own = [replace(reading, signals=signals_alone(reading, signals, reader)) for reading, signals in read]
     return sum(floor_of([*own, *adapted], reader).values())
+
+
+def generated_alone(read: Sequence[tuple[Reading, frozenset[Signal]]], reader: Reader) -> int:
+    """Tokens that the model has to write for one method by itself: answers, replies and samples, each with its end.
+
+    Each waits for the one before, while positions that are read back, such as those of a query, go through the model in
+    one pass: latency and the price of output follow this number, not `tokens_alone`. Texts that came with the questions
+    are not written. Greedy texts are written once for equal prompts; sampled letters take no step of their own, as all
+    are drawn from the state at the prompt's end.
+
+    Args:
+        read: each split with what the method reads of it.
+        reader: of these.
+    """
+    written: dict[object, int] = {}
+    for reading, signals in read:
+        own = replace(reading, signals=signals_alone(reading, signals, reader))
+        for texts in (_answers_written, _replies_written, _samples_written):
+            written.update(texts(own, reader))
+    return sum(written.values())
+
+
+def _answers_written(reading: Reading, reader: Reader) -> Iterator[tuple[object, int]]:
+    """A key for each distinct text, and its tokens; so are the next two."""
+    if not reading.released:
+        limit = reader.asking(reading).max_new_tokens
+        yield from (((digest_arrays([prompt]),), _length(answer, limit)) for prompt, answer in reading.pairs())
+
+
+def _replies_written(reading: Reading, reader: Reader) -> Iterator[tuple[object, int]]:
+    for turn in growth_of(reading.signals).turns:
+        if turn.say:
+            replies = FollowupDefinition(Followup(turn.wording, say=turn.say)).said(reader.stored(reading))
+            for (prompt, answer), reply in zip(reading.pairs(), replies, strict=True):
+                if len(answer):
+                    yield (turn, digest_arrays([prompt, answer])), _length(reply, turn.say)
+
+
+def _samples_written(reading: Reading, reader: Reader) -> Iterator[tuple[object, int]]:
+    split = reader.stored(reading)
+    for sampling in growth_of(reading.signals).samples if reading.samples is None else ():
+        for question, samples in zip(split.questions, drawn(split, sampling), strict=True):
+            yield (
+                (reading.where, sampling, question.id),
+                sum(_length(ids, split.asking.max_new_tokens) for ids in samples),
+            )
+
+
+def _length(ids: Ids, limit: int) -> int:
+    """Tokens of a text with the one that ends it, which a text as long as the limit has not."""
+    return min(len(ids) + 1, limit)
 
 
 def signals_alone(reading: Reading, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:

@@ -10,6 +10,7 @@ from bench.api.errors import attempted, reason_of
 from bench.metrics.recalibration import recalibrator
 from bench.results.files import RECALIBRATED
 from bench.results.row import ResultRow
+from bench.run.costs import TokensAlone
 from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
 from bench.run.out_of_fold import chosen_out_of_fold, out_of_fold, scaled_out_of_fold
@@ -28,8 +29,8 @@ class _Validated:
     """`(m,)` for the usable answers."""
     correct: BoolArray
     """`(m,)` their labels."""
-    forward_tokens_alone: int
-    """Token positions that the method needs by itself for test and validation."""
+    tokens_alone: TokensAlone
+    """Tokens that the method needs by itself for test and validation."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,8 @@ class Recalibration:
         fitted = recalibrator(kind).fit(validated.confidence, validated.correct)
         recalibrated[test.usable] = fitted.apply(confidence[test.usable])
         validation = max(row.labels_seen.validation, len(validated.correct))
-        row = replace(
-            row,
-            labels_seen=replace(row.labels_seen, validation=validation),
-            forward_tokens_alone=validated.forward_tokens_alone,
-        )
-        return self.rows.with_numbers(row, test, recalibrated)
+        row = replace(row, labels_seen=replace(row.labels_seen, validation=validation))
+        return self.rows.with_numbers(validated.tokens_alone.put(row), test, recalibrated)
 
     def _validated(self, name: str, inputs: Inputs) -> _Validated:
         validation = self.made.validation_inputs(name, inputs.predicted.where)

@@ -22,7 +22,7 @@ from bench.grading.grade import Judge, substring_rule
 from bench.results import files, provenance
 from bench.results.row import LabelsSeen, ResultRow, Status
 from bench.run.config import RunConfig
-from bench.run.costs import costs_of, signals_alone, tokens_alone
+from bench.run.costs import TokensAlone, costs_of, generated_alone, signals_alone, tokens_alone
 from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
@@ -56,7 +56,7 @@ class RowBuilder:
     judge: Judge
     """Judge of open answers; its name may say more once it has judged."""
     _costs: dict[object, dict[str, StageCost]] = field(default_factory=dict)
-    _alone: dict[object, int] = field(default_factory=dict)
+    _alone: dict[object, TokensAlone] = field(default_factory=dict)
     """Tokens by what is read after each split's prompts; methods that differ in the block only need the same tokens."""
 
     def scored(self, name: str, inputs: Inputs, outcome: Prediction | Skipped | BaseException) -> ScoredRow:
@@ -85,8 +85,7 @@ class RowBuilder:
         """Row with the numbers of a method, its size and its cost."""
         facts = inputs.facts(self.reader.backbone.facts)
         n_parameters = int(self.resolved.methods[row.method].n_parameters(facts))
-        alone = self.tokens_alone(row.method, inputs)
-        row = replace(row, n_parameters=n_parameters, forward_tokens_alone=alone)
+        row = self.tokens_alone(row.method, inputs).put(replace(row, n_parameters=n_parameters))
         if made.score is not None:
             row = replace(row, labels_seen=LabelsSeen(validation=made.scaled_by), notes=(*row.notes, made.note))
         found = {f"{inputs.predicted.where}, {row.method}: {what}": n for what, n in made.oddities.items()}
@@ -157,8 +156,8 @@ class RowBuilder:
         reads = self.resolved.methods[name.partition(files.RECALIBRATED)[0]].reads().predict
         return next((test.agreement(signal).modal_share for signal in test.agreements if signal in reads), None)
 
-    def tokens_alone(self, name: str, inputs: Inputs, *predicted: Reading | None) -> int:
-        """Tokens that the method would have to read alone; `predicted`: splits beside the test split."""
+    def tokens_alone(self, name: str, inputs: Inputs, *predicted: Reading | None) -> TokensAlone:
+        """Tokens that the method would need alone; `predicted`: splits beside the test split."""
         reads = self.resolved.methods[name].reads()
         also = [reading for reading in (inputs.predicted, inputs.adapted, *predicted) if reading is not None]
         read = [(reading, reads.predict) for reading in also if reading.adapter is None]
@@ -172,10 +171,11 @@ class RowBuilder:
         )
         key = frozen, tuple(reading.key for reading in adapted)
         if key not in self._alone:
-            self._alone[key] = tokens_alone(read, adapted, self.reader)
-        adapter = inputs.adapted.adapter if inputs.adapted else None
+            fed = tokens_alone(read, adapted, self.reader)
+            self._alone[key] = TokensAlone(fed, generated_alone(read, self.reader))
+        alone, adapter = self._alone[key], inputs.adapted.adapter if inputs.adapted else None
         training = training_cost(adapter).forward_tokens if adapter else 0
-        return self._alone[key] + training
+        return replace(alone, forward=alone.forward + training)
 
     def _cost(self, inputs: Inputs) -> dict[str, StageCost]:
         """Counted once for all methods that rest on the same readings."""

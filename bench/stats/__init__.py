@@ -5,7 +5,7 @@ Pure numpy functions of confidences and correctness, question by question, and o
 """
 
 from bench.stats.calibration import CalibrationError, calibrated_p, calibration_error
-from bench.stats.comparison import Comparison, Sample, compare, corrected, ranks
+from bench.stats.comparison import Comparison, Sample, compare, corrected, critical_value, ranks
 from bench.stats.intervals import (
     MIN_CLUSTERS,
     Estimand,
@@ -23,6 +23,6 @@ from bench.stats.summary import TESTED, Estimate, MethodSummary, Summary, summar
 __all__ = [
     "MIN_CLUSTERS", "RESAMPLED", "TESTED", "CalibrationError", "Comparison", "Estimand", "Estimate", "Interval",
     "MethodSummary", "NoInterval", "Resampled", "Sample", "Settings", "Strata", "Summary", "basic_interval",
-    "calibrated_p", "calibration_error", "clustered_interval", "compare", "corrected", "losses", "mean_interval",
-    "ranks", "resample", "resample_counts", "resampled_metrics", "strata_of", "summary",
+    "calibrated_p", "calibration_error", "clustered_interval", "compare", "corrected", "critical_value", "losses",
+    "mean_interval", "ranks", "resample", "resample_counts", "resampled_metrics", "strata_of", "summary",
 ]  # fmt: skip

@@ -7,14 +7,14 @@ what the largest of all differences does by chance in 95 % of the resamples that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
-from bench.api import FloatArray
+from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS
 from bench.stats.intervals import Interval, NoInterval, basic_interval, clustered_interval, macro_mean, mean_interval
 from bench.stats.strata import Strata
@@ -56,6 +56,11 @@ class Comparison:
     """Two-sided, of no difference, of this pair alone, fixed subjects; None where there is no test."""
     p_corrected: float | None = None
     """The same, corrected for all pairs that are tested together."""
+    error: float | None = None
+    """Standard error of the difference; None where there is no test."""
+    critical: float | None = None
+    """Standard errors that a difference must exceed to be significant, corrected as the p value is; None without a
+    test, or where no difference would be."""
 
     def winner(self, alpha: float) -> str | None:
         """The one that is better at this level of significance; None where neither is."""
@@ -72,6 +77,8 @@ class _Pair(NamedTuple):
     """Standard error of the difference."""
     deviation: FloatArray
     """Resampled differences less their mean, (r,)."""
+    critical: float = 0.0
+    """Standard errors that Student's t asks of this pair alone; 0 where its p value is from the resamples."""
 
 
 def compare(
@@ -93,17 +100,17 @@ def compare(
         strata: of the questions.
         blocks: methods that are ranked together. The pairs of a block are tested together; a pair of methods that
             share no block is tested together with all pairs there are.
-        level: of the intervals.
+        level: of the intervals; 1 - level is the level of significance of critical values.
 
     Returns:
         Pairs in the order of the mapping.
     """
     known = {name: sample for name, sample in samples.items() if sample.value is not None}
     pairs = {(a, b): _compared(metric, (a, b), known, strata, level) for a, b in combinations(known, 2)}
-    everything = _corrected(pairs)
+    everything = _tested(pairs, 1 - level)
     for block in blocks:
-        everything |= _corrected({key: pair for key, pair in pairs.items() if set(key) <= set(block)})
-    return tuple(replace(pair.comparison, p_corrected=everything.get(key)) for key, pair in pairs.items())
+        everything |= _tested({key: pair for key, pair in pairs.items() if set(key) <= set(block)}, 1 - level)
+    return tuple(everything.get(key, pair.comparison) for key, pair in pairs.items())
 
 
 def corrected(difference: FloatArray, error: FloatArray, deviation: FloatArray) -> FloatArray:
@@ -121,14 +128,39 @@ def corrected(difference: FloatArray, error: FloatArray, deviation: FloatArray) 
     Returns:
         Shape (m,).
     """
-    spread = deviation.std(axis=1, ddof=1)
-    varies = (error > _TINY) & (spread > _TINY)
+    varies, largest = _largest(error, deviation)
     p = np.where(np.abs(difference) > _TINY, 0.0, 1.0)
     if varies.any():
-        largest = np.sort(np.max(np.abs(deviation[varies]) / spread[varies, None], axis=0))  # (r,)
         reached = largest.size - np.searchsorted(largest, np.abs(difference[varies]) / error[varies])
         p[varies] = (1 + reached) / (1 + largest.size)
     return p
+
+
+def critical_value(error: FloatArray, deviation: FloatArray, alpha: float) -> float | None:
+    """Standard errors that a difference must exceed for its p value by `corrected` to be below alpha.
+
+    Args:
+        error: shape (m,), standard errors of the differences.
+        deviation: shape (m, r), resampled differences less their mean.
+        alpha: level of significance.
+
+    Returns:
+        None where no difference varies, or where there are too few resamples for any to be significant.
+    """
+    varies, largest = _largest(error, deviation)
+    may_reach = int(np.ceil(alpha * (1 + largest.size) - 1)) - 1  # resamples, as (1 + reached) / (1 + r) < alpha
+    if not varies.any() or may_reach < 0:
+        return None
+    return float(largest[-1 - may_reach])
+
+
+def _largest(error: FloatArray, deviation: FloatArray) -> tuple[BoolArray, FloatArray]:
+    """Which differences vary (m,), and the largest standardised deviation of each resample, ascending, (r,)."""
+    spread = deviation.std(axis=1, ddof=1)
+    varies = (error > _TINY) & (spread > _TINY)
+    if not varies.any():
+        return varies, np.zeros(0)
+    return varies, np.sort(np.max(np.abs(deviation[varies]) / spread[varies, None], axis=0))
 
 
 def ranks(methods: Sequence[str], comparisons: Sequence[Comparison], *, alpha: float = 0.05) -> dict[str, int]:
@@ -165,10 +197,17 @@ def _compared(
     deviation = drawn - drawn.mean()
     if first.by_question is not None and second.by_question is not None:
         interval, p, error = _of_means(first.by_question - second.by_question, strata, level)
+        alone = _standard_errors(interval, error)
     else:
         interval, p, error = _of_resamples(metric, difference, drawn, first.refused or second.refused, strata, level)
+        alone = 0.0
     found = Comparison(metric, *names, difference, interval, _clustered(first, second, level), p)
-    return _Pair(found, error, deviation)
+    return _Pair(found, error, deviation, alone)
+
+
+def _standard_errors(interval: Interval | NoInterval, error: float) -> float:
+    """Half the width of a t interval in standard errors: the difference that is significant alone."""
+    return 0.0 if isinstance(interval, NoInterval) or error <= _TINY else (interval.high - interval.low) / 2 / error
 
 
 def _of_means(
@@ -207,18 +246,24 @@ def _clustered(first: Sample, second: Sample, level: float) -> Interval | NoInte
     return clustered_interval(first.by_subject - second.by_subject, level=level)
 
 
-def _corrected(pairs: Mapping[tuple[str, str], _Pair]) -> dict[tuple[str, str], float]:
-    """Corrected p values of the pairs that have a test, by pair."""
+def _tested(pairs: Mapping[tuple[str, str], _Pair], alpha: float) -> dict[tuple[str, str], Comparison]:
+    """Comparisons that have a test, with its corrected p value and what it asks for, by pair.
+
+    No p value is smaller than that of the pair alone: Student's t knows of small samples, resamples don't.
+    """
     tested = {key: pair for key, pair in pairs.items() if pair.comparison.p is not None}
-    return dict(_at_least_alone(tested)) if tested else {}
-
-
-def _at_least_alone(pairs: Mapping[tuple[str, str], _Pair]) -> Iterator[tuple[tuple[str, str], float]]:
-    """No p value is smaller than that of the pair alone: Student's t knows of small samples, resamples don't."""
-    together = corrected(
-        np.array([pair.comparison.difference for pair in pairs.values()]),
-        np.array([pair.error for pair in pairs.values()]),
-        np.stack([pair.deviation for pair in pairs.values()]),
-    )
-    for (key, pair), p in zip(pairs.items(), together.tolist(), strict=True):
-        yield key, max(p, pair.comparison.p or 0.0)
+    if not tested:
+        return {}
+    difference = np.array([pair.comparison.difference for pair in tested.values()])
+    error = np.array([pair.error for pair in tested.values()])
+    deviation = np.stack([pair.deviation for pair in tested.values()])
+    critical = critical_value(error, deviation, alpha)
+    return {
+        key: replace(
+            pair.comparison,
+            p_corrected=max(p, pair.comparison.p or 0.0),
+            error=pair.error,
+            critical=None if critical is None else max(critical, pair.critical),
+        )
+        for (key, pair), p in zip(tested.items(), corrected(difference, error, deviation).tolist(), strict=True)
+    }

@@ -50,6 +50,10 @@ def test_reading_the_validation_split_is_part_of_the_cost(rows: tuple[Path, dict
     assert alone["ptrue+isotonic"] == alone["ptrue+temperature"] == alone["lts"] > alone["ptrue"]
     assert alone["lts+isotonic"] == alone["lts"]  # which was fitted there
     assert alone["pik+isotonic"] == alone["pik"]  # whose step was chosen there
+    written = {name: row["generated_tokens_alone"] for name, (row, _) in found.items()}
+    assert {written[name] for name in written if name.startswith("pik")} == {80 + 320 + 320}  # one letter each
+    assert {written[name] for name in written if name != "ptrue" and not name.startswith("pik")} == {80 + 320}
+    assert written["ptrue"] == 80
 
 
 def test_order_is_kept_and_isotonic_gives_steps(rows: tuple[Path, dict[str, Any]]) -> None:

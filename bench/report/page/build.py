@@ -37,7 +37,7 @@ from bench.report.page import questions
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
 from bench.report.tables.caption import limit_of, preset_of
-from bench.report.tables.model import Line, Table, methods_of
+from bench.report.tables.model import HEADLINE, Line, Table, methods_of
 from bench.report.text import plain
 from bench.results.files import Records
 from bench.results.questions import QuestionText
@@ -48,7 +48,7 @@ _SETS: Mapping[str, Sequence[str]] = {
     "Calibration": ("ece", "ece_floor", "ece_debiased", "ece_mass", "smece", "brier", "brier_mcb", "nll"),
     "Discrimination": ("auroc", "aucpr", "brier_dsc", "aurc", "eaurc", "coverage95"),
 }
-"""Columns that are shown together; one more set holds all metrics."""
+"""Columns that are shown together; one more set holds all metrics, and one before them those that were asked for."""
 
 
 def payload(
@@ -81,13 +81,13 @@ def payload(
             "dirty": sum(map(_is_dirty, rows)),
         },
         "metrics": list(map(_metric, METRICS)),
-        "sets": _sets(),
+        "sets": _sets(tables[0].metrics if tables else None),
         "methods": [
             {"name": line.method, "colour": line.style.colour, "group": line.group, "part": parts.index(line.part)}
             for line in methods
         ],
         "blocks": blocks,
-        "words": legend.for_page(methods),
+        "words": legend.for_page(methods, tables[0].headline if tables else HEADLINE),
         "asked": page.texts.shortened(blocks),
         "asked_limit": page.texts.limit,
         "footnotes": page.footnotes.texts,
@@ -184,9 +184,10 @@ def _metric(name: str) -> dict[str, Any]:
     }
 
 
-def _sets() -> list[dict[str, Any]]:
+def _sets(chosen: Sequence[str] | None) -> list[dict[str, Any]]:
     names = list(METRICS)
-    known = {label: [names.index(name) for name in members if name in METRICS] for label, members in _SETS.items()}
+    sets = {**({"Chosen": chosen} if chosen else {}), **_SETS}
+    known = {label: [names.index(name) for name in members if name in METRICS] for label, members in sets.items()}
     return [{"label": label, "metrics": members} for label, members in {**known, "All": [*range(len(names))]}.items()]
 
 

@@ -127,6 +127,10 @@ class Pair:
     """P value of this pair alone."""
     p_corrected: float | None
     """Corrected for all pairs of its block; where the lines are of two blocks, for all pairs with the same labels."""
+    error: float | None = None
+    """Standard error of the difference; None where there is no test."""
+    critical: float | None = None
+    """Standard errors that a difference must exceed to be significant in the corrected test; None without a test."""
 
     def reversed(self) -> Pair:
         """The second minus the first."""
@@ -293,7 +297,7 @@ def _pairs(told: Summary, keys: Sequence[Key]) -> list[Pair]:
     return [
         Pair(
             pair.metric, keys[int(pair.first)], keys[int(pair.second)], pair.difference, _range(pair.interval),
-            _range(pair.clustered), pair.p, pair.p_corrected,
+            _range(pair.clustered), pair.p, pair.p_corrected, pair.error, pair.critical,
         )
         for pairs in told.comparisons.values()
         for pair in pairs
@@ -338,7 +342,8 @@ def _decoded_line(line: Mapping[str, Any]) -> LineStanding:
 
 def _decoded_pair(pair: Mapping[str, Any]) -> Pair:
     ranges = _with_ranges(pair)
-    return Pair(**{**ranges, "first": Key(*pair["first"]), "second": Key(*pair["second"])})
+    needed = {"error": pair["error"], "critical": pair["critical"]}
+    return Pair(**{**ranges, **needed, "first": Key(*pair["first"]), "second": Key(*pair["second"])})
 
 
 def _with_ranges(values: Mapping[str, Any]) -> dict[str, Any]:

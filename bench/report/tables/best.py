@@ -20,15 +20,16 @@ from bench.report.text import shown
 Best = Literal["beyond chance", "not beyond chance", "not tested"]
 SIGNS: Mapping[Best, str] = MappingProxyType({"beyond chance": "*", "not beyond chance": "~", "not tested": "?"})
 """After a number; plain characters, which survive print, pipes and terminals without colour."""
-_CALIBRATION = "ece_debiased"
+CALIBRATION = "ece_debiased"
 """Metric that calibration is judged by: ECE less what a calibrated method would show, as 0 where it is less."""
+_JUDGED_BY = MappingProxyType({"ece": CALIBRATION})
 _UNMARKED = ("ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
 """Raw calibration errors. Confidences that are less spread have less of them by chance alone."""
 SEVERAL = 2
 
 
 def best_of(means: Mapping[Key, Mapping[str, float]], standings: Standings | None) -> dict[Key, dict[str, Best]]:
-    """The best numbers of a table's lines; ECE has the mark of `_CALIBRATION`.
+    """The best numbers of a table's lines; ECE has the mark of `CALIBRATION`.
 
     Lines compete within a block of the same recalibration and the same labels. Those whose training was cut short
     take no part, and in calibration neither do those that don't order answers.
@@ -42,9 +43,27 @@ def best_of(means: Mapping[Key, Mapping[str, float]], standings: Standings | Non
         for name in METRICS:
             for key, best in _of_column(name, block, means, standings):
                 found[key][name] = best
-                if name == _CALIBRATION:
+                if name == CALIBRATION:
                     found[key]["ece"] = best
     return found
+
+
+def judged_by(metric: str) -> str:
+    """The metric that another one is ordered, ranked and tested by; usually itself.
+
+    >>> judged_by("ece"), judged_by("brier")
+    ('ece_debiased', 'brier')
+    """
+    return _JUDGED_BY.get(metric, metric)
+
+
+def badness(name: str, value: float) -> float:
+    """A metric's value with the sign with which less is better; as counted.
+
+    >>> badness("auroc", 0.8), badness("brier", 0.2)
+    (-0.8, 0.2)
+    """
+    return -value if METRICS[name].higher_is_better else counted(name, value)
 
 
 def counted(name: str, value: float) -> float:
@@ -53,7 +72,7 @@ def counted(name: str, value: float) -> float:
     >>> counted("ece_debiased", -0.01), counted("brier", 0.2)
     (0.0, 0.2)
     """
-    return max(0.0, value) if name == _CALIBRATION else value
+    return max(0.0, value) if name == CALIBRATION else value
 
 
 def _blocks(means: Mapping[Key, Mapping[str, float]], standings: Standings | None) -> list[list[Key]]:
@@ -73,7 +92,7 @@ def _of_column(
     if metric.higher_is_better is None or name == "ece" or name in _UNMARKED:
         return
     values = {key: counted(name, means[key][name]) for key in block if name in means[key]}
-    if name == _CALIBRATION and standings:
+    if name == CALIBRATION and standings:
         values = {key: value for key, value in values.items() if standings.lines[key].orders_answers}
     if len(values) < SEVERAL:
         return

@@ -1,7 +1,7 @@
 """Result rows -> one comparison table per model and task, the same for every view of it.
 
 A line is a method; its cells are macro means with half the width of their intervals, or "skipped" / "failed" with a
-footnote that says why. Lines are in the order of their mean Brier score. Example:
+footnote that says why. Lines are in the order of the mean of the headline metric. Example:
 `print(render(build(read_all(Path("results"))), "md"))`.
 """
 
@@ -21,13 +21,11 @@ from bench.report.averages import mean_of
 from bench.report.grouping import Group, Key, grouped, lines_of
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
-from bench.report.tables import export, formats
-from bench.report.tables import layout as grids
+from bench.report.tables import export, formats, layout, overview, side_by_side
 from bench.report.tables.best import best_of
 from bench.report.tables.caption import facts_of
 from bench.report.tables.grid import TableViews
-from bench.report.tables.legend import RANK_BY
-from bench.report.tables.model import COLUMNS, Estimate, Line, Table, distinct
+from bench.report.tables.model import COLUMNS, HEADLINE, Estimate, Line, Table, distinct
 from bench.report.tables.origins import Origins
 from bench.report.tables.published import Published
 from bench.report.text import REASON_LENGTH, leaves_out, plain
@@ -45,6 +43,8 @@ __all__ = [
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
 """Lines of a table -> how sure its numbers are, e.g. `bench.report.standings.cache.StandingsReader`."""
 
+_FEW = 2
+"""Tables that need no overview before them."""
 _NO_ORDER = "does not order answers: its AUROC is not above 50 % beyond chance, so it has no mark for calibration"
 _OTHER_LABELS = "rests on other answers or labels than most lines: ranked and compared only with lines marked like it"
 _NOT_BUILT_IN = "not built in: a plugin's method, which this package neither contains nor checks"
@@ -76,7 +76,8 @@ def build(
             a file that the standings are computed from is not as it must be.
     """
     groups = grouped(rows, preset=preset, deviations=deviations, partial=partial)
-    return [_table(group, standings_of, styles or style.built_in()) for group in groups]
+    tables = (_table(group, standings_of, styles or style.built_in()) for group in groups)
+    return [table.ordered_by(HEADLINE) for table in tables]
 
 
 def against(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
@@ -106,19 +107,21 @@ def marked(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
     return [replace(table, lines=tuple(map(with_note, table.lines))) for table in tables]
 
 
-def views(tables: Sequence[Table], *, stats: bool = False, layout: str = "methods") -> TableViews:
+def views(tables: Sequence[Table], *, stats: bool = False, models: bool = False) -> TableViews:
     """The tables for every format.
 
     Args:
         tables: from `build`.
         stats: also intervals and the metrics beyond the paper's.
-        layout: `methods`, one table for each model and task; or `models`, two models side by side.
+        models: two models side by side, instead of one table for each model and task.
 
     Raises:
         UserError: models can't stand side by side.
     """
-    laid_out = grids.models(tables) if layout == "models" else grids.methods(tables, stats=stats)
-    return TableViews(laid_out, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
+    grids = side_by_side.models(tables) if models else layout.methods(tables, stats=stats)
+    if len(tables) > _FEW:
+        grids = [overview.grid([table.whole() for table in tables]), *grids]
+    return TableViews(grids, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
 
 
 def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> str:
@@ -148,7 +151,7 @@ def _table(group: Group, standings_of: StandingsOf | None, styles: Styles) -> Ta
     standings = standings_of(runs) if standings_of else None
     origins = Origins(runs)
     first = group.rows[0]
-    lines = sorted((_line(key, rows, standings, origins, styles) for key, rows in runs.items()), key=_order)
+    lines = [_line(key, rows, standings, origins, styles) for key, rows in runs.items()]
     return Table(
         model=plain(first.model),
         task=plain(first.task),
@@ -158,12 +161,6 @@ def _table(group: Group, standings_of: StandingsOf | None, styles: Styles) -> Ta
         lines=tuple(_with_best(lines, standings)),
         standings=standings,
     )
-
-
-def _order(line: Line) -> tuple[tuple[str, int], bool, float]:
-    """Sorts lines, which come as in figures: by part, and in it by mean Brier; what isn't ok comes last."""
-    brier = line.estimate(RANK_BY).mean
-    return line.part, brier is None, 0.0 if brier is None else brier
 
 
 def _with_best(lines: Sequence[Line], standings: Standings | None) -> Iterator[Line]:

@@ -28,7 +28,7 @@ def preset_of(row: ResultRow) -> str:
 
 def limit_of(row: ResultRow) -> str:
     """The sentence that says that a row is partial."""
-    return f"Results are partial: --limit {row.limit}."
+    return f"Results are partial (--limit {row.limit})."
 
 
 def _facts(group: Group, origins: Origins) -> Iterable[str]:
@@ -41,7 +41,8 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     yield origins.source
     yield from _counts(rows)
     yield origins.judge
-    yield f"Methods learned from {listed(row.train_on for row in rows if row.train_on is not None) or 'nothing'}."
+    learned = listed(row.train_on for row in rows if row.train_on is not None)
+    yield f"Methods learned from {learned}." if learned else "No method learned from labels."
     named = {"train_on", "judge", "judge_model", "judge_url", "answers", *first.deviations}
     settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in named]
     if settings:
@@ -50,7 +51,8 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     if deviations:
         yield f"Overridden constants: {', '.join(deviations)}."
     if group.hidden:
-        yield f"Not shown: {len(group.hidden)} partial or deviating results."
+        n = len(group.hidden)
+        yield f"{n} partial or deviating result{'s are' if n > 1 else ' is'} not shown."
 
 
 def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
@@ -63,13 +65,21 @@ def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
     )
     if any(row.n is not None for row in rows):
         yield f"n = {span([row.n for row in rows], count)} questions{where}{of_model}."
-    unparsed, empty = [row.n_unparsed for row in rows], [row.n_empty for row in rows]
-    if any((*unparsed, *empty)):
-        yield f"Answers that could not be read: {span(unparsed, count)}; empty answers: {span(empty, count)}."
-    if any(row.n_undecided for row in rows):
-        yield f"Answers without a verdict, left out: {span([row.n_undecided for row in rows], count)}."
-    if any(row.n_shots_dropped for row in rows):
-        yield f"Exemplars dropped for lack of room: {span([row.n_shots_dropped for row in rows], count)}."
+    yield from _many("answer", "could not be read", (row.n_unparsed for row in rows))
+    yield from _many("answer", "empty", (row.n_empty for row in rows))
+    yield from _many("answer without a verdict", "left out", (row.n_undecided for row in rows))
+    yield from _many("exemplar", "dropped for lack of room", (row.n_shots_dropped for row in rows))
+
+
+def _many(what: str, happened: str, values: Iterable[int | None]) -> Iterable[str]:
+    """Sentence on how many there are, e.g. `3 answers were empty.`; none where there are none, or that isn't known."""
+    known = [value for value in values if value is not None]
+    if not any(known):
+        return
+    name, *rest = what.split(" ", 1)
+    subject = " ".join((name + "s" * (set(known) != {1}), *rest))
+    verb = "" if happened.startswith("could") else "was " if set(known) == {1} else "were "
+    yield f"{span(known, count)} {subject} {verb}{happened}."
 
 
 def _counts(rows: Sequence[ResultRow]) -> Iterable[str]:

@@ -11,24 +11,25 @@ from typing import Any
 from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
-from bench.report.standings.compute import Pair
-from bench.report.tables.export import pair_record
+from bench.report.standings.compute import ROUNDING, Pair
+from bench.report.tables.best import judged_by
+from bench.report.tables.export import RANKED, pair_record
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.model import Table
-from bench.report.text import ARROWS, EN_DASH, listed, plain, probability, signed
+from bench.report.text import ARROWS, EN_DASH, interval_text, listed, plain, precise, probability
 
 COLUMNS = (
     Column("first", is_left=True), Column("second", is_left=True), Column("metric", is_left=True), Column("difference"),
     Column("95 % interval"), Column("p alone"), Column("p corrected"), Column("verdict", is_left=True),
 )  # fmt: skip
 _LEGEND = (
-    "The difference is the first's macro mean minus the second's on the same questions.",
-    "It is in percentage points, of NLL in nats; arrows say where a method is better.",
+    "The difference is the first method's mean over subjects minus the second's, on the same questions.",
+    "It is in percentage points, of NLL in nats; ↑ says that more is better, ↓ that less is.",
     "Of ECE minus floor, less than 0 counts as 0.",
-    "The interval is for other questions of these subjects.",
-    "The interval and p alone are of this pair alone, for a question that was asked beforehand.",
-    "p corrected is the same, corrected for all pairs of the block, or of the table if the blocks differ.",
-    "The verdict goes by p corrected (below 0.05).",
+    "The 95 % interval is for other questions of these subjects.",
+    "The interval and p alone hold for a pair that was chosen beforehand.",
+    "p corrected is corrected for all pairs of the block, or of the table if the blocks differ.",
+    "By the verdict a method is better where p corrected is below 0.05.",
 )
 _UNDECIDED = "can't be distinguished"
 _TWO = 2
@@ -42,7 +43,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
         names: of methods, at least two, in the order in which differences are taken.
 
     Raises:
-        UserError: fewer than two names, one that comes twice, or one that no table has.
+        UserError: fewer than two names, one that comes twice, or one that no table has; or metrics without tests.
     """
     known = sorted({line.key.method for table in tables for line in table.lines})
     for name in names:
@@ -51,6 +52,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
             raise UserError(f"--compare: no result of method {name!r}; there are {listed(known)}.{hint}")
     if len(set(names)) < _TWO or len(set(names)) < len(names):
         raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")
+    _refuse_untested(tables)
     chosen = [(table, list(_chosen(table, names))) for table in tables]
     return TableViews(
         [_grid(table, pairs, names) for table, pairs in chosen],
@@ -70,13 +72,26 @@ def verdict(pair: Pair, alpha: float = 0.05) -> str:
 def _chosen(table: Table, names: Sequence[str]) -> Iterator[Pair]:
     """Pairs of different named methods, the one named first as the first."""
     pairs = table.standings.pairs if table.standings else ()
-    found = [_turned(pair, names) for pair in pairs if {pair.first.method, pair.second.method} <= set(names)]
+    metrics = RANKED if table.metrics is None else tuple(dict.fromkeys(map(judged_by, table.metrics)))
+    found = [
+        _turned(pair, names)
+        for pair in pairs
+        if {pair.first.method, pair.second.method} <= set(names) and pair.metric in metrics
+    ]
     yield from sorted(
         found,
         key=lambda pair: (
             names.index(pair.first.method), names.index(pair.second.method), pair.first.variant, pair.second.variant,
+            metrics.index(pair.metric),
         ),
     )  # fmt: skip
+
+
+def _refuse_untested(tables: Sequence[Table]) -> None:
+    """Metrics without tests have no comparison; where all were asked for, that is those with one."""
+    for name in next((table.metrics for table in tables if table.metrics), ()):
+        if judged_by(name) not in RANKED and set(tables[0].metrics or ()) != set(METRICS):
+            raise UserError(f"--compare: {name} has no test; there are tests of ece, {listed(RANKED)}")
 
 
 def _turned(pair: Pair, names: Sequence[str]) -> Pair:
@@ -108,8 +123,8 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
         before = ends
     title, *facts = table.facts
     return Grid(
-        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), _LEGEND,
-        tuple(_missing(table, names)), is_folded=True,
+        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), _LEGEND, tuple(_missing(table, names)),
+        label=f"{table.model}-{table.task}-differences", is_folded=True,
     )  # fmt: skip
 
 
@@ -118,11 +133,11 @@ def _cells(pair: Pair) -> list[Cell]:
     if interval.low is None or interval.high is None:
         ends = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
     else:
-        ends = Cell(f"{signed(metric, interval.low)} to {signed(metric, interval.high)}")
+        ends = Cell(interval_text(metric, interval.low, interval.high))
     p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]
     return [
         Cell(pair.first.label), Cell(pair.second.label), Cell(metric.label + ARROWS[metric.higher_is_better]),
-        Cell(signed(metric, pair.difference)), ends, *p, Cell(verdict(pair)),
+        Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), ends, *p, Cell(verdict(pair)),
     ]  # fmt: skip
 
 

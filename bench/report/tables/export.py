@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from bench.metrics import METRICS
 from bench.report import training
+from bench.report.averages import mean_of
 from bench.report.standings.compute import Pair, Range
+from bench.report.tables.best import judged_by
 from bench.report.tables.model import COLUMNS, Estimate, Line, Table
 from bench.report.text import plain
+from bench.report.verdict import record, verdict_of
 
 RANKED = ("ece_debiased", "brier", "acc", "aucpr", "auroc", "nll")
 """Metrics that have ranks, `bench.stats.TESTED`."""
@@ -19,9 +22,12 @@ RANKED = ("ece_debiased", "brier", "acc", "aucpr", "auroc", "nll")
 
 
 def records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, Any]]:
-    """One record for each method of each table; with statistics also of the metrics beyond the paper's."""
-    names = tuple(METRICS) if stats else COLUMNS
-    return [_flat(table, line, names) for table in tables for line in table.lines]
+    """One record for each method shown of each table; with statistics, metrics are all unless some were asked for."""
+    return [
+        _flat(table, line, table.metrics or (tuple(METRICS) if stats else COLUMNS))
+        for table in tables
+        for line in table.lines
+    ]
 
 
 def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
@@ -29,7 +35,9 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     seen = line.labels[0] if line.labels else None
     record: dict[str, Any] = {
         "model": table.model, "task": table.task, "preset": table.preset, "group": line.group, "method": line.method,
-        "variant": line.variant, "status": line.status, "n": line.n, "seeds": len(line.seeds), "runs": line.runs,
+        "variant": line.variant, "sorted_by": table.headline, "rank": line.rank(table.headline),
+        "leading": int(line in table.leaders()), "status": line.status, "n": line.n, "seeds": len(line.seeds),
+        "runs": line.runs,
         "labels_train": seen and seen.train, "labels_validation": seen and seen.validation,
         "labels_gold": seen and seen.gold,
         "ece_floor": line.estimate("ece_floor").mean, "ece_without_chance": standing and standing.calibration_error,
@@ -45,9 +53,15 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     record["epochs"] = training.total(line.training, "epochs")
     record |= {name: training.mean_of(line.training, name) for name in training.LOSSES}
     record["base_rate"] = line.base_rate
-    record["notes"] = "; ".join(_notes(line))
+    record |= _costs(line)
+    record["notes"] = "; ".join(_notes(line, names))
     record["caption"] = ". ".join((table.facts[0], " ".join(table.facts[1:])))
     return record
+
+
+def _costs(line: Line) -> dict[str, float | None]:
+    """Tokens of the method alone, mean over seeds."""
+    return {"forward_tokens_alone": mean_of(line.tokens), "generated_tokens_alone": mean_of(line.generated)}
 
 
 def _flat_estimate(table: Table, line: Line, name: str) -> dict[str, Any]:
@@ -62,7 +76,7 @@ def _flat_estimate(table: Table, line: Line, name: str) -> dict[str, Any]:
         "seed_std": found.spread,
         "best": found.best,
     }
-    if table.published is not None and name in COLUMNS:
+    if table.published is not None:
         cell = table.cell(line.method, name)
         record |= {
             "published": cell and cell.mean,
@@ -73,8 +87,8 @@ def _flat_estimate(table: Table, line: Line, name: str) -> dict[str, Any]:
     return record
 
 
-def _notes(line: Line) -> list[str]:
-    of_cells = (note for name in COLUMNS if name in line.estimates for note in line.estimates[name].notes)
+def _notes(line: Line, names: Sequence[str]) -> list[str]:
+    of_cells = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
     return list(dict.fromkeys([*line.notes, *line.reasons, *of_cells]))
 
 
@@ -90,11 +104,30 @@ def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
             "preset": table.preset,
             "task_version": table.task_version,
             "facts": list(table.facts),
+            "sorted_by": table.headline,
+            "verdict": _verdict(table),
             "lines": [_line(table, line) for line in table.lines],
-            "comparisons": [pair_record(pair) for pair in table.standings.pairs] if table.standings else None,
+            "comparisons": [pair_record(pair) for pair in _pairs(table)] if table.standings else None,
         }
         for table in tables
     ]
+
+
+def _verdict(table: Table) -> dict[str, Any]:
+    """The verdict on all lines; its leaders are numbers of those shown."""
+    leaders = {line.key for line in table.leaders()}
+    shown = [number for number, line in enumerate(table.lines) if line.key in leaders]
+    found = record(verdict_of(table.whole()))
+    return found if not table.others else {**found, "leaders": shown}
+
+
+def _pairs(table: Table) -> Iterator[Pair]:
+    """Paired differences between lines shown, in the metrics that were asked for."""
+    shown = {line.key for line in table.lines}
+    metrics = RANKED if table.metrics is None else tuple(map(judged_by, table.metrics))
+    for pair in table.standings.pairs if table.standings else ():
+        if {pair.first, pair.second} <= shown and pair.metric in metrics:
+            yield pair
 
 
 def pair_record(pair: Pair) -> dict[str, Any]:
@@ -108,6 +141,8 @@ def pair_record(pair: Pair) -> dict[str, Any]:
         "clustered": _range(pair.clustered),
         "p": pair.p,
         "p_corrected": pair.p_corrected,
+        "error": pair.error,
+        "critical": pair.critical,
     }
 
 
@@ -130,6 +165,8 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         "group": line.group,
         "method": line.method,
         "variant": line.variant,
+        "rank": line.rank(table.headline),
+        "leading": line in table.leaders(),
         "status": line.status,
         "reasons": list(line.reasons),
         "notes": list(line.notes),
@@ -138,9 +175,14 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         "runs": line.runs,
         "labels_seen": [asdict(labels) for labels in line.labels],
         "base_rate": line.base_rate,
+        **_costs(line),
         "training": [asdict(of_seed) for of_seed in line.training],
         "standing": told,
-        "metrics": {name: _estimate(estimate) for name, estimate in line.estimates.items()},
+        "metrics": {
+            name: _estimate(estimate)
+            for name, estimate in line.estimates.items()
+            if table.metrics is None or name in table.metrics
+        },
         **({} if table.published is None else {"published": _published(table, line)}),
     }
 
@@ -159,7 +201,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
             "interval": _range(standing.fixed),
             "clustered": _range(standing.clustered),
             "by_seed": list(standing.by_seed),
-            "seed_std": standing.spread,
+            "seed_std": estimate.spread,
             "n_undefined": standing.n_undefined,
             "n_redrawn": standing.n_redrawn,
         }
@@ -167,7 +209,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
 
 
 def _published(table: Table, line: Line) -> dict[str, Any]:
-    cells = {name: table.cell(line.method, name) for name in COLUMNS}
+    cells = {name: table.cell(line.method, name) for name in table.columns}
     return {name: cell and {**asdict(cell), "difference": table.difference(line, name)} for name, cell in cells.items()}
 
 

@@ -10,6 +10,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +38,13 @@ _LATEX_MARKS = str.maketrans(
         "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
         "|": r"\textbar{}", '"': "''", "[": "{[}", "*": "{*}", _BREAK: "{}",
         "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", EN_DASH: "--", "…": r"\dots{}", MINUS: "$-$",
-        "†": r"$^{\dagger}$", "≥": r"$\geq$", "√": r"$\surd$",
+        "†": r"$^{\dagger}$", "▸": r"$\triangleright$", "≥": r"$\geq$", "√": r"$\surd$",
     }
 )  # fmt: skip
 """Brackets and stars are guarded because they would be read as arguments of a preceding `\\\\`."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """Text that a spreadsheet would run as a formula; a leading apostrophe keeps it text."""
+_LATEX_HEAD = r"% Needs \usepackage{booktabs,graphicx} and \usepackage[table]{xcolor}."
 _MEASURED = 10_000
 """Columns within which a table's natural width is measured."""
 
@@ -109,11 +111,11 @@ def _legend(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str
         grids: that have legends.
         dropped: columns that none of them shows, and which must not be explained.
     """
-    instead = {column.sentence: column.instead for column in dropped}
+    unexplained = {column.sentence for column in dropped}
     merged: list[str] = []
     for grid in grids:
         place = 0
-        for shown in filter(None, (instead.get(sentence, sentence) for sentence in grid.legend)):
+        for shown in (sentence for sentence in grid.legend if sentence not in unexplained):
             if shown not in merged:
                 merged.insert(place, shown)
             place = merged.index(shown) + 1
@@ -128,17 +130,22 @@ def _print(grid: Grid, console: Console) -> list[Column]:
     shown = [column for i, column in enumerate(grid.columns) if any(i in panel for panel in panels)]
     dropped = [column.label for column in grid.columns if column not in shown]
     console.print(Text(grid.facts[0], style="bold"))
+    for lead, rest in grid.verdicts:
+        console.print(Text(lead, style="bold").append(f" {rest}" * bool(rest), style="not bold"), highlight=False)
     if grid.facts[1:]:
         console.print(Text(" ".join(grid.facts[1:]), style="dim"), highlight=False)
+    console.print()
     for panel in panels if grid.rows else ():
         console.print(_roomy(grid, panel, console))
+        console.print()
     for number, note in enumerate(grid.footnotes, start=1):
         console.print(Text(f"{str(number).translate(_SUPERSCRIPTS)} {note}"), highlight=False)
     for remark in grid.remarks:
         console.print(Text(remark), highlight=False)
     if dropped:
         console.print(Text(f"no room for: {', '.join(dropped)}", style="dim"), highlight=False)
-    console.print()
+    if grid.footnotes or grid.remarks or dropped:
+        console.print()
     return shown
 
 
@@ -154,6 +161,7 @@ def _panels(grid: Grid, console: Console) -> list[list[int]]:
             kept.remove(number)
     if grid.is_folded or fits(kept):
         return [kept]
+    kept = [i for i, column in enumerate(grid.columns) if column.is_metric or not column.droppable]
     panels = [[0]]
     for _, span in groupby(kept[1:], key=lambda i: grid.columns[i].span):
         numbers = list(span)
@@ -181,15 +189,21 @@ def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> Drawn:
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    drawn = Drawn(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False)
+    drawn = Drawn(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
     tails = {i: max((len(_tail(grid, row.cells[i])) for row in grid.rows), default=0) for i in numbers}
+    spans = {""}
     for i in numbers:
         column = grid.columns[i]
-        label = f"{column.span}\n{column.label}" if column.span else column.label
+        label = column.label
+        if any(grid.columns[k].span for k in numbers):
+            label = f"{'' if column.span in spans else column.span}\n{label}"
+            spans.add(column.span)
         drawn.add_column(Text(label), justify="left" if column.is_left else "right", overflow="fold")
     for number, row in enumerate(grid.rows):
         if row.is_apart and number:
             drawn.add_section()
+        if row.is_under and all(row.cells[i].text in {"", EN_DASH} for i in numbers[1:]):
+            continue
         cells = [
             _text(grid, row.cells[i], tail=0 if grid.columns[i].is_left else tails[i], indent=row.is_under and i == 0)
             for i in numbers
@@ -223,6 +237,8 @@ def markdown(grids: Sequence[Grid]) -> str:
 def _markdown_lines(grid: Grid) -> list[str]:
     labels = [_markdown_text(f"{column.span} {column.label}".strip()) for column in grid.columns]
     lines = [f"### {_markdown_text(grid.facts[0])}", ""]
+    for lead, rest in grid.verdicts:
+        lines += [f"**{_markdown_text(lead)}** {_markdown_text(rest)}".rstrip(), ""]
     if grid.facts[1:]:
         lines += [_markdown_text(" ".join(grid.facts[1:])), ""]
     if grid.rows:
@@ -254,12 +270,33 @@ def _markdown_text(text: str) -> str:
 
 
 def latex(grids: Sequence[Grid]) -> str:
-    """Grids as `table` environments, shrunk where wider than a line; needs the packages booktabs and graphicx."""
-    return "\n".join(line for grid in grids for line in _latex_lines(grid))
+    """Grids as `table` environments, shrunk where wider than a line; a comment says which packages they need.
+
+    The leading group is shaded. A paper would not print the columns of a run's labels: they stand there only with
+    statistics.
+    """
+    labels = [_latex_label(grid.label) for grid in grids]
+    twice = {label for label in labels if labels.count(label) > 1}
+    named = [f"{label}-{number}" if label in twice else label for number, label in enumerate(labels, start=1)]
+    lines = (line for grid, label in zip(grids, named, strict=True) for line in _latex_lines(grid, label))
+    return "\n".join((_LATEX_HEAD, *lines))
 
 
-def _latex_lines(grid: Grid) -> list[str]:
-    notes = [f"\\textsuperscript{{{k}}} {_latex_text(note)}" for k, note in enumerate(grid.footnotes, start=1)]
+def _latex_label(name: str) -> str:
+    """A name without signs that LaTeX would read as something else."""
+    return "tab:" + "-".join(re.findall(r"[A-Za-z0-9.]+", name))
+
+
+def _latex_lines(grid: Grid, label: str) -> list[str]:
+    kept = [i for i, column in enumerate(grid.columns) if column.is_in_latex]
+    sentences = {column.sentence for column in grid.columns if not column.is_in_latex}
+    grid = replace(
+        grid, columns=tuple(grid.columns[i] for i in kept),
+        rows=tuple(row._replace(cells=[row.cells[i] for i in kept]) for row in grid.rows),
+        legend=tuple(sentence for sentence in grid.legend if sentence not in sentences),
+    )  # fmt: skip
+    notes = [rf"\textbf{{{_latex_text(lead)}}} {_latex_text(rest)}".rstrip() for lead, rest in grid.verdicts]
+    notes += [f"\\textsuperscript{{{k}}} {_latex_text(note)}" for k, note in enumerate(grid.footnotes, start=1)]
     notes += [_latex_text(remark) for remark in grid.remarks]
     notes.append(_latex_text(" ".join(grid.legend)))
     rows = [line for number, row in enumerate(grid.rows) for line in _latex_row(grid, row, is_first=not number)]
@@ -277,7 +314,7 @@ def _latex_lines(grid: Grid) -> list[str]:
     return [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_latex_text(' '.join((f'{grid.facts[0]}.', *grid.facts[1:])))}}}",
+        rf"\caption{{{_latex_text(' '.join((f'{grid.facts[0]}.', *grid.facts[1:])))}}}\label{{{label}}}",
         r"\par\smallskip",
         *(tabular if grid.rows else []),
         r"\par\smallskip",
@@ -305,11 +342,14 @@ def _latex_spans(grid: Grid) -> list[str]:
 
 
 def _latex_row(grid: Grid, row: GridRow, *, is_first: bool) -> list[str]:
-    cells = " & ".join(_latex_cell(grid, cell) for cell in row.cells) + r" \\"
+    in_part = any(cell.shaded for cell in row.cells) and not all(cell.shaded for cell in row.cells)
+    shades = [r"\cellcolor{black!8}" * (in_part and cell.shaded) for cell in row.cells]
+    cells = " & ".join(shade + _latex_cell(grid, cell) for shade, cell in zip(shades, row.cells, strict=True)) + r" \\"
     has_pieces = any(other.is_under for other in grid.rows) and not row.is_under
     rule = [r"\midrule" if row.is_apart else r"\addlinespace[2pt]"] if row.is_apart or has_pieces else []
     rule = [] if is_first else rule
-    return [*rule, rf"\quad {cells}" if row.is_under else cells]
+    shade = r"\rowcolor{black!8}" * all(cell.shaded for cell in row.cells)
+    return [*rule, rf"\quad {cells}" if row.is_under else shade + cells]
 
 
 def _latex_cell(grid: Grid, cell: Cell) -> str:

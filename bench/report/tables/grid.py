@@ -18,10 +18,12 @@ class Column:
     """Set flush left, as words are."""
     droppable: int = 0
     """0 never; of the others, the largest is left out first where a terminal is too narrow."""
+    is_metric: bool = False
+    """Has numbers that are not left out where columns go below one another."""
+    is_in_latex: bool = True
+    """Stands in LaTeX too."""
     sentence: str = ""
     """Sentence of the legend that explains this column and is left out with it; empty where there is none."""
-    instead: str = ""
-    """Sentence that the legend has instead where this column is left out."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Cell:
     """Signs after the text that the legend explains."""
     notes: tuple[str, ...] = ()
     """Footnotes, which are numbered in the order in which they appear."""
+    shaded: bool = False
+    """Has a background where a format has backgrounds: LaTeX."""
 
 
 class GridRow(NamedTuple):
@@ -58,6 +62,12 @@ class Grid:
     """Sentences that explain marks and columns."""
     remarks: tuple[str, ...] = ()
     """Footnotes without a mark."""
+    verdict: tuple[str, ...] = ()
+    """Sentences on which method is best, between the caption's title and its facts."""
+    leads: tuple[int, ...] = (0,)
+    """Numbers of the verdict's sentences that are bold and begin a paragraph."""
+    label: str = ""
+    """Name by which LaTeX refers to it."""
     is_folded: bool = False
     """Text is folded where a terminal is too narrow; else columns go below one another."""
 
@@ -65,6 +75,13 @@ class Grid:
     def footnotes(self) -> tuple[str, ...]:
         """Number k is at k - 1."""
         return tuple(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.notes))
+
+    @property
+    def verdicts(self) -> list[tuple[str, str]]:
+        """Paragraphs of the verdict: the first sentence, and the others."""
+        ends = (*self.leads[1:], len(self.verdict))
+        pieces = [self.verdict[start:end] for start, end in zip(self.leads, ends, strict=True)]
+        return [(piece[0], " ".join(piece[1:])) for piece in pieces if piece]
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.report.tables.best import SIGNS
-from bench.report.tables.model import COLUMNS, Line, Table
+from bench.metrics import METRICS
+from bench.report.tables.best import SIGNS, judged_by
+from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table
 
 DAGGER = "†"
 WORSE = "!"
-RANK_BY = "brier"
-"""Metric that lines are ordered and ranked by."""
 
-_MEAN = "Numbers are means over subjects and, where there are several, over seeds, in percent{}; n counts questions."
+LEADS = "▸"
+"""Before a rank: one of the leading group."""
+
+_MEAN = (
+    "Numbers are means over subjects and, where there are several, over seeds, in percent{}; ↑ says that more is"
+    " better, ↓ that less is."
+)
 HALF = (
     "± is half the width of the 95 % interval for other questions of the same subjects, on its longer side; without ±"
     " there is no interval."
 )
 FLOOR = "After the slash of an ECE stands its floor, the ECE that the same confidences would have if calibrated."
+ACC = (
+    "ACC is the share of answers for which a confidence above 50 % agrees with being right; it is no accuracy of the"
+    " model."
+)
 _BEST = {
     "beyond chance": f"{SIGNS['beyond chance']} (bold) is the best of its {{group}}, significantly better than every"
     " other.",
@@ -29,23 +38,27 @@ _BEST = {
     " than every other.",
     "not tested": f"{SIGNS['not tested']} is the best mean of its {{group}}, and was not tested.",
 }
-_TESTS = "All pairs of methods of a {group} are tested together, at 95 %, on the same resampled questions."
+_TESTS = (
+    "All pairs of methods of a {group} are tested on the same questions, at a level of 5 % that is corrected for their"
+    " number."
+)
 _BLOCKS = "A block has the methods that were recalibrated alike, or not at all."
 _GROUPS = (
     "The paper's methods stand first, then others that don't learn, then others that do; marks, ranks and tests are"
     " those of the whole {group}."
 )
 _BY_EXCESS = "In calibration, ECE minus floor decides, where less than 0 counts as 0."
-CALIBRATED = f"{DAGGER} is an ECE that can't be told from that of a calibrated method (p ≥ 0.05)."
+CALIBRATED = f"{DAGGER} is an ECE that can't be distinguished from that of a calibrated method (p ≥ 0.05)."
 _CONSTANT = (
     f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers in training."
 )
 _RANKS = (
-    "Rank is 1 plus the number of ranked methods of the {group} with a significantly better Brier score. {rows} are in"
-    " the order of the mean Brier score; a rank can be smaller than one above it, because a large difference that"
-    " varies much is less significant than a small one that varies little."
+    "Rank is 1 plus the number of ranked methods of the {group} with a significantly better {metric}. {order} A rank"
+    " can be smaller than one above it, because a large difference that varies much is less significant than a small"
+    " one that varies little."
 )
-ORDER = "{rows} are in the order of the mean Brier score."
+_LEADING = f"{LEADS} (bold) marks the leading group: no ranked method has a significantly better {{metric}}."
+ORDER = "{rows} are in the order of the mean {metric}."
 _ROWS, _ROWS_OF_GROUPS = "Rows", "The rows of a group"
 LABELS = (
     "Labels are the answers that a method was told to be right or wrong, in training and, after the slash, in"
@@ -53,21 +66,22 @@ LABELS = (
 )
 SEEDS = "Seeds are the runs of a method."
 PUBLISHED = (
-    "Published numbers are the paper's, from a single run, ± its standard deviation over subjects; the difference is"
-    " ours minus published, in percentage points."
+    "Published numbers are the paper's, from a single run, ± the standard deviation over its subjects, which is no"
+    " error. The difference is ours minus published, in percentage points{}."
 )
+_OWN_HALF = ", ± half the width of our interval alone"
 FIXED = "The 95 % interval for these subjects is one for other questions of the same subjects."
 _CLUSTERED = "The 95 % interval for other subjects takes the subjects as a sample of subjects."
-_STD = "Std over subjects is the standard deviation over subjects; between seeds stands that between seeds."
+_STD = "Std is a standard deviation: of a metric over the subjects, or of its means between the seeds."
 CHANCE = (
-    "p calibrated is the probability that a calibrated method shows so large an ECE; ECE, no chance is what infinitely"
-    " many answers would give, with its interval."
+    "p calibrated is the probability that a calibrated method has an ECE at least as large. ECE without chance is an"
+    " estimate of what infinitely many answers would give, with its interval."
 )
 DECOMPOSED = "Brier is MCB - DSC + UNC."
 TRAINING = (
-    "Steps are the one whose weights were kept, those that were taken, and the most that might be; epochs are passes"
-    " over the training rows up to the kept step; NLL is the negative log-likelihood of the confidences, in nats;"
-    " that of a constant is of the share of right answers in training, on the validation answers."
+    "Kept is the step whose weights were kept, taken the steps that were made, and limit the most that might be. Epochs"
+    " are passes over the training rows up to the kept step. NLL is the negative log-likelihood of the confidences, in"
+    " nats; a constant's is that of the share of right answers in training, on the validation answers."
 )
 
 
@@ -80,27 +94,32 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
         is_bare: cells hold means alone, and there are no columns but the metrics.
     """
     lines = [line for table in tables for line in table.lines]
-    sentences = [mean(nats=stats)]
+    names = tables[0].columns
+    sentences = [mean(nats=stats or "nll" in names)] + [ACC] * ("acc" in names)
     if not is_bare:
-        sentences += [HALF] * _is_any(lines, "half") + [FLOOR] * any("ece_floor" in line.estimates for line in lines)
+        sentences += [HALF] * _is_any(lines, "half", names)
+        sentences += [FLOOR] * ("ece" in names and any("ece_floor" in line.estimates for line in lines))
     sentences += (
         [_BLOCKS] * (_group(lines) == "block")
         + [_GROUPS.format(group=_group(lines))] * has_groups(lines)
-        + marks(tables)
+        + marks(tables, names)
     )
+    sentences += [order(tables)]
     if not is_bare:
-        sentences += [order(tables), LABELS]
+        sentences += [LABELS]
         sentences += [SEEDS] if len({(len(line.seeds), line.runs) for line in lines}) > 1 else []
-    sentences += [PUBLISHED] * any(table.published is not None for table in tables)
+    if any(table.cell(line.method, name) for table in tables for line in table.lines for name in names):
+        sentences += [PUBLISHED.format("" if is_bare else _OWN_HALF)]
     sentences += intervals(tables) if stats else []
     return tuple(sentences)
 
 
-def for_page(methods: Sequence[Line]) -> dict[str, Any]:
+def for_page(methods: Sequence[Line], headline: str = HEADLINE) -> dict[str, Any]:
     """Signs with their sentences, for a page of several blocks that shows what occurs.
 
     Args:
         methods: a line of each method of the page.
+        headline: metric that lines are ordered and ranked by.
     """
     signs = [*zip(SIGNS.values(), _BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, _CONSTANT)]
     return {
@@ -113,7 +132,7 @@ def for_page(methods: Sequence[Line]) -> dict[str, Any]:
         "excess": _BY_EXCESS,
         "tests": f"{_TESTS.format(group='block')} {_BLOCKS}",
         "groups": _GROUPS.format(group="block") if has_groups(methods) else None,
-        "ranks": _RANKS.format(group="block", rows=_rows(methods)),
+        "ranks": _ranks("block", methods, headline),
     }
 
 
@@ -130,13 +149,26 @@ def intervals(tables: Sequence[Table]) -> list[str]:
 def order(tables: Sequence[Table]) -> str:
     """The sentence on the order of rows, and on the column of ranks where there is one."""
     lines = [line for table in tables for line in table.lines]
-    is_ranked = any(line.standing and RANK_BY in line.standing.ranks for line in lines)
-    return _RANKS.format(group=_group(lines), rows=_rows(lines)) if is_ranked else order_alone(lines)
+    headline = tables[0].headline
+    if not any(line.rank(headline) is not None for line in lines):
+        return _order(lines, headline)
+    shown = {line.key for line in lines}
+    leads = any(line.key in shown for table in tables for line in table.leaders())
+    leading = f" {_LEADING.format(metric=_judge_of(headline))}" if leads else ""
+    return _ranks(_group(lines), lines, headline) + leading
 
 
-def order_alone(lines: Sequence[Line]) -> str:
-    """The sentence on the order of rows where there is no column of ranks."""
-    return ORDER.format(rows=_rows(lines))
+def order_alone(tables: Sequence[Table]) -> str:
+    """The sentence on the order of rows."""
+    return _order([line for table in tables for line in table.lines], tables[0].headline)
+
+
+def _ranks(group: str, lines: Sequence[Line], headline: str) -> str:
+    return _RANKS.format(group=group, metric=_judge_of(headline), order=_order(lines, headline))
+
+
+def _order(lines: Sequence[Line], headline: str) -> str:
+    return ORDER.format(rows=_rows(lines), metric=_judge_of(headline))
 
 
 def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> list[str]:
@@ -168,6 +200,12 @@ def has_groups(lines: Sequence[Line]) -> bool:
     return len({line.group for line in lines}) > 1
 
 
+def _judge_of(headline: str) -> str:
+    """The words for the metric that lines are ordered by."""
+    label = METRICS[judged_by(headline)].label
+    return f"{label} score" if headline == "brier" else label
+
+
 def _rows(lines: Sequence[Line]) -> str:
     return _ROWS_OF_GROUPS if has_groups(lines) else _ROWS
 
@@ -177,5 +215,5 @@ def _group(lines: Sequence[Line]) -> str:
     return "block" if len({line.key.recalibration for line in lines}) > 1 else "table"
 
 
-def _is_any(lines: Sequence[Line], name: str) -> bool:
-    return any(getattr(estimate, name) is not None for line in lines for estimate in line.estimates.values())
+def _is_any(lines: Sequence[Line], name: str, metrics: Sequence[str]) -> bool:
+    return any(getattr(line.estimate(metric), name) is not None for line in lines for metric in metrics)

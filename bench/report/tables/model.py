@@ -13,15 +13,17 @@ from typing import Literal
 
 from bench.report.averages import mean_of
 from bench.report.grouping import Key
-from bench.report.standings.compute import LineStanding, Standing, Standings
+from bench.report.standings.compute import ROUNDING, LineStanding, Standing, Standings
 from bench.report.style import Style
-from bench.report.tables.best import Best
+from bench.report.tables.best import CALIBRATION, Best, badness, judged_by
 from bench.report.tables.published import Published
 from bench.report.text import plain
 from bench.results.row import LabelsSeen, ResultRow, Status, Training
 
 COLUMNS = ("ece", "brier", "acc", "aucpr", "auroc")
 """Metrics of the table, in the order of the paper's."""
+HEADLINE = "brier"
+"""Metric that lines are ordered and ranked by unless another one is asked for."""
 CALIBRATED = 0.05
 """P value from which on an ECE can't be distinguished from that of a calibrated method."""
 SEVERAL = 2
@@ -62,10 +64,10 @@ class Estimate:
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation (ddof 1) between seeds; None with one seed."""
-        if self.standing:
-            return self.standing.spread
-        return statistics.stdev(self.by_seed) if len(self.by_seed) >= SEVERAL else None
+        """Standard deviation (ddof 1) between seeds, 0 where it is rounding; None with one seed."""
+        found = statistics.stdev(self.by_seed) if len(self.by_seed) >= SEVERAL else None
+        found = self.standing.spread if self.standing else found
+        return 0.0 if found is not None and found < ROUNDING else found
 
 
 @dataclass(frozen=True)
@@ -167,13 +169,18 @@ class Line:
 
     @property
     def parameters(self) -> tuple[float, ...]:
-        """Trained parameters, by seed, where they are known; so are the next two."""
+        """Trained parameters, by seed, where they are known; so are the next three."""
         return _known(row.n_parameters for row in self.done)
 
     @property
     def tokens(self) -> tuple[float, ...]:
-        """Tokens that the model must read for this method alone."""
+        """Token positions that the model must read for this method alone; many go through it in one pass."""
         return _known(row.forward_tokens_alone for row in self.done)
+
+    @property
+    def generated(self) -> tuple[float, ...]:
+        """Tokens that the model must write for this method alone; each waits for the one before."""
+        return _known(row.generated_tokens_alone for row in self.done)
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -199,6 +206,18 @@ class Line:
         """A metric of this line; an estimate without a mean where it was not computed."""
         return self.estimates.get(metric, _UNKNOWN)
 
+    def rank(self, metric: str) -> int | None:
+        """1 plus the ranked methods that are significantly better; None where there is no rank.
+
+        ECE has the rank of `ece_debiased`, as it has its marks.
+        """
+        return self.standing.ranks.get(judged_by(metric)) if self.standing else None
+
+    def badness(self, metric: str) -> float | None:
+        """Mean by which lines are ordered, the best first; None where there is none."""
+        mean = self.estimate(judged_by(metric)).mean
+        return None if mean is None else badness(judged_by(metric), mean)
+
     def in_subject(self, subject: str, metric: str) -> tuple[float, ...]:
         """A metric in one subject, by seed, where it is defined."""
         return _known(row.per_subject.get(subject, {}).get(metric) for row in self.done)
@@ -219,11 +238,24 @@ class Table:
     facts: tuple[str, ...]
     """Caption: a title, then sentences."""
     lines: tuple[Line, ...]
-    """Lines by part, and in it by mean Brier; what isn't ok comes last."""
+    """Lines by part, and in it by the mean of the headline metric; what isn't ok comes last."""
     standings: Standings | None = None
     """None where none were asked for."""
     published: Mapping[tuple[str, str], Published] | None = None
     """The paper's cells of this model and task by method and metric; None where they weren't asked for."""
+    headline: str = HEADLINE
+    """Metric that lines are ordered and ranked by."""
+    metrics: tuple[str, ...] | None = None
+    """Metrics that were asked for, in this order; None where none were."""
+    others: tuple[Line, ...] = ()
+    """Lines that are not shown; ranks, marks and tests are those among these too."""
+    remarks: tuple[str, ...] = ()
+    """Footnotes of the table itself."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Metrics to show."""
+        return COLUMNS if self.metrics is None else self.metrics
 
     @property
     def placed(self) -> tuple[Line, ...]:
@@ -244,9 +276,46 @@ class Table:
         mean, cell = line.estimate(metric).mean, self.cell(line.method, metric)
         return None if mean is None or cell is None else mean - cell.mean
 
+    def leaders(self, metric: str | None = None) -> tuple[Line, ...]:
+        """The leading group by a metric, by mean: lines with rank 1, than which no ranked one is significantly better.
+
+        They are of the block without recalibration, if one of its lines is ranked, and rest on the labels that most of
+        its ranked lines rest on. In calibration, lines that don't order answers are none, as they have no mark.
+
+        Args:
+            metric: by default the headline.
+        """
+        name = metric or self.headline
+        ranked = [line for line in (*self.lines, *self.others) if line.standing and line.rank(name) is not None]
+        block = min(((line.key.recalibration, line.standing.labels) for line in ranked if line.standing), default=None)
+        found = [
+            line
+            for line in ranked
+            if line.standing and (line.key.recalibration, line.standing.labels) == block and line.rank(name) == 1
+        ]
+        if judged_by(name) == CALIBRATION:
+            found = [line for line in found if line.orders_answers]
+        return tuple(sorted(found, key=lambda line: line.badness(name) or 0.0))
+
+    def ordered_by(self, metric: str) -> Table:
+        """The table with this headline metric, and with its lines in that order."""
+
+        def place(line: Line) -> tuple[tuple[str, int], bool, float, tuple[str, int, str, str]]:
+            value = line.badness(metric)
+            return line.part, value is None, value or 0.0, line.place
+
+        return replace(self, headline=metric, lines=tuple(sorted(self.lines, key=place)))
+
     def only(self, keys: Collection[Key]) -> Table:
-        """The table with some of its lines; ranks and intervals stay those among all."""
-        return replace(self, lines=tuple(line for line in self.lines if line.key in keys))
+        """The table with some of its lines; ranks, marks and leaders stay those among all."""
+        others = (*self.others, *(line for line in self.lines if line.key not in keys))
+        return replace(self, lines=tuple(line for line in self.lines if line.key in keys), others=others)
+
+    def whole(self) -> Table:
+        """The table with all its lines."""
+        if not self.others:
+            return self
+        return replace(self, lines=(*self.lines, *self.others), others=()).ordered_by(self.headline)
 
     def not_run(self, method: str) -> str:
         """The words for a method that has no line here."""

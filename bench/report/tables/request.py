@@ -1,44 +1,23 @@
-"""Request of `bench table`, and its answer from a folder of results.
+"""Answers to `bench table` from a folder of results.
 
-Example: `shown(View(Path("results"), against=True), cache)` is the comparison beside the paper's numbers.
+Example: `shown(View(Path("results"), against=Against.PAPER), cache)` is the comparison beside the paper's numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench import registry
 from bench.api import UserError
 from bench.report import recomputed, style
+from bench.report.selection import Layout, Selection, View
 from bench.report.standings.cache import StandingsReader
 from bench.report.tables import build, comparison, published
+from bench.report.tables.choice import chosen, chosen_rows, refuse_unknown_metrics
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import Table
 from bench.results.row import ResultRow
-
-
-@dataclass(frozen=True)
-class View:
-    """Results to show, and how."""
-
-    results: Path
-    """Folder of results."""
-    preset: str | None = None
-    """This one only."""
-    partial: bool = False
-    """Also runs with `--limit`."""
-    deviations: bool = False
-    """Also runs with overridden constants."""
-    against: bool = False
-    """The published numbers beside ours."""
-    compare: tuple[str, ...] | None = None
-    """Paired differences between these methods, instead of a table of methods."""
-    stats: bool = False
-    """Intervals and further metrics."""
-    layout: str = "methods"
-    """`methods` or `models`."""
 
 
 def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> TableViews:
@@ -58,39 +37,46 @@ def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _:
         return comparison.build(found, view.compare)
     if view.against:
         found = build.against(found, published.read(view.results))
-    return build.views(found, stats=view.stats, layout=view.layout)
+    return build.views(found, stats=view.stats, models=view.layout == Layout.MODELS)
 
 
 def tables_of(
-    view: View,
+    selection: Selection,
     cache: Path | None,
     say: Callable[[str], None] = lambda _: None,
     rows: Sequence[ResultRow] | None = None,
 ) -> list[Table]:
-    """The tables of the results that the view chooses, with intervals, tests and ranks.
+    """The tables of the results that a selection chooses, with intervals, tests and ranks.
 
     Args:
-        view: the request.
+        selection: the request.
         cache: folder where intervals and tests are kept; None keeps none.
         say: told before long computations.
-        rows: of the view's folder, of a run that has just written them; None reads them all.
+        rows: of the selection's folder, of a run that has just written them; None reads them all.
 
     Raises:
         UserError: nothing to show, or a result that is not as it must be.
     """
+    refuse_unknown_metrics(selection)
+    folder = selection.results
     if rows is None:
-        rows = recomputed.rows_of(view.results, cache, partial=view.partial, say=say)
+        rows = recomputed.rows_of(folder, cache, partial=selection.partial, say=say)
     found = build.build(
-        rows, preset=view.preset, deviations=view.deviations, partial=True,
-        standings_of=StandingsReader(view.results, cache, say), styles=style.read(view.results),
+        chosen_rows(rows, selection), preset=selection.preset, deviations=selection.deviations, partial=True,
+        standings_of=StandingsReader(folder, cache, say), styles=style.read(folder),
     )  # fmt: skip
-    return build.marked(found, registry.built_in()[0].names())
+    return chosen(build.marked(found, registry.built_in()[0].names()), selection)
 
 
 def _refuse_both(view: View) -> None:
-    other = {"--against": view.against, "--stats": view.stats, "--layout models": view.layout == "models"}
+    other = {
+        "--against": view.against, "--stats": view.stats, "--layout models": view.layout == Layout.MODELS,
+        "--method": view.methods, "--sort": view.headline,
+    }  # fmt: skip
     named = [name for name, is_on in other.items() if is_on]
     if view.compare is not None and named:
-        raise UserError(f"--compare makes a table of its own; leave out {' and '.join(named)}")
-    if view.stats and view.layout == "models":
+        raise UserError(
+            f"--compare makes a table of its own, of the methods that it names; leave out {' and '.join(named)}"
+        )
+    if view.stats and view.layout == Layout.MODELS:
         raise UserError("--layout models has no room for --stats; leave out one of them")

@@ -183,6 +183,16 @@ def _size(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
     alone = row.forward_tokens_alone
     if alone is not None and (alone < 1 or (alone > fed and RECALIBRATED not in row.method)):
         yield f"forward_tokens_alone is {alone:,}; expected at least 1 and at most the {fed:,} tokens that were read"
+    yield from _written(row, method, fed)
+
+
+def _written(row: ResultRow, method: type[ConfidenceMethod], fed: int) -> Iterator[str]:
+    """Tokens written that can't be: each greedy one was chosen at a token read, but many samples begin at one."""
+    written, least = row.generated_tokens_alone, int(row.answers_source == "generate")
+    open_ended = RECALIBRATED in row.method or any(signal.drawn for signal in method.needs.fit | method.needs.predict)
+    if written is not None and (written < least or (written > fed and not open_ended)):
+        most = "" if open_ended else f" and at most the {fed:,} tokens that were read"
+        yield f"generated_tokens_alone is {written:,}; expected at least {least}{most}"
 
 
 # --- code -------------------------------------------------------------------------------------------------------------

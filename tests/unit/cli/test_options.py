@@ -12,11 +12,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from bench.api.options import Flag, Heading, Names
 from bench.api.protocol import PRESETS
 from bench.cli.options import GroupedHelp, help_of, options_from
 from bench.grading.judges import KINDS
 from bench.metrics.recalibration import RECALIBRATORS
-from bench.run.config import Flag, Heading, Names, RunConfig
+from bench.run.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,13 @@ def judged(lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
     standing = Standing(0.2, fixed, Range("clustered", 0.1, 0.3, 0.95, "t"), (0.2, 0.21), 0.01, 0, 0)
     bare = replace(standing, fixed=Range("fixed-subjects", reason="subject 'a_b&%' has one question"))
     keys = [key for key, rows in lines.items() if rows[0].status == "ok"]
-    line = LineStanding(0, {**dict.fromkeys(METRICS, standing), "ece": bare}, 0.01, fixed, 0.5, {"brier": 1}, 0.1)
+    line = LineStanding(0, {**dict.fromkeys(METRICS, standing), "ece": bare}, 0.01, fixed, 0.5, {}, 0.1)
     pairs = [
         Pair(loss, a, b, -0.01, fixed, fixed, p, p) for loss in ("brier", "nll") for a, b in combinations(keys, 2)
         for p in ((1e-9,) if loss == "brier" else (None,))
     ]  # fmt: skip
-    return Standings(0.95, dict.fromkeys(keys, line), tuple(pairs), {})
+    lines_ = {key: replace(line, ranks={"brier": place}) for place, key in enumerate(keys, start=1)}
+    return Standings(0.95, lines_, tuple(pairs), {})
 
 
 def all_forms() -> list[Grid]:
@@ -71,7 +72,7 @@ def all_forms() -> list[Grid]:
     return [
         *build.views(built).grids,
         *build.views(beside, stats=True).grids,
-        *build.views(beside, layout="models").grids,
+        *build.views(beside, models=True).grids,
         *comparison.build(built, ["ccps", *HOSTILE[:3]]).grids,
     ]
 
@@ -83,7 +84,7 @@ def compiled(body: str, folder: Path) -> str:
         (pytest.fail if os.environ.get(REQUIRED) == "1" else pytest.skip)(
             f"neither {' nor '.join(ENGINES)} is installed"
         )
-    head = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"
+    head = r"\documentclass{article}\usepackage{booktabs,graphicx}\usepackage[table]{xcolor}\begin{document}"
     document = head + body.replace(r"\end{table}" + "\n", r"\end{table}\clearpage" + "\n") + r"\end{document}"
     (folder / "t.tex").write_text(document, encoding="utf-8")
     options = ["-halt-on-error", "-interaction=nonstopmode"] if engine == "pdflatex" else ["--keep-logs"]

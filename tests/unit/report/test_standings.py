@@ -22,12 +22,12 @@ from bench.api import UserError
 from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.report.grouping import Key, lines_of
+from bench.report.selection import Wanted
 from bench.report.standings import cache as kept
 from bench.report.standings import compute
 from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import decoded, encoded
 from bench.report.style import built_in
-from bench.report.write import Wanted
 from bench.report.write import write as write_report
 from bench.results.cells import read_all
 from bench.results.files import Records, path_of, write

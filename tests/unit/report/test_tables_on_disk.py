@@ -22,11 +22,12 @@ from bench.cli import app
 from bench.metrics import METRICS, summarise
 from bench.report import recomputed
 from bench.report.recomputed import rows_of as rows_to_show
+from bench.report.selection import Against, Layout, View
 from bench.report.tables import formats
 from bench.report.tables.build import _NOT_BUILT_IN
 from bench.report.tables.grid import TableViews
 from bench.report.tables.published import read as published_cells
-from bench.report.tables.request import View, shown, tables_of
+from bench.report.tables.request import shown, tables_of
 from bench.results.files import Records, read, read_records, to_json, write
 from bench.results.row import LabelsSeen, ResultRow
 from bench.results.submissions.numbers import with_numbers_of
@@ -245,7 +246,7 @@ def test_printed_numbers_are_the_exact_ones_rounded(out: Path, cache: Path) -> N
     for grid, model in zip(sheet.grids, ("llama8b", "qwen14b"), strict=True):
         for row in grid.rows:
             record = exact[model, row.cells[0].text]
-            for name, cell in zip(("ece", "brier", "acc", "aucpr", "auroc"), row.cells[1:], strict=False):
+            for name, cell in zip(("ece", "brier", "acc", "aucpr", "auroc"), row.cells[2:], strict=False):
                 parts = [f"{name}_mean", f"{name}_half", *(["ece_floor"] if name == "ece" else [])]
                 signs = ["", " ±", " / "]
                 known = [(sign, record[part]) for sign, part in zip(signs, parts, strict=False) if record[part]]
@@ -288,11 +289,11 @@ def test_intervals_name_their_estimand_and_stand_under_their_method(out: Path, c
     main, calibration, selection = sheet.grids[:3]
     labels = [row.cells[0].text for row in main.rows]
     assert labels == [
-        "ccps", "these subjects", "std over subjects", "between seeds", "litcab", "these subjects",
+        "ccps", "these subjects", "std over subjects", "std between seeds", "litcab", "these subjects",
         "std over subjects", "ptrue", "these subjects", "std over subjects", "ct",
     ]  # fmt: skip
     found = sheet.data()[0]["lines"][0]["metrics"]["brier"]["interval"]
-    assert main.rows[1].cells[2].text == f"{100 * found['low']:.1f}\u2013{100 * found['high']:.1f}"
+    assert main.rows[1].cells[3].text == f"{100 * found['low']:.1f}\u2013{100 * found['high']:.1f}"
     assert main.remarks == tuple(
         f"no interval (other subjects): 20 subjects are needed to speak of others, there are {count}"
         for count in (4, 3)  # AUCPR and AUROC are undefined in one of them
@@ -330,7 +331,7 @@ def test_all_is_in_the_json(out: Path, cache: Path) -> None:
 
 def test_published_numbers_and_differences_stand_beside_ours(out: Path, cache: Path) -> None:
     cells = published_cells(out)
-    sheet = table(out, cache, against=True)
+    sheet = table(out, cache, against=Against.PAPER)
     for record in rows_of(sheet):
         for name in ("ece", "brier", "acc", "aucpr", "auroc"):
             cell = cells[record["model"], "mmlu-choice", record["method"], name]
@@ -342,31 +343,39 @@ def test_published_numbers_and_differences_stand_beside_ours(out: Path, cache: P
     (grid, _) = sheet.grids
     place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "ptrue")
     assert [row.cells[0].text for row in grid.rows[place + 1 :]] == ["published", "difference", "ct", "published"]
-    ours, published, difference, failed, alone = (row.cells[1].text for row in grid.rows[place:])
+    ours, published, difference, failed, alone = (row.cells[2].text for row in grid.rows[place:])
     assert published == "35.9 ±5.7"
-    gap = float(ours.split()[0]) - 35.9
-    assert float(difference.replace("\u2212", "-")) == pytest.approx(gap, abs=0.051)
+    gap, half = float(ours.split()[0]) - 35.9, ours.split()[1]
+    found = difference.replace("\u2212", "-").split()
+    assert (float(found[0]), found[1]) == (pytest.approx(gap, abs=0.051), half)
     assert (failed, alone) == ("failed", "10.7 ±6.7")
 
 
 def test_what_is_no_target_has_a_footnote_with_the_reason(out: Path, cache: Path) -> None:
-    (grid, _) = table(out, cache, against=True).grids
+    (grid, _) = table(out, cache, against=Against.PAPER).grids
     place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "litcab")
-    cell = grid.rows[place + 1].cells[1]
+    cell = grid.rows[place + 1].cells[2]
     assert cell.text == "10.9 ±4.8"
     assert cell.notes == ("no target: answers with confidence 1 fell into no bin",)
-    assert "answers with confidence 1" in formats.render(table(out, cache, against=True), "terminal", width=100)
+    assert "answers with confidence 1" in formats.render(table(out, cache, against=Against.PAPER), "terminal", width=100)
 
 
-def test_what_the_paper_does_not_have_is_a_dash(tmp_path: Path, cache: Path) -> None:
+def test_what_the_paper_does_not_have_takes_no_row_and_where_it_has_nothing_that_is_one_sentence(
+    tmp_path: Path, cache: Path
+) -> None:
     put(tmp_path, "ccps", model="tiny", task="atlas-choice")
     put(tmp_path, "ccps+platt", skill=0.9)
     put(tmp_path, "ptrue")
-    known, unknown = table(tmp_path, cache, against=True).grids
-    assert unknown.remarks == ("the paper has no numbers of tiny on atlas-choice",)
-    assert [[cell.text for cell in row.cells[:6]] for row in unknown.rows[1:]] == [["published", *["\u2013"] * 5]]
-    assert [row.cells[0].text for row in known.rows] == ["ptrue", "published", "difference", "ccps+platt", "published"]
+    known, unknown = table(tmp_path, cache, against=Against.PAPER).grids
+    assert unknown.remarks == ("The paper has nothing to compare tiny on atlas-choice with.",)
+    assert [row.cells[0].text for row in unknown.rows] == ["ccps"]
+    assert "Published" not in " ".join(unknown.legend)
+    assert [row.cells[0].text for row in known.rows] == ["ptrue", "published", "difference", "ccps+platt"]
     assert known.remarks == ()
+    (chosen,) = table(tmp_path, cache, against=Against.PAPER, metrics=("nll", "auroc"), models=("llama8b",)).grids
+    under = [[cell.text for cell in row.cells[1:4]] for row in chosen.rows if row.is_under]
+    assert [row[:2] for row in under] == [["", ""], ["", ""]]  # no rank, and the paper has no NLL
+    assert all(row[2] for row in under)
 
 
 # --- comparisons ------------------------------------------------------------------------------------------------------
@@ -424,9 +433,12 @@ def test_names_that_cannot_be_compared(out: Path, cache: Path, names: tuple[str,
 @pytest.mark.parametrize(
     ("view", "message"),
     [
-        ({"compare": ("a", "b"), "against": True}, "--compare makes a table of its own; leave out --against"),
-        ({"compare": ("a", "b"), "stats": True, "layout": "models"}, "leave out --stats and --layout models"),
-        ({"layout": "models", "stats": True}, "--layout models has no room for --stats"),
+        ({"compare": ("a", "b"), "against": Against.PAPER}, "--compare makes a table of its own, .*; leave out --against"),
+        ({"compare": ("a", "b"), "stats": True, "layout": Layout.MODELS}, "leave out --stats and --layout models"),
+        ({"compare": ("a", "b"), "methods": ("a",)}, "of the methods that it names; leave out --method"),
+        ({"compare": ("a", "b"), "headline": "brier"}, "leave out --sort"),
+        ({"compare": ("ccps", "ptrue"), "metrics": ("ece", "aurc")}, "--compare: aurc has no test; there are tests of"),
+        ({"layout": Layout.MODELS, "stats": True}, "--layout models has no room for --stats"),
     ],
 )
 def test_options_that_exclude_each_other(out: Path, cache: Path, view: dict[str, object], message: str) -> None:
@@ -438,31 +450,37 @@ def test_options_that_exclude_each_other(out: Path, cache: Path, view: dict[str,
 
 
 def test_two_models_stand_side_by_side(out: Path, cache: Path) -> None:
-    sheet = table(out, cache, layout="models")
+    sheet = table(out, cache, layout=Layout.MODELS)
     (grid,) = sheet.grids
-    assert [column.span for column in grid.columns] == ["", *["llama8b"] * 5, *["qwen14b"] * 5]
+    assert [column.span for column in grid.columns] == ["", *["llama8b"] * 6, *["qwen14b"] * 6]
     rows = {row.cells[0].text: row for row in grid.rows}
-    assert list(rows) == ["ptrue", "ct", "litcab", "ccps"]
     exact = {(record["model"], record["method"]): record for record in rows_of(sheet)}
-    for place, model in ((1, "llama8b"), (6, "qwen14b")):
-        assert rows["ccps"].cells[place].text == f"{100 * float(exact[model, 'ccps']['ece_mean']):.1f}"
-    assert {cell.text for cell in rows["litcab"].cells[6:]} == {"\u2013"}
-    assert rows["litcab"].cells[6].notes == ("litcab was not run with qwen14b on mmlu-choice",)
-    assert r"\multicolumn{5}{c}{qwen14b}" in formats.render(sheet, "tex")
+
+    def mean(method: str) -> float:
+        return sum(float(exact[model, method]["brier_mean"]) for model in ("llama8b", "qwen14b"))
+
+    assert list(rows) == [*sorted(("ptrue", "ccps"), key=mean), "litcab", "ct"]  # what one model lacks comes last
+    for place, model in ((1, "llama8b"), (7, "qwen14b")):
+        mark = "▸" * int(exact[model, "ccps"]["leading"])
+        assert rows["ccps"].cells[place].text == f"{mark}{exact[model, 'ccps']['rank']}"
+        assert rows["ccps"].cells[place + 1].text == f"{100 * float(exact[model, 'ccps']['ece_mean']):.1f}"
+    assert {cell.text for cell in rows["litcab"].cells[7:]} == {"\u2013"}
+    assert rows["litcab"].cells[8].notes == ("litcab was not run with qwen14b on mmlu-choice",)
+    assert r"\multicolumn{6}{c}{qwen14b}" in formats.render(sheet, "tex")
     assert "qwen14b AUROC ↑" in formats.render(sheet, "md")
 
 
 def test_the_published_numbers_of_a_method_that_was_not_run_are_there(out: Path, cache: Path) -> None:
-    (grid,) = table(out, cache, layout="models", against=True).grids
+    (grid,) = table(out, cache, layout=Layout.MODELS, against=Against.PAPER).grids
     place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "litcab")
-    assert [cell.text for cell in grid.rows[place + 1].cells[6:]] == ["45.6", "20.0", "78.3", "83.7", "65.3"]
-    assert {cell.text for cell in grid.rows[place + 2].cells[6:]} == {"\u2013"}
+    assert [cell.text for cell in grid.rows[place + 1].cells[7:]] == ["", "45.6", "20.0", "78.3", "83.7", "65.3"]
+    assert {cell.text for cell in grid.rows[place + 2].cells[7:]} == {""}
 
 
 def test_models_come_in_blocks_of_two_in_the_order_of_the_list(tmp_path: Path, cache: Path) -> None:
     for model in ("somebodys", "qwen32b", "llama8b"):
         put(tmp_path, "ccps", model=model)
-    assert [grid.facts[0] for grid in table(tmp_path, cache, layout="models").grids] == [
+    assert [grid.facts[0] for grid in table(tmp_path, cache, layout=Layout.MODELS).grids[1:]] == [
         "llama8b and qwen32b on mmlu-choice", "somebodys on mmlu-choice",
     ]  # fmt: skip
 
@@ -474,14 +492,16 @@ def test_what_does_not_belong_side_by_side_is_refused(tmp_path: Path, cache: Pat
     with pytest.raises(
         UserError, match="presets fixed, paper, which don't belong side by side; choose one with --preset"
     ):
-        table(tmp_path, cache, layout="models")
-    assert len(table(tmp_path, cache, layout="models", preset="paper").grids) == 1
+        table(tmp_path, cache, layout=Layout.MODELS)
+    (alone,) = table(tmp_path, cache, layout=Layout.MODELS, preset="paper").grids
+    assert {column.span for column in alone.columns} == {""}  # its name stands in the caption
 
 
 def test_a_narrow_terminal_puts_models_below_one_another(out: Path, cache: Path) -> None:
-    text = formats.render(table(out, cache, layout="models"), "terminal", width=70)
+    text = formats.render(table(out, cache, layout=Layout.MODELS), "terminal", width=70)
     assert max(map(len, text.splitlines())) <= 70
-    assert len(re.findall(r"^ method +ECE ↓", text, re.MULTILINE)) == 2
+    assert len(re.findall(r"^method +rank +ECE ↓", text, re.MULTILINE)) == 2
+    assert len(re.findall(r"^ +llama8b$", text, re.MULTILINE)) == 1
 
 
 # --- the command, and bad input ---------------------------------------------------------------------------------------
@@ -506,7 +526,7 @@ def test_the_command_passes_its_options_on(
 ) -> None:
     monkeypatch.setenv("CONFBENCH_CACHE", str(cache))
     for options, wanted in (
-        ((), " rank "),
+        ((), "rank"),
         (("--against", "paper", "--format", "md"), "published"),
         (("--stats", "--format", "tex"), "these subjects"),
         (("--compare", "ccps,ptrue", "--format", "csv"), "p_corrected"),

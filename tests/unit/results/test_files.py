@@ -41,7 +41,7 @@ from bench.results.files import (
     write,
 )
 from bench.results.row import SCHEMA_VERSION, LabelsSeen, ResultRow
-from bench.store.folders import sealed
+from bench.store.folders import DIGEST, sealed
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -80,6 +80,7 @@ ROW = ResultRow(
     peak_memory_mb=812.5,
     cost={"answers": StageCost(100, 110, 99)},
     forward_tokens_alone=99,
+    generated_tokens_alone=3,
     notes=("batch halved once",),
     provenance={"python": "3.11", "code": {"dirty": False}},
 )
@@ -577,6 +578,28 @@ def test_schema_changes_come_with_a_new_version():
 def test_json_example_has_every_field_of_the_schema():
     fields = {line.split(":")[0].removeprefix("ResultRow.") for line in schema().splitlines() if "ResultRow." in line}
     assert set(json.loads(to_json(ROW))) == fields | {"digest"}
+
+
+def test_a_file_from_before_tokens_written_were_counted_is_read_as_it_is(tmp_path):
+    path = write(ROW, RECORDS, tmp_path)
+    values = {k: v for k, v in json.loads(path.read_text()).items() if k not in {"generated_tokens_alone", DIGEST}}
+    path.write_text(json.dumps(sealed(values)))
+    before = path.read_bytes()
+    assert read(path) == as_written(replace(ROW, generated_tokens_alone=None), path)
+    assert path.read_bytes() == before
+
+
+def test_tokens_written_cannot_be_taken_out_or_changed_unnoticed(tmp_path):
+    path = write(ROW, RECORDS, tmp_path)
+    values = json.loads(path.read_text())
+    for other in ({**values, "generated_tokens_alone": 2}, {**values, "generated_tokens_alone": None}):
+        path.write_text(json.dumps(other))
+        with pytest.raises(UserError, match="something in it was changed"):
+            read(path)
+    del values["generated_tokens_alone"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(UserError, match="something in it was changed"):
+        read(path)
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------

@@ -140,6 +140,7 @@ def put(folder: Path, method: str, task: type[Choice] = Choice, *, seed: int = 0
         judge="match" if task.format is Format.OPEN else None, n_undecided=0 if task.format is Format.OPEN else None,
         letter_rule_disagreement=0.0 if task.format is Format.CHOICE else None,
         n_parameters=900 if trains else 0, cost={"answers": StageCost(70, 80, 60)}, forward_tokens_alone=55,
+        generated_tokens_alone=500 if method == "self-consistency" else 40,
         questions_digest=question_texts.digest(texts), provenance={"code": {"git_sha": SHA, "dirty": False}},
     )  # fmt: skip
     row = replace(row, **changes)
@@ -418,6 +419,11 @@ TAMPERINGS: dict[str, tuple[Tamper, str]] = {
     "parameters": (said("n_parameters", to=1), "n_parameters differs between seeds of its method: 1, 900"),
     "parameters of the untrained": (said("n_parameters", to=5, name=OPEN), "5 trained parameters"),
     "tokens alone": (said("forward_tokens_alone", to=1_000), "at most the 70 tokens that were read"),
+    "nothing written": (said("generated_tokens_alone", to=0), "generated_tokens_alone is 0; expected at least 1 and"),
+    "more written than read": (said("generated_tokens_alone", to=71), "1 and at most the 70 tokens that were read"),
+    "less than nothing written": (
+        said("generated_tokens_alone", to=-1, name="tiny/rivers-choice/self-consistency--demo--s0"),
+        "generated_tokens_alone is -1; expected at least 1"),
     "tokens": (said("cost", "answers", "padded_tokens", to=1), "expected 0 <= floor <= forward <= padded tokens"),
     "schema": (said("schema_version", to=1), "schema version 1"),
     "unknown field": (said("surprise", to=1), "unknown key 'surprise'"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench.api import (
@@ -19,6 +20,7 @@ from bench.api import (
     QueryLogits,
     Question,
     SampleAgreement,
+    Samples,
     Signal,
     Split,
     Task,
@@ -33,7 +35,7 @@ from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
 from bench.grading.grade import JudgeCase, Match, normalise_text
 from bench.progress import Silent
-from bench.run.costs import costs_of, floor_of, tokens_alone
+from bench.run.costs import costs_of, floor_of, generated_alone, tokens_alone
 from bench.signals.batches import Batches
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
@@ -254,6 +256,17 @@ def test_the_floor_of_given_answers_is_the_number_of_distinct_prefixes(
     whole = prefixes([[*prompt.tolist(), *answer.tolist(), *suffix] for prompt, answer in reading.pairs()])
     (cost,) = costs_of([reading], reader).values()
     assert cost.forward_tokens == cost.forward_tokens_floor == len(whole)
+
+
+def test_of_given_answers_only_samples_are_written(small_model: Path, tmp_path: Path) -> None:
+    signals = frozenset({Samples(3), QueryLogits()})
+    reader, reading = read(small_model, tmp_path, OpenRivers, set(signals), ("The answer is b", "b", "a river"))
+    assert generated_alone([(reading, frozenset({QueryLogits()}))], reader) == 0
+    column = Batches(reader).batch(reading, frozenset({Samples(3)}), labels=False)[Samples(3)]
+    lengths = [int((own == k).sum()) for own in np.split(column.owner, column.offsets[1:-1]) for k in range(3)]
+    assert len(lengths) == 14 * 3
+    twice = [(reading, signals), (reading, frozenset({SampleAgreement(3)}))]
+    assert generated_alone(twice, reader) == sum(min(length + 1, 4) for length in lengths)
 
 
 def test_given_answers_keep_their_labels_and_are_stored(small_model: Path, tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""Requests of `bench table` and `bench report`. Their fields are the options: name, type, default and help.
+
+Example: `View(Path("results"), methods=("ccps", "lts"), headline="auroc")`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from bench.api.options import Flag, Heading, Names, Separated
+
+
+class Against(StrEnum):
+    """Numbers that tables compare with."""
+
+    PAPER = "paper"
+
+
+class Layout(StrEnum):
+    """Columns of a table: metrics of one model, or of two."""
+
+    METHODS = "methods"
+    MODELS = "models"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Results to show. A docstring below is the help of its option."""
+
+    results: Annotated[Path, Heading("What is shown")] = Path("results")
+    """Folder of results."""
+    methods: Names = ()
+    """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all."""
+    metrics: Annotated[Names, Flag("--metrics")] = ()
+    """Metrics in this order, e.g. ece,auroc; or all. Default: the paper's."""
+    headline: Annotated[str | None, Flag("--sort")] = None
+    """Metric that rows are ordered and ranked by. Default: brier."""
+    models: Annotated[Names, Flag("--models")] = ()
+    """These models only, separated by commas."""
+    tasks: Annotated[Names, Flag("--tasks")] = ()
+    """These tasks only, separated by commas."""
+    preset: str | None = None
+    """This preset only."""
+    partial: bool = False
+    """Also runs with --limit."""
+    deviations: bool = False
+    """Also runs with --set."""
+
+
+@dataclass(frozen=True)
+class View(Selection):
+    """Results to show, and how."""
+
+    stats: Annotated[bool, Heading("How")] = False
+    """Also intervals, spreads, training, and the metrics beyond the paper's."""
+    against: Against | None = None
+    """Put the published numbers beside ours."""
+    compare: Annotated[tuple[str, ...] | None, Separated()] = None
+    """Methods, separated by commas: paired differences, tests, a verdict."""
+    layout: Layout = Layout.METHODS
+    """A table for each model and task, or two models side by side."""
+
+
+@dataclass(frozen=True)
+class Wanted(Selection):
+    """Results to show, and files to write."""
+
+    out: Annotated[Path, Heading("Where")] = Path("report.html")
+    """The page."""
+    figures: Path | None = None
+    """Also draw the figures into this folder."""

@@ -1,0 +1,141 @@
+"""Cells and columns that every table of methods is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from bench.metrics import METRICS
+from bench.report.tables import legend
+from bench.report.tables.best import SIGNS, judged_by
+from bench.report.tables.grid import Cell, Column
+from bench.report.tables.model import Line, Table
+from bench.report.text import ARROWS, EN_DASH, count, percent, shown, span
+
+DASH = Cell(EN_DASH)
+BLANK = Cell("")
+_SPARED = {"aucpr": 1, "acc": 2}
+"""Metrics that a terminal too narrow for all leaves out, the largest number first, unless they were asked for."""
+
+
+def label_of(table: Table, *more: str) -> str:
+    """Name by which LaTeX refers to a table."""
+    return "-".join((table.model, table.task, *more))
+
+
+def column_of(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
+    """Column of a metric; an ECE's heading names the floors after the slash, unless bare."""
+    metric, is_spared = METRICS[name], table.metrics is None and name != table.headline
+    floor = "/floor" * (name == "ece" and not is_bare and any("ece_floor" in li.estimates for li in table.lines))
+    label = metric.label + floor + ARROWS[metric.higher_is_better]
+    sentence = legend.ACC if name == "acc" else ""
+    return Column(label, span, droppable=_SPARED.get(name, 0) * is_spared, is_metric=True, sentence=sentence)
+
+
+def name_of(line: Line, *, leads: bool = False) -> Cell:
+    """First cell of a row, with the footnotes of its method."""
+    return Cell(line.method, bold=leads, notes=line.notes + (line.reasons if line.status == "ok" else ()))
+
+
+def parts(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
+    """Lines, and whether each begins a part: recalibrated methods stand apart, and so do groups."""
+    before = None
+    for line in lines:
+        yield line, before not in {None, line.part}
+        before = line.part
+
+
+def numbers_of(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
+    """Means; with ± and an ECE's floor unless bare."""
+    if line.status != "ok":
+        return [Cell(line.status, notes=line.reasons)] * len(names)
+    return [_number(line, name, is_bare=is_bare) for name in names]
+
+
+def _number(line: Line, name: str, *, is_bare: bool) -> Cell:
+    estimate = line.estimates.get(name)
+    if estimate is None:
+        return DASH
+    if estimate.mean is None:
+        return Cell("undefined", notes=estimate.notes)
+    metric = METRICS[name]
+    text = shown(metric, estimate.mean)
+    if not is_bare:
+        text += "" if estimate.half is None else f" ±{shown(metric, estimate.half)}"
+        text += _floor(line) if name == "ece" else ""
+    return Cell(text, estimate.best == "beyond chance", _signs(line, name), estimate.notes)
+
+
+def _floor(line: Line) -> str:
+    floor = line.estimate("ece_floor").mean
+    return "" if floor is None else f" / {percent(floor)}"
+
+
+def _signs(line: Line, name: str) -> str:
+    """Signs that the legend explains, after a number."""
+    best = line.estimates[name].best
+    signs = legend.DAGGER * (name == "ece" and line.is_calibrated and line.orders_answers)
+    signs += SIGNS[best] if best else ""
+    return signs + legend.WORSE * (name == "brier" and line.is_worse_than_constant)
+
+
+def ranks(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
+    """The column of ranks, if there are any, with what stands in it."""
+    leaders = {line.key for line in table.leaders()}
+
+    def rank(line: Line) -> Cell:
+        found, leads = line.rank(table.headline), line.key in leaders
+        return DASH if found is None else Cell(f"{legend.LEADS * leads}{found}", bold=leads)
+
+    if any(line.rank(table.headline) is not None for line in table.lines):
+        yield Column("rank"), rank
+
+
+def extras(table: Table, *, stats: bool) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
+    """Columns after the metrics that this table needs, with what stands in them."""
+    if _seeds_differ(table.lines):
+        yield Column("seeds", droppable=3, sentence=legend.SEEDS), _seeds
+    if len({line.n for line in table.lines if line.n is not None}) > 1:
+        yield Column("n", droppable=4), lambda line: DASH if line.n is None else Cell(count(line.n))
+    yield Column("labels", droppable=5, is_in_latex=stats, sentence=legend.LABELS), _labels
+
+
+def _seeds(line: Line) -> Cell:
+    return Cell(str(line.runs) if len(line.seeds) == line.runs else f"{len(line.seeds)} of {line.runs}")
+
+
+def _seeds_differ(lines: Sequence[Line]) -> bool:
+    return len({line.runs for line in lines}) > 1 or any(0 < len(line.seeds) < line.runs for line in lines)
+
+
+def seeds_in_words(lines: Sequence[Line]) -> Iterator[str]:
+    """Sentence on the seeds, where they are the same for all methods."""
+    if lines and lines[0].runs > 1 and not _seeds_differ(lines):
+        yield f"Every method ran with {lines[0].runs} seeds."
+
+
+def order_in_words(tables: Sequence[Table]) -> Iterator[str]:
+    """Sentence on the metric that rows are ordered by, where no column has it."""
+    headline = tables[0].headline
+    if not {headline, judged_by(headline)} & {*tables[0].columns, *map(judged_by, tables[0].columns)}:
+        yield f"{legend.order_alone(tables)[:-1]}, which is not shown."
+
+
+def _labels(line: Line) -> Cell:
+    """Training / validation, e.g. `1,280 gold/320`."""
+    if line.status != "ok":
+        return DASH
+    train, validation, gold = (
+        span((getattr(labels, split) for labels in line.labels), count) for split in ("train", "validation", "gold")
+    )
+    if {train, validation, gold} == {"0"}:
+        return Cell("none")
+    return Cell(
+        "/".join((train if gold == "0" else f"{gold} gold" if train == "0" else f"{train}+{gold} gold", validation))
+    )
+
+
+def remarks_of(table: Table) -> tuple[str, ...]:
+    """Footnotes of the table itself."""
+    found = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
+    nothing = f"The paper has nothing to compare {table.facts[0]} with."
+    return (*table.remarks, *[nothing] * (table.published is not None and not found))

@@ -1,0 +1,116 @@
+"""Choice of methods, models, tasks, metrics and order, which tables, page and figures have in common.
+
+Ranks, marks, tests and the verdict stay those among all methods: otherwise one could choose one's rivals. Example:
+`chosen(tables, Selection(methods=("ccps",), headline="auroc"))`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from bench import registry
+from bench.api import UserError
+from bench.api.errors import did_you_mean
+from bench.metrics import METRICS
+from bench.report.selection import Selection
+from bench.report.tables.model import HEADLINE, Line, Table
+from bench.report.text import listed
+from bench.results.files import base_of
+from bench.results.row import ResultRow
+
+ALL = "all"
+"""Stands for all metrics."""
+
+
+def refuse_unknown_metrics(selection: Selection) -> None:
+    """Check the names of metrics, before anything is read.
+
+    Raises:
+        UserError: one is unknown, or the one to sort by has no better side.
+    """
+    for name in selection.metrics:
+        _require("--metrics", "metric", name, (*METRICS, ALL))
+    headline = selection.headline
+    if headline is not None:
+        sortable = [name for name, metric in METRICS.items() if metric.higher_is_better is not None]
+        if headline in METRICS and headline not in sortable:
+            raise UserError(f"--sort: neither more nor less of {headline} is better; sort by one of {listed(sortable)}")
+        _require("--sort", "metric", headline, sortable)
+
+
+def chosen_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultRow]:
+    """The rows of the chosen models and tasks.
+
+    Raises:
+        UserError: a name that no row has.
+    """
+    for option, what, names in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
+        for name in names if rows else ():
+            _require(option, what, name, {getattr(row, what) for row in rows}, of="result of ")
+    found = [
+        row
+        for row in rows
+        if (not selection.models or row.model in selection.models)
+        and (not selection.tasks or row.task in selection.tasks)
+    ]
+    if rows and not found:
+        raise UserError(
+            f"no result of {listed(selection.models)} on {listed(selection.tasks)}; see all with: bench table"
+        )
+    return found
+
+
+def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
+    """The tables in the chosen order, with the chosen methods and metrics; their captions say what isn't shown.
+
+    Raises:
+        UserError: a method, or a group of methods, that no table has.
+    """
+    metrics = tuple(METRICS) if ALL in selection.metrics else tuple(dict.fromkeys(selection.metrics)) or None
+    found = [replace(t.ordered_by(selection.headline or HEADLINE), metrics=metrics) for t in tables]
+    if not selection.methods:
+        return found
+    methods = _methods(selection.methods, [line for table in tables for line in table.lines])
+    return [_with_methods(table, methods) for table in found]
+
+
+def _methods(names: Iterable[str], lines: Sequence[Line]) -> list[str]:
+    """Methods by name, with those of a group in its place."""
+    known = {line.key.method for line in lines}
+    found: dict[str, None] = {}
+    for name in names:
+        of_name = [line.key.method for line in lines if name in {line.key.method, ALL, *_groups(line)}]
+        if not of_name and name in registry.GROUPS:
+            raise UserError(f"--method: no result of a method of group {name!r}; there are {listed(known)}")
+        if not of_name:
+            hint = did_you_mean(name, (*known, *registry.GROUPS))
+            groups = ", ".join(registry.GROUPS)
+            raise UserError(
+                f"--method: no result of method {name!r}; there are {listed(known)}, and the groups {groups}.{hint}"
+            )
+        found |= dict.fromkeys(of_name)
+    return list(found)
+
+
+def _groups(line: Line) -> tuple[str, ...]:
+    """Groups as `bench run` knows them; of a method that is not built in, the one in which it stands."""
+    known, name = registry.built_in()[0], base_of(line.key.method)
+    return registry.groups_of(known.get(name)) if name in known.names() else (line.group,)
+
+
+def _with_methods(table: Table, methods: Sequence[str]) -> Table:
+    names = {line.key.method for line in table.lines}
+    shown = [name for name in methods if name in names]
+    if set(shown) == names:
+        return table
+    fact = f"Shown {'is' if len(shown) == 1 else 'are'} {len(shown)} of {len(names)} methods; ranks, marks and the verdict are of all {len(names)}."
+    part = table.only({line.key for line in table.lines if line.key.method in shown})
+    missing = tuple(table.not_run(name) for name in methods if name not in names)
+    return replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))
+
+
+def _require(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:
+    if name not in known:
+        there = listed(known) if of else ", ".join(known)
+        raise UserError(f"{option}: no {of}{what} {name!r}; there are {there}.{did_you_mean(name, known)}")

@@ -1,0 +1,12 @@
+"""Verdict on a table in words: which methods are best by the tests, what they cost, what is not decided.
+
+Every claim follows from the pairs of the table's standings. Example: `verdict_of(table).sentences[0]` is
+`By Brier score, ccps (8.2) is best: significantly better than each of the 9 other ranked methods.`
+"""
+
+from bench.report.verdict.judgement import State
+from bench.report.verdict.records import record
+from bench.report.verdict.summary import Summary, SummaryRow, summary_of
+from bench.report.verdict.verdicts import Brief, Verdict, verdict_of
+
+__all__ = ["Brief", "State", "Summary", "SummaryRow", "Verdict", "record", "summary_of", "verdict_of"]
