@@ -50,7 +50,7 @@ def on_order(block: Judgement, main: Judgement) -> Iterator[str]:
 
 def on_calibration(block: Judgement) -> Iterator[str]:
     """Who is best calibrated, where tests say more than that nobody is; not of methods that don't order answers."""
-    if block.state not in {"sure", "tied"} or not block.others or not all(map(orders, block.leaders)):
+    if block.state not in {"sure", "tied"} or not block.others:
         return
     leaders = named([with_value(line, CALIBRATION) for line in block.leaders])
     if block.state == "sure":
@@ -93,7 +93,7 @@ def on_cost(block: Judgement) -> Iterator[str]:
     if not block.leaders:
         return
     line = cheapest(block.leaders)
-    costs = [text for text in (_tokens(line), _labels(line), _parameters(line)) if text]
+    costs = [text for text in (_tokens(line), _generated(line), _labels(line), _parameters(line)) if text]
     if not costs:
         return
     if len(block.leaders) == 1:
@@ -106,7 +106,11 @@ def on_cost(block: Judgement) -> Iterator[str]:
     free = f"; {named(unlabelled)} need{'s' * (len(unlabelled) == 1)} no labelled answers" if unlabelled else ""
     costs[0] += also
     tied = f"the {len(block.leaders)} that are tied by {metric_name(block.metric)}"
-    yield f"Of {tied}, {name(line)} is the cheapest: it needs {joined(costs)}{free}."
+    writer = min(others, key=lambda other: _mean(other.generated))
+    fewer = _mean(writer.generated) < _mean(line.generated) and bool(line.generated)
+    writes = f"; {name(writer)} needs the fewest generated tokens, {compact(_mean(writer.generated))}" if fewer else ""
+    cheapest_in = " in token positions" if fewer else ""
+    yield f"Of {tied}, {name(line)} is the cheapest{cheapest_in}: it needs {joined(costs)}{writes}{free}."
 
 
 def cheapest(lines: Sequence[Line]) -> Line:
@@ -122,6 +126,7 @@ def labels(line: Line) -> int:
 def in_brief(line: Line) -> str:
     """Cost in a few words, e.g. `25 k tokens, 1,600 labels`."""
     tokens = [f"{compact(_mean(line.tokens))} tokens"] if line.tokens else []
+    tokens += [f"{compact(_mean(line.generated))} generated"] if any(line.generated) else []
     n = labels(line)
     return ", ".join([*tokens, f"{count(n)} labels" if n else "no labels"])
 
@@ -134,6 +139,10 @@ def _mean(values: Sequence[float]) -> float:
 
 def _tokens(line: Line) -> str:
     return f"{compact(_mean(line.tokens))} token positions fed to the model" if line.tokens else ""
+
+
+def _generated(line: Line) -> str:
+    return f"{compact(_mean(line.generated))} generated tokens" if any(line.generated) else ""
 
 
 def _labels(line: Line) -> str:
@@ -163,16 +172,16 @@ def on_left_out(table: Table, block: Judgement) -> Iterator[str]:
     by_reason: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         by_reason[next(_why_unranked(table, block, line))].append(line)
-    reasons = [f"{named([_with_better(block, line) for line in found])} ({why})" for why, found in by_reason.items()]
+    reasons = [f"{named([name(line) for line in found])} ({why})" for why, found in by_reason.items()]
     yield f"Left out of this judgement: {'; '.join(reasons)}."
+    best = block.ranked[0].badness(block.metric) or 0.0
+    better = [with_value(line, block.metric) for line in lines if _is_below(line.badness(block.metric), best)]
+    if better:
+        yield f"Of these, {named(better)} {'has' if len(better) == 1 else 'have'} a better mean than every ranked method."
 
 
-def _with_better(block: Judgement, line: Line) -> str:
-    """A method, with its mean where that is better than the best one that was ranked."""
-    own, best = line.badness(block.metric), block.ranked[0].badness(block.metric)
-    if own is None or best is None or own >= best:
-        return name(line)
-    return f"{name(line)}, whose {metric_name(block.metric)} of {value(line, block.metric)} is better,"
+def _is_below(value_: float | None, bound: float) -> bool:
+    return value_ is not None and value_ < bound
 
 
 def _why_unranked(table: Table, block: Judgement, line: Line) -> Iterator[str]:
@@ -183,6 +192,8 @@ def _why_unranked(table: Table, block: Judgement, line: Line) -> Iterator[str]:
         yield plain(table.standings.left_out[line.key].partition(":")[0])
     if training.cut_short(line.training):
         yield "training cut short"
+    if block.metric == CALIBRATION and not line.orders_answers:
+        yield "doesn't order answers beyond chance"
     if line.badness(block.metric) is None:
         yield f"{metric_name(block.metric)} undefined"
     ranked = {other.standing.labels for other in block.ranked if other.standing}

@@ -14,7 +14,7 @@ from typing import Literal
 from bench.metrics import METRICS
 from bench.report.grouping import Key
 from bench.report.standings.compute import Pair, Standings
-from bench.report.tables.best import judged_by
+from bench.report.tables.best import CALIBRATION, judged_by
 from bench.report.tables.model import Line, Table
 
 State = Literal["sure", "tied", "not tested", "none"]
@@ -71,11 +71,14 @@ class Judgement:
     @property
     def state(self) -> State:
         """State by the tests; see `Verdict.state`."""
+        if self.ranked and not self.leaders:
+            return "none"
         if not self.leaders:
             return "not tested" if self.known and self.is_good_or_bad else "none"
         if len(self.ranked) < SEVERAL:
             return "not tested"
-        return "sure" if len(self.beaten_by(self.best)) == len(self.ranked) - 1 else "tied"
+        is_alone = len(self.leaders) == 1 and len(self.beaten_by(self.best)) == len(self.others)
+        return "sure" if is_alone else "tied"
 
     def beaten_by(self, line: Line) -> tuple[Line, ...]:
         """Ranked lines that are significantly worse than this one."""
@@ -104,8 +107,7 @@ class Judgement:
     def needed(self, line: Line) -> float | None:
         """Questions that decide between the best and this line with probability POWER, if the difference is as seen.
 
-        The standard error falls with the square root of the number of questions. Infinity where the difference is a
-        small part of its interval; None where there is no test or interval.
+        Infinity where the difference is a small part of its interval; None where there is no test or interval.
         """
         pair = self.lead(self.best, line)
         if pair is None or pair.critical is None or pair.fixed.low is None or pair.fixed.high is None:
@@ -114,7 +116,19 @@ class Judgement:
             return None
         if abs(pair.difference) <= HOPELESS * (pair.fixed.high - pair.fixed.low):
             return math.inf
-        return line.n * ((pair.critical + _POWER_QUANTILE) * pair.error / abs(pair.difference)) ** 2
+        return questions_needed(line.n, pair.difference, pair.error, pair.critical)
+
+
+def questions_needed(n: int, difference: float, error: float, critical: float) -> float:
+    """Questions with which a difference reaches its critical value with probability POWER.
+
+    Args:
+        n: questions that were tested.
+        difference: that was seen and is taken as true.
+        error: its standard error with n questions, which falls with the square root of n.
+        critical: standard errors that the test asks for.
+    """
+    return n * ((critical + _POWER_QUANTILE) * error / abs(difference)) ** 2
 
 
 def rounded(value: float) -> int:
@@ -127,21 +141,24 @@ def rounded(value: float) -> int:
 
 
 def judged(table: Table, metric: str | None = None) -> list[Judgement]:
-    """The judgements of a table's blocks, methods that were not recalibrated first.
+    """The judgements of a table's blocks, those that are not shown included; without recalibration first.
 
     Args:
         table: with or without standings.
         metric: in `METRICS`; that of the table by default.
     """
     name = judged_by(metric or table.headline)
-    kinds = sorted({line.key.recalibration for line in table.lines})
-    return [_judged(table, name, kind) for kind in kinds]
+    whole = table.whole()
+    kinds = sorted({line.key.recalibration for line in whole.lines})
+    return [_judged(whole, name, kind) for kind in kinds]
 
 
 def _judged(table: Table, metric: str, recalibration: str) -> Judgement:
     lines = [line for line in table.lines if line.key.recalibration == recalibration]
     known = _ordered([line for line in lines if line.badness(metric) is not None], metric)
     ranked = [line for line in known if line.rank(metric) is not None]
+    if metric == CALIBRATION:  # as a constant confidence is calibrated, too
+        ranked = [line for line in ranked if line.orders_answers]
     labels = min((line.standing.labels for line in ranked if line.standing), default=0)
     together = [line for line in ranked if line.standing and line.standing.labels == labels]
     unknown = [line for line in lines if line.badness(metric) is None]

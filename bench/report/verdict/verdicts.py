@@ -45,7 +45,7 @@ class Verdict:
     leaders: tuple[Line, ...]
     """Ranked lines than which no ranked line is significantly better, the best mean first."""
     places: tuple[int, ...]
-    """Numbers of the leaders among the lines of the table."""
+    """Numbers of the leaders among the lines of the table, of those that are shown."""
     sentences: tuple[str, ...]
     """The words, in order."""
     brief: Brief
@@ -62,7 +62,8 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     blocks = judged(table, metric)
     main = blocks[0]
     order = judged(table, asides.ORDER)[0]
-    places = tuple(table.lines.index(line) for line in main.leaders)
+    keys = [line.key for line in table.lines]
+    places = tuple(keys.index(line.key) for line in main.leaders if line.key in keys)
     sentences = tuple(_sentences(table, blocks, order))
     return Verdict(metric, main.state, main.leaders, places, sentences, _brief(main, order))
 
@@ -102,7 +103,7 @@ def _names(block: Judgement) -> str:
     if block.state not in {"sure", "tied"}:
         return EN_DASH
     if len(names) > _NAMED:
-        names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} others"]
+        names = [", ".join(names[: _NAMED - 1]) + f" and {len(names) - _NAMED + 1} others"]
     return ", ".join(names) + " (tied)" * (block.state == "tied")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from bench.report.tables.best import CALIBRATION
 from bench.report.tables.model import Line
 from bench.report.text import count
 from bench.report.verdict.judgement import SEVERAL, Judgement, rounded
@@ -139,8 +140,8 @@ def _on_followers(block: Judgement) -> str:
         return f"Compared with {name(following)}, the only other ranked method, {those} significantly better."
     if len(missed) <= _FEW:
         best, *rest = [(name(line), _beaten(missed[line.key], number)) for line in block.leaders]
-        counts = [f"{best[0]} is significantly better than {best[1]}", *(f"{who} than {whom}" for who, whom in rest)]
-        return f"Of the {number} other ranked methods, {joined(counts)}{nearest}."
+        each = [f"{best[0]} is significantly better than {best[1]}", *(f"{who} than {whom}" for who, whom in rest)]
+        return f"Of the {number} other ranked methods, {joined(each)}{nearest}."
     most = min(block.leaders, key=lambda line: len(missed[line.key]))
     least = max(block.leaders, key=lambda line: len(missed[line.key]))
     few, many = (number - len(missed[line.key]) for line in (least, most))
@@ -167,6 +168,8 @@ def _on_untested(block: Judgement) -> str:
     by = _by(block)
     if not block.is_good_or_bad:
         return f"{by}no method is best: it is a yardstick, neither good nor bad."
+    if block.ranked and not block.leaders:
+        return f"{by}no method that orders answers leads: each is significantly worse than one that doesn't."
     if not block.known:
         return f"{by}there is nothing to compare: no method has a value."
     if len(block.known) == 1:
@@ -189,6 +192,8 @@ def _why_untested(block: Judgement) -> Iterator[str]:
         labels = {line.standing.labels for line in block.known if line.standing}
         if len(labels) == len(block.known):
             yield "no two methods rest on the same answers and labels"
+        if block.metric == CALIBRATION and not any(line.orders_answers for line in block.known):
+            yield "no method orders right answers before wrong ones beyond chance, and a constant is calibrated, too"
         yield f"{name(block.ranked[0])} is the only ranked method" if block.ranked else "no method could be ranked"
 
 

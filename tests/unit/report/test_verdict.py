@@ -18,11 +18,11 @@ from bench.metrics.summary import MetricSummary
 from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
 from bench.report.tables.build import build, render, views
 from bench.report.tables.export import RANKED
+from bench.report.text import MINUS
 from bench.report.verdict import record, summary_of, verdict_of
-from bench.report.verdict.judgement import judged
+from bench.report.verdict.judgement import questions_needed, rounded
 from bench.results.row import LabelsSeen, ResultRow, Training
-from bench.stats import compare, strata_of, summary
-from bench.stats.comparison import Sample
+from bench.stats import Sample, compare, corrected, critical_value, strata_of
 
 NONE = Range("clustered", reason="20 subjects are needed")
 ERROR, CRITICAL = 0.005, 3.0
@@ -54,8 +54,10 @@ def planted(metrics, *, rows=None, error=ERROR, critical=CRITICAL, missing=(), c
     stage = TrainingStage(name="", limit=10, taken=10, kept=10, epochs=1.0, cut_short=True)
     cells = [
         replace(
-            cell(m), metrics={k: MetricSummary(v, 0.01, v, 0) for k, v in of.items() if v is not None},
-            training=Training(stages=(stage,)) if m in short else None, **(rows or {}).get(m, {}),
+            cell(m), **{
+                "metrics": {k: MetricSummary(v, 0.01, v, 0) for k, v in of.items() if v is not None},
+                "training": Training(stages=(stage,)) if m in short else None, **(rows or {}).get(m, {}),
+            },
         )
         for m, of in means.items()
     ]  # fmt: skip
@@ -68,20 +70,14 @@ def planted(metrics, *, rows=None, error=ERROR, critical=CRITICAL, missing=(), c
             for a, b in combinations(keys, 2)
             if labels.get(a.method, 0) == labels.get(b.method, 0) and None not in {keys[a][name], keys[b][name]}
         ]
-        found = {}
-        for key, of in keys.items():
-            standing = {
-                k: Standing(v, around(v), NONE, (v,), None, 0, 0) for k, v in of.items() if v is not None
-            }  # fmt: skip
-            ranks = {
-                name: 1 + sum(beats(pair, key) for pair in block(pairs, name, key, labels, short))
-                for name in RANKED
-                if of[name] is not None and all(p.p is not None for p in block(pairs, name, key, labels, short))
-            }
-            own = labels.get(key.method, 0)
-            found[key] = LineStanding(
-                own, standing, 0.01, NONE, 0.5, {} if key.method in short else ranks, constant
-            )  # fmt: skip
+        found = {
+            key: LineStanding(
+                labels.get(key.method, 0),
+                {name: Standing(v, around(v), NONE, (v,), None, 0, 0) for name, v in of.items() if v is not None},
+                0.01, NONE, 0.5, dict(ranks(pairs, key, of, short)), constant,
+            )
+            for key, of in keys.items()
+        }  # fmt: skip
         return Standings(0.95, found, tuple(pairs), {})
 
     return build(cells, standings_of=standings_of)[0]
@@ -94,7 +90,9 @@ def around(value):
 def pair_of(name, ends, means, error, critical, *, missing):
     difference = means[ends[0]][name] - means[ends[1]][name]
     if missing:
-        return Pair(name, *ends, difference, Range("fixed-subjects", reason="a subject has one question"), NONE, None, None)
+        return Pair(
+            name, *ends, difference, Range("fixed-subjects", reason="a subject has one question"), NONE, None, None
+        )
     half = 1.96 * error
     fixed = Range("fixed-subjects", difference - half, difference + half, 0.95, "t")
     p = 2 * NormalDist().cdf(-abs(difference) / error)
@@ -102,16 +100,19 @@ def pair_of(name, ends, means, error, critical, *, missing):
     return Pair(name, *ends, difference, fixed, NONE, p, max(p, corrected), error, critical)
 
 
-def block(pairs, name, key, labels, short):
-    """Pairs of a line with the others that it is ranked with."""
-    others = (
-        (pair, pair.second if pair.first == key else pair.first)
-        for pair in pairs
-        if pair.metric == name and key in {pair.first, pair.second}
-    )
-    return [
-        pair for pair, other in others if other.recalibration == key.recalibration and other.method not in {*short}
-    ]
+def ranks(pairs, key, means, short):
+    """Ranks of a line among those that were recalibrated alike and not cut short; none where a pair has no test."""
+    if key.method in short:
+        return
+    for name in RANKED:
+        block = [
+            pair
+            for pair in pairs
+            if pair.metric == name and not {pair.first.method, pair.second.method} & {*short}
+            and pair.first.recalibration == pair.second.recalibration == key.recalibration
+        ]  # fmt: skip
+        if means[name] is not None and all(pair.p is not None for pair in block):
+            yield name, 1 + sum(key in {pair.first, pair.second} and beats(pair, key) for pair in block)
 
 
 def beats(pair, key):
@@ -130,13 +131,17 @@ COST = "25 k token positions fed to the model, 1,600 labelled answers and 258 tr
 
 
 def test_one_clear_winner():
-    found = verdict_of(planted({"ccps": {"brier": 0.11, "auroc": 0.9}, "lts": 0.149, "pik": 0.16}))
+    found = verdict_of(
+        planted({"ccps": {"brier": 0.11, "auroc": 0.9}, "lts": 0.149, "pik": {"brier": 0.16, "auroc": 0.86}})
+    )
     assert (found.state, [line.method for line in found.leaders], found.places) == ("sure", ["ccps"], (0,))
     assert found.sentences == (
         "By Brier score, ccps (11.0) is best: significantly better than each of the 2 other ranked methods.",
         "The next, lts, is behind by 3.9 points (95 % interval of this pair 2.9 to 4.9).",
-        "ccps also orders answers best (AUROC 90.0), significantly better than each of the 2 others; the next, pik, is"
-        " behind by 5.0 points (95 % interval of this pair 4.0 to 6.0).",
+        (
+            "ccps also orders answers best (AUROC 90.0), significantly better than each of the 2 others; the next,"
+            " pik, is behind by 4.0 points (95 % interval of this pair 3.0 to 5.0)."
+        ),
         f"ccps needs {COST}.",
     )
     brief = found.brief
@@ -151,15 +156,368 @@ def test_two_are_tied_and_both_better_than_the_rest():
     n = round(1200 * (3.8416212 * ERROR / 0.006) ** 2, -3)
     assert found.sentences == (
         "By Brier score, no single method is best: ccps (14.1) and pik (14.7) can't be distinguished.",
-        "Both are significantly better than each of the 2 other ranked methods; the next, litcab, is behind ccps by"
-        " 2.9 points (95 % interval of this pair 1.9 to 3.9).",
-        "At ordering right answers before wrong ones (AUROC), none of the 4 ranked methods can be distinguished from"
-        " another.",
-        "Of the 2 that are tied by Brier score, pik is the cheapest: it needs 25 k token positions fed to the model"
-        " (as does ccps), 1,600 labelled answers and 258 trained parameters.",
-        f"About {n:,.0f} questions instead of 1,200 would decide between ccps and pik in 4 of 5 such tests, if the"
-        " difference is as large as seen (0.6 points; 95 % interval of this pair −0.4 to 1.6).",
+        (
+            "Both are significantly better than each of the 2 other ranked methods; the next, litcab, is behind ccps by"
+            " 2.9 points (95 % interval of this pair 1.9 to 3.9)."
+        ),
+        (
+            "At ordering right answers before wrong ones (AUROC), none of the 4 ranked methods can be distinguished"
+            " from another."
+        ),
+        (
+            "Of the 2 that are tied by Brier score, pik is the cheapest: it needs 25 k token positions fed to the model"
+            " (as does ccps), 1,600 labelled answers and 258 trained parameters."
+        ),
+        (
+            f"About {n:,.0f} questions instead of 1,200 would decide between ccps and pik in 4 of 5 such tests, if the"
+            f" difference is as large as seen (0.6 points; 95 % interval of this pair {MINUS}0.4 to 1.6)."
+        ),
     )
     assert found.brief.leads == "ccps, pik (tied)"
-    assert found.brief.by == "+0.6 [−0.4, 1.6] over pik"
+    assert found.brief.by == f"+0.6 [{MINUS}0.4, 1.6] over pik"
     assert found.brief.cost == "pik: 25 k tokens, 1,600 labels"
+
+
+def test_leaders_that_are_not_better_than_all_others_say_of_which():
+    table = planted({"a": 0.10, "b": 0.11, "c": 0.116, "d": 0.124, "e": 0.2})
+    found = verdict_of(table)
+    assert found.sentences[:2] == (
+        "By Brier score, no single method is best: a (10.0) and b (11.0) can't be distinguished.",
+        (
+            "Of the 3 other ranked methods, a is significantly better than all of them and b than all but c and d; the"
+            " next, c, is behind a by 1.6 points (95 % interval of this pair 0.6 to 2.6)."
+        ),
+    )
+
+
+def test_one_leader_that_is_not_better_than_every_other_is_not_sure():
+    """The pair of a and c is noisy, while b is better than c."""
+    table = planted({"a": 0.10, "b": 0.12, "c": 0.14})
+    pairs = [
+        replace(pair, p_corrected=0.4) if {pair.first.method, pair.second.method} == {"a", "c"} else pair
+        for pair in table.standings.pairs
+    ]
+    found = verdict_of(replace(table, standings=replace(table.standings, pairs=tuple(pairs))))
+    assert (found.state, [line.method for line in found.leaders]) == ("tied", ["a"])
+    assert found.sentences[:2] == (
+        "By Brier score, a (10.0) leads, but can't be distinguished from c.",
+        (
+            "It is significantly better than 1 of the 2 other ranked methods, and is the only one than which none is"
+            " significantly better."
+        ),
+    )
+    assert found.brief.leads == "a (tied)"
+
+
+def test_of_forty_that_are_tied_a_few_are_named():
+    found = verdict_of(planted({f"m{k:02}": 0.14 + k / 1e4 for k in range(40)}))
+    assert found.state == "tied"
+    assert len(found.leaders) == 40
+    assert found.sentences[0] == (
+        "By Brier score, none of the 40 ranked methods can be distinguished from another: m00 (14.0), m01 (14.0), m02"
+        " (14.0) and 37 others."
+    )
+    assert found.brief.leads == "m00, m01 and 38 others (tied)"
+    assert found.brief.orders == "all 40 tied"
+    assert max(map(len, found.sentences)) < 320
+
+
+def test_one_method_alone_has_nothing_to_be_compared_with():
+    found = verdict_of(planted({"ccps": 0.14}))
+    assert found.state == "not tested"
+    assert found.sentences == (
+        "By Brier score, there is nothing to compare: ccps (14.0) is the only method.",
+        f"ccps needs {COST}.",
+    )
+
+
+def test_where_all_answers_are_right_auroc_is_undefined():
+    rows = {m: {"llm_accuracy": 1.0} for m in ("a", "b")}
+    found = verdict_of(planted({m: {"brier": v, "auroc": None} for m, v in (("a", 0.1), ("b", 0.2))}, rows=rows))
+    assert found.sentences[:2] == (
+        (
+            "By Brier score, a (10.0) is significantly better than b, which is behind by 10.0 points (95 % interval"
+            " of this pair 9.0 to 11.0)."
+        ),
+        "Which method orders answers best can't be told: AUROC is undefined, because all answers are right.",
+    )
+    assert found.brief.orders == "undefined"
+
+
+def test_where_no_auroc_is_above_chance_nobody_orders_answers():
+    found = verdict_of(planted({"a": {"brier": 0.1, "auroc": 0.52}, "b": {"brier": 0.2, "auroc": 0.45}}))
+    assert found.sentences[1] == (
+        "No ranked method orders right answers before wrong ones beyond chance: no AUROC has a 95 % interval above"
+        " 50 %."
+    )
+    assert found.brief.orders == "none"
+
+
+def test_that_the_best_is_no_better_than_a_constant_is_said_first():
+    found = verdict_of(planted({"a": 0.21, "b": 0.25}, constant=0.2047))
+    assert found.sentences[:2] == (
+        (
+            "By Brier score, no ranked method is better than giving every answer the same confidence, the share of"
+            " right answers in training (20.5)."
+        ),
+        (
+            "By Brier score, a (21.0) is significantly better than b, which is behind by 4.0 points (95 % interval of"
+            " this pair 3.0 to 5.0)."
+        ),
+    )
+    assert "same confidence" not in words(planted({"a": 0.2, "b": 0.25}, constant=0.2047))
+    assert "Of these, b is no better than a constant confidence." in words(
+        planted({"a": 0.2, "b": 0.21}, constant=0.2047)
+    )
+    assert "same confidence" not in words(planted({"a": 0.21, "b": 0.25}, constant=0.2047), "auroc")
+
+
+def test_unranked_methods_are_named_with_their_reason_and_a_better_mean_is_told():
+    none = {"status": "skipped", "reason": "no validation split", "metrics": {}, "per_subject": {}}
+    rows = {"lts": none, "it": {**none, "status": "failed"}}
+    table = planted({"a": 0.12, "b": 0.2, "ct": 0.1, "x": 0.3, "lts": 0.5, "it": 0.5}, rows=rows, short=["ct"],
+                    labels={"x": 1})  # fmt: skip
+    found = verdict_of(table)
+    assert [line.method for line in found.leaders] == ["a"]
+    assert found.sentences[-2:] == (
+        "Left out of this judgement: ct (training cut short); x (other answers or labels); lts (skipped); it (failed).",
+        "Of these, ct (10.0) has a better mean than every ranked method.",
+    )
+
+
+def test_recalibrated_methods_are_judged_as_a_block_of_their_own():
+    found = verdict_of(planted({"a": 0.2, "b": 0.25, "a+isotonic": 0.1, "b+isotonic": 0.101}))
+    assert [line.method for line in found.leaders] == ["a"]
+    assert found.sentences[0].startswith("By Brier score, a (20.0) is significantly better than b")
+    assert found.sentences[-1] == (
+        "Among methods recalibrated by isotonic, by Brier score, a+isotonic (10.0) and b+isotonic (10.1) can't be"
+        " distinguished."
+    )
+
+
+def test_a_pair_without_a_test_leaves_the_block_without_a_verdict():
+    found = verdict_of(planted({"a": 0.1, "b": 0.2, "c": 0.3}, missing=[frozenset("ab")]))
+    assert (found.state, found.leaders) == ("not tested", ())
+    assert found.sentences[0] == (
+        "By Brier score, a (10.0) has the best mean, but nothing was tested: a subject has one question."
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [("aurc", "there is no test of AURC"), ("brier", "no two methods rest on the same answers and labels")],
+)
+def test_what_was_not_tested_says_why(metric, reason):
+    table = planted({"a": {"brier": 0.1, "aurc": 0.1}, "b": 0.2}, labels={"b": 1})
+    found = verdict_of(table, metric)
+    assert (found.state, found.brief.sure) == ("not tested", "not tested")
+    assert found.sentences[0].endswith(f"a (10.0) has the best mean, but nothing was tested: {reason}.")
+
+
+def test_without_standings_nothing_was_tested():
+    rows = [cell(m, metrics={"brier": MetricSummary(v, 0.1, v, 0)}) for m, v in (("a", 0.1), ("b", 0.2))]
+    assert verdict_of(build(rows)[0]).sentences[0] == (
+        "By Brier score, a (10.0) has the best mean, but nothing was tested: intervals and tests were not computed."
+    )
+
+
+def test_a_yardstick_has_no_best():
+    assert verdict_of(planted({"a": 0.1, "b": 0.2}), "ece_floor").sentences[0] == (
+        "By ECE floor, no method is best: it is a yardstick, neither good nor bad."
+    )
+
+
+def test_ece_is_judged_by_what_chance_does_not_explain_and_auroc_is_not_told_twice():
+    table = planted({m: {"ece": e, "ece_debiased": d, "auroc": a} for m, e, d, a in
+                     (("a", 0.05, -0.01, 0.9), ("b", 0.04, 0.03, 0.8), ("c", 0.03, 0.0, 0.5))})  # fmt: skip
+    assert (
+        verdict_of(table, "ece").sentences[0].startswith("By ECE minus floor, a (0.0) is significantly better than b")
+    )
+    assert "c (doesn't order answers beyond chance)" in words(table, "ece")
+    by_order = words(table, "auroc")
+    assert by_order.count("AUROC") == 1
+    assert "Best calibrated, by ECE minus floor, is a (0.0)." in by_order
+
+
+def test_a_hopeless_difference_has_no_number_of_questions():
+    found = words(planted({"a": 0.1, "b": 0.1001, "c": 0.2}))
+    assert (
+        "No number of questions that one would ask decides between a and b: the difference is less than a tenth of the"
+        " width of the interval."
+    ) in found
+    assert "questions instead of" not in found
+
+
+def test_a_pair_that_alone_would_differ_says_so():
+    assert words(planted({"a": 0.1, "b": 0.112})).endswith("; tested alone, this pair would differ significantly.")
+
+
+def test_of_tied_methods_the_cheapest_is_named_and_one_without_labels():
+    rows = {
+        "a": {"forward_tokens_alone": 90_000},
+        "b": {"generated_tokens_alone": 14_000},
+        "c": {"forward_tokens_alone": 40_000, "labels_seen": LabelsSeen(), "generated_tokens_alone": 1_300},
+    }
+    assert (
+        "Of the 3 that are tied by Brier score, b is the cheapest in token positions: it needs 25 k token positions fed"
+        " to the model, 14 k generated tokens, 1,600 labelled answers and 258 trained parameters; c needs the fewest"
+        " generated tokens, 1,300; c needs no labelled answers."
+    ) in words(planted({"a": 0.1, "b": 0.101, "c": 0.102}, rows=rows))
+
+
+def test_rounding_does_not_hide_on_which_side_of_0_an_interval_ends():
+    assert "95 % interval of this pair 0.02 to 2.0" in words(planted({"a": 0.1, "b": 0.11}, error=0.0098 / 1.96))
+
+
+def test_names_are_escaped_in_each_format():
+    table = planted({"a_b*": 0.1, "[red]c|": 0.2, "\\textbf": 0.3})
+    first = verdict_of(table).sentences[0]
+    assert first in re.sub(r"\s+", " ", render([table], "terminal", width=300))
+    assert r"**By Brier score, a\_b\* \(10.0\) is best:" in render([table], "md")
+    assert r"\textbf{By Brier score, a\_b{*} (10.0) is best:" in render([table], "tex")
+    assert r"The next, \[red\]c\|, is behind" in render([table], "md")
+
+
+# --- where it stands --------------------------------------------------------------------------------------------------
+
+
+def test_the_verdict_stands_between_the_heading_and_the_facts_and_in_the_data():
+    table = planted({"a": 0.1, "b": 0.2})
+    lines = render([table], "md").splitlines()
+    assert lines[0].startswith("### ")
+    assert lines[2].startswith("**By Brier score, a (10.0)".replace("(", r"\(").replace(")", r"\)"))
+    assert lines[4].startswith("The preset is")
+    assert views([table]).data()[0]["verdict"] == record(verdict_of(table))
+
+
+def test_models_side_by_side_have_a_paragraph_each():
+    tables = [replace(planted({"a": 0.1, "b": b}), model=model) for model, b in (("one", 0.2), ("two", 0.1))]
+    text = render(tables, "md")  # a table each
+    assert text.count("**By Brier score") == 2
+    text = "\n".join(line for line in views(tables, layout="models").grids[0].verdict)
+    assert text.count("one: By Brier score, a (10.0) is") == 1
+    assert text.count("two: By Brier score, a (10.0) and b (10.0) can't be distinguished.") == 1
+
+
+def test_the_verdict_on_a_part_is_that_on_the_whole():
+    table = planted({"a": 0.1, "b": 0.2, "c": 0.3})
+    part = table.only({line.key for line in table.lines if line.method == "c"})
+    found = verdict_of(part)
+    assert found.sentences == verdict_of(table).sentences
+    assert record(found)["leaders"] == []
+
+
+def test_a_summary_counts_over_models():
+    tables = [
+        replace(planted({"ccps": mean, "lts": 0.2, "pik": 0.25}), model=model)
+        for model, mean in (("x", 0.1), ("y", 0.15), ("z", 0.199))
+    ]
+    row = summary_of(tables).rows[0]
+    assert (row.task, row.models) == ("atlas-choice", 3)
+    assert row.leads == "ccps with 3 of 3 models, surely with 2"
+    assert (row.sure, row.by) == ("2 of 3", "+0.1 to +10.0")
+    assert row.cost == "ccps: 25 k tokens, 1,600 labels"
+    grid = views(tables).grids[0]
+    assert grid.facts == ("Who leads, by Brier score",)
+    assert len(views(tables[:2]).grids) == 2
+    assert summary_of(tables[:1]).rows[0].by == verdict_of(tables[0]).brief.by
+
+
+# --- claims follow from the pairs -------------------------------------------------------------------------------------
+
+
+def losers(table, metric):
+    """By line, those that a test finds significantly worse, from the pairs themselves."""
+    higher = metric == "auroc"
+    found = {}
+    for pair in table.standings.pairs:
+        if pair.metric == metric and pair.p_corrected is not None and pair.p_corrected < 0.05 and pair.difference:
+            winner, loser = (pair.first, pair.second) if (pair.difference > 0) == higher else (pair.second, pair.first)
+            found.setdefault(winner.method, set()).add(loser.method)
+    return found
+
+
+some_means = st.lists(st.integers(100, 200).map(lambda n: n / 1000), min_size=1, max_size=9)
+
+
+@given(some_means, st.sampled_from([0.001, 0.005, 0.02]), st.sampled_from(["brier", "auroc"]))
+def test_leaders_and_what_is_named_as_better_follow_from_the_pairs(values, error, metric):
+    table = planted({f"m{k}": {metric: value} for k, value in enumerate(values)}, error=error)
+    found, beats_ = verdict_of(table, metric), losers(table, metric)
+    names = [line.method for line in table.lines]
+    beaten = set().union(*beats_.values())
+    assert {line.method for line in found.leaders} == set(names) - beaten
+    is_sure = len(names) > 1 and any(len(worse) == len(names) - 1 for worse in beats_.values())
+    assert (found.state == "sure") == is_sure
+    if not beats_:
+        assert "significantly better" not in " ".join(found.sentences[:2])
+    for winner, worse in re.findall(r"(m\d)(?: \([\d.]+\))? is significantly better than (m\d)", words(table, metric)):
+        assert worse in beats_[winner]
+    for winner, count in re.findall(r"(m\d) is significantly better than (\d+)", words(table, metric)):
+        assert len(beats_[winner]) == int(count)
+
+
+# --- questions that would decide --------------------------------------------------------------------------------------
+
+SUBJECTS = 4
+EFFECTS = (0.0, 0.012, 0.03, 0.031)
+
+
+def experiment(n, effects, rng, *, is_mean):
+    """Comparison of the first two of some methods, whose losses are normal and have a part in common.
+
+    Args:
+        n: questions.
+        effects: mean loss of each method.
+        rng: of the losses and of the resamples.
+        is_mean: the test knows the loss of each question; else it has resamples alone, as for AUROC.
+    """
+    subjects = np.arange(n) % SUBJECTS
+    losses = np.array(effects)[:, None] + rng.normal(0, 0.2, n) + rng.normal(0, 0.1, (len(effects), n))
+    rows = [np.flatnonzero(subjects == k) for k in range(SUBJECTS)]
+    drawn = [
+        rng.multinomial(of.size, np.full(of.size, 1 / of.size), size=400) @ losses[:, of].T / of.size for of in rows
+    ]
+    resampled = np.mean(drawn, axis=0)  # (r, methods)
+    values = np.mean([losses[:, of].mean(axis=1) for of in rows], axis=0)
+    samples = {
+        str(k): Sample(float(values[k]), resampled[:, k], losses[k] if is_mean else None) for k in range(len(effects))
+    }
+    pairs = compare("brier", samples, strata_of([str(k) for k in subjects]), [list(samples)])
+    return next(pair for pair in pairs if (pair.first, pair.second) == ("0", "1"))
+
+
+def share_decided(repeats, *, is_mean):
+    """Share of tests that decide, of as many questions as a first test of 600 asks for."""
+    rng = np.random.default_rng(5)
+    first = experiment(600, EFFECTS, rng, is_mean=is_mean)
+    n = rounded(questions_needed(600, EFFECTS[1], first.error, first.critical))
+    assert 1000 < n < 3000
+    return np.mean([experiment(n, EFFECTS, rng, is_mean=is_mean).winner(0.05) == "0" for _ in range(repeats)])
+
+
+def test_as_many_questions_as_named_decide_most_tests():
+    """Three standard errors of 30 tests are 0.22."""
+    share = share_decided(30, is_mean=True)
+    assert share == pytest.approx(0.8, abs=0.22)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_mean", [True, False])
+def test_as_many_questions_as_named_decide_4_of_5_tests(is_mean):
+    """Three standard errors of 150 tests are 0.10; the error that the first test found has its own chance."""
+    share = share_decided(150, is_mean=is_mean)
+    assert share == pytest.approx(0.8, abs=0.1)
+
+
+def test_a_critical_value_is_where_the_corrected_test_decides():
+    rng = np.random.default_rng(1)
+    deviation = rng.normal(size=(3, 999))
+    error = deviation.std(axis=1, ddof=1)
+    critical = critical_value(error, deviation, 0.05)
+    below, above = (corrected(np.full(3, critical * k) * error, error, deviation) for k in (0.9999, 1.0001))
+    assert (below >= 0.05).all()
+    assert (above < 0.05).all()
+    assert critical == pytest.approx(2.388, abs=0.15)  # of three independent normal ones: Sidak's
+    assert critical_value(error, deviation[:, :10], 0.05) is None
+    assert critical_value(error * 0, deviation, 0.05) is None
