@@ -394,7 +394,7 @@ def test_models_side_by_side_have_a_paragraph_each():
     tables = [replace(planted({"a": 0.1, "b": b}), model=model) for model, b in (("one", 0.2), ("two", 0.1))]
     text = render(tables, "md")  # a table each
     assert text.count("**By Brier score") == 2
-    text = "\n".join(line for line in views(tables, layout="models").grids[0].verdict)
+    text = "\n".join(line for line in views(tables, models=True).grids[0].verdict)
     assert text.count("one: By Brier score, a (10.0) is") == 1
     assert text.count("two: By Brier score, a (10.0) and b (10.0) can't be distinguished.") == 1
 
