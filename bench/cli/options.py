@@ -35,8 +35,8 @@ class GroupedHelp(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 groups.setdefault(getattr(parameter, "rich_help_panel", None) or OTHERS, []).append(record)
-        names = [name for records in groups.values() for name, _ in records]
-        width = max((len(name) for name in names if len(name) <= WIDEST), default=0)  # a longer one has its own line
+        longest = max(len(name) for records in groups.values() for name, _ in records)
+        width = min(longest, WIDEST)  # click gives a longer name a line of its own
         for heading, records in groups.items():
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(width), text) for name, text in records])

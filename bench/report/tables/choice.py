@@ -48,16 +48,10 @@ def chosen_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
     for option, what, names in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
         for name in names if rows else ():
             _require(option, what, name, {getattr(row, what) for row in rows}, of="result of ")
-    found = [
-        row
-        for row in rows
-        if (not selection.models or row.model in selection.models)
-        and (not selection.tasks or row.task in selection.tasks)
-    ]
+    models, tasks = selection.models, selection.tasks
+    found = [row for row in rows if (not models or row.model in models) and (not tasks or row.task in tasks)]
     if rows and not found:
-        raise UserError(
-            f"no result of {listed(selection.models)} on {listed(selection.tasks)}; see all with: bench table"
-        )
+        raise UserError(f"no result of {listed(models)} on {listed(tasks)}; leave out one of --models and --tasks")
     return found
 
 
@@ -104,7 +98,8 @@ def _with_methods(table: Table, methods: Sequence[str]) -> Table:
     shown = [name for name in methods if name in names]
     if set(shown) == names:
         return table
-    fact = f"Shown {'is' if len(shown) == 1 else 'are'} {len(shown)} of {len(names)} methods; ranks, marks and the verdict are of all {len(names)}."
+    verb, whole = "is" if len(shown) == 1 else "are", len(names)
+    fact = f"Shown {verb} {len(shown)} of {whole} methods; ranks, marks and the verdict are of all {whole}."
     part = table.only({line.key for line in table.lines if line.key.method in shown})
     missing = tuple(table.not_run(name) for name in methods if name not in names)
     return replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))

@@ -12,11 +12,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bench.api.options import Flag, Heading, Names
+from bench.api.options import Flag, Heading, Names, Separated
 from bench.api.protocol import PRESETS
 from bench.cli.options import GroupedHelp, help_of, options_from
 from bench.grading.judges import KINDS
 from bench.metrics.recalibration import RECALIBRATORS
+from bench.report.selection import View, Wanted
 from bench.run.config import RunConfig
 
 
@@ -101,6 +102,42 @@ def test_every_field_of_a_run_has_help() -> None:
     assert set(help_of(RunConfig)) == {field.name for field in fields(RunConfig)}
 
 
+@pytest.mark.parametrize("request_of", [View, Wanted])
+def test_every_field_of_a_table_and_a_report_has_help(request_of: type) -> None:
+    assert set(help_of(request_of)) == {field.name for field in fields(request_of)}
+
+
 @pytest.mark.parametrize(("field", "kinds"), [("judge", KINDS), ("recalibrate", RECALIBRATORS), ("preset", PRESETS)])
 def test_the_help_names_every_kind(field: str, kinds: Iterable[str]) -> None:
     assert set(kinds) <= set(re.findall(r"\w+", help_of(RunConfig)[field]))
+
+
+@dataclass(frozen=True)
+class Voyage(Trip):
+    """A longer one."""
+
+    ports: Annotated[tuple[str, ...] | None, Separated()] = None
+    """Ports on the way. Default: none is called at."""
+
+
+VOYAGES: list[Voyage] = []
+SEA = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@SEA.command(cls=GroupedHelp)
+@options_from(Voyage, without=("hidden",))
+def sail(voyage: Voyage) -> None:
+    """Sail."""
+    VOYAGES.append(voyage)
+
+
+def test_a_dataclass_has_the_options_of_the_one_that_it_extends() -> None:
+    result = CliRunner().invoke(SEA, ["--help"])
+    assert [word in result.stdout for word in ("--river", "Where:", "Files; may be repeated.", "--port")] == [True] * 4
+    assert result.stdout.index("--river") < result.stdout.index("--port")
+
+
+def test_a_tuple_that_may_be_none_tells_none_given_from_an_empty_one() -> None:
+    for words, ports in (((), None), (("--port", ""), ()), (("--port", "Ra, Bo"), ("Ra", "Bo"))):
+        assert CliRunner().invoke(SEA, ["--river", "Elbe", *words]).exit_code == 0
+        assert VOYAGES.pop() == Voyage(("Elbe",), ports=ports)

@@ -390,5 +390,5 @@ def test_partial_results_are_found_from_either_folder(tmp_path: Path) -> None:
     assert StandingsReader(tmp_path)(lines) == StandingsReader(tmp_path / "partial")(lines)
     pages = [tmp_path / f"{k}.html" for k in range(2)]
     for folder, page in zip((tmp_path, tmp_path / "partial"), pages, strict=True):
-        write_report(Wanted(folder, page, partial=True, deviations=True), None)
+        write_report(Wanted(folder, out=page, partial=True, deviations=True), None)
     assert all(page.is_file() for page in pages)

@@ -357,7 +357,9 @@ def test_what_is_no_target_has_a_footnote_with_the_reason(out: Path, cache: Path
     cell = grid.rows[place + 1].cells[2]
     assert cell.text == "10.9 ±4.8"
     assert cell.notes == ("no target: answers with confidence 1 fell into no bin",)
-    assert "answers with confidence 1" in formats.render(table(out, cache, against=Against.PAPER), "terminal", width=100)
+    assert "answers with confidence 1" in formats.render(
+        table(out, cache, against=Against.PAPER), "terminal", width=100
+    )
 
 
 def test_what_the_paper_does_not_have_takes_no_row_and_where_it_has_nothing_that_is_one_sentence(
@@ -433,7 +435,10 @@ def test_names_that_cannot_be_compared(out: Path, cache: Path, names: tuple[str,
 @pytest.mark.parametrize(
     ("view", "message"),
     [
-        ({"compare": ("a", "b"), "against": Against.PAPER}, "--compare makes a table of its own, .*; leave out --against"),
+        (
+            {"compare": ("a", "b"), "against": Against.PAPER},
+            "--compare makes a table of its own, .*; leave out --against",
+        ),
         ({"compare": ("a", "b"), "stats": True, "layout": Layout.MODELS}, "leave out --stats and --layout models"),
         ({"compare": ("a", "b"), "methods": ("a",)}, "of the methods that it names; leave out --method"),
         ({"compare": ("a", "b"), "headline": "brier"}, "leave out --sort"),
