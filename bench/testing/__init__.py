@@ -50,7 +50,7 @@ class CheckResult(NamedTuple):
     """Plugin, format or nothing, and rule."""
     ok: bool
     message: str
-    """Empty where it is ok."""
+    """Why it is not ok; where it is, a remark or nothing."""
     raised: str = ""
     """Plugin, and what it raised, where that is why it is not ok."""
 
@@ -108,13 +108,13 @@ def without_repeats(results: Sequence[CheckResult]) -> list[CheckResult]:
 
 def _result(name: str, make: MakeMethod | MakeTask, check: Check) -> CheckResult:
     try:
-        check(make)
+        remark = check(make)
     except AssertionError as error:
         cause = error.__cause__
         own = cause is None or isinstance(cause, AssertionError)
         raised = "" if own or cause is None else f"{make.plugin.name}: {reason_of(cause, home_of(make.plugin))}"
         return CheckResult(name, ok=False, message=str(error), raised=raised)
-    return CheckResult(name, ok=True, message="")
+    return CheckResult(name, ok=True, message=remark)
 
 
 def _plugins(target: str | Path) -> list[Any]:
