@@ -39,8 +39,8 @@ from bench.testing.observing import TRAIN
 from bench.testing.synthetic import planted
 from bench.testing.task_checks import TASK_CHECKS, TASK_ROW_CHECKS
 
-__all__ = ["Check", "CheckResult", "MakeMethod", "MakeTask", "check_plugin", "checks_for", "checks_of", "planted",
-           "without_repeats"]  # fmt: skip
+__all__ = ["NO_SOURCE", "Check", "CheckResult", "MakeMethod", "MakeTask", "check_plugin", "checks_for", "checks_of",
+           "planted", "without_repeats"]  # fmt: skip
 
 
 class CheckResult(NamedTuple):
@@ -67,7 +67,7 @@ def checks_for(plugin: type[ConfidenceMethod] | type[Task], source: Source | Non
     if issubclass(plugin, ConfidenceMethod):
         yield from _method_checks(plugin)
     else:
-        make = MakeTask(plugin, source or _NoSource())
+        make = MakeTask(plugin, source or NO_SOURCE)
         bodies = TASK_CHECKS + (TASK_ROW_CHECKS if _rows_at_hand(make) else ())
         yield from ((make, Check(body)) for body in bodies)
 
@@ -154,6 +154,10 @@ class _NoSource(Source):
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> NoReturn:
         raise ContractError(f"a task without a Hub id read the columns {', '.join(columns)} of {card.folder}/{split}")
+
+
+NO_SOURCE: Source = _NoSource()
+"""What a task that makes its questions itself is made with."""
 
 
 def _method_checks(plugin: type[ConfidenceMethod]) -> Iterator[Made]:
