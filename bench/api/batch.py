@@ -180,7 +180,7 @@ def _index(rows: Rows) -> list[int] | torch.Tensor:
 def _tensor(states: FloatArray, beside: torch.Tensor) -> torch.Tensor:
     """A copy of an array as a tensor on the device of another one; numpy's longer floats are shortened to float32."""
     library: Any = sys.modules["torch"]  # as `_mixed_product`
-    tensor: torch.Tensor = library.tensor(np.asarray(states, dtype=np.float32), device=beside.device)
+    tensor: torch.Tensor = library.tensor(np.ascontiguousarray(states, dtype=np.float32), device=beside.device)
     return tensor
 
 

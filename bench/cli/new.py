@@ -104,7 +104,7 @@ def _check_file(path: Path) -> None:
         raise UserError(f"there is no folder {path.parent}; make it first")
     for file in (path, _test_of(path)):
         if file.exists() or file.is_symlink():
-            raise UserError(f"{file} is there already, and is not overwritten; choose another name or --out")
+            raise UserError(f"{file} is there already and is not overwritten; choose another name or --out")
     with suppress(ImportError, ValueError):
         if importlib.util.find_spec(path.stem) is not None:
             raise UserError(

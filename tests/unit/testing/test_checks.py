@@ -755,6 +755,39 @@ def test_fine_task_passes() -> None:
     assert _broken_rules(Fine) == {}
 
 
+class OneShown(Fine):
+    """Has an exemplar only."""
+
+    card = TaskCard(
+        license="MIT", version=1, splits={"test": "test", "dev": "dev"}, sizes={"test": 4, "dev": 1}, options=(2, 2),
+        why="small",
+    )  # fmt: skip
+
+
+def test_few_exemplars_are_a_remark_as_a_run_goes_on_with_them() -> None:
+    assert _broken_rules(OneShown) == {}
+    remarks = {check.__name__: check(make) for make, check in checks_for(OneShown)}
+    told = "1 subject has fewer than 5 exemplars, e.g. 's' 1; a run goes on with them and says so"
+    assert {name: remark for name, remark in remarks.items() if remark} == {"prompts": told}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("self.slope_ *", "{}['a'] *", "KeyError: 'a'"),
+        ("batch[ChoiceLogits()]", "batch[Hidden()]", "Hidden() was read but not declared in needs"),
+    ],
+)
+def test_what_a_file_breaks_is_told_with_its_line(tmp_path: Path, right: str, wrong: str, told: str) -> None:
+    path = tmp_path / "broken.py"
+    text = MARGIN.replace(right, wrong).replace("import Batch", "import Hidden, Batch")
+    path.write_text(text)
+    line = 1 + text[: text.index(wrong)].count("\n")
+    messages = [result.message for result in check_plugin(path) if told in result.message]
+    assert messages
+    assert any(message.endswith(f"(broken.py:{line})") or f"(broken.py:{line}) (" in message for message in messages)
+
+
 # --- by name ----------------------------------------------------------------------------------------------------------
 
 
