@@ -196,11 +196,6 @@ def chosen(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str
     return tuple(found)
 
 
-def is_built_in(plugin: type) -> bool:
-    """Whether a method or a task is of this package."""
-    return plugin.__module__.partition(".")[0] in {"methods", "tasks"}
-
-
 # --- entry points and files -------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def given(method: ConfidenceMethod, batch: Batch, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
-    """What a method gives for these answers, `(n,)` float64: the one way in which runs and checks ask for it.
+    """Confidences or scores `(n,)` of a method, as float64: runs and checks ask for them in this one way.
 
     Args:
         method: fitted, or one that learns nothing.

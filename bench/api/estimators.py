@@ -88,7 +88,7 @@ def read(value: Mapping[str, Any], path: str, convert: Convert) -> Any:
         raise ContractError(f"{path.lstrip('/')}: a {found.__name__} has no attribute {strange[0]!r} that is a value")
     if not _whole_machine(state):
         raise ContractError(f"{path.lstrip('/')}: expected a {found.__name__} whose support vectors are all there")
-    made = found.__new__(found)
+    made: Any = object.__new__(found)
     vars(made).update(state)
     return made
 
@@ -115,7 +115,8 @@ def _is_plain(kind: type) -> bool:
     """Whether a class of scikit-learn is written in Python, so that its attributes are all that it holds."""
     own = [base for base in kind.__mro__ if base.__module__.partition(".")[0] == _PACKAGE]
     heap = all(base.__flags__ & _HEAP for base in own)
-    return heap and kind.__new__ is object.__new__ and not any("__reduce_cython__" in vars(base) for base in own)
+    makes_itself = any("__new__" in vars(base) or "__reduce_cython__" in vars(base) for base in own)
+    return heap and not makes_itself
 
 
 def _is_attribute(kind: type, name: str) -> bool:

@@ -79,7 +79,11 @@ def write(kind: Kind, name: str, template: str, out: Path | None = None) -> Path
         path: (folder / f"my_{kind}.py").read_text(encoding="utf-8"),
         _test_of(path): (folder / f"test_my_{kind}.py").read_text(encoding="utf-8"),
     }
-    own = {f"my-{kind}": name, f"my_{kind}": path.stem, f"My{kind.title()}": _class_of(name, kind, sources.values())}
+    own = {
+        f"my-{kind}": name,
+        f"my_{kind}": path.stem,
+        f"My{kind.title()}": _class_of(name, kind, list(sources.values())),
+    }
     placeholder = re.compile("|".join(map(re.escape, own)))
     _write_all({path: placeholder.sub(lambda found: own[found[0]], text) for path, text in sources.items()})
     return path

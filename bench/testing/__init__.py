@@ -157,7 +157,7 @@ class _NoSource(Source):
 
 
 NO_SOURCE: Source = _NoSource()
-"""What a task that makes its questions itself is made with."""
+"""Source for a task that makes its questions itself."""
 
 
 def _method_checks(plugin: type[ConfidenceMethod]) -> Iterator[Made]:

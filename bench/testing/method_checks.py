@@ -51,7 +51,7 @@ def _close(make: MakeMethod, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
 
 
 def _predicted(method: ConfidenceMethod, batch: Batch) -> npt.NDArray[np.float64]:
-    """What a method gives as numbers, of whatever shape and size: that they are right is for one rule alone to say."""
+    """Numbers that a method gives, of whatever shape and size: whether they are right is for one rule alone to say."""
     return as_float64(f"{method.name}.predict", method.predict(batch.own()))
 
 

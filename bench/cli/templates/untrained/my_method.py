@@ -19,7 +19,7 @@ class MyMethod(ConfidenceMethod):
     output = "score"  # larger is surer, on no scale; without this line `predict` gives probabilities
 
     pool: str = "mean"
-    """How tokens become one number: mean or max. CHOSEN: as most do."""  # each constant, and where its value is from
+    """Way from tokens to one number: mean or max. CHOSEN: as most do."""  # each constant, and where its value is from
 
     def predict(self, batch: Batch) -> FloatArray:
         """Scores, shape (n,); each of its own answer alone."""
