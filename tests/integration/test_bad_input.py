@@ -466,6 +466,7 @@ class Plugged(ConfidenceMethod):
     "Does what a test says."
     reference = "none"
     needs = Needs(fit=frozenset({{QueryLogits()}}), predict=frozenset({{QueryLogits()}}))
+    takes_one_class = True  # a random model names no letter: all its answers are wrong
 {extra}
     def predict(self, batch):
         {predict}

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 _BACK = "that was put back"
-_KNOWN = ("pandas", "scipy", "sklearn")
+_KNOWN = ("pandas", "scipy", "sklearn", "torch")
 """Packages that set variables of the environment, or filters of warnings, when they are imported."""
 
 
