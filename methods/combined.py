@@ -12,7 +12,6 @@ import numpy as np
 
 from bench.api import Batch, Context, FloatArray, Needs, QueryLogits, RunFacts, TokenScores, method
 from methods._shared.logistic import Arrays, Penalised, Regression, log_odds, probability
-from methods._shared.training import check_labels
 
 _SCORES = TokenScores(top=2)
 FEATURES = (
@@ -37,7 +36,6 @@ class Combined(Penalised):
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the regression on the labels."""
-        check_labels(self.name, train.correct)
         return self.choose(ctx, Regression(self.name, features(train), train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:

@@ -39,7 +39,6 @@ class CT(LoraMethod):
         """Train the adapter; it stays in the cache and is kept here by its folder.
 
         Raises:
-            UntrainableError: all labels are equal.
             UserError: an unknown divergence, or training failed.
         """
         if self.divergence not in DIVERGENCES:

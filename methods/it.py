@@ -25,7 +25,6 @@ class IT(LoraMethod):
         """Train the adapter; it stays in the cache and is kept here by its folder.
 
         Raises:
-            UntrainableError: all labels are equal.
             UserError: training failed.
         """
         self.adapter_ = train_adapter(self, train, ctx, "it_loss")

@@ -11,7 +11,6 @@ from typing import ClassVar, Self
 
 from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, RunFacts, method
 from methods._shared.logistic import Arrays, OnState, Regression, log_odds, probability
-from methods._shared.training import check_labels
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
 
@@ -28,10 +27,8 @@ class LogisticProbe(OnState):
         """Fit the regression on the labels.
 
         Raises:
-            UntrainableError: all labels are equal.
             UserError: states that are not finite.
         """
-        check_labels(self.name, train.correct)
         return self.choose(ctx, Regression(self.name, train[self.state], train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:

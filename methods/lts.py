@@ -31,7 +31,7 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.training import check_fitted, check_labels
+from methods._shared.training import check_fitted
 
 _HALVINGS = 100  # of the interval; after about 60 float64 can't distinguish its ends
 
@@ -84,14 +84,12 @@ class LTS(ConfidenceMethod):
         which and why: that is a finding about the self-check, not an error.
 
         Raises:
-            UntrainableError: all labels are equal.
             UserError: the bounds are not 0 < lowest < highest, the solver is unknown, or logits are not finite.
         """
         if self.solver not in {"exact", "descent"}:
             raise UserError(f"lts.solver: expected exact or descent, got {self.solver!r}")
         if not 0 < self.lowest < self.highest < math.inf:
             raise UserError(f"lts: expected 0 < lowest < highest, got lowest={self.lowest}, highest={self.highest}")
-        check_labels(self.name, train.correct, "validation")
         odds = _odds(train)
         if not np.isfinite(odds).all():
             raise UserError(

@@ -68,7 +68,6 @@ class PIK(ConfidenceMethod):
         """Train the probe on the labels of the greedy answers.
 
         Raises:
-            UntrainableError: all labels are equal.
             UserError: states that are not finite.
         """
         settings = ProbeSettings(

@@ -85,7 +85,6 @@ class Saplma(ConfidenceMethod):
         """Train the MLP on the labels.
 
         Raises:
-            UntrainableError: all labels are equal.
             UserError: states that are not finite.
         """
         settings = ProbeSettings(**self.params())  # type: ignore[arg-type]  # the fields have the arguments' names

@@ -13,7 +13,6 @@ import numpy as np
 from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, Related, RunFacts, UntrainableError, method
 from methods._shared.logistic import Arrays, OnState, Regression, log_odds, mapped, through_map
 from methods._shared.meaning import semantic_entropy
-from methods._shared.training import check_labels
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
 _RELATED = Related(question=True)
@@ -29,7 +28,6 @@ class SemanticEntropyProbe(OnState):
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the probe to the entropies of the training questions' samples, and the map to the labels."""
-        check_labels(self.name, train.correct)
         entropy = semantic_entropy(train[_RELATED]).round(9)
         states, low = train[self.state], entropy <= cut(self.name, entropy)
         return self.choose(ctx, mapped(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +76,8 @@ class Ragged:
         return Ragged(_kept(self.values[index]), _kept(offsets), owner)
 
 
+Rows: TypeAlias = "Sequence[int] | IntArray | torch.Tensor"
+"""Ids of tokens."""
 _FLOAT32_BYTES = 4
 _SCRATCH = 16 * 2**20
 """Weights of an output head that are widened to float32 at once: 64 MiB."""
@@ -93,8 +96,14 @@ class Norm:
     """(d,) float32"""
     centred: bool = False
 
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """States `(..., d)` in float32 as the output head expects them."""
+    @overload
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor: ...
+    @overload
+    def __call__(self, hidden: FloatArray) -> npt.NDArray[np.float32]: ...
+    def __call__(self, hidden: torch.Tensor | FloatArray) -> torch.Tensor | npt.NDArray[np.float32]:
+        """States `(..., d)` in float32 as the output head expects them; an array if they came as one."""
+        if isinstance(hidden, np.ndarray):
+            return _array(self(_tensor(hidden, self.gain)))
         h = hidden.float()
         if self.centred:
             h = h - h.mean(dim=-1, keepdim=True)
@@ -116,14 +125,22 @@ class OutputHead:
     """The model's last norm, through which states of inner blocks are read: `head.logits(head.norm(h))`. Those of depth
     1.0 have gone through it. None where it is not known."""
 
-    def logits(self, hidden: torch.Tensor, rows: Sequence[int] | torch.Tensor | None = None) -> torch.Tensor:
-        """Logits of shape `(..., v)` from hidden states `(..., d)`, in float32.
+    @overload
+    def logits(self, hidden: torch.Tensor, rows: Rows | None = None) -> torch.Tensor: ...
+    @overload
+    def logits(self, hidden: FloatArray, rows: Rows | None = None) -> npt.NDArray[np.float32]: ...
+    def logits(
+        self, hidden: torch.Tensor | FloatArray, rows: Rows | None = None
+    ) -> torch.Tensor | npt.NDArray[np.float32]:
+        """Logits of shape `(..., v)` from hidden states `(..., d)`, in float32: an array from an array.
 
         Args:
             hidden: the states.
             rows: ids of the tokens whose logits are wanted, `(..., len(rows))`, on the same device if they are a
                 tensor; by default all.
         """
+        if isinstance(hidden, np.ndarray):
+            return _array(self.logits(_tensor(hidden, self.weight), rows))
         if rows is not None and self._is_short:
             index = _index(rows)
             bias = None if self.bias is None else self.bias[index]
@@ -156,8 +173,20 @@ class OutputHead:
         return u.reshape(*hidden.shape[:-1], len(self.weight))
 
 
-def _index(rows: Sequence[int] | torch.Tensor) -> list[int] | torch.Tensor:
-    return list(rows) if isinstance(rows, Sequence) else rows
+def _index(rows: Rows) -> list[int] | torch.Tensor:
+    return list(rows) if isinstance(rows, Sequence | np.ndarray) else rows
+
+
+def _tensor(states: FloatArray, beside: torch.Tensor) -> torch.Tensor:
+    """A copy of an array as a tensor on the device of another one; numpy's longer floats are shortened to float32."""
+    library: Any = sys.modules["torch"]  # as `_mixed_product`
+    tensor: torch.Tensor = library.tensor(np.ascontiguousarray(states, dtype=np.float32), device=beside.device)
+    return tensor
+
+
+def _array(tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+    array: npt.NDArray[np.float32] = tensor.detach().cpu().numpy()
+    return array
 
 
 def _pieces(weight: torch.Tensor) -> Iterator[slice]:
@@ -207,6 +236,14 @@ def _frozen_view(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
+def copied(column: Column) -> Column:
+    """A copy whose arrays can be written; an output head is given as it is."""
+    if isinstance(column, Ragged):
+        owner = None if column.owner is None else column.owner.copy()
+        return Ragged(column.values.copy(), column.offsets.copy(), owner)
+    return column if isinstance(column, OutputHead) else column.copy()
+
+
 def _kept(fresh: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A fresh copy, itself read-only: else a view's `base` could be written."""
     fresh.flags.writeable = False
@@ -214,7 +251,10 @@ def _kept(fresh: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 class Batch:
-    """Questions with their signals, as a method sees them; arrays are read-only, labels exist only in `fit`."""
+    """Questions with their signals, as a method sees them; labels exist only in `fit`.
+
+    Arrays are read-only, but for those of a copy that `own` has made.
+    """
 
     def __init__(
         self, ids: Sequence[str], columns: Mapping[Signal, Column], correct: npt.NDArray[np.bool_] | None = None
@@ -223,6 +263,29 @@ class Batch:
         self._columns = {signal: _read_only(column) for signal, column in columns.items()}
         self._correct = None if correct is None else _frozen_view(_kept(np.array(correct, dtype=np.bool_)))
         self._reads: set[str] = set()
+        self.is_own = False
+        """Whether its arrays can be written."""
+
+    @classmethod
+    def of_own(
+        cls, ids: Sequence[str], columns: Mapping[Signal, Column], correct: npt.NDArray[np.bool_] | None = None
+    ) -> Self:
+        """A batch whose arrays can be written, as nobody else has them."""
+        made = cls(ids, {})
+        made._columns, made.is_own = dict(columns), True
+        made._correct = None if correct is None else np.array(correct, dtype=np.bool_)
+        return made
+
+    def own(self) -> Self:
+        """A copy whose arrays can be written; the output head is shared.
+
+        A plugin gets one for each call: torch can wrap its arrays, and what is written into them nobody else sees.
+        """
+        made = copy.copy(self)
+        columns = {signal: copied(column) for signal, column in self._columns.items()}
+        correct = None if self._correct is None else self._correct.copy()
+        vars(made).update(_columns=columns, _correct=correct, is_own=True)
+        return made
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -283,7 +346,7 @@ class Batch:
         correct = None if self._correct is None else self._correct[index]
         part = Batch([self.ids[i] for i in index], columns, correct)
         part._reads = self._reads
-        return part
+        return part.own() if self.is_own else part
 
 
 def labels_of(batch: Batch) -> BoolArray | None:

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.api.errors import ContractError
+
+if TYPE_CHECKING:
+    from bench.api.batch import Batch
+    from bench.api.methods import ConfidenceMethod
+
+
+def given(method: ConfidenceMethod, batch: Batch, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
+    """Confidences or scores `(n,)` of a method, as float64: runs and checks ask for them in this one way.
+
+    Args:
+        method: fitted, or one that learns nothing.
+        batch: n answers.
+        allow_nan: as for `checked`.
+
+    Raises:
+        ContractError: it is not what the method has to give.
+        Exception: whatever the method raises.
+    """
+    who, values = f"{method.name}.predict", method.predict(batch)
+    if method.output == "score":
+        return checked_scores(who, values, batch.ids)
+    return checked(who, values, len(batch), allow_nan=allow_nan)
 
 
 def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
@@ -15,16 +39,14 @@ def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = Fa
 
     Args:
         who: gave them, for the error.
-        confidence: what was given.
+        confidence: what was given, as for `as_float64`.
         n: answers.
         allow_nan: whether NaN is let through, in a training that may yet recover.
 
     Raises:
-        ContractError: another shape, NaN, or values outside [0, 1].
+        ContractError: no numbers, another shape, NaN, or values outside [0, 1].
     """
-    array = _real(who, confidence)
-    if array.shape != (n,):
-        raise ContractError(f"{who}: expected shape ({n},), got {array.shape}")
+    array = _of_shape(who, confidence, n)
     if np.isnan(array).any() and not allow_nan:
         raise ContractError(f"{who}: expected numbers, got NaN in {int(np.isnan(array).sum())} of {n}")
     outside = (array < 0) | (array > 1)
@@ -40,15 +62,13 @@ def checked_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.ND
 
     Args:
         who: gave them, for the error.
-        score: what was given.
+        score: what was given, as for `as_float64`.
         ids: of the n questions, for the error.
 
     Raises:
-        ContractError: another shape, or a number that is not finite.
+        ContractError: no numbers, another shape, or a number that is not finite.
     """
-    array = _real(who, score)
-    if array.shape != (len(ids),):
-        raise ContractError(f"{who}: expected shape ({len(ids)},), got {array.shape}")
+    array = _of_shape(who, score, len(ids))
     bad = np.flatnonzero(~np.isfinite(array))
     if bad.size:
         raise ContractError(
@@ -58,8 +78,52 @@ def checked_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.ND
     return array
 
 
-def _real(who: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    array = np.asarray(values)
-    if np.iscomplexobj(array):  # numpy would drop the imaginary part with a warning at most
-        raise ContractError(f"{who}: expected real numbers, got {array.dtype}")
-    return np.asarray(array, dtype=np.float64)
+def as_float64(who: str, values: Any) -> npt.NDArray[np.float64]:
+    """Numbers as a float64 array of the same shape, whatever holds them.
+
+    Args:
+        who: gave them, for the error.
+        values: an array of numpy or torch with any real type on any device, a list, a tuple or a column of a table.
+
+    Raises:
+        ContractError: they are no real numbers. Truth values are none, as they are decisions and no confidences.
+    """
+    try:
+        array = np.asarray(_at_hand(values))
+    except (TypeError, ValueError, RuntimeError) as error:  # e.g. rows of different length, a sparse tensor
+        raise ContractError(f"{who}: expected one number for each answer, got {_kind(values)}: {error}") from error
+    if array.dtype == np.bool_:
+        raise ContractError(
+            f"{who}: expected numbers, got {array.dtype}; give how sure it is and not the decision,"
+            " e.g. predict_proba(x)[:, 1] instead of predict(x)"
+        )
+    if array.dtype.kind not in "iuf":
+        raise ContractError(f"{who}: expected real numbers, got {array.dtype} ({_kind(values)})")
+    return array.astype(np.float64)
+
+
+def _at_hand(values: Any) -> Any:
+    """A tensor as an array, a masked array with NaN where it hides a number; anything else as it is."""
+    if isinstance(values, np.ma.MaskedArray) and values.dtype.kind in "iuf":
+        return np.ma.filled(values.astype(np.float64), np.nan)
+    torch: Any = sys.modules.get("torch")  # not imported here, but whoever has a tensor has it
+    if torch is None or not isinstance(values, torch.Tensor):
+        return values
+    tensor = values.detach().cpu()
+    return (tensor.double() if tensor.is_floating_point() else tensor).numpy()  # numpy has no bfloat16
+
+
+def _kind(values: object) -> str:
+    return f"a {type(values).__name__}"
+
+
+def _of_shape(who: str, values: Any, n: int) -> npt.NDArray[np.float64]:
+    array = as_float64(who, values)
+    if array.shape == (n,):
+        return array
+    hint = ""
+    if array.shape in {(n, 1), (1, n)}:
+        hint = "; use .ravel()"
+    elif array.ndim == 2 and len(array) == n:  # noqa: PLR2004
+        hint = "; give one column, e.g. predict_proba(x)[:, 1]"
+    raise ContractError(f"{who}: expected shape ({n},), got {array.shape}{hint}")

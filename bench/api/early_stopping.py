@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bench.api.batch import Batch
 from bench.api.confidence import checked
 from bench.api.errors import UserError
 from bench.api.protocol import NLL_CLIP
@@ -154,7 +155,8 @@ class EarlyStopping:
         """
 
         def loss(validation: Labelled) -> float:
-            confidence = checked("validation confidences", predict(validation), len(validation), allow_nan=True)
+            asked = validation.own() if isinstance(validation, Batch) and validation.is_own else validation
+            confidence = checked("validation confidences", predict(asked), len(validation), allow_nan=True)
             self.confidences.append(confidence)
             return validation_loss(confidence, validation.correct)
 

@@ -76,10 +76,10 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
     except BaseException as worse:  # noqa: BLE001 - a plugin's own exception that can't say what it is
         text = f"(its message can't be shown: {type(worse).__name__})"
     text = text[:LONGEST].encode(errors="replace").decode()  # half a character can't be written into a result
-    if isinstance(error, UserError | ContractError | PluginError):
+    if isinstance(error, UserError | PluginError):
         return text
     place = "" if home is None else _place(error, home)
-    return f"{type(error).__name__}: {text}{place}"
+    return f"{text if isinstance(error, ContractError) else f'{type(error).__name__}: {text}'}{place}"
 
 
 def home_of(plugin: type) -> Path | None:

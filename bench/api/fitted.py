@@ -2,43 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bench.api import estimators
 from bench.api.adapters import AdapterRef
 from bench.api.errors import ContractError, UserError
 
+Arrays = dict[str, npt.NDArray[Any]]
+_ARRAY, _ORDER, _SCALAR, _TUPLE = "array", "order", "scalar", "tuple"
+_ADAPTER, _FINGERPRINT = "adapter", "fingerprint"
+"""Keys of what JSON lacks."""
+_KINDS = "biuf"
+"""Kinds of numpy's types that are kept: truth values and real numbers."""
+_LONGEST = 8
+"""Bytes of the longest number that safetensors has."""
 
-def _split_arrays(value: Any, path: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    if isinstance(value, np.ndarray):
-        arrays[path] = np.ascontiguousarray(value)
-        return {"array": path}
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, AdapterRef):
-        return {"adapter": str(value.folder), "fingerprint": value.fingerprint}
-    if isinstance(value, Mapping):
-        return {key: _split_arrays(item, f"{path}/{key}", arrays) for key, item in value.items()}
-    if value is None or isinstance(value, bool | int | float | str):
+
+def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
+    """A fitted value as JSON; its arrays are put into `arrays` by their path."""
+    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
-    raise ContractError(
-        f"fitted attribute {path.lstrip('/')!r} is a {type(value).__name__};"
-        " only numbers, strings, arrays, adapters and dicts of them can be saved"
-    )
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS and value.dtype.itemsize <= _LONGEST:
+        return _put(value, path, arrays)
+    if isinstance(value, AdapterRef):
+        return {_ADAPTER: str(value.folder), _FINGERPRINT: value.fingerprint}
+    if type(value) in {list, tuple} or (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+        return _split_items(value, path, arrays)
+    if not estimators.is_part(value):
+        raise ContractError(
+            f"fitted attribute {path.lstrip('/')!r} is a {_named(value)}; only numbers, strings, arrays, adapters,"
+            " estimators of scikit-learn, and lists, tuples and dicts of them can be saved"
+        )
+    return estimators.written(value, path, lambda held, where: _split_arrays(held, where, arrays))
 
 
-def _join_arrays(value: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+def _split_items(value: Any, path: str, arrays: Arrays) -> Any:
+    """A dict, list or tuple as JSON."""
+    if isinstance(value, Mapping):
+        if frozenset(value) in _READERS:
+            raise ContractError(
+                f"fitted attribute {path.lstrip('/')!r} has the keys {', '.join(value)}, which mean something else in"
+                " its file; name one otherwise"
+            )
+        return {key: _split_arrays(item, f"{path}/{key}", arrays) for key, item in value.items()}
+    items = [_split_arrays(item, f"{path}/{i}", arrays) for i, item in enumerate(value)]
+    return items if isinstance(value, list) else {_TUPLE: items}
+
+
+def _put(value: npt.NDArray[Any] | np.generic, path: str, arrays: Arrays) -> dict[str, str]:
+    """An array as JSON; one that lies column by column is kept so, as products of it may differ in the last bit."""
+    array = np.asarray(value)
+    by_columns = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
+    arrays[path] = np.array(array.T if by_columns else array, order="C")
+    if isinstance(value, np.generic):
+        return {_SCALAR: path}
+    return {_ARRAY: path, _ORDER: "F"} if by_columns else {_ARRAY: path}
+
+
+def _join_arrays(value: Any, arrays: Arrays, path: str = "") -> Any:
+    """The fitted value that `_split_arrays` wrote."""
+    if isinstance(value, list):
+        return [_join_arrays(item, arrays, f"{path}/{i}") for i, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    if set(value) == {"array"}:
-        return arrays[value["array"]]
-    if set(value) == {"adapter", "fingerprint"}:
-        return _adapter(Path(value["adapter"]), value["fingerprint"])
-    return {key: _join_arrays(item, arrays) for key, item in value.items()}
+    reader = _READERS.get(frozenset(value))
+    if reader is not None:
+        return reader(value, arrays, path)
+    return {key: _join_arrays(item, arrays, f"{path}/{key}") for key, item in value.items()}
+
+
+def _estimator(value: Mapping[str, Any], arrays: Arrays, path: str) -> Any:
+    return estimators.read(value, path, lambda held, where: _join_arrays(held, arrays, where))
+
+
+_READERS: Mapping[frozenset[str], Callable[[Any, Arrays, str], Any]] = {
+    frozenset({_ARRAY}): lambda value, arrays, _: arrays[value[_ARRAY]],
+    frozenset({_ARRAY, _ORDER}): lambda value, arrays, _: arrays[value[_ARRAY]].T,
+    frozenset({_SCALAR}): lambda value, arrays, _: arrays[value[_SCALAR]][()],
+    frozenset({_TUPLE}): lambda value, arrays, path: tuple(_join_arrays(value[_TUPLE], arrays, path)),
+    frozenset({_ADAPTER, _FINGERPRINT}): lambda value, *_: _adapter(Path(value[_ADAPTER]), value[_FINGERPRINT]),
+    frozenset({estimators.KIND, estimators.VERSION, estimators.STATE}): _estimator,
+}
+"""Keys of an object that stands for something else -> what reads it."""
+
+
+def _named(value: object) -> str:
+    if isinstance(value, np.ndarray | np.generic):
+        return f"{type(value).__name__} of {value.dtype}"
+    if isinstance(value, Mapping):
+        return "dict whose keys are not all strings"
+    return type(value).__name__
 
 
 def _adapter(folder: Path, fingerprint: str) -> AdapterRef:

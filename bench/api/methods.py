@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api.adapters import TrainAdapter
-from bench.api.batch import Batch, FloatArray
+from bench.api.batch import Batch, BoolArray, FloatArray
 from bench.api.early_stopping import POINTS, EarlyStopping
-from bench.api.errors import ContractError
+from bench.api.errors import ContractError, UntrainableError
 from bench.api.facts import RunFacts
 from bench.api.fitted import _join_arrays, _split_arrays
 from bench.api.protocol import Protocol as SharedProtocol
@@ -84,6 +84,27 @@ def refuse_output(who: str, plugin: type[ConfidenceMethod]) -> None:
         )
 
 
+def refuse_one_class(method: ConfidenceMethod, correct: BoolArray | None, split: Split) -> None:
+    """Check that there is something to learn: right and wrong answers, unless the method says that it takes one kind.
+
+    Args:
+        method: which learns.
+        correct: `(n,)` labels of what it would learn from; None where there are none.
+        split: that these are of, for the error.
+
+    Raises:
+        UntrainableError: all are of one kind.
+    """
+    if method.takes_one_class or correct is None or (correct.any() and not correct.all()):
+        return
+    what = "training" if split == "train" else split
+    kind = f"all {len(correct):,} {what} answers are {'right' if correct.any() else 'wrong'}"
+    raise UntrainableError(
+        f"{kind if len(correct) else f'there are no {what} answers'}: there is nothing to learn;"
+        " raise --limit, or name another task with --train-on"
+    )
+
+
 @dataclass(frozen=True)
 class Context:
     """Everything that `fit` gets besides data: the only source of randomness, device and shared numbers."""
@@ -132,7 +153,7 @@ class ConfidenceMethod(ABC):
 
     Its constants are the arguments of `__init__`, which stores them and does nothing else: a dataclass with a field for
     each, `@dataclass(kw_only=True, eq=False)`, does that. What `fit` learns is kept in attributes that end in `_`
-    (numbers, strings, numpy arrays, an `AdapterRef`, or dicts from str to these).
+    (numbers, strings, numpy arrays, an `AdapterRef`, estimators of scikit-learn, or lists, tuples and dicts of these).
     """
 
     name: ClassVar[str]
@@ -149,6 +170,9 @@ class ConfidenceMethod(ABC):
     """The split whose answers and labels `fit` gets."""
     draws: ClassVar[bool] = True
     """Whether `fit` draws at random, so that two seeds never give the same confidences; of no account without `fit`."""
+    takes_one_class: ClassVar[bool] = False
+    """Whether `fit` can learn from answers that are all right, or all wrong; else it is not asked to, and the cell is
+    skipped with this reason."""
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType({})
     """Preset name -> keyword arguments of `__init__`; one that is left out keeps its default. A method without presets
     runs as "defaults" under any."""
@@ -166,7 +190,8 @@ class ConfidenceMethod(ABC):
         """Learn from labelled answers; the default learns nothing. Returns self.
 
         Raises:
-            UntrainableError: these answers can't teach it anything; its cell is skipped with this reason.
+            UntrainableError: these answers can't teach it anything; its cell is skipped with this reason. That all are
+                right, or all wrong, the harness says itself.
         """
         del train, ctx
         return self
@@ -231,5 +256,5 @@ class ConfidenceMethod(ABC):
         arrays = load_file(folder / "fitted.safetensors")
         plain = json.loads((folder / "fitted.json").read_text(encoding="utf-8"))
         for key, value in plain.items():
-            setattr(self, key, _join_arrays(value, arrays))
+            setattr(self, key, _join_arrays(value, arrays, f"/{key}"))
         return self

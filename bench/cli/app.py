@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
+from bench.cli import new
 from bench.cli.ending import exit_code
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
@@ -41,6 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(new.app, name="new")
 
 
 class TableFormat(StrEnum):

@@ -75,7 +75,12 @@ def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: 
 
 def _print_checks(results: Sequence[CheckResult]) -> None:
     for result in results:
-        console().print(_mark(ok=result.ok), Text(result.name), Text(result.message, style="dim"), soft_wrap=True)
+        console().print(
+            _mark(ok=result.ok, remark=bool(result.message)),
+            Text(result.name),
+            Text(result.message, style="dim"),
+            soft_wrap=True,
+        )
     console().print(f"{sum(result.ok for result in results)} of {len(results)} checks passed")
 
 
@@ -93,5 +98,7 @@ def _print_verdicts(verdicts: Sequence[Verdict], rerun: Rerun | None) -> None:
     console().print(f"{sum(not v.problems for v in verdicts)} of {len(verdicts)} files may be submitted")
 
 
-def _mark(*, ok: bool) -> Text:
-    return Text("ok    ", style="green") if ok else Text("FAILED", style="red")
+def _mark(*, ok: bool, remark: bool = False) -> Text:
+    if not ok:
+        return Text("FAILED", style="red")
+    return Text("note  ", style="yellow") if remark else Text("ok    ", style="green")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,8 @@ class Shard:
     """Ids of these traces; None where the model answers."""
     samples: list[list[Ids]] | None = None
     """Ids of each question's samples that were made elsewhere; None where the model draws them."""
+    short: int = 0
+    """Questions with fewer exemplars than asked for, as their subject has no more of them."""
 
     @property
     def tokens(self) -> int:
@@ -111,7 +113,8 @@ class PromptTokeniser:
                         shown = [
                             exemplars(task, q, numbers[q.id], pools.get(q.subject, ()), self.protocol) for q in members
                         ]
-                    shards.append(self._shard(rows, members, task, shown, given))
+                    short = sum(len(own) < self.protocol.shots for own in shown) if pools else 0
+                    shards.append(replace(self._shard(rows, members, task, shown, given), short=short))
                 advance(len(rows))
         return shards
 

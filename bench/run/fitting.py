@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractError, FloatArray, Signal
-from bench.api.confidence import checked
+from bench.api.batch import labels_of
+from bench.api.confidence import given
 from bench.api.early_stopping import TrainingStage, best_point, validation_loss
 from bench.api.errors import reason_of
-from bench.api.methods import validation_signals
+from bench.api.methods import refuse_one_class, validation_signals
 from bench.api.signals import tells_gold
 from bench.backbone.devices import kind_of
 from bench.progress import Progress
@@ -174,6 +175,7 @@ class Fitter:
         start = time.perf_counter()
         reads = method.reads()
         train = self.batches.batch(learned, reads.fit, labels=True)
+        refuse_one_class(method, labels_of(train), learned.where.split)
         held = None
         if validation is not None:
             held = self.batches.batch(validation, validation_signals(reads), labels=True)
@@ -308,7 +310,7 @@ def _finite(loss: float) -> float | None:
 def _predicted(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
     """Confidences `(n,)` as a run would ask for them."""
     unlabelled = Batch(labelled.ids, {signal: labelled[signal] for signal in method.reads().predict})
-    return checked(f"{method.name}.predict", method.predict(unlabelled), len(labelled), allow_nan=True)
+    return given(method, unlabelled, allow_nan=True)
 
 
 def _base_rate_nll(train: Batch, held: Batch) -> float:

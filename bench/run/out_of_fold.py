@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray
+from bench.api.confidence import given
 from bench.api.early_stopping import best_point, validation_loss
 from bench.metrics.recalibration import folds_of
 from bench.metrics.scaling import Scale
@@ -26,7 +27,7 @@ def out_of_fold(
     fold = folds_of(labelled.correct, seed=seed)
     confidence = np.empty(len(labelled))
     for k in range(int(fold.max()) + 1):
-        confidence[fold == k] = fitted_anew(labelled.take(fold != k)).predict(unlabelled.take(fold == k))
+        confidence[fold == k] = given(fitted_anew(labelled.take(fold != k)), unlabelled.take(fold == k))
     return confidence
 
 

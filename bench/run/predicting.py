@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench.api import AdapterRef, BoolArray, ContractError, FloatArray
-from bench.api.confidence import checked, checked_scores
+from bench.api.confidence import given
 from bench.api.protocol import EmptyRule
 from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
@@ -100,15 +100,13 @@ class Predictor:
             raise inputs.failure
         reading, signals = inputs.predicted, self.resolved.methods[name].reads().predict
         method = self.resolved.fresh(name) if inputs.fitted is None else inputs.fitted.method
-        seconds, who, oddities = 0.0, f"{name}.predict", Counter[str]()
+        seconds, oddities = 0.0, Counter[str]()
         values = np.zeros(len(reading.questions))
         with self.progress.stage(f"predict {name}", int(reading.usable.sum())) as advance:
             for rows, batch in self.batches.pieces(reading, signals, inputs.adapted):
                 start = time.perf_counter()
-                given = method.predict(batch)
+                values[rows] = given(method, batch)
                 seconds += time.perf_counter() - start
-                is_score = method.output == "score"
-                values[rows] = checked_scores(who, given, batch.ids) if is_score else checked(who, given, len(batch))
                 oddities.update({str(what): int(n) for what, n in method.oddities(batch).items()})
                 advance(len(batch))
                 del batch

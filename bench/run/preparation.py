@@ -153,7 +153,9 @@ def prepare(
             reading = replace(reading, counts={"questions that the answers' file lacks, left out": loaded.unanswered})
         readings[where] = _without_contaminated(reading, resolved, planned.loaded)
         origins[where] = _origins(where, task, resources.source, resolved)
-    notes = (*planned.notes, *answers.passed_over(resolved, planned.loaded))
+    shots = resolved.protocol.shots
+    short = [_short_of_exemplars(reading, shots) for reading in readings.values()]
+    notes = (*planned.notes, *answers.passed_over(resolved, planned.loaded), *filter(None, short))
     return Prepared(planned.steps, planned.selecting, readings, origins, notes, planned.infeasible)
 
 
@@ -239,6 +241,22 @@ def _without_contaminated(reading: Reading, resolved: ResolvedRun, loaded: Mappi
             counts[f"questions that are also in {test}, {'left out' if dropped else 'kept'}"] = len(found)
         left_out |= found if dropped else frozenset()
     return replace(reading, counts=counts, left_out=left_out)
+
+
+def _short_of_exemplars(reading: Reading, shots: int) -> str:
+    """Note on questions that are asked with fewer exemplars than the protocol's; empty where there are none.
+
+    Args:
+        reading: a split with its prompts.
+        shots: exemplars of each question.
+    """
+    n, asked = (sum(map(count, reading.shards)) for count in (lambda s: s.short, lambda s: len(s.rows)))
+    if not n:
+        return ""
+    return (
+        f"{reading.where}: {n:,} of {asked:,} questions are asked with fewer than {shots} exemplars,"
+        " as their subjects have no more"
+    )
 
 
 def _origins(where: TaskSplit, task: Task, source: FolderSource | HubSource, resolved: ResolvedRun) -> dict[str, str]:

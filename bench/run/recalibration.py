@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray, UserError
+from bench.api.batch import labels_of
 from bench.api.errors import attempted, reason_of
+from bench.api.methods import refuse_one_class
 from bench.metrics.recalibration import recalibrator
 from bench.results.files import RECALIBRATED
 from bench.results.row import ResultRow
@@ -112,7 +114,9 @@ class Recalibration:
         seed = derived_seed(self.fitter.seed, name, str(reading.where))
 
         def refitted(batch: Batch) -> ConfidenceMethod:
-            return self.resolved.fresh(name).fit(batch, self.fitter.context(name, reading, None, seed))
+            method = self.resolved.fresh(name)
+            refuse_one_class(method, labels_of(batch), reading.where.split)
+            return method.fit(batch, self.fitter.context(name, reading, None, seed))
 
         labelled = self.fitter.batches.batch(reading, reads.fit, labels=True)
         unlabelled = self.fitter.batches.batch(reading, reads.predict, labels=False)

@@ -30,7 +30,7 @@ from bench.run.feasibility import unlearnable
 from bench.run.imports import source_files
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.methods import guarded
-from bench.run.isolation.state import kept
+from bench.run.isolation.state import import_known, kept
 from bench.run.overrides import parse_overrides, protocol_with, typed
 from bench.run.plan import TrainOn, adapted
 from bench.store.folders import cache_folder
@@ -133,6 +133,7 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
     isolation = isolation or Isolation(config.method_timeout)
     for path in config.plugins:
         isolation.probe(path)
+        import_known(path)
     with kept(lambda what, end: isolation.note(f"a plugin changed {what} when it was imported; {end}")):
         method_registry = registry.methods(config.plugins)
         task_registry, train_on = _tasks(config)

@@ -210,9 +210,15 @@ class RowBuilder:
         counts: dict[str, int] = {}
         for reading in inputs.splits:
             odd = {**contamination.oddities(reading.questions), **_leaks(reading), **_retokenised(reading)}
+            odd |= self._short_of_exemplars(reading)
             found = {**reading.task.counts, **odd, **reading.counts}
             counts |= {f"{reading.where}: {what}": n for what, n in found.items()}
         return counts
+
+    def _short_of_exemplars(self, reading: Reading) -> dict[str, int]:
+        """Count of questions whose subject has fewer exemplars than the protocol shows, if there are any."""
+        n = sum(shard.short for shard in reading.shards)
+        return {f"questions with fewer than {self.resolved.protocol.shots} exemplars in their subject": n} if n else {}
 
 
 def _leaks(reading: Reading) -> dict[str, int]:

@@ -39,8 +39,8 @@ from bench.testing.observing import TRAIN
 from bench.testing.synthetic import planted
 from bench.testing.task_checks import TASK_CHECKS, TASK_ROW_CHECKS
 
-__all__ = ["Check", "CheckResult", "MakeMethod", "MakeTask", "check_plugin", "checks_for", "checks_of", "planted",
-           "without_repeats"]  # fmt: skip
+__all__ = ["NO_SOURCE", "Check", "CheckResult", "MakeMethod", "MakeTask", "check_plugin", "checks_for", "checks_of",
+           "planted", "without_repeats"]  # fmt: skip
 
 
 class CheckResult(NamedTuple):
@@ -50,7 +50,7 @@ class CheckResult(NamedTuple):
     """Plugin, format or nothing, and rule."""
     ok: bool
     message: str
-    """Empty where it is ok."""
+    """Why it is not ok; where it is, a remark or nothing."""
     raised: str = ""
     """Plugin, and what it raised, where that is why it is not ok."""
 
@@ -67,7 +67,7 @@ def checks_for(plugin: type[ConfidenceMethod] | type[Task], source: Source | Non
     if issubclass(plugin, ConfidenceMethod):
         yield from _method_checks(plugin)
     else:
-        make = MakeTask(plugin, source or _NoSource())
+        make = MakeTask(plugin, source or NO_SOURCE)
         bodies = TASK_CHECKS + (TASK_ROW_CHECKS if _rows_at_hand(make) else ())
         yield from ((make, Check(body)) for body in bodies)
 
@@ -108,13 +108,13 @@ def without_repeats(results: Sequence[CheckResult]) -> list[CheckResult]:
 
 def _result(name: str, make: MakeMethod | MakeTask, check: Check) -> CheckResult:
     try:
-        check(make)
+        remark = check(make)
     except AssertionError as error:
         cause = error.__cause__
         own = cause is None or isinstance(cause, AssertionError)
         raised = "" if own or cause is None else f"{make.plugin.name}: {reason_of(cause, home_of(make.plugin))}"
         return CheckResult(name, ok=False, message=str(error), raised=raised)
-    return CheckResult(name, ok=True, message="")
+    return CheckResult(name, ok=True, message=remark)
 
 
 def _plugins(target: str | Path) -> list[Any]:
@@ -154,6 +154,10 @@ class _NoSource(Source):
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> NoReturn:
         raise ContractError(f"a task without a Hub id read the columns {', '.join(columns)} of {card.folder}/{split}")
+
+
+NO_SOURCE: Source = _NoSource()
+"""Source for a task that makes its questions itself."""
 
 
 def _method_checks(plugin: type[ConfidenceMethod]) -> Iterator[Made]:

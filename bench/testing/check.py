@@ -58,7 +58,7 @@ class MakeTask:
 class Check:
     """One rule; calling it raises an AssertionError that names the plugin and the rule."""
 
-    body: Callable[[Any], None]
+    body: Callable[[Any], str | None]
     expected_failure: str = ""
     """Why the plugin may break the rule; then it must."""
 
@@ -66,20 +66,20 @@ class Check:
     def __name__(self) -> str:
         return self.body.__name__.removeprefix("check_")
 
-    def __call__(self, make: MakeMethod | MakeTask) -> None:
-        """Run the check.
+    def __call__(self, make: MakeMethod | MakeTask) -> str:
+        """Run the check; returns a remark on what keeps the rule and yet may not be meant, or nothing.
 
         Raises:
             AssertionError: the rule is broken, or an expected failure is no longer needed.
         """
         who = f"{make.plugin.name}: "
         try:
-            self.body(make)
+            remark = self.body(make)
         except BaseException as error:
             if ends_the_program(error):
                 raise
             if self.expected_failure:
-                return
+                return ""
             rule = (self.body.__doc__ or "").splitlines()[0]
             reason = str(error) if isinstance(error, AssertionError) else reason_of(error, home_of(make.plugin))
             raise AssertionError(f"{who}rule {self.__name__!r} ({rule}) is broken: {reason}") from error
@@ -88,6 +88,7 @@ class Check:
                 f"{who}expected_failures lists {self.__name__!r} ({self.expected_failure}), but the rule holds:"
                 " the entry is no longer needed, remove it"
             )
+        return remark or ""
 
 
 def check_docstring(make: MakeMethod | MakeTask) -> None:

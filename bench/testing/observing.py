@@ -37,7 +37,7 @@ def held_out(make: MakeMethod, n: int) -> tuple[Batch, BoolArray]:
 
 
 def _unlabelled(batch: Batch) -> Batch:
-    return Batch(batch.ids, {signal: batch[signal] for signal in batch.signals})
+    return Batch.of_own(batch.ids, {signal: batch[signal] for signal in batch.signals})
 
 
 class Watched(Batch):
@@ -137,7 +137,7 @@ class Fit:
 def observed_fit(make: MakeMethod) -> Fit:
     """Fitted once, under observation, for all checks that only look at it: fits are what costs time."""
     method, labelled = make(), train_batch(make)
-    train = Watched(labelled, labelled.correct)
+    train = Watched(labelled, labelled.correct).own()
     arguments, columns = copy.deepcopy(method.params()), contents(train)
     with global_states_kept():
         seed_globally(13)  # a method that seeds them itself would otherwise find its own leftovers, and seem innocent

@@ -49,7 +49,7 @@ def planted(
     world = World(rng, sure, prompts, options, texts, limit=1 if fmt is Format.CHOICE else LONGEST, seed=seed)
     ordered = sorted(set(signals), key=repr)  # a set's order changes from process to process
     columns = {signal: definition(signal).planted(world) for signal in ordered}
-    return Batch([f"planted/{seed}/{i}" for i in range(n)], columns, labels)
+    return Batch([f"planted/{seed}/{i}" for i in range(n)], columns, labels).own()  # some columns share arrays
 
 
 def _ragged(values: npt.NDArray[Any], lengths: IntArray) -> Ragged:

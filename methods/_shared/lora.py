@@ -31,7 +31,7 @@ from bench.api import (
     TokenIds,
     Validation,
 )
-from methods._shared.training import check_fitted, check_labels, check_shares
+from methods._shared.training import check_fitted, check_shares
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -224,11 +224,9 @@ def train_adapter(
         columns: token ids that the loss reads, the query first; they are named as `Of` names them.
 
     Raises:
-        UntrainableError: all labels are equal.
         UserError: training failed.
         ContractError: there is no backbone to adapt.
     """
-    check_labels(method.name, train.correct)
     if ctx.train_adapter is None:
         raise ContractError(f"{method.name}: expected a context with train_adapter, a backbone to adapt; got none")
     validation = None

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import Batch, Context, FloatArray
-from methods._shared.training import batches_of, check_finite, check_labels, descend, drawing_from, threads_for
+from methods._shared.training import batches_of, check_finite, descend, drawing_from, threads_for
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -62,14 +62,12 @@ def train_probe(
         `Weights` of the kept step, all float32.
 
     Raises:
-        UntrainableError: all labels are equal.
         UserError: values that are not finite.
     """
     import torch
     from torch.nn.functional import cross_entropy
 
     features, correct = states(train), train.correct
-    check_labels(who, correct)
     check_finite(who, features)
     inputs = torch.tensor(features, dtype=torch.float32, device=ctx.device)
     labels = torch.tensor(correct, dtype=torch.int64, device=ctx.device)

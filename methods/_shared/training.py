@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import (
-    BoolArray,
     ConfidenceMethod,
     ContractError,
     EarlyStopping,
     FloatArray,
-    UntrainableError,
     UserError,
 )
 
@@ -118,24 +116,6 @@ def check_shares(who: str, **shares: float) -> None:
     for key, value in shares.items():
         if not 0 <= value < 1:
             raise UserError(f"{who}.{key}: expected a number from 0 to below 1, got {value}")
-
-
-def check_labels(who: str, correct: BoolArray, split: str = "training") -> None:
-    """Refuse answers that are all right or all wrong.
-
-    Args:
-        who: name of the method, for the error.
-        correct: `(n,)` labels.
-        split: "training" or "validation", the answers that the labels are of, for the error.
-
-    Raises:
-        UntrainableError: says what was expected, what came and what to do.
-    """
-    if correct.all() or not correct.any():
-        raise UntrainableError(
-            f"{who}: expected right and wrong answers to learn from; all {len(correct)} {split} answers are"
-            f" {'right' if correct.all() else 'wrong'}; raise --limit or name another task with --train-on"
-        )
 
 
 def check_finite(who: str, states: FloatArray) -> None:

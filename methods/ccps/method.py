@@ -34,7 +34,7 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.training import check_fitted, check_labels, check_shares, drawing_from
+from methods._shared.training import check_fitted, check_shares, drawing_from
 from methods.ccps.columns import FEATURES, Variant
 
 if TYPE_CHECKING:
@@ -178,12 +178,10 @@ class Ccps(ConfidenceMethod):
         """Learn scaler, encoder and classifier.
 
         Raises:
-            UntrainableError: all labels are equal.
             UserError: hidden states or output weights that are not finite.
         """
         from methods.ccps.networks import Splits, train_classifier, train_contrastive
 
-        check_labels(self.name, train.correct)
         contrastive, classification = self._stages(ctx.format)
         tokens = self._tokens(train, ctx.format)
         self.format_ = ctx.format.value

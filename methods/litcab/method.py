@@ -97,6 +97,7 @@ class LitCab(ConfidenceMethod):
             "Twenty epochs with the best validation step kept: the paper's steps to their end (docs/methods.md §2.7).",
         ),
     }
+    takes_one_class: ClassVar[bool] = True
     expected_failures: ClassVar[Mapping[str, str]] = {
         "one_class": "learns from gold answers and wrong options, never from which answers were right",
     }

@@ -466,6 +466,7 @@ class Plugged(ConfidenceMethod):
     "Does what a test says."
     reference = "none"
     needs = Needs(fit=frozenset({{QueryLogits()}}), predict=frozenset({{QueryLogits()}}))
+    takes_one_class = True  # a random model names no letter: all its answers are wrong
 {extra}
     def predict(self, batch):
         {predict}
@@ -499,11 +500,11 @@ BREAKING = [
     ("", "return np.full(len(batch) + 1, 0.5)", ["expected shape (16,), got (17,)"]),
     ("", "return np.full((len(batch), 1), 0.5)", ["expected shape (16,), got (16, 1)"]),
     ("", "return 0.5", ["expected shape (16,), got ()"]),
-    ("", "return None", ["expected shape (16,)"]),
-    ("", "return ['sure'] * len(batch)", ["ValueError"]),
+    ("", "return None", ["expected real numbers, got object (a NoneType)"]),
+    ("", "return ['sure'] * len(batch)", ["expected real numbers, got <U4 (a list)"]),
     ("", "return batch[ChoiceLogits()].max(axis=1)", ["ChoiceLogits()", "not declared in needs"]),
     ("", "return batch.correct.astype(float)", ["batch.correct was read outside fit"]),
-    ("", "batch[QueryLogits()][:] = 0", ["read-only"]),
+    ("", "batch[QueryLogits()][:] = 0", ["expected real numbers, got object (a NoneType)"]),
     ("", "return 1 / 0", ["ZeroDivisionError"]),
     ("", "raise SystemExit(0)", ["SystemExit"]),
     (FIT, "return np.zeros(len(batch))", ["ValueError: two lines"]),

@@ -49,6 +49,7 @@ class Fine(ConfidenceMethod):
     "As sure as the self-check."
     reference = "none"
     needs = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
+    takes_one_class = True  # a random model names no letter: all its answers are wrong
 
     def predict(self, batch):
         z = batch[QueryLogits()].astype(np.float64)

@@ -27,6 +27,7 @@ class Share(ConfidenceMethod):
     "The share of right answers that it learned from."
     reference = "none"
     needs = Needs()
+    takes_one_class = True  # a random model names no letter: all its answers are wrong
 
     def fit(self, train, ctx):
         self.share_ = float(train.correct.mean())

@@ -25,6 +25,7 @@ class Fine(ConfidenceMethod):
     "As sure as the self-check."
     reference = "arXiv:2410.00001"
     needs = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
+    takes_one_class = True  # a random model names no letter: all its answers are wrong
 
     def predict(self, batch):
         z = batch[QueryLogits()].astype(np.float64)

@@ -71,6 +71,7 @@ def test_order_is_kept_and_isotonic_gives_steps(rows: tuple[Path, dict[str, Any]
 class Memory(ConfidenceMethod):
     """Knows the answers that it was fitted on, and nothing else: the worst case of fitting twice on one split."""
 
+    name = "memory"
     reference = "none"
     needs = Needs()
 

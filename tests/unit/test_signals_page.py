@@ -10,6 +10,7 @@ import pytest
 
 import bench.api
 from bench.api import At, Of, Signal
+from bench.testing import check_plugin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "signals.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## Each signal")[2]
@@ -47,3 +48,22 @@ def _said(value: object) -> str:
 
 def _tuple(value: tuple[object, ...]) -> str:
     return "(" + ", ".join(f'"{part}"' for part in value) + ")"
+
+
+def test_the_methods_on_the_page_keep_every_rule(tmp_path: Path) -> None:
+    head = "\n".join((
+        "from __future__ import annotations", "from dataclasses import dataclass", "from typing import ClassVar",
+        "import numpy as np", "from sklearn.linear_model import LogisticRegression",
+        "from sklearn.pipeline import make_pipeline", "from sklearn.preprocessing import StandardScaler",
+        f"from bench.api import {', '.join(bench.api.__all__)}\n\n",
+    ))  # fmt: skip
+    written = [
+        block for block in re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if "@method" in block
+    ]
+    assert len(written) == 2
+    for i, block in enumerate(written):
+        path = tmp_path / f"of_page_{i}.py"
+        path.write_text(head + block, encoding="utf-8")
+        results = check_plugin(path)
+        assert len(results) > 20
+        assert [result for result in results if not result.ok] == []

@@ -20,7 +20,7 @@ from bench.api import (
     UntrainableError,
     UserError,
 )
-from bench.api.batch import Norm, labels_of
+from bench.api.batch import Column, Norm, copied, labels_of
 from bench.api.errors import PluginError, reason_of, told
 from bench.api.protocol import Protocol
 
@@ -114,11 +114,12 @@ class Questions:
         return cls(batch.ids, packed, labels_of(batch))
 
     def batch(self) -> Batch:
-        """The batch."""
-        columns = {
-            signal: column.read() if isinstance(column, Head) else column for signal, column in self.columns.items()
-        }
-        return Batch(self.ids, columns, self.correct)
+        """The batch, with arrays of its own; the columns are taken out, so that no two of each are in memory."""
+        columns: dict[Signal, Column] = {}
+        while self.columns:
+            signal, column = self.columns.popitem()
+            columns[signal] = column.read() if isinstance(column, Head) else copied(column)
+        return Batch.of_own(self.ids, columns, self.correct)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import gc
+import importlib
 import locale
 import os
 import random
@@ -15,12 +17,15 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 _BACK = "that was put back"
+_KNOWN = ("pandas", "scipy", "sklearn", "torch")
+"""Packages that set variables of the environment, or filters of warnings, when they are imported."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,20 @@ def kept(changed: Callable[[str, str], None]) -> Iterator[None]:
             if not _same(state.get(), value):
                 _put_back(state, value, changed)
         _unpatch(last, changed)  # some follow torch's default dtype
+
+
+def import_known(path: Path) -> None:
+    """Import what a plugin file takes from our own dependencies: what these change then is not said of the plugin."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):  # whoever runs the file says so
+        return
+    named = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    named |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+    for name in sorted(named):
+        if name.partition(".")[0] in _KNOWN:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
 
 
 def _put_back(state: State, value: Any, changed: Callable[[str, str], None]) -> None:

@@ -18,11 +18,11 @@ import numpy as np
 
 from bench import registry
 from bench.api import AdapterRef, ConfidenceMethod, Context, ContractError, RunFacts, registration
-from bench.api.confidence import checked, checked_scores
+from bench.api.confidence import given
 from bench.run.isolation.life import begin
 from bench.run.isolation.messages import Course, Failure, Learned, Questions, Setting
 from bench.run.isolation.pipe import Pipe
-from bench.run.isolation.state import kept
+from bench.run.isolation.state import import_known, kept
 
 Arguments = Mapping[str, object]
 
@@ -74,11 +74,7 @@ class Host:
 
     def predict(self, number: int, name: str, arguments: Arguments, questions: Questions) -> np.ndarray:
         """See `ConfidenceMethod.predict`."""
-        method, batch = self._method(number, name, arguments), questions.batch()
-        who, predicted = f"{name}.predict", method.predict(batch)
-        if method.output == "score":
-            return checked_scores(who, predicted, batch.ids)
-        return checked(who, predicted, len(batch), allow_nan=True)
+        return given(self._method(number, name, arguments), questions.batch(), allow_nan=True)
 
     def oddities(self, number: int, name: str, arguments: Arguments, questions: Questions) -> dict[str, int]:
         """See `ConfidenceMethod.oddities`."""
@@ -139,6 +135,7 @@ def main() -> None:
     """Serve the run that started this process, until it is gone."""
     pipe, (path,) = begin()
     host = Host(pipe, Path(path))
+    import_known(host.path)
     try:
         while True:
             verb, *arguments = host.pipe.receive()

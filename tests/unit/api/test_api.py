@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,11 @@ from bench.api import (
     TaskCard,
     TokenIds,
     Unembedding,
+    UntrainableError,
     registration,
 )
 from bench.api.batch import Column
-from bench.api.methods import refuse_gold
+from bench.api.methods import refuse_gold, refuse_one_class
 from bench.api.protocol import Protocol
 
 # --- signals ----------------------------------------------------------------------------------------------------------
@@ -136,6 +138,41 @@ def test_arrays_cannot_be_written_and_the_owner_s_stay_writable(*, take: bool) -
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
     owned[0] = 7.0
+
+
+@pytest.mark.parametrize("take", [False, True])
+def test_a_copy_of_one_s_own_can_be_written_and_changes_nothing_else(*, take: bool) -> None:
+    batch = _batch(np.ones(3, np.bool_))
+    own = batch.own().take([0, 1]) if take else batch.own()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch's, of an array that can't be written
+        for array in (own[QueryLogits()], own[TokenIds()].values, own[TokenIds()].offsets, own.correct):
+            torch.from_numpy(array).zero_()
+            assert not array.any()
+    assert batch[QueryLogits()].any()
+    assert batch[TokenIds()].values.all()
+    assert batch.correct.all()
+    assert own[Unembedding()] is batch[Unembedding()]
+
+
+def test_what_is_read_of_a_copy_counts_as_read() -> None:
+    batch = _batch(np.ones(3, np.bool_))
+    _ = batch.own().correct
+    assert batch.labels_read
+
+
+@pytest.mark.parametrize("correct", [np.zeros(3, np.bool_), np.ones(3, np.bool_), np.zeros(0, np.bool_)])
+def test_answers_of_one_kind_teach_nothing_unless_a_method_says_otherwise(correct: Any) -> None:
+    kind = "right" if correct.any() else "wrong"
+    told = (
+        f"all 3 training answers are {kind}: there is nothing to learn" if len(correct) else "are no training answers"
+    )
+    with pytest.raises(UntrainableError, match=told):
+        refuse_one_class(Learner(), correct, "train")
+    method = Learner()
+    method.takes_one_class = True  # type: ignore[misc]
+    refuse_one_class(method, correct, "train")
+    refuse_one_class(Learner(), np.array([True, False]), "train")
 
 
 # --- what a method saves ----------------------------------------------------------------------------------------------

@@ -1,17 +1,94 @@
-"""What a method gives is refused where it is no real number for each answer."""
+"""What a method gives becomes float64 once, and is refused where it is no real number for each answer."""
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
+from typing import Any
 
-from bench.api.confidence import checked, checked_scores
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from bench.api.confidence import as_float64, checked, checked_scores
 from bench.api.errors import ContractError
 
+HALVES = [0.5, 0.25, 1.0]
 
-def test_complex_numbers_do_not_lose_their_imaginary_part_without_a_word() -> None:
-    values = np.array([0.5 + 0.5j, 0.1])
-    with pytest.raises(ContractError, match="x: expected real numbers, got complex128"):
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        HALVES,
+        tuple(HALVES),
+        *(np.array(HALVES, dtype=kind) for kind in (np.float16, np.float32, np.float64, np.longdouble)),
+        *(torch.tensor(HALVES, dtype=kind) for kind in (torch.float16, torch.bfloat16, torch.float32, torch.float64)),
+        torch.tensor(HALVES, requires_grad=True),
+        [torch.tensor(value) for value in HALVES],
+        [np.float32(value) for value in HALVES],
+        pd.Series(HALVES, index=[2, 0, 1]),
+    ],
+    ids=lambda values: f"{type(values).__name__}-{getattr(values, 'dtype', '')}",
+)
+def test_numbers_of_any_kind_become_float64(values: Any) -> None:
+    for found in (checked("x", values, 3), checked_scores("x", values, ["a", "b", "c"])):
+        assert found.dtype == np.float64
+        assert found.tolist() == HALVES
+
+
+def test_whole_numbers_are_numbers() -> None:
+    assert checked("x", [0, 1], 2).tolist() == [0.0, 1.0]
+    assert checked_scores("x", torch.tensor([-3, 12]), ["a", "b"]).tolist() == [-3.0, 12.0]
+
+
+def test_what_was_given_is_not_what_is_kept() -> None:
+    values = np.array([0.5, 0.25])
+    found = checked("x", values, 2)
+    values[:] = 0
+    assert found.tolist() == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        (np.array([0.5 + 0.5j, 0.1]), "x: expected real numbers, got complex128"),
+        (torch.tensor([0.5 + 0.5j, 0.1]), "x: expected real numbers, got complex64"),
+        (np.array([True, False]), r"x: expected numbers, got bool; give how sure it is and not the decision.*\[:, 1\]"),
+        ([True, False], "x: expected numbers, got bool"),
+        (torch.tensor([True, False]), "x: expected numbers, got bool"),
+        (["0.5", "0.1"], r"x: expected real numbers, got <U3 \(a list\)"),
+        ([None, 0.5], r"x: expected real numbers, got object \(a list\)"),
+        (None, r"x: expected real numbers, got object \(a NoneType\)"),
+        ([[0.5], [0.1, 0.2]], "x: expected one number for each answer, got a list"),
+        (torch.tensor([0.5, 0.1]).to_sparse(), "x: expected one number for each answer, got a Tensor"),
+        (np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]"), "x: expected real numbers, got datetime64"),
+    ],
+)
+def test_what_is_no_number_is_refused(values: Any, complaint: str) -> None:
+    with pytest.raises(ContractError, match=complaint):
         checked("x", values, 2)
-    with pytest.raises(ContractError, match="x: expected real numbers, got complex128"):
+    with pytest.raises(ContractError, match=complaint):
         checked_scores("x", values, ["a", "b"])
+
+
+def test_what_a_mask_hides_is_no_number() -> None:
+    with pytest.raises(ContractError, match="NaN in 1 of 2"):
+        checked("x", np.ma.masked_array([0.5, 0.1], [True, False]), 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "hint"),
+    [
+        ((2, 1), r"got \(2, 1\); use .ravel\(\)$"),
+        ((1, 2), r"got \(1, 2\); use .ravel\(\)$"),
+        ((2, 2), r"got \(2, 2\); give one column, e.g. predict_proba\(x\)\[:, 1\]$"),
+        ((3,), r"got \(3,\)$"),
+        ((), r"got \(\)$"),
+    ],
+)
+def test_another_shape_is_refused_with_what_to_do(shape: tuple[int, ...], hint: str) -> None:
+    with pytest.raises(ContractError, match=r"x: expected shape \(2,\), " + hint):
+        checked("x", np.zeros(shape), 2)
+
+
+def test_numbers_keep_their_shape() -> None:
+    assert as_float64("x", [[1, 2]]).shape == (1, 2)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import metrics
-from bench.api import Batch, Context, ContractError, EarlyStopping, UserError
+from bench.api import Batch, Context, ContractError, EarlyStopping, QueryLogits, UserError
 from bench.api.early_stopping import TrainingStage, points_of, validation_loss
 
 CORRECT = np.array([True, False, True, True])
@@ -130,3 +130,18 @@ def test_a_resumed_training_goes_on_as_it_was() -> None:
     again.resume(11, stage.steps, stage.losses, broken.confidences, broken.kept)
     assert followed(again, losses) == list(range(12, 33))
     assert (again.stage(), again.kept) == (whole.stage(), whole.kept)
+
+
+def test_what_predict_writes_into_its_batch_is_gone_at_the_next_point() -> None:
+    held = Batch(["a", "b", "c", "d"], {QueryLogits(): np.full((4, 2), 0.25)}, CORRECT).own()
+
+    def predict(batch: Batch) -> np.ndarray:
+        logits = batch[QueryLogits()]
+        logits *= 2
+        return logits[:, 0]
+
+    stopping = EarlyStopping(8, held)
+    for _ in stopping:
+        if stopping.due:
+            stopping.record(predict, keep=lambda: None)
+    assert [confidence.tolist() for confidence in stopping.confidences] == [[0.5] * 4] * len(stopping.confidences)

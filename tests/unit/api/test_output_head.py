@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -122,3 +124,31 @@ def test_losses_have_gradients_through_the_head(dtype: torch.dtype, hidden: torc
         head.logits(ours).logsumexp(-1).sum().backward()
         exact(head, theirs).logsumexp(-1).sum().backward()
         torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-2 if dtype == torch.bfloat16 else 1e-4, rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_arrays_give_arrays_of_the_same_numbers(dtype: torch.dtype, hidden: torch.Tensor) -> None:
+    for head in heads(dtype):
+        for states in (
+            hidden.numpy(),
+            hidden[:, ::2].numpy()[:, ::-1],
+            hidden[0].double().numpy(),
+            hidden[:, :0].numpy(),
+        ):
+            states.flags.writeable = False
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                got, some = head.logits(states), head.logits(states, np.asarray(ROWS))
+            expected = head.logits(torch.tensor(states.copy()).float())
+            assert isinstance(got, np.ndarray)
+            assert got.dtype == np.float32
+            assert np.array_equal(got, expected.numpy())
+            np.testing.assert_allclose(some, got[..., ROWS], atol=2e-5, rtol=1e-6)
+            got[...] = 0  # nobody else's
+
+
+def test_the_norm_takes_arrays_too(hidden: torch.Tensor) -> None:
+    norm = batch.Norm(torch.linspace(0.5, 1.5, 64), 1e-6, centred=True)
+    got = norm(hidden.numpy())
+    assert isinstance(got, np.ndarray)
+    assert np.array_equal(got, norm(hidden).numpy())

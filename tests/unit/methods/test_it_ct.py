@@ -129,21 +129,6 @@ def test_confidence_is_the_share_of_yes_through_its_own_adapter(method: Any) -> 
 
 
 @BOTH
-@pytest.mark.parametrize(
-    ("train", "message"),
-    [
-        (batch(correct=np.ones(N, dtype=np.bool_)), "all 40 training answers are right"),
-        (batch(correct=np.zeros(N, dtype=np.bool_)), "all 40 training answers are wrong"),
-    ],
-)
-def test_labels_that_teach_nothing_are_refused_before_anything_starts(method: Any, train: Batch, message: str) -> None:
-    recorder = _Recorder()
-    with pytest.raises(UserError, match=message):
-        method().fit(train, context(recorder))
-    assert recorder.loss is None
-
-
-@BOTH
 def test_without_a_backbone_there_is_nothing_to_train(method: Any) -> None:
     with pytest.raises(ContractError, match="train_adapter"):
         method().fit(batch(), context())

@@ -141,12 +141,6 @@ def test_large_logits_neither_overflow_nor_warn() -> None:
     assert np.isfinite(fitted.predict(batch(odds))).all()
 
 
-@pytest.mark.parametrize("right", [True, False])
-def test_equal_labels_are_a_clear_error(*, right: bool) -> None:
-    with pytest.raises(UserError, match=f"all 50 validation answers are {'right' if right else 'wrong'}.*--train-on"):
-        LTS().fit(batch(sample(50, 1.0)[0], np.full(50, right)), CONTEXT)
-
-
 def test_logits_that_are_not_finite_are_a_clear_error() -> None:
     odds, correct = sample(50, 1.0)
     odds[7] = np.nan

@@ -178,14 +178,6 @@ def test_extreme_confidences_keep_their_order() -> None:
     assert (values[[0, 4, 6]] == [0, 0.5, 1]).all()
 
 
-@pytest.mark.parametrize("right", [True, False])
-def test_one_class_is_a_clear_error(*, right: bool) -> None:
-    states, _ = rows()
-    message = f"probe: expected right and wrong.*all 60 training answers are {'right' if right else 'wrong'}.*--limit"
-    with pytest.raises(UserError, match=message):
-        train(states, np.full(60, right), SETTINGS)
-
-
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_overflown_states_are_a_clear_error(value: float) -> None:
     states, correct = rows()

@@ -337,14 +337,6 @@ def test_answers_of_one_token_have_their_token_twice() -> None:
 # --- what they refuse and keep ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plugin", ALL)
-@pytest.mark.parametrize("right", [True, False])
-def test_one_class_teaches_nothing(plugin: type[ConfidenceMethod], right: bool) -> None:
-    states, _ = states_and_labels(20)
-    with pytest.raises(UntrainableError, match="right"):
-        plugin().fit(batch_of(states, np.full(20, right)), Context(seed=0))
-
-
 @pytest.mark.parametrize("plugin", ON_STATE)
 def test_states_that_overflowed_are_refused(plugin: type[OnState]) -> None:
     states, correct = states_and_labels()

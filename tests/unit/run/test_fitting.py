@@ -33,6 +33,7 @@ from bench.api import (
     Text,
     TokenIds,
     TokenScores,
+    UntrainableError,
 )
 from bench.api.early_stopping import TrainingStage, validation_loss
 from bench.api.methods import validation_signals
@@ -210,6 +211,30 @@ def test_a_fit_is_made_once_and_told_alike(tmp_path: Path) -> None:
     assert Counting.fits == before + 1
     assert (again.training, again.labels, again.seconds) == (first.training, first.labels, first.seconds)
     assert first.labels == LabelsSeen(validation=80)  # labels of training answers are never looked at
+
+
+class Refitted(Counting):
+    """Says that one kind of answers is enough."""
+
+    name = "refitted"
+    takes_one_class = True
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_method_is_not_fitted_to_answers_of_one_kind(tmp_path: Path, *, right: bool) -> None:
+    batch = labelled(0)
+    one = Batch(batch.ids, {STATE: batch[STATE]}, np.full(80, right))
+
+    def fit(method: type[ConfidenceMethod]) -> Fitted:
+        made = fitter(method, tmp_path)
+        made.batches.batch = lambda *_, **__: one  # type: ignore[method-assign]
+        return made.fit("m", split("train"), None)
+
+    before, kind = Counting.fits, "right" if right else "wrong"
+    with pytest.raises(UntrainableError, match=f"all 80 training answers are {kind}: there is nothing to learn"):
+        fit(Counting)
+    assert Counting.fits == before
+    assert fit(Refitted).method.fitted()
 
 
 def test_a_fit_belongs_to_the_kind_of_device_and_not_to_its_number(tmp_path: Path) -> None:

@@ -137,31 +137,23 @@ class Honest(ConfidenceMethod):
     def predict(self, batch: Batch) -> FloatArray:
         return 1.0 / (1.0 + np.exp(-self.slope_ * self._odds(batch)))
 
-    # with one label it keeps its slope: neither constant nor one-sided, so it refuses
-    def _refuse_one_class(self, train: Batch) -> None:
-        if len(set(train.correct.tolist())) == 1:
-            raise UserError("expected right and wrong answers, got one kind")
 
+class OneSided(Honest):
+    """Keeps its slope where all answers are right, though it says that it learns from them."""
 
-class Refusing(Honest):
-    """Refuses to learn from one kind of label."""
-
-    def fit(self, train: Batch, ctx: Context) -> Refusing:
-        self._refuse_one_class(train)
-        super().fit(train, ctx)
-        return self
+    takes_one_class = True
 
 
 def test_honest_method_passes_in_both_formats() -> None:
-    assert _broken_rules(Refusing) == {}
-    makes = {make for make, _ in checks_for(Refusing)}
+    assert _broken_rules(Honest) == {}
+    makes = {make for make, _ in checks_for(Honest)}
     assert {make.format for make in makes if isinstance(make, MakeMethod)} == set(Format)
 
 
 # --- dishonest ones: each breaks one rule -----------------------------------------------------------------------------
 
 
-class BatchScaling(Refusing):
+class BatchScaling(Honest):
     """Stretches each batch to [0, 1]."""
 
     def predict(self, batch: Batch) -> FloatArray:
@@ -169,7 +161,7 @@ class BatchScaling(Refusing):
         return (p - p.min()) / (np.ptp(p) + 1e-9)
 
 
-class RunningMean(Refusing):
+class RunningMean(Honest):
     """Learns while it predicts."""
 
     def predict(self, batch: Batch) -> FloatArray:
@@ -177,21 +169,21 @@ class RunningMean(Refusing):
         return super().predict(batch) / (1.0 + self.seen)
 
 
-class ByPosition(Refusing):
+class ByPosition(Honest):
     """The first question of a batch gets a bonus."""
 
     def predict(self, batch: Batch) -> FloatArray:
         return super().predict(batch) * np.linspace(1.0, 0.9, len(batch))
 
 
-class Flipped(Refusing):
+class Flipped(Honest):
     """Higher means less sure."""
 
     def predict(self, batch: Batch) -> FloatArray:
         return 1.0 - super().predict(batch)
 
 
-class GlobalNumpy(Refusing):
+class GlobalNumpy(Honest):
     """Draws from numpy's global state."""
 
     def fit(self, train: Batch, ctx: Context) -> GlobalNumpy:
@@ -200,7 +192,7 @@ class GlobalNumpy(Refusing):
         return self
 
 
-class GlobalTorch(Refusing):
+class GlobalTorch(Honest):
     """Seeds torch globally: reproducible, at the cost of everyone else."""
 
     def fit(self, train: Batch, ctx: Context) -> GlobalTorch:
@@ -210,7 +202,7 @@ class GlobalTorch(Refusing):
         return self
 
 
-class GlobalRandom(Refusing):
+class GlobalRandom(Honest):
     """Draws from the standard library's global state."""
 
     def predict(self, batch: Batch) -> FloatArray:
@@ -218,7 +210,7 @@ class GlobalRandom(Refusing):
         return super().predict(batch)
 
 
-class Undeclared(Refusing):
+class Undeclared(Honest):
     """Looks whether there are choice logits as well."""
 
     def predict(self, batch: Batch) -> FloatArray:
@@ -227,7 +219,7 @@ class Undeclared(Refusing):
         return super().predict(batch)
 
 
-class UndeclaredInFit(Refusing):
+class UndeclaredInFit(Honest):
     """Learns from hidden states that it never asked for."""
 
     def fit(self, train: Batch, ctx: Context) -> UndeclaredInFit:
@@ -235,7 +227,7 @@ class UndeclaredInFit(Refusing):
         return self
 
 
-class DeclaredForPredictOnly(Refusing):
+class DeclaredForPredictOnly(Honest):
     """Reads in fit what it declared for predict alone; a run would not have it there."""
 
     needs = Needs(predict=frozenset({QueryLogits()}))
@@ -246,7 +238,7 @@ class DeclaredForPredictOnly(Refusing):
         return self
 
 
-class UndeclaredAndSilent(Refusing):
+class UndeclaredAndSilent(Honest):
     """Tries hidden states in fit, and goes on without."""
 
     def fit(self, train: Batch, ctx: Context) -> UndeclaredAndSilent:
@@ -256,7 +248,7 @@ class UndeclaredAndSilent(Refusing):
         return self
 
 
-class Peeking(Refusing):
+class Peeking(Honest):
     """Would like to know the label."""
 
     def predict(self, batch: Batch) -> FloatArray:
@@ -266,7 +258,7 @@ class Peeking(Refusing):
             return super().predict(batch)
 
 
-class WritesInPlace(Refusing):
+class WritesInPlace(Honest):
     """Centres the logits where they lie."""
 
     def predict(self, batch: Batch) -> FloatArray:
@@ -275,7 +267,7 @@ class WritesInPlace(Refusing):
         return super().predict(batch)
 
 
-class WritesByForce(Refusing):
+class WritesByForce(Honest):
     """Unlocks the array first."""
 
     def fit(self, train: Batch, ctx: Context) -> WritesByForce:
@@ -287,42 +279,42 @@ class WritesByForce(Refusing):
         return self
 
 
-class Logit(Refusing):
+class Logit(Honest):
     """Gives log odds and calls them confidences."""
 
     def predict(self, batch: Batch) -> FloatArray:
         return self.slope_ * self._odds(batch)
 
 
-class Float32(Refusing):
-    """Gives float32."""
+class Decision(Honest):
+    """Gives truth values."""
 
     def predict(self, batch: Batch) -> FloatArray:
-        return super().predict(batch).astype(np.float32)
+        return super().predict(batch) > 0.5
 
 
-class Column(Refusing):
+class Column(Honest):
     """Gives (n, 1)."""
 
     def predict(self, batch: Batch) -> FloatArray:
         return super().predict(batch)[:, None]
 
 
-class Squeezed(Refusing):
+class Squeezed(Honest):
     """Loses the axis of a batch of one."""
 
     def predict(self, batch: Batch) -> FloatArray:
         return np.asarray(np.squeeze(super().predict(batch)))
 
 
-class NotANumber(Refusing):
+class NotANumber(Honest):
     """Divides zero by zero."""
 
     def predict(self, batch: Batch) -> FloatArray:
         return np.full(len(batch), np.nan)
 
 
-class WorkingInit(Refusing):
+class WorkingInit(Honest):
     """Prepares arrays when it is made."""
 
     def __init__(self, steps: int = 20) -> None:
@@ -330,14 +322,14 @@ class WorkingInit(Refusing):
         self.table = np.zeros(steps)
 
 
-class RenamingInit(Refusing):
+class RenamingInit(Honest):
     """Stores something else than it was given."""
 
     def __init__(self, steps: int = 20) -> None:
         super().__init__(steps + 1)
 
 
-class Unsaved(Refusing):
+class Unsaved(Honest):
     """Keeps what it learned under a name that is not saved."""
 
     def fit(self, train: Batch, ctx: Context) -> Unsaved:
@@ -349,7 +341,7 @@ class Unsaved(Refusing):
         return np.clip(super().predict(batch) + self.offset, 0.0, 1.0)
 
 
-class ForgetsToReturn(Refusing):
+class ForgetsToReturn(Honest):
     """Returns another instance from fit."""
 
     def fit(self, train: Batch, ctx: Context) -> ForgetsToReturn:
@@ -359,7 +351,7 @@ class ForgetsToReturn(Refusing):
         return other
 
 
-class ChangesArguments(Refusing):
+class ChangesArguments(Honest):
     """Counts its steps down."""
 
     def fit(self, train: Batch, ctx: Context) -> ChangesArguments:
@@ -368,44 +360,44 @@ class ChangesArguments(Refusing):
         return self
 
 
-class NeverUnfitted(Refusing):
+class NeverUnfitted(Honest):
     """Has an answer before it learned anything."""
 
     def predict(self, batch: Batch) -> FloatArray:
         return super().predict(batch) if hasattr(self, "slope_") else np.full(len(batch), 0.5)
 
 
-class BadReference(Refusing):
+class BadReference(Honest):
     """Cites the web."""
 
     reference = "https://arxiv.org/abs/2207.05221"
 
 
-class BadPreset(Refusing):
+class BadPreset(Honest):
     """Has a preset that it can't be made from."""
 
     presets: ClassVar[Any] = {"fixed": {"stepps": 3}}
 
 
-class BadSmall(Refusing):
+class BadSmall(Honest):
     """Names an argument that there is not."""
 
     small: ClassVar[Any] = {"stepps": 3}
 
 
-class UnknownException(Refusing):
+class UnknownException(Honest):
     """Excuses itself from a rule that does not exist."""
 
     expected_failures: ClassVar[Any] = {"subset_invarance": "typo"}
 
 
-class GoldInNeeds(Refusing):
+class GoldInNeeds(Honest):
     """Would like to know which options are wrong."""
 
-    needs = Needs(fit=Refusing.needs.fit, predict=frozenset({QueryLogits(), TokenIds(Of.WRONG)}))
+    needs = Needs(fit=Honest.needs.fit, predict=frozenset({QueryLogits(), TokenIds(Of.WRONG)}))
 
 
-class GoldByArguments(Refusing):
+class GoldByArguments(Honest):
     """Declares nothing of the kind and reads it in one preset."""
 
     presets: ClassVar[Any] = {"paper": {"steps": 20}, "fixed": {"steps": 30}}
@@ -415,20 +407,20 @@ class GoldByArguments(Refusing):
         return Needs(fit=self.needs.fit, predict=self.needs.predict | told)
 
 
-class LearnsOnTest(Refusing):
+class LearnsOnTest(Honest):
     """Learns the labels of what it predicts."""
 
     fit_on = "test"
 
 
-class Nowhere(Refusing):
+class Nowhere(Honest):
     """Skips everything."""
 
     def skip(self, facts: RunFacts) -> str | None:
         return "not today"
 
 
-class Undocumented(Refusing):
+class Undocumented(Honest):
     __doc__ = None
 
 
@@ -451,17 +443,17 @@ class Undocumented(Refusing):
         (WritesInPlace, "inputs_not_written", "copy it first"),
         (WritesByForce, "inputs_not_written", "QueryLogits() was written to"),
         (Logit, "values", "expected values within [0, 1], got"),
-        (Float32, "values", "expected float64, got float32"),
-        (Column, "values", "expected shape (1,), got (1, 1)"),
+        (Decision, "values", "expected numbers, got bool; give how sure it is and not the decision"),
+        (Column, "values", "expected shape (1,), got (1, 1); use .ravel()"),
         (Squeezed, "values", "expected shape (1,), got ()"),
-        (NotANumber, "values", "expected finite values, got nan"),
+        (NotANumber, "values", "expected numbers, got NaN in 1 of 1"),
         (WorkingInit, "init_only_stores", "__init__ also sets ['table']"),
         (RenamingInit, "init_only_stores", "expected the arguments ['steps'] to be stored as they are"),
         (Unsaved, "save_load", "AttributeError"),
         (ForgetsToReturn, "parameters_unchanged", "expected fit to return self"),
         (ChangesArguments, "parameters_unchanged", "the arguments ['steps'] have changed"),
         (NeverUnfitted, "unfitted_raises", "predict gave values without fit"),
-        (Honest, "one_class", "all labels True, yet the confidences lie between"),
+        (OneSided, "one_class", "all labels True, yet the confidences lie between"),
         (BadReference, "reference", "expected arXiv:1234.56789 or doi:10.1234/name"),
         (BadPreset, "presets", "preset 'fixed' gives ['stepps']"),
         (BadSmall, "presets", "small gives ['stepps'], which __init__ does not take"),
@@ -483,7 +475,7 @@ def test_broken_method_is_caught_by_name(plugin: type[ConfidenceMethod], rule: s
 @pytest.mark.parametrize("plugin", [BatchScaling, Flipped, GlobalTorch, Peeking, WorkingInit, NeverUnfitted])
 def test_only_the_broken_rules_are_reported(plugin: type[ConfidenceMethod]) -> None:
     allowed = {
-        BatchScaling: {"subset_invariance", "one_class"}, Flipped: {"orientation"}, GlobalTorch: {"global_randomness"},
+        BatchScaling: {"subset_invariance"}, Flipped: {"orientation"}, GlobalTorch: {"global_randomness"},
         Peeking: {"no_labels_in_predict"}, WorkingInit: {"init_only_stores"}, NeverUnfitted: {"unfitted_raises"},
     }  # fmt: skip
     assert set(_broken_rules(plugin)) <= allowed[plugin]
@@ -498,7 +490,7 @@ class Excused(Flipped):
     expected_failures: ClassVar[Any] = {"orientation": "measures doubt, by definition"}
 
 
-class NoLongerExcused(Refusing):
+class NoLongerExcused(Honest):
     """Says that it breaks a rule, and does not."""
 
     expected_failures: ClassVar[Any] = {"orientation": "measures doubt, by definition"}
@@ -532,7 +524,7 @@ def test_a_method_is_made_with_its_small_settings_then_its_first_preset_then_its
     assert made.params() == {"layers": (8, 4), "steps": 20, "epochs": 2, "learning_rate": 1e-4}
 
 
-class ChoiceOnly(Refusing):
+class ChoiceOnly(Honest):
     """Is not for open questions."""
 
     def skip(self, facts: RunFacts) -> str | None:
@@ -761,6 +753,39 @@ def test_broken_task_is_caught_by_name(case: _Pair) -> None:
 
 def test_fine_task_passes() -> None:
     assert _broken_rules(Fine) == {}
+
+
+class OneShown(Fine):
+    """Has an exemplar only."""
+
+    card = TaskCard(
+        license="MIT", version=1, splits={"test": "test", "dev": "dev"}, sizes={"test": 4, "dev": 1}, options=(2, 2),
+        why="small",
+    )  # fmt: skip
+
+
+def test_few_exemplars_are_a_remark_as_a_run_goes_on_with_them() -> None:
+    assert _broken_rules(OneShown) == {}
+    remarks = {check.__name__: check(make) for make, check in checks_for(OneShown)}
+    told = "1 subject has fewer than 5 exemplars, e.g. 's' 1; a run goes on with them and says so"
+    assert {name: remark for name, remark in remarks.items() if remark} == {"prompts": told}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("self.slope_ *", "{}['a'] *", "KeyError: 'a'"),
+        ("batch[ChoiceLogits()]", "batch[Hidden()]", "Hidden() was read but not declared in needs"),
+    ],
+)
+def test_what_a_file_breaks_is_told_with_its_line(tmp_path: Path, right: str, wrong: str, told: str) -> None:
+    path = tmp_path / "broken.py"
+    text = MARGIN.replace(right, wrong).replace("import Batch", "import Hidden, Batch")
+    path.write_text(text)
+    line = 1 + text[: text.index(wrong)].count("\n")
+    messages = [result.message for result in check_plugin(path) if told in result.message]
+    assert messages
+    assert any(message.endswith(f"(broken.py:{line})") or f"(broken.py:{line}) (" in message for message in messages)
 
 
 # --- by name ----------------------------------------------------------------------------------------------------------

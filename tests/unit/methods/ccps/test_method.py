@@ -232,14 +232,6 @@ def test_zero_answers_in_predict_give_zero_values() -> None:
     assert fitted.predict(batch(5, labels=False).take([])).shape == (0,)
 
 
-@pytest.mark.parametrize("right", [True, False])
-def test_one_class_is_a_clear_error(*, right: bool) -> None:
-    train = batch(50)
-    signals = {signal: train[signal] for signal in train.signals}
-    with pytest.raises(UserError, match=f"all 50 training answers are {'right' if right else 'wrong'}.*--limit"):
-        Ccps(**SMALL).fit(Batch(train.ids, signals, np.full(50, right)), context())
-
-
 @pytest.mark.parametrize("fmt", list(Format))
 def test_both_stages_are_chosen_on_the_validation_answers(fmt: Format) -> None:
     train, held = (batch(100, seed=seed, tokens=1 if fmt is Format.CHOICE else 5) for seed in (1, 2))

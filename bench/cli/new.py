@@ -1,0 +1,153 @@
+"""`bench new`: a method or a task to begin with and its tests, copied from the files in `templates`."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import re
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from bench.api import UserError
+
+Kind = Literal["method", "task"]
+Name = Annotated[str, typer.Argument(help="Lower-case words joined by '-', as it is named on the command line.")]
+Out = Annotated[Path | None, typer.Option(help="File to write. Default: the name, here; its test file beside it.")]
+
+app = typer.Typer(help="Write a method or a task to begin with, and its tests.", no_args_is_help=True)
+
+
+@app.command()
+def method(
+    name: Name,
+    out: Out = None,
+    *,
+    trained: Annotated[
+        bool, typer.Option("--trained/--untrained", help="A probe on a hidden state, or an entropy of tokens.")
+    ] = False,
+) -> None:
+    """Write a method and its tests."""
+    path = write("method", name, "trained" if trained else "untrained", out)
+    file = shlex.quote(str(path))
+    _print_next(
+        path, [f"bench run --plugin {file} --method {name} --model tiny"], "bench.api.methods, bench.api.signals"
+    )
+
+
+@app.command()
+def task(
+    name: Name,
+    out: Out = None,
+    *,
+    choice: Annotated[
+        bool, typer.Option("--choice/--open", help="Questions with lettered options, or without.")
+    ] = True,
+) -> None:
+    """Write a task and its tests."""
+    path = write("task", name, "choice" if choice else "open", out)
+    file = shlex.quote(str(path))
+    commands = [
+        f"bench show {name} --plugin {file} --example 0",
+        f"bench run --plugin {file} --task {name} --method ptrue --model tiny",
+    ]
+    _print_next(path, commands, "bench.api.tasks, bench.api.question")
+
+
+def write(kind: Kind, name: str, template: str, out: Path | None = None) -> Path:
+    """Write a plugin and its tests; returns the plugin's file.
+
+    Args:
+        kind: of the plugin.
+        name: under which it is registered.
+        template: folder of the files that are copied.
+        out: the file; by default the name, in this folder.
+
+    Raises:
+        UserError: the name or the file can't be had, or a file can't be written.
+    """
+    _check_name(kind, name)
+    path = out or Path(f"{name.replace('-', '_')}.py")
+    _check_file(path)
+    folder = resources.files("bench.cli.templates") / template
+    sources = {
+        path: (folder / f"my_{kind}.py").read_text(encoding="utf-8"),
+        _test_of(path): (folder / f"test_my_{kind}.py").read_text(encoding="utf-8"),
+    }
+    own = {
+        f"my-{kind}": name,
+        f"my_{kind}": path.stem,
+        f"My{kind.title()}": _class_of(name, kind, list(sources.values())),
+    }
+    placeholder = re.compile("|".join(map(re.escape, own)))
+    _write_all({path: placeholder.sub(lambda found: own[found[0]], text) for path, text in sources.items()})
+    return path
+
+
+def _check_name(kind: Kind, name: str) -> None:
+    from bench import registry
+
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+        raise UserError(f"expected a name of lower-case words joined by '-', e.g. my-{kind}, got {name!r}")
+    for word, known in (("method", registry.methods()), ("task", registry.tasks())):
+        if name in known.names():
+            raise UserError(f"there is a {word} {name!r} already; choose another name")
+    if name in registry.GROUPS:
+        raise UserError(f"{name!r} means a group of methods; choose another name")
+
+
+def _check_file(path: Path) -> None:
+    if path.suffix != ".py" or not path.stem.isidentifier() or keyword.iskeyword(path.stem):
+        raise UserError(f"expected a file that Python can import, e.g. my_{path.stem}.py, got {path}")
+    if not path.parent.is_dir():
+        raise UserError(f"there is no folder {path.parent}; make it first")
+    for file in (path, _test_of(path)):
+        if file.exists() or file.is_symlink():
+            raise UserError(f"{file} is there already and is not overwritten; choose another name or --out")
+    with suppress(ImportError, ValueError):
+        if importlib.util.find_spec(path.stem) is not None:
+            raise UserError(
+                f"{path.name} would hide the module {path.stem!r} of Python or of a package from whatever is"
+                " started beside it; choose another name or --out"
+            )
+
+
+def _test_of(path: Path) -> Path:
+    return path.with_name(f"test_{path.name}")
+
+
+def _class_of(name: str, kind: Kind, sources: Sequence[str]) -> str:
+    """Name of the class; one that the files use for something else gets the kind behind it."""
+    taken = {word for text in sources for word in re.findall(r"\w+", text)}
+    made = "".join(part.capitalize() for part in name.split("-"))
+    while made in taken or keyword.iskeyword(made):
+        made += kind.title()
+    return made
+
+
+def _write_all(contents: dict[Path, str]) -> None:
+    """Write new files, all or none."""
+    done: list[Path] = []
+    try:
+        for path, text in contents.items():
+            with path.open("x", encoding="utf-8") as file:
+                done.append(path)
+                file.write(text)
+    except OSError as error:
+        for path in done:
+            path.unlink(missing_ok=True)
+        raise UserError(f"{error.filename or 'a file'} can't be written: {error.strerror}") from error
+
+
+def _print_next(path: Path, commands: Sequence[str], modules: str) -> None:
+    from bench.cli.printing import print_line
+
+    print_line(f"wrote {path} and {_test_of(path)}; what you have to decide has a comment there. Next:")
+    for command in (f"bench check {shlex.quote(str(path))}", *commands, f"pytest {shlex.quote(str(_test_of(path)))}"):
+        print_line(f"  {command}")
+    print_line(f"The interface: docs/signals.md, and python -m pydoc of {modules}")

@@ -1,0 +1,40 @@
+"""A method that learns: a probe on a hidden state, fitted to which answers of a train split were right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bench.api import At, Batch, ConfidenceMethod, Context, FloatArray, Hidden, Needs, RunFacts, method
+
+STATE = Hidden(1.0, At.ANSWER_END)  # which layer, as a share of the depth, and at which token
+
+
+@method("my-method")
+@dataclass(kw_only=True, eq=False)
+class MyMethod(ConfidenceMethod):
+    """Logistic regression on the last state of the answer's last token."""
+
+    reference = "arXiv:1610.01644"  # where it is from: arXiv:... or doi:...
+    needs = Needs(fit=frozenset({STATE}), predict=frozenset({STATE}))  # all that it reads: see docs/signals.md
+    draws = False  # `fit` draws nothing at random; without this line two seeds must differ
+
+    strength: float = 0.01
+    """C of the regression, 1 over the penalty. CHOSEN: few answers, many inputs."""  # where each value is from
+
+    def fit(self, train: Batch, ctx: Context) -> MyMethod:
+        """Fit the probe; what is learned ends in an underscore. Random numbers come from `ctx.rng` or `ctx.seed`."""
+        self.probe_ = make_pipeline(StandardScaler(), LogisticRegression(C=self.strength, max_iter=1_000))
+        self.probe_.fit(train[STATE], train.correct)
+        return self
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Probability that the answer is right, shape (n,); each of its own answer alone."""
+        return self.probe_.predict_proba(batch[STATE])[:, 1]
+
+    def n_parameters(self, facts: RunFacts) -> int:
+        """A weight for each number of a state, and a bias."""
+        return facts.model.hidden_size + 1

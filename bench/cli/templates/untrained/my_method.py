@@ -1,0 +1,28 @@
+"""A method that learns nothing: from numbers that the model gave with its answer to one number for each answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
+
+
+@method("my-method")
+@dataclass(kw_only=True, eq=False)
+class MyMethod(ConfidenceMethod):
+    """Negative entropy of the answer's tokens."""
+
+    reference = "arXiv:2005.10608"  # where it is from: arXiv:... or doi:...
+    needs = Needs(predict=frozenset({TokenScores()}))  # all that it reads: see docs/signals.md
+    output = "score"  # larger is surer, on no scale; without this line `predict` gives probabilities
+
+    pool: str = "mean"
+    """Way from tokens to one number: mean or max. CHOSEN: as most do."""  # each constant, and where its value is from
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Scores, shape (n,); each of its own answer alone."""
+        pool = {"mean": np.mean, "max": np.max}[self.pool]
+        tokens = batch[TokenScores()]  # tokens[i]: one record for each token of answer i
+        return np.array([-pool(tokens[i]["entropy"]) for i in range(len(batch))])
