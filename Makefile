@@ -5,8 +5,13 @@ CHECKED := bench methods tasks tests
 
 .PHONY: demo test install format lint types contracts house tests slow check-readme bench bench-gpu growth cost-model peers faults fuzz results tiny clean
 
-demo: install  ## the comparison on the embedded model
-	$(BIN)/bench run --method paper --model tiny
+demo: install  ## the comparison on the embedded model, into the folder demo
+	$(BIN)/bench run --method paper --model tiny --out demo
+	@echo 'Your own method, beside these:'
+	@echo '  $(BIN)/bench new method my-method --trained'
+	@echo '  $(BIN)/bench check my_method.py'
+	@echo '  $(BIN)/bench run --method my-method --plugin my_method.py --model tiny --out demo'
+	@echo '  $(BIN)/bench table --results demo'
 
 test: install lint types contracts tests  ## everything that must hold
 
@@ -76,4 +81,4 @@ tiny: install  ## train the embedded model from nothing, about an hour on one co
 	$(BIN)/python -m bench.backbone.tiny.train build/atlas.jsonl
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv build demo dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

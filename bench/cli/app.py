@@ -18,6 +18,7 @@ import typer
 from bench.api import UserError
 from bench.cli import new
 from bench.cli.ending import exit_code
+from bench.cli.next_steps import next_steps
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
     announcer,
@@ -25,9 +26,9 @@ from bench.cli.printing import (
     print_fields,
     print_json,
     print_line,
+    print_listing,
     print_memory,
     print_notes,
-    print_records,
     print_sizes,
     print_written,
 )
@@ -97,6 +98,9 @@ def run(config: RunConfig, *, as_json: AsJson = False) -> None:
         build.print_terminal(tables_of(view, cache_folder(), announcer(), report.rows), console())
         print_written(report.paths)
         print_notes(report.notes)
+        if not report.failed:
+            for line in next_steps(config):
+                print_line(line)
     raise typer.Exit(1 if report.failed else 0)
 
 
@@ -107,14 +111,14 @@ def list_(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List what can be named on the command line."""
+    """List what can be named on the command line. In a pipe: a line each, with tabs between its columns."""
     from bench.cli.describe import listing
 
     records = listing(kind, plugin or ())
     if as_json:
         print_json(records)
     else:
-        print_records(records)
+        print_listing(records)
 
 
 @app.command()

@@ -43,7 +43,7 @@ def _line(entry: registry.PluginEntry[T], about: Callable[[type[T]], dict[str, A
         return {"name": entry.name, "origin": entry.origin, "broken": entry.error}
     try:
         with fenced(entry.module):
-            return {"name": entry.name, **about(entry.plugin), "origin": entry.origin}
+            return {"name": entry.name, "origin": entry.origin, **about(entry.plugin)}
     except UserError as error:
         return {"name": entry.name, "origin": entry.origin, "broken": str(error)}
 
