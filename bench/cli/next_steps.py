@@ -28,7 +28,7 @@ def next_steps(config: RunConfig) -> list[str]:
 def program() -> str:
     """The words that start this program again from this folder, e.g. `bench` or `.venv/bin/bench`."""
     called = Path(sys.argv[0])
-    if called.name == "__main__.py":
+    if called.parts[-3:] == ("bench", "cli", "__main__.py"):
         return f"{_called(Path(sys.executable))} -m bench.cli"
     return _called(called) if called.is_file() else "bench"
 
