@@ -101,10 +101,10 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
 
     shown = {column for grid in grids for column in _print(grid, console)}
     dropped = {column for grid in grids for column in grid.columns} - shown
-    console.print(Text(" ".join(_legend(grids, dropped)), style="dim"), highlight=False)
+    console.print(Text(" ".join(legend_of(grids, dropped)), style="dim"), highlight=False)
 
 
-def _legend(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
+def legend_of(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
     """Sentences of all grids, each once; those of a later grid stand where they stand there.
 
     Args:
@@ -231,7 +231,7 @@ def _tail(grid: Grid, cell: Cell) -> str:
 def markdown(grids: Sequence[Grid]) -> str:
     """Grids as GitHub's Markdown, one section per grid, and the legend once."""
     lines = [line for grid in grids for line in _markdown_lines(grid)]
-    return "\n".join([*lines, _markdown_text(" ".join(_legend(grids))), ""])
+    return "\n".join([*lines, _markdown_text(" ".join(legend_of(grids))), ""])
 
 
 def _markdown_lines(grid: Grid) -> list[str]:
