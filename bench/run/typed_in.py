@@ -13,11 +13,12 @@ import linecache
 import secrets
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,12 @@ from bench.run.imports import source_files
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, Enum, Path)
 
 
-def is_typed_in(plugin: type) -> bool:
-    """Whether a class is of no file."""
+def is_typed_in(plugin: type | FunctionType) -> bool:
+    """Whether a class or a function is of no file."""
     module = sys.modules.get(plugin.__module__)
-    file = getattr(module, "__file__", None)
+    if getattr(module, "__spec__", None) is not None:
+        return False
+    file = getattr(module, "__file__", None)  # that of a script
     return file is None or not Path(file).is_file()
 
 
@@ -59,11 +62,14 @@ class _Found:
 
     def of(self, value: Any) -> None:
         """Add a value, and what it names."""
+        value = inspect.unwrap(value) if callable(value) else value
         if id(value) in self._seen:
             return
         if isinstance(value, type | FunctionType):
             self._seen.add(id(value))
             self._of_code(value)
+        elif isinstance(value, BuiltinFunctionType):
+            self.parts.append(f"{value.__module__}.{value.__qualname__}")
         elif isinstance(value, ModuleType):
             self.parts.append(f"module {value.__name__}")
             self._of_file(getattr(value, "__file__", None))
@@ -72,7 +78,7 @@ class _Found:
 
     def _of_code(self, value: type | FunctionType) -> None:
         name = f"{value.__module__}.{value.__qualname__}"
-        if not is_typed_in(value):  # type: ignore[arg-type]
+        if not is_typed_in(value):
             self.parts.append(name)
             self._of_file(getattr(sys.modules[value.__module__], "__file__", None))
             return
@@ -147,9 +153,10 @@ def _named(value: type | FunctionType, source: str) -> dict[str, Any]:
     functions = [value] if isinstance(value, FunctionType) else list(_functions(value))
     known: dict[str, Any] = {}
     for function in functions:
-        closed: Callable[..., Any] = function
         known |= function.__globals__
-        known |= inspect.getclosurevars(closed).nonlocals
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with suppress(ValueError):  # it is empty as yet
+                known[name] = cell.cell_contents
     names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
     return {name: known[name] for name in names if name in known and known[name] is not value}
 

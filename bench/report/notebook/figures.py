@@ -22,7 +22,7 @@ from bench.results.files import recalibration_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PIXELS_PER_INCH = 100
+_PIXELS_PER_INCH = 144
 """Size at which a notebook shows a figure; it has more pixels than that."""
 
 

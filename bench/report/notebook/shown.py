@@ -51,7 +51,10 @@ class ShownTable:
         from rich.console import Console as Plain
         from rich.text import Text
 
-        drawn = Plain(file=io.StringIO(), width=options.max_width, force_terminal=True, color_system="standard")
+        drawn = Plain(
+            file=io.StringIO(), width=options.max_width, force_terminal=True, force_jupyter=False,
+            color_system="standard",
+        )  # fmt: skip
         with drawn.capture() as captured:
             formats.print_terminal(self.views.grids, drawn)
         yield Text.from_ansi(captured.get())

@@ -85,7 +85,10 @@ def terminal(grids: Sequence[Grid], width: int | None) -> str:
     """Grids as plain text, as wide as the terminal."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    console = Console(
+        file=io.StringIO(), width=width, color_system=None, force_terminal=False, force_jupyter=False,
+        legacy_windows=False,
+    )  # fmt: skip
     with console.capture() as capture:
         print_terminal(grids, console)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bench.report.tables.grid import Cell, Grid, GridRow
 
 _NOTE = "font-size:smaller;opacity:.75;max-width:60em"
-_APART = "border-top:1px solid"
+_APART = "border-top:1px solid;"
 _UNDER = "font-size:smaller;opacity:.75"
 
 
@@ -37,7 +37,7 @@ def _lines(grid: Grid) -> Iterator[str]:
     if grid.rows:
         labels = (f"{column.span} {column.label}".strip() for column in grid.columns)
         heads = (f'<th style="{_side(grid, i)}">{_text(label)}</th>' for i, label in enumerate(labels))
-        yield f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>"
+        yield f'<table style="border-collapse:collapse"><thead><tr>{"".join(heads)}</tr></thead><tbody>'
         yield from (_row(grid, row, is_first=not number) for number, row in enumerate(grid.rows))
         yield "</tbody></table>"
     if grid.footnotes:
@@ -47,9 +47,9 @@ def _lines(grid: Grid) -> Iterator[str]:
 
 
 def _row(grid: Grid, row: GridRow, *, is_first: bool) -> str:
-    style = _UNDER if row.is_under else _APART if row.is_apart and not is_first else ""
-    cells = "".join(f'<td style="{_side(grid, i)}">{_cell(grid, cell)}</td>' for i, cell in enumerate(row.cells))
-    return f'<tr style="{style}">{cells}</tr>' if style else f"<tr>{cells}</tr>"
+    line = _APART if row.is_apart and not is_first else ""
+    cells = "".join(f'<td style="{line}{_side(grid, i)}">{_cell(grid, cell)}</td>' for i, cell in enumerate(row.cells))
+    return f'<tr style="{_UNDER}">{cells}</tr>' if row.is_under else f"<tr>{cells}</tr>"
 
 
 def _cell(grid: Grid, cell: Cell) -> str:
@@ -60,7 +60,7 @@ def _cell(grid: Grid, cell: Cell) -> str:
 
 
 def _side(grid: Grid, number: int) -> str:
-    return f"text-align:{'left' if grid.columns[number].is_left else 'right'};white-space:nowrap"
+    return f"text-align:{'left' if grid.columns[number].is_left else 'right'};white-space:nowrap;padding:1px .6em"
 
 
 def _paragraph(text: str, style: str = "") -> str:
