@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from symtable import SymbolTable, symtable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -157,8 +158,14 @@ def _named(value: type | FunctionType, source: str) -> dict[str, Any]:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with suppress(ValueError):  # it is empty as yet
                 known[name] = cell.cell_contents
-    names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    names = _free(symtable(source, "cell", "exec"))
     return {name: known[name] for name in names if name in known and known[name] is not value}
+
+
+def _free(table: SymbolTable) -> set[str]:
+    """Names that a piece of source takes from around it."""
+    own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+    return own.union(*map(_free, table.get_children()))
 
 
 def _described(value: Any) -> str:
