@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CHECKED := bench methods tasks tests
 
-.PHONY: demo test install format lint types contracts house tests slow check-readme bench bench-gpu growth cost-model peers faults fuzz results tiny clean
+.PHONY: demo test install format lint types contracts house tests slow check-readme bench bench-gpu growth cost-model peers faults fuzz results notebook tiny clean
 
 demo: install  ## the comparison on the embedded model, into the folder demo
 	$(BIN)/bench run --method paper --model tiny --out demo
@@ -74,6 +74,9 @@ results: install  ## the committed comparison: the paper's methods and sequence 
 	for seed in 0 1 2; do $(BIN)/bench run --method paper,sequence-probability --model tiny --seed $$seed --out results || exit 1; done
 	$(BIN)/bench check --results results
 	$(BIN)/python -m bench.report.leaderboard results
+
+notebook: install  ## docs/comparison.ipynb, run again on the committed results; keeps what it shows
+	$(BIN)/python -m tests.notebook docs/comparison.ipynb
 
 tiny: install  ## train the embedded model from nothing, about an hour on one core
 	mkdir -p build

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from bench.api.constants import field_docstrings
-from bench.api.options import Flag, Heading, Separated
+from bench.api.options import Heading, Separated, option_of
 
 T = TypeVar("T")
 WIDEST = 30
@@ -107,8 +107,7 @@ class _Field:
 
     def option(self) -> str:
         """Name on the command line."""
-        flag = next((mark.name for mark in self.marks if isinstance(mark, Flag)), None)
-        return flag or "--" + (self.name.removesuffix("s") if self.several else self.name).replace("_", "-")
+        return option_of(self.name, self.marks, several=self.several)
 
     def value(self, given: Any) -> Any:
         """Value of the field from what typer gives."""

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bench.api import ConfidenceMethod
 from bench.api.errors import attempted, fenced, interrupts_told_apart
 from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
@@ -60,10 +61,17 @@ class RunReport:
         return any(row.status == "failed" for row in self.rows)
 
 
-def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
+def run(
+    config: RunConfig, progress: Progress | None = None, classes: Sequence[type[ConfidenceMethod]] = ()
+) -> RunReport:
     """Run the chosen methods on a model over tasks, score them and write the results.
 
     Threads of one process run one after the other.
+
+    Args:
+        config: the request.
+        progress: told what is being done.
+        classes: methods of no file, e.g. of a notebook, which the request names too; they run in this process.
 
     Raises:
         UserError: something outside the program is not as it must be; nothing was computed for it.
@@ -71,7 +79,7 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     progress, log = progress or Silent(), RunLog.below(config.cache or cache_folder())
     with _ONE_AT_A_TIME, interrupts_told_apart(), log.opened(progress.say if config.debug else None):
         with closing(Isolation(config.method_timeout, log)) as isolation:
-            resolved = resolve(config, isolation)
+            resolved = resolve(config, isolation, classes)
             resources = open_resources(config, resolved, progress)
             with closing(resources.reader.working):
                 report = _run(config, resolved, resources, progress)

@@ -33,6 +33,7 @@ from bench.run.isolation.methods import guarded
 from bench.run.isolation.state import import_known, kept
 from bench.run.overrides import parse_overrides, protocol_with, typed
 from bench.run.plan import TrainOn, adapted
+from bench.run.typed_in import digest_of, is_typed_in
 from bench.store.folders import cache_folder
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
@@ -119,12 +120,15 @@ _OPTIONS: Mapping[By, str] = {"entailment": "nli", "similarity": "similarity"}
 """Way of relating samples -> the option that names a model for it."""
 
 
-def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRun:
+def resolve(
+    config: RunConfig, isolation: Isolation | None = None, classes: Sequence[type[ConfidenceMethod]] = ()
+) -> ResolvedRun:
     """Look up and check everything that a run names.
 
     Args:
         config: the request.
         isolation: keeps plugins from harming the run; whoever gives it closes it.
+        classes: methods of no file, which the request names too.
 
     Raises:
         UserError: something is unknown or does not fit; says what would.
@@ -135,16 +139,16 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
         isolation.probe(path)
         import_known(path)
     with kept(lambda what, end: isolation.note(f"a plugin changed {what} when it was imported; {end}")):
-        method_registry = registry.methods(config.plugins)
+        method_registry = registry.methods(config.plugins, classes)
         task_registry, train_on = _tasks(config)
     model = models.resolve(config.model)
     preset = config.preset or model.preset
-    classes = _method_classes(config.methods, method_registry)
-    overrides = parse_overrides(config.overrides, list(classes))
+    chosen = _method_classes(config.methods, method_registry)
+    overrides = parse_overrides(config.overrides, list(chosen))
     if config.exemplar_sets is not None:
         overrides.setdefault("protocol", {})["exemplar_sets"] = str(config.exemplar_sets)
     protocol, protocol_changes = protocol_with(preset, overrides.get("protocol", {}))
-    methods, changes = _instances(_Maker(isolation, method_registry, config.plugins), classes, preset, overrides)
+    methods, changes = _instances(_Maker(isolation, method_registry, config.plugins), chosen, preset, overrides)
     tests = _tests(config, model, task_registry)
     for kind in config.recalibrate:
         recalibrator(kind)
@@ -365,8 +369,14 @@ def source_digest(plugin: type) -> str:
     """Digest of a plugin's source, so that what an older version learned is never taken for what this one would.
 
     That is its file and those that it imports, other than Python's own, installed ones and ours; for a member of a
-    package every Python file of the package.
+    package every Python file of the package; for one that was typed in, what `bench.run.typed_in` says.
+
+    Raises:
+        UserError: it was typed in where Python keeps no source.
     """
+    plugin = vars(plugin).get("__wrapped__", plugin)
+    if is_typed_in(plugin):
+        return digest_of(plugin)
     path = Path(inspect.getfile(plugin))
     depth = plugin.__module__.count(".")
     if path.name == "__init__.py":
