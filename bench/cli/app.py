@@ -44,7 +44,6 @@ app = typer.Typer(
 )
 app.add_typer(new.app, name="new")
 app.add_typer(heads.app, name="head")
-app.command()(heads.score)
 
 
 class TableFormat(StrEnum):
@@ -101,6 +100,9 @@ def run(config: RunConfig, *, as_json: AsJson = False) -> None:
         print_written([*report.paths, *report.heads])
         print_notes(report.notes)
     raise typer.Exit(1 if report.failed else 0)
+
+
+app.command()(heads.score)
 
 
 @app.command("list")

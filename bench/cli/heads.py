@@ -33,13 +33,13 @@ Device = Annotated[str | None, typer.Option(help="cuda, mps or cpu. Default: the
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16. Default: that of the head.")]
 Budget = Annotated[int | None, typer.Option(min=1, help="Tokens of one forward pass. Default: the device's.")]
 Plugins = Annotated[
-    list[Path] | None, typer.Option("--plugin", help="The .py file of the head's method, if it has one; it is executed.")
+    list[Path] | None, typer.Option("--plugin", help="The .py file of the head's method, if any; it is executed.")
 ]
 Trusted = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def score(  # noqa: PLR0913 - one parameter for each option
+def score(  # noqa: PLR0913, PLR0917 - one parameter for each option
     questions: Annotated[
         Path,
         typer.Argument(
@@ -65,7 +65,7 @@ def score(  # noqa: PLR0913 - one parameter for each option
     Where a question has no answer, the model answers it. Each line has the question's id, the answer, the confidence
     that it is right (0 to 1) and the head's name; what was left out or is odd is counted on standard error.
 
-    Example: bench score --model tiny --head heads/tiny/atlas-choice/lts--demo--s0 questions.jsonl --out scores.jsonl
+    Example: bench score --model tiny --head heads/lts questions.jsonl
     """
     from bench.cli.printing import print_notes
     from bench.progress import progress_on, visible_json
@@ -78,8 +78,9 @@ def score(  # noqa: PLR0913 - one parameter for each option
         raise UserError(f"--out {out}: it is one of the files that are read; name another one.")
     if str(out) != "-" and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}; make it first.")
-    setting = Setting(device, dtype, None, token_budget, trust_remote_code=trust_remote_code)
-    request = ScoreRequest(questions, head, model, answers, setting, tuple(plugin or ()))
+    files = tuple(plugin or ())
+    setting = Setting(model, device, dtype, None, token_budget, trust_remote_code=trust_remote_code, plugins=files)
+    request = ScoreRequest(questions, head, answers, setting)
     report = scored(request, progress_on(sys.stderr))
     text = "".join(f"{line}\n" for line in report.lines)
     if str(out) == "-":
@@ -90,7 +91,8 @@ def score(  # noqa: PLR0913 - one parameter for each option
         try:
             write_whole(out, text.encode())
         except OSError as error:
-            raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another file.") from error
+            why = error.strerror or error
+            raise UserError(f"--out {out}: it can't be written ({why}); name another file.") from error
     print_notes(report.notes)
 
 
@@ -131,7 +133,7 @@ def _metric(each: dict[str, float | None]) -> str:
 
 
 @app.command()
-def check(  # noqa: PLR0913 - one parameter for each option
+def check(  # noqa: PLR0913, PLR0917 - one parameter for each option
     folder: Folder,
     model: Annotated[
         str | None, typer.Option(help="Model to check: alias, Hub id or folder. Default: the name of the head's run.")
@@ -156,7 +158,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     through the setting that you name; the check says how far all of it moved, and ends with exit code 1 beyond the
     tolerances.
 
-    Example: bench head check heads/tiny/atlas-choice/lts--demo--s0 --dtype bfloat16
+    Example: bench head check heads/lts --dtype bfloat16
     """
     from bench.cli.printing import print_json, print_line
     from bench.progress import progress_on
@@ -164,11 +166,10 @@ def check(  # noqa: PLR0913 - one parameter for each option
     from bench.run.heads.head import Setting
 
     named = None if attention is None else attention.value
-    setting = Setting(device, dtype, named, token_budget, plain, trust_remote_code)
-    found = checking.check(
-        folder, model, setting, progress_on(sys.stderr), plugins=plugin or (), tolerance=tolerance,
-        state_tolerance=state_tolerance,
-    )  # fmt: skip
+    files = tuple(plugin or ())
+    setting = Setting(model, device, dtype, named, token_budget, plain, trust_remote_code, files)
+    progress = progress_on(sys.stderr)
+    found = checking.check(folder, setting, progress, tolerance=tolerance, state_tolerance=state_tolerance)
     if as_json:
         print_json(checking.as_record(found))
     else:

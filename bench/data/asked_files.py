@@ -86,14 +86,8 @@ def _questions(name: str, rows: Iterable[Row], subject: str, stem: str, *, flat:
                 f"{row.where}: expected {'options' if lettered else 'no options'} as in the rows before it, found"
                 f" {len(choices) or 'none'}; put questions with options and open ones into two files"
             )
-        split = row.values.get("split") or "test"
-        if split not in {"test", "dev"}:
-            raise UserError(
-                f"{row.where}: expected split 'test' (to be scored) or 'dev' (exemplars), got {split!r:.40}; take the"
-                " row out"
-            )
         filled = row if row.values.get("subject") else Row(row.index, row.where, {**row.values, "subject": subject})
-        if split == "dev":
+        if _is_exemplar(row):
             dev.append(question_files.question_of(filled, choices, stem))
             continue
         question = question_files.unanswered(filled, choices, stem)
@@ -104,18 +98,31 @@ def _questions(name: str, rows: Iterable[Row], subject: str, stem: str, *, flat:
             )
         first[question.id] = row.where
         asked.append(question)
-        text = row.values.get(GIVEN)
-        if text is not None and (text or not flat):
-            if not isinstance(text, str):
-                raise UserError(
-                    f"{row.where}: expected a text in column {GIVEN!r}, got {type(text).__name__} {text!r:.60}; correct"
-                    " the row, or leave it out, and the model answers"
-                )
-            require_text(text, f"{row.where}, column {GIVEN!r}")
-            given[question.id] = Released(None, text.strip(), None)
+        if row.values.get(GIVEN) is not None and (row.values[GIVEN] or not flat):
+            given[question.id] = _given(row)
     if not asked:
         raise UserError(f"{name}: expected at least one question to be scored, found only exemplars (split 'dev')")
     return AskedFile(name, tuple(asked), given, tuple(dev), Format.CHOICE if lettered else Format.OPEN)
+
+
+def _is_exemplar(row: Row) -> bool:
+    split = row.values.get("split") or "test"
+    if split not in {"test", "dev"}:
+        raise UserError(
+            f"{row.where}: expected split 'test' (to be scored) or 'dev' (exemplars), got {split!r:.40}; correct it"
+        )
+    return bool(split == "dev")
+
+
+def _given(row: Row) -> Released:
+    text = row.values[GIVEN]
+    if not isinstance(text, str):
+        raise UserError(
+            f"{row.where}: expected a text in column {GIVEN!r}, got {type(text).__name__} {text!r:.60}; correct it, or"
+            " leave it out, and the model answers"
+        )
+    require_text(text, f"{row.where}, column {GIVEN!r}")
+    return Released(None, text.strip(), None)
 
 
 def _require_spelling(name: str, columns: Iterable[str]) -> None:
@@ -133,6 +140,6 @@ def _require_spelling(name: str, columns: Iterable[str]) -> None:
             raise UserError(f"{name}: nothing is known of column {column!r}.{hint} Rename it, or take it out")
         if column.casefold() in _OTHERS and GIVEN in lacking:
             raise UserError(
-                f"{name}: column {column!r} is not read; name it {GIVEN!r} if it holds the answers that are to be scored,"
-                " or take it out, and the model answers"
+                f"{name}: column {column!r} is not read; name it {GIVEN!r} if it holds the answers to be scored, or"
+                " take it out, and the model answers"
             )

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from bench.api.errors import attempted, fenced, interrupts_told_apart
@@ -126,16 +127,14 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
                 inputs = made.inputs(name, where)
                 prediction = attempted(predictor.predict, name, inputs)
                 scored = rows.scored(name, inputs, prediction)
-                writer.write(scored, inputs)
-                for version in recalibration.versions(scored, inputs):
+                for version in chain([scored], recalibration.versions(scored, inputs)):
                     writer.write(version, inputs)
         give_back()
 
     guard.check_weights("after the last prediction")
     report.forward_tokens = reader.forward_tokens
-    report.notes += [*_complaints(made.fits), *heads.notes]
-    report.heads = heads.paths
-    report.notes += [note for note in reader.store.notes if note not in report.notes]
+    told = [*_complaints(made.fits), *heads.notes, *reader.store.notes]
+    report.notes += [note for note in told if note not in report.notes]
     return report
 
 
@@ -153,7 +152,7 @@ class _Writer:
         row = replace(scored.row, questions_digest=self._questions_digest(inputs.predicted))
         self.report.paths.append(files.write(row, scored.records, self.out))
         self.report.rows.append(files.read(self.report.paths[-1]))
-        self.heads.save(self.report.rows[-1], scored, inputs)
+        self.report.heads += self.heads.save(self.report.rows[-1], scored, inputs)
 
     def _questions_digest(self, test: Reading) -> str | None:
         """Digest of the questions, which are kept; None for those of a release, which are not."""

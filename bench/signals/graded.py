@@ -53,10 +53,10 @@ class Grader:
             UserError: as `grade`, about samples alone.
         """
         protocol, choice = self.reader.protocol, reading.task.format is Format.CHOICE
-        answers = [
-            replace(grade_choice(question, text, protocol), correct=False) if choice else grade_open(text, correct=False)
-            for question, text in zip(reading.questions, self._texts(reading), strict=True)
-        ]
+        answers = []
+        for question, text in zip(reading.questions, self._texts(reading), strict=True):
+            answer = grade_choice(question, text, protocol) if choice else grade_open(text, correct=False)
+            answers.append(replace(answer, correct=False))
         return self._with_samples(replace(reading, answers=answers))
 
     def _with_samples(self, graded: Reading) -> Reading:

@@ -65,7 +65,7 @@ def write_whole_folder(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    """A name beside a path; threads may write one file, and machines that share a folder have processes of one number."""
+    """A name beside a path for this process; machines that share a folder have processes of one number."""
     return path.with_name(f".{os.urandom(4).hex()}.{machine()}.{os.getpid()}.tmp")
 
 

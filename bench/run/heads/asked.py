@@ -13,7 +13,7 @@ from bench.api import DataCard, Format, PromptStyle, Question, Row, Split, Task,
 from bench.api.errors import fenced
 from bench.api.protocol import ExemplarOrder, Protocol
 from bench.data.splits import spread
-from bench.run.heads.card import ASKED
+from bench.run.heads.card import ASKED, ProtocolCard
 from bench.store.decoding import decoded, parsed
 
 _MOST = 5_000
@@ -123,24 +123,21 @@ class _HeadTask(Task):
 
 
 def task_of(
-    name: str, words: AskedWords, fmt: Format, prompt_tokens: int | None, questions: Sequence[Question],
-    protocol: Protocol, dev: Sequence[Question] = (),
-) -> tuple[Task, Strangers]:  # fmt: skip
+    card: ProtocolCard, words: AskedWords, protocol: Protocol, questions: Sequence[Question], dev: Sequence[Question]
+) -> tuple[Task, Strangers]:
     """The task that asks these questions as the head's own were asked.
 
     A subject of which the head has no exemplars gets some of all its subjects in turn: a model that is shown none
     answers otherwise than it did when the head learned.
 
     Args:
-        name: of the head's task.
+        card: of the head.
         words: of the head.
-        fmt: of its questions.
-        prompt_tokens: length above which a prompt loses exemplars.
-        questions: what is asked.
         protocol: of the head.
+        questions: what is asked.
         dev: exemplars that came with the questions, before all others of their subjects.
     """
-    pools = dict(words.pools)
+    pools: dict[str, Sequence[Question]] = dict(words.pools)
     own: dict[str, list[Question]] = {}
     for question in dev:
         own.setdefault(question.subject, []).append(question)
@@ -153,11 +150,11 @@ def task_of(
     fields = {
         "__doc__": "Questions that a head is asked about.",
         "__module__": __name__,
-        "name": name,
-        "format": fmt,
+        "name": card.task,
+        "format": Format(card.format),
         "card": TaskCard(license="not stated", version=1, splits={}, sizes={}, options=(2, 26), why="A head's."),
         "style": words.styles[""],
-        "prompt_tokens": prompt_tokens,
+        "prompt_tokens": card.prompt_tokens,
         "words": words,
         "exemplars": pools,
     }
@@ -166,9 +163,7 @@ def task_of(
 
 
 def numbered(questions: Sequence[Question]) -> list[Question]:
-    """Questions with their numbers within their subjects, by which some exemplars are drawn, so that some can be taken
-    out of them.
-    """
+    """Questions with their numbers within their subjects, by which some presets draw exemplars."""
     seen = Counter[str]()
     found = []
     for question in questions:

@@ -25,6 +25,7 @@ ASKED, KEPT, KEPT_ARRAYS, OUTPUT = "asked.json", "kept.json", "kept.safetensors"
 METHOD, ADAPTER = "method", "adapter"
 """Folders: what the method learned, and the adapter that it trained."""
 _ENDINGS = frozenset({".json", ".safetensors"})
+_WAY_OUT = "copy the whole folder again, or make it again with bench run --save-heads"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,32 +202,36 @@ def read_card(folder: Path) -> Card:
     Raises:
         UserError: there is none, it is of another format, or a file is missing, damaged or too much.
     """
-    way_out = "copy the whole folder again, or make it again with bench run --save-heads"
+    values = _values(folder)
+    if not isinstance(values, dict) or values.get("kind") != KIND:
+        raise UserError(f"--head {folder}: its {CARD} is not that of a head; {_WAY_OUT}.")
+    if values.get("format") != FORMAT:
+        raise UserError(
+            f"--head {folder}: expected format {FORMAT}, which this version of confbench reads, got"
+            f" {values.get('format')!r:.40}; use the version that made it, or make it again: bench run --save-heads."
+        )
+    if values.get(DIGEST) != sealed(values)[DIGEST]:
+        raise UserError(f"--head {folder}: {CARD} was changed since it was written; {_WAY_OUT}.")
+    try:
+        card = decoded({name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}, Card)
+    except ValueError as error:
+        raise UserError(f"--head {folder}: {CARD}: {error}; {_WAY_OUT}.") from error
+    _check_files(folder, values.get("files"))
+    return card
+
+
+def _values(folder: Path) -> Any:
+    """The card as JSON has it."""
     if not folder.is_dir():
         raise UserError(f"--head {folder}: expected a folder that bench run --save-heads wrote, found none.")
     try:
-        values = parsed((folder / CARD).read_text(encoding="utf-8"))
+        return parsed((folder / CARD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"--head {folder}: expected {CARD} in it, found none{_inside(folder)}.") from None
     except OSError as error:
         raise UserError(f"--head {folder}: {CARD} can't be read ({error.strerror or error}); try again.") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"--head {folder}: {CARD} is damaged ({str(error)[:100]}); {way_out}.") from error
-    if not isinstance(values, dict) or values.get("kind") != KIND:
-        raise UserError(f"--head {folder}: its {CARD} is not that of a head; {way_out}.")
-    if values.get("format") != FORMAT:
-        raise UserError(
-            f"--head {folder}: expected format {FORMAT}, which this version of confbench reads, got"
-            f" {values.get('format')!r:.40}; use the version that made it, or make it again with bench run --save-heads."
-        )
-    if values.get(DIGEST) != sealed(values)[DIGEST]:
-        raise UserError(f"--head {folder}: {CARD} was changed since it was written; {way_out}.")
-    try:
-        card = decoded({name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}, Card)
-    except ValueError as error:
-        raise UserError(f"--head {folder}: {CARD}: {error}; {way_out}.") from error
-    _check_files(folder, values.get("files"), way_out)
-    return card
+        raise UserError(f"--head {folder}: {CARD} is damaged ({str(error)[:100]}); {_WAY_OUT}.") from error
 
 
 def _inside(folder: Path) -> str:
@@ -235,20 +240,20 @@ def _inside(folder: Path) -> str:
     return f"; it has heads in {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
 
 
-def _check_files(folder: Path, digests: object, way_out: str) -> None:
+def _check_files(folder: Path, digests: object) -> None:
     named: Mapping[str, Any] = digests if isinstance(digests, dict) else {}
     found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
     for name in sorted(named.keys() | found.keys()):
         if name not in found:
-            raise UserError(f"--head {folder}: {name} is missing; {way_out}.")
+            raise UserError(f"--head {folder}: {name} is missing; {_WAY_OUT}.")
         if name not in named:
-            raise UserError(f"--head {folder}: {name} is no file of this head; take it out, or {way_out}.")
+            raise UserError(f"--head {folder}: {name} is no file of this head; take it out, or {_WAY_OUT}.")
         try:
             same = digest_file(found[name]) == named[name]
         except OSError as error:
             raise UserError(f"--head {folder}: {name} can't be read ({error.strerror or error}).") from error
         if not same:
-            raise UserError(f"--head {folder}: {name} was altered or cut short; {way_out}.")
+            raise UserError(f"--head {folder}: {name} was altered or cut short; {_WAY_OUT}.")
 
 
 def _files(folder: Path) -> Iterator[Path]:

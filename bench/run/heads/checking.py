@@ -7,7 +7,7 @@ compared with what the run saw. The tolerances are stated and can be changed; be
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import numpy as np
 from bench.api import FloatArray, UserError
 from bench.progress import Progress
 from bench.run.heads import kept
-from bench.run.heads.card import Card, read_card
+from bench.run.heads.card import read_card
 from bench.run.heads.head import Head, Setting, open_head, states_of
 from bench.run.heads.identity import card_of, differences, short
 from bench.run.heads.kept import Kept
@@ -91,11 +91,9 @@ class HeadCheck:
 
 def check(
     folder: Path,
-    model: str | None,
     setting: Setting,
     progress: Progress,
     *,
-    plugins: Sequence[Path] = (),
     tolerance: float = CONFIDENCE,
     state_tolerance: float = STATES,
 ) -> HeadCheck:
@@ -105,10 +103,8 @@ def check(
 
     Args:
         folder: of the head.
-        model: alias, Hub id or folder; None: the head's own.
-        setting: how it is run.
+        setting: the model and how it is run.
         progress: for people.
-        plugins: files of methods.
         tolerance: largest difference of a confidence.
         state_tolerance: largest mean relative difference of states.
 
@@ -117,39 +113,51 @@ def check(
     """
     if not (tolerance >= 0 and state_tolerance >= 0):
         raise UserError("--tolerance and --state-tolerance: expected numbers of at least 0.")
-    card, then = read_card(folder), kept.read(folder)
+    read_card(folder)  # whole, before a part of it is read
+    then = kept.read(folder)
     if not then.questions:
         raise UserError(f"--head {folder}: it keeps no questions, so that nothing can be compared.")
     with tempfile.TemporaryDirectory(prefix="confbench-check-") as cache:  # nothing is taken from an earlier reading
-        head = open_head(
-            folder, model, setting, Path(cache), plugins=plugins, progress=progress, same_model=False
-        )  # fmt: skip
+        head = open_head(folder, setting, Path(cache), progress=progress, same_model=False)
         scored = head.scored(then.questions, then.given)
         if scored.too_long:
             raise UserError(f"--model {head.reader.backbone.spec.name}: {next(iter(scored.too_long.values()))}")
         (reading,) = scored.readings
-        now = states_of(reading, head.reader, kept.signals(head.reader.backbone.blocks))
-        return _compared(head, card, then, reading, scored.confidence, now, (tolerance, state_tolerance), model)
+        drifts = _drifts(head, then, reading)
+        return _compared(head, then, reading, scored.confidence, drifts, (tolerance, state_tolerance))
+
+
+def _drifts(head: Head, then: Kept, reading: Reading) -> dict[str, StateDrift]:
+    """How far the states of each place moved.
+
+    Raises:
+        UserError: the model has no such states.
+    """
+    backbone = head.reader.backbone
+    places = kept.places(backbone.blocks)
+    now = states_of(reading, head.reader, frozenset(places.values()))
+    words = {repr(signal): place for place, signal in places.items()}
+    drifts = {}
+    for name, states in then.states.items():
+        if name not in now or now[name].shape != states.shape:
+            got = now[name].shape[1] if name in now else "none"
+            raise UserError(
+                f"--model {backbone.spec.name}: expected states of {states.shape[1]} numbers at {name}, as the head's"
+                f" model has them, got {got}; name the head's own model, {head.card.backbone.model!r}, or a copy of it."
+            )
+        drifts[words[name]] = _drift(states, now[name])
+    return drifts
 
 
 def _compared(
-    head: Head, card: Card, then: Kept, reading: Reading, confidence: FloatArray, now: Mapping[str, FloatArray],
-    tolerances: tuple[float, float], model: str | None,
+    head: Head, then: Kept, reading: Reading, confidence: FloatArray, drifts: Mapping[str, StateDrift],
+    tolerances: tuple[float, float],
 ) -> HeadCheck:  # fmt: skip
     backbone = head.reader.backbone
     pairs, places = list(reading.pairs()), reading.order
     n = len(then.questions)
     prompts = sum(not np.array_equal(pairs[places[i]][0], then.prompts[i]) for i in range(n))
     answers = sum(not np.array_equal(pairs[places[i]][1], then.answers[i]) for i in range(n))
-    drifts = {}
-    for place, states in then.states.items():
-        if place not in now or now[place].shape != states.shape:
-            got = now[place].shape[1] if place in now else "none"
-            raise UserError(
-                f"--model {backbone.spec.name}: expected states of {states.shape[1]} numbers at {place}, as the head's"
-                f" model has them, got {got}; name the head's own model, {card.backbone.model!r}, or a copy of it."
-            )
-        drifts[place] = _drift(states, now[place])
     difference = np.abs(confidence - then.confidence)
     largest = float(difference.max())
     flips = int(((confidence >= _SURE) != (then.confidence >= _SURE)).sum())
@@ -159,11 +167,11 @@ def _compared(
         f"{prompts} prompts are other tokens: tokenizer or chat template are not those of the head" if prompts else "",
         f"{answers} answers are other tokens" if answers else "",
         f"a confidence differs by {largest:.2g}" if not largest <= tolerance else "",
-        f"states at {worst} differ by {drifts[worst].mean:.2g} on average"
+        f"states of the {worst} differ by {drifts[worst].mean:.2g} on average"
         if not drifts[worst].mean <= state_tolerance
         else "",
     ]
-    own, other = card.backbone, card_of(backbone, model or card.backbone.model)
+    own, other = head.card.backbone, card_of(backbone, head.model)
     notes = []
     if parts := differences(own, other):
         notes.append(
@@ -211,4 +219,3 @@ def as_record(found: HeadCheck) -> dict[str, object]:
     """The outcome as JSON has it."""
     values = {name: value for name, value in vars(found).items() if name != "states"}
     return {"passed": found.passed, **values, "states": {place: vars(drift) for place, drift in found.states.items()}}
-

@@ -1,4 +1,4 @@
-"""A head that is ready to score: `load_head(folder)`, then `head(question, answer)` or `head.score(questions, answers)`.
+"""A head that is ready to score: `load_head(folder)`, then `head(question, answer)` or `head.score(questions, ...)`.
 
 Questions go the way of a run, through prompts, reader and signals, so that a head says of an answer what the run said.
 """
@@ -46,8 +46,10 @@ _FEWEST, _MOST = 2, 26
 
 @dataclass(frozen=True)
 class Setting:
-    """How the model is run."""
+    """The model, how it is run, and where the method's code is."""
 
+    model: str | None = None
+    """Alias, Hub id or folder. Default: the name under which the run knew it."""
     device: str | None = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
@@ -60,6 +62,8 @@ class Setting:
     """Whether each question is read alone, without a cache."""
     trust_remote_code: bool = False
     """Run code that comes with the model."""
+    plugins: tuple[Path, ...] = ()
+    """Files of methods."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +104,8 @@ class Head:
         """Put the parts together; `load_head` does."""
         self.card = card
         self.words = words
+        self.model = reader.backbone.spec.source if reader.backbone.spec.local else reader.backbone.spec.name
+        """Model that it is read on, as the command line names it."""
         self._method, self._output, self._reader, self._grader = method, output, reader, grader
 
     def __repr__(self) -> str:
@@ -160,7 +166,8 @@ class Head:
             raise UserError(f"expected answers as text, got {type(wrong).__name__} {wrong!r:.60}")
         if not asked:
             return np.zeros(0)
-        told = {q.id: Released(None, text.strip(), None) for q, text in zip(asked, given_answers, strict=True) if text is not None}
+        pairs = zip(asked, given_answers, strict=True)
+        told = {q.id: Released(None, text.strip(), None) for q, text in pairs if text is not None}
         scored = self.scored(asked, told)
         if scored.too_long:
             raise UserError(next(iter(scored.too_long.values())))
@@ -180,9 +187,7 @@ class Head:
             UserError: nothing can be asked, or the model can't be read.
         """
         self._check_widths(questions)
-        task, strangers = task_of(
-            self.card.asked.task, self.words, self.format, self.card.asked.prompt_tokens, questions, self.protocol, dev
-        )  # fmt: skip
+        task, strangers = task_of(self.card.asked, self.words, self.protocol, questions, dev)
         parts = [[q for q in questions if (q.id in answers) == is_given] for is_given in (True, False)]
         found: dict[str, tuple[Answer, float]] = {}
         too_long: dict[str, str] = {}
@@ -263,12 +268,13 @@ class Head:
         if isinstance(choices, str) or not all(isinstance(each, str) and each.strip() for each in choices):
             raise UserError(f"question {i}: expected choices as a list of texts, got {choices!r:.60}")
         require_text("\n".join((text, *choices)), f"question {i}")
-        subject, key = values.get("subject") or self.words.subject, values.get("id")
+        subject, own = values.get("subject") or self.words.subject, values.get("id")
         if choices and self.format is Format.OPEN:
             raise UserError(
                 f"question {i}: expected no choices, got {len(choices)}; the head {self.name} is for open questions"
             )
-        return Question(f"asked:{i}" if key in {None, ""} else str(key), str(subject), text, tuple(choices) or ("",), 0)
+        key = f"asked:{i}" if own in {None, ""} else str(own)
+        return Question(key, str(subject), text, tuple(choices) or ("",), 0)
 
 
 def load_head(
@@ -295,31 +301,23 @@ def load_head(
     Raises:
         UserError: the head is damaged, or of another model, method or version; says what to do.
     """
-    setting = Setting(device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+    files = tuple(Path(each) for each in plugins)
+    setting = Setting(model, device, dtype, trust_remote_code=trust_remote_code, plugins=files)
     made = tempfile.TemporaryDirectory(prefix="confbench-head-")
-    head = open_head(Path(folder), model, setting, Path(made.name), plugins=[Path(each) for each in plugins])
+    head = open_head(Path(folder), setting, Path(made.name))
     weakref.finalize(head, made.cleanup)
     return head
 
 
 def open_head(
-    folder: Path,
-    model: str | None,
-    setting: Setting,
-    cache: Path,
-    *,
-    plugins: Sequence[Path] = (),
-    progress: Progress | None = None,
-    same_model: bool = True,
+    folder: Path, setting: Setting, cache: Path, *, progress: Progress | None = None, same_model: bool = True
 ) -> Head:
     """A head with its model in some setting.
 
     Args:
         folder: of the head.
-        model: its own model; None: the one that the card names.
-        setting: how the model is run.
+        setting: the model and how it is run.
         cache: where what is read is kept.
-        plugins: files of methods.
         progress: for people.
         same_model: whether another backbone than the head's own is refused.
 
@@ -332,13 +330,15 @@ def open_head(
     card = read_card(folder)
     words = read_words(folder)
     protocol = _protocol(card, folder)
-    known = registry.methods(plugins)
-    origins = {entry.name: entry.origin for entry in known.entries() if entry.origin in map(str, plugins)}
+    known = registry.methods(setting.plugins)
+    files = set(map(str, setting.plugins))
+    origins = {entry.name: entry.origin for entry in known.entries() if entry.origin in files}
     method = read_method(folder, card.method, known, origins)
     output = read_output(folder, card)
     trusted = setting.trust_remote_code
     config = RunConfig(
-        methods=(card.method.name,), model=_model(card, model, folder), device=setting.device, trust_remote_code=trusted,
+        methods=(card.method.name,), model=_model(card, setting.model, folder), device=setting.device,
+        trust_remote_code=trusted,
         **{name: value for name, value in card.asked.judge.items() if value is not None},  # type: ignore[arg-type]
     )  # fmt: skip
     options = LoadOptions(

@@ -1,4 +1,4 @@
-"""Test questions that a head keeps, with what the model wrote and was like then: by them `bench head check` measures."""
+"""Test questions that a head keeps, with what the model wrote and was like then; `bench head check` reads them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from bench.store.decoding import decoded, parsed
 MOST = 64
 """Questions that are kept, spread over the test."""
 _MIDDLE = 0.5
+_NOTHING = np.zeros(0, dtype=np.int32)
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,11 @@ class Kept:
         }
 
 
-def signals(blocks: int) -> frozenset[Signal]:
-    """The states that are kept of a model of so many blocks: in the middle and last, before and after the answer."""
-    depths = (_MIDDLE, 1.0) if blocks > 1 else (1.0,)
-    return frozenset(Hidden(depth, at) for depth in depths for at in (At.PROMPT_END, At.ANSWER_END))
+def places(blocks: int) -> dict[str, Signal]:
+    """The states that are kept of a model of so many blocks, in words: in the middle and last, around the answer."""
+    depths = {"middle block": _MIDDLE, "last block": 1.0} if blocks > 1 else {"last block": 1.0}
+    ends = {"prompt's end": At.PROMPT_END, "answer's end": At.ANSWER_END}
+    return {f"{block}, {end}": Hidden(depth, at) for block, depth in depths.items() for end, at in ends.items()}
 
 
 def chosen(reading: Reading, reader: Reader) -> tuple[Reading, np.ndarray[tuple[int], np.dtype[np.int64]]]:
@@ -72,16 +74,14 @@ def chosen(reading: Reading, reader: Reader) -> tuple[Reading, np.ndarray[tuple[
     rows = usable[np.linspace(0, len(usable) - 1, min(MOST, len(usable))).round().astype(np.int64)]
     every = numbered(reading.questions)
     pairs = list(reading.pairs())
-    places = reading.order
-    traces = [ids for shard in reading.shards for ids in shard.traces or [()] * len(shard.rows)]
+    order = reading.order
+    traces = [ids for shard in reading.shards for ids in shard.traces or [_NOTHING] * len(shard.rows)]
     given = {
-        every[row].id: Released(
-            None, tuple(map(int, pairs[places[row]][1])), None, tuple(map(int, traces[places[row]]))
-        )
+        every[row].id: Released(None, tuple(map(int, pairs[order[row]][1])), None, tuple(map(int, traces[order[row]])))
         for row in rows
     }
     again = reader.open(reading.where, reading.task, [every[row] for row in rows], given)
-    return reader.read(again, signals(reader.backbone.blocks)), rows
+    return reader.read(again, frozenset(places(reader.backbone.blocks).values())), rows
 
 
 def of(again: Reading, confidence: FloatArray, states: Mapping[str, FloatArray]) -> Kept:
@@ -93,11 +93,10 @@ def of(again: Reading, confidence: FloatArray, states: Mapping[str, FloatArray])
         states: of them.
     """
     pairs, order = list(again.pairs()), again.order
-    traces = [ids for shard in again.shards for ids in shard.traces or [()] * len(shard.rows)]
-    nothing = np.zeros(0, dtype=np.int32)
+    traces = [ids for shard in again.shards for ids in shard.traces or [_NOTHING] * len(shard.rows)]
 
     def ragged(rows: list[object]) -> Ragged:
-        return Ragged.of([np.asarray(row, dtype=np.int32) for row in rows] or [nothing])
+        return Ragged.of([np.asarray(row, dtype=np.int32) for row in rows] or [_NOTHING])
 
     return Kept(
         tuple(again.questions),
@@ -114,7 +113,7 @@ def write(kept: Kept, folder: Path) -> None:
     from safetensors.numpy import save_file
 
     (folder / KEPT).write_text(json.dumps(asdict(_Words(kept.questions)), ensure_ascii=False), encoding="utf-8")
-    arrays: dict[str, np.ndarray] = {"confidence": np.asarray(kept.confidence, dtype=np.float64)}  # type: ignore[type-arg]
+    arrays: dict[str, np.ndarray] = {"confidence": np.asarray(kept.confidence, dtype=np.float64)}
     for name in ("prompts", "traces", "answers"):
         ragged: Ragged = getattr(kept, name)
         arrays |= {f"{name}.values": ragged.values, f"{name}.offsets": ragged.offsets}
@@ -142,4 +141,4 @@ def read(folder: Path) -> Kept:
 
 def all_states(again: Reading, reader: Reader) -> dict[str, FloatArray]:
     """States of questions as `chosen` read them."""
-    return states_of(again, reader, signals(reader.backbone.blocks))
+    return states_of(again, reader, frozenset(places(reader.backbone.blocks).values()))

@@ -103,16 +103,15 @@ def read_method(folder: Path, card: MethodCard, known: Registry[ConfidenceMethod
             " made it, or make it again with bench run --save-heads."
         )
     with fenced(f"--head {folder}: method {card.name!r} can't be made with the head's constants"):
-        defaults = {key: value for key, value in card.constants.items()}
-        method = plugin(**{key: tuple(v) if isinstance(v, list) else v for key, v in defaults.items()})
+        method = plugin(**{key: tuple(v) if isinstance(v, list) else v for key, v in card.constants.items()})
     if not card.trains:
         return method
     try:
         return _loaded(method, folder, card)
     except Exception as error:
         raise UserError(
-            f"--head {folder}: method {card.name!r} can't read what it learned ({reason_of(error)}); use the versions of"
-            " packages that made it, or make it again with bench run --save-heads."
+            f"--head {folder}: method {card.name!r} can't read what it learned ({reason_of(error)}); use the versions"
+            " of packages that made it, or make it again with bench run --save-heads."
         ) from error
 
 
@@ -180,5 +179,5 @@ def read_output(folder: Path, card: Card) -> Output:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"--head {folder}: {OUTPUT} can't be used ({reason_of(error)}); copy the head again.") from error
+        raise UserError(f"--head {folder}: {OUTPUT} can't be used ({reason_of(error)}); copy it again.") from error
     return Output(card.output.empty, scale, made)

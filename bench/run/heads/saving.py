@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,9 @@ _JUDGING = ("judge", "judge_model", "judge_url", "nli", "similarity")
 """Options that decide whether samples agree, or how they are related."""
 
 
+_PROVENANCE = ("code", "packages", "hardware")
+
+
 @dataclass(frozen=True, eq=False)
 class _OfTest:
     """What all heads of a test share."""
@@ -71,12 +75,9 @@ class HeadWriter:
     resolved: ResolvedRun
     reader: Reader
     tasks: Mapping[str, Task]
-    paths: list[Path] = field(default_factory=list)
-    """Heads that were written."""
     notes: list[str] = field(default_factory=list)
     """Cells with numbers of which there is no head, and why."""
     _tests: dict[TaskSplit, _OfTest | BaseException] = field(default_factory=dict)
-    _backbone: BackboneCard | None = None
 
     def plan(self) -> list[str]:
         """The plan in words: where heads go, and which methods have none."""
@@ -86,8 +87,8 @@ class HeadWriter:
         line = f"heads: one for each cell that ends ok, below {self.folder}"
         return [line, *(f"no head of {name}: {reason}" for name, reason in lacking.items())]
 
-    def save(self, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> None:
-        """Write the head of a cell; where that can't be, a note says why.
+    def save(self, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> list[Path]:
+        """Write the head of a cell; returns its folder. Where that can't be, a note says why, and nothing is returned.
 
         Args:
             row: the cell as it was written.
@@ -95,14 +96,14 @@ class HeadWriter:
             inputs: what they rest on.
         """
         if self.folder is None or row.status != "ok":
-            return
+            return []
         path = files.path_of(row, self.folder).with_suffix("")
         made = attempted(self._save, path, row, scored, inputs)
         if isinstance(made, BaseException):
             why = f"can't be written ({made.strerror or made})" if isinstance(made, OSError) else reason_of(made)
             self.notes.append(f"no head of {row.method} on {row.task}: {why}")
-        else:
-            self.paths.append(path)
+            return []
+        return [path]
 
     def _save(self, path: Path, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> None:
         method = self.resolved.methods[files.base_of(row.method)]
@@ -117,23 +118,25 @@ class HeadWriter:
             confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule), scored.scale, scored.recalibrator
         )
         shared = self._of_test(inputs.predicted)
-        write_whole_folder(path, lambda folder: self._fill(folder, path, row, scored, inputs, output, shared))
-
-    def _fill(
-        self, folder: Path, path: Path, row: ResultRow, scored: ScoredRow, inputs: Inputs, output: Output,
-        shared: _OfTest,
-    ) -> None:  # fmt: skip
-        """Write all files of a head into an empty folder."""
-        has_adapter = inputs.fitted is not None and write_method(inputs.fitted.method, folder)
-        write_output(output, folder)
-        write_words(shared.words, folder)
-        if scored.confidence is None:
+        if scored.confidence is None or self.folder is None:
             raise ValueError("a cell that is ok has confidences")
         held = kept.of(shared.again, scored.confidence[shared.rows], shared.states)
-        kept.write(held, folder)
-        assert self.folder is not None  # noqa: S101  # for the type checker
         name = path.relative_to(self.folder).as_posix()
-        write_card(self._card(name, row, scored, inputs, output, has_adapter, len(held.questions)), folder)
+
+        def fill(folder: Path) -> None:
+            has_adapter = inputs.fitted is not None and write_method(inputs.fitted.method, folder)
+            write_output(output, folder)
+            write_words(shared.words, folder)
+            kept.write(held, folder)
+            card = Card(
+                name=name, backbone=self._backbone_card, method=self._method_card(row, inputs, has_adapter=has_adapter),
+                asked=self._protocol_card(row, inputs), learned=self._learned_card(row, inputs),
+                test=_test_card(row, scored), output=_output_card(output), kept=len(held.questions),
+                provenance={part: row.provenance[part] for part in _PROVENANCE if part in row.provenance},
+            )  # fmt: skip
+            write_card(card, folder)
+
+        write_whole_folder(path, fill)
 
     def _of_test(self, test: Reading) -> _OfTest:
         if test.where not in self._tests:
@@ -154,68 +157,75 @@ class HeadWriter:
 
     # --- the card -----------------------------------------------------------------------------------------------------
 
-    def _card(
-        self, name: str, row: ResultRow, scored: ScoredRow, inputs: Inputs, output: Output, has_adapter: bool, n: int
-    ) -> Card:
+    @cached_property
+    def _backbone_card(self) -> BackboneCard:
+        return card_of(self.reader.backbone, self.config.model)
+
+    def _method_card(self, row: ResultRow, inputs: Inputs, *, has_adapter: bool) -> MethodCard:
         base = files.base_of(row.method)
-        method, resolved, learned = self.resolved.methods[base], self.resolved, inputs.learned
-        plugin = type(method)
+        method, plugins = self.resolved.methods[base], set(map(str, self.config.plugins))
         entries = {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
         origin = entries.get(base, registry.BUILT_IN)
-        if self._backbone is None:
-            self._backbone = card_of(self.reader.backbone, self.config.model)
-        task = inputs.predicted.task
+        return MethodCard(
+            name=base,
+            recalibration=files.recalibration_of(row.method) or None,
+            plugin=Path(origin).name if origin in plugins else origin,
+            version=metadata.version(provenance.DISTRIBUTION),
+            code=code_digest(type(method)),
+            preset=row.preset,
+            constants=plain_constants(method),
+            signals=tuple(sorted(map(repr, method.reads().predict))),
+            trains=inputs.fitted is not None,
+            adapter=has_adapter,
+            parameters=row.n_parameters,
+        )
+
+    def _protocol_card(self, row: ResultRow, inputs: Inputs) -> ProtocolCard:
+        task, protocol = inputs.predicted.task, self.resolved.protocol
         lettered = task.format is Format.CHOICE
         widest = max((len(q.choices) for q in inputs.predicted.questions), default=0) if lettered else 0
-        protocol = {k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(resolved.protocol).items()}
-        return Card(
-            name=name,
-            backbone=self._backbone,
-            method=MethodCard(
-                name=base,
-                recalibration=files.recalibration_of(row.method) or None,
-                plugin=Path(origin).name if origin in map(str, self.config.plugins) else origin,
-                version=metadata.version(provenance.DISTRIBUTION),
-                code=code_digest(plugin),
-                preset=row.preset,
-                constants=plain_constants(method),
-                signals=tuple(sorted(map(repr, method.reads().predict))),
-                trains=inputs.fitted is not None,
-                adapter=has_adapter,
-                parameters=row.n_parameters,
-            ),
-            asked=ProtocolCard(
-                task=row.task,
-                task_version=row.task_version,
-                format="choice" if lettered else "open",
-                letters=resolved.protocol.letters[:widest],
-                protocol=protocol,
-                digest=row.protocol,
-                prompt_tokens=task.prompt_tokens,
-                answers=row.answers_source,
-                seed=row.seed,
-                judge={option: getattr(self.config, option) for option in _JUDGING},
-            ),
-            learned=LearnedCard(
-                train_on=row.train_on,
-                task_version=None if learned is None else self.tasks[learned.where.task].card.version,
-                rows=inputs.n_learned,
-                labels=row.labels_seen,
-                base_rate=row.base_rate,
-            ),
-            test=TestCard(
-                n=row.n or 0, limit=row.limit, accuracy=row.llm_accuracy, metrics=_measured(row, scored),
-                records=row.records_digest,
-            ),
-            output=OutputCard(
-                empty=float(output.empty),
-                scale=() if output.scale is None else (float(output.scale.slope), float(output.scale.level)),
-                labelled=0 if output.scale is None else len(output.scale.labelled),
-                parameters={} if output.recalibrator is None else dict(output.recalibrator.parameters),
-            ),
-            kept=n,
-            provenance={name: row.provenance[name] for name in ("code", "packages", "hardware") if name in row.provenance},
-        )  # fmt: skip
+        return ProtocolCard(
+            task=row.task,
+            task_version=row.task_version,
+            format="choice" if lettered else "open",
+            letters=protocol.letters[:widest],
+            protocol={k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(protocol).items()},
+            digest=row.protocol,
+            prompt_tokens=task.prompt_tokens,
+            answers=row.answers_source,
+            seed=row.seed,
+            judge={option: getattr(self.config, option) for option in _JUDGING},
+        )
+
+    def _learned_card(self, row: ResultRow, inputs: Inputs) -> LearnedCard:
+        learned = inputs.learned
+        return LearnedCard(
+            train_on=row.train_on,
+            task_version=None if learned is None else self.tasks[learned.where.task].card.version,
+            rows=inputs.n_learned,
+            labels=row.labels_seen,
+            base_rate=row.base_rate,
+        )
+
+
+def _test_card(row: ResultRow, scored: ScoredRow) -> TestCard:
+    return TestCard(
+        n=row.n or 0,
+        limit=row.limit,
+        accuracy=row.llm_accuracy,
+        metrics=_measured(row, scored),
+        records=row.records_digest,
+    )
+
+
+def _output_card(output: Output) -> OutputCard:
+    scale, recalibrated = output.scale, output.recalibrator
+    return OutputCard(
+        empty=float(output.empty),
+        scale=() if scale is None else (float(scale.slope), float(scale.level)),
+        labelled=0 if scale is None else len(scale.labelled),
+        parameters={} if recalibrated is None else dict(recalibrated.parameters),
+    )
 
 
 def _unkept(method: ConfidenceMethod) -> str | None:

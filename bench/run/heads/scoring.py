@@ -1,4 +1,4 @@
-"""`bench score`: a file of questions, and answers where there are any -> a line of JSON for each, with its confidence."""
+"""`bench score`: a file of questions, and answers where there are any -> a line of JSON with a confidence for each."""
 
 from __future__ import annotations
 
@@ -36,10 +36,8 @@ class ScoreRequest:
 
     questions: Path
     head: Path
-    model: str | None = None
     answers: Path | None = None
     setting: Setting = field(default_factory=Setting)
-    plugins: tuple[Path, ...] = ()
     cache: Path | None = None
 
 
@@ -54,10 +52,7 @@ def score(request: ScoreRequest, progress: Progress) -> ScoreReport:
     _require_format(card, asked, request.head)
     given, notes = _given(asked, request.answers)
     progress.say(f"{len(asked.questions):,} questions, {len(given):,} with an answer; loading {card.backbone.model}")
-    head = open_head(
-        request.head, request.model, request.setting, request.cache or cache_folder(), plugins=request.plugins,
-        progress=progress,
-    )  # fmt: skip
+    head = open_head(request.head, request.setting, request.cache or cache_folder(), progress=progress)
     scored = head.scored(asked.questions, given, asked.dev)
     return ScoreReport(list(_lines(scored, head)), [*notes, *_notes(scored, head, len(given))])
 
@@ -117,13 +112,14 @@ def _lines(scored: Scored, head: Head) -> Iterator[str]:
 def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
     n, card, others = len(scored.questions), head.card, scored.strangers
     done = n - len(scored.too_long)
-    yield f"{done:,} of {n:,} questions scored with {head.name}; {given:,} answers were given, {n - given:,} the model's"
+    yield f"{done:,} of {n:,} questions scored with {head.name}; answers given: {given:,}, the model's: {n - given:,}"
+    context = f"{head.reader.backbone.context:,}"
     counts = {
-        f"too long for the model's context of {head.reader.backbone.context:,} tokens, not scored": len(scored.too_long),
+        f"too long for the model's context of {context} tokens, not scored": len(scored.too_long),
         "answers without text, scored as the protocol says": scored.empty,
         "answers that are no option's letter, scored all the same": scored.unparsed,
     }
-    yield from (f"{count:,} {what}" for what, count in counts.items() if count)
+    yield from (f"{what}: {count:,}" for what, count in counts.items() if count)
     if others.questions:
         named = ", ".join(map(repr, others.subjects[:3])) + (" ..." if len(others.subjects) > 3 else "")  # noqa: PLR2004
         yield (
