@@ -5,6 +5,7 @@ Questions go the way of a run, through prompts, reader and signals, so that a he
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
@@ -303,9 +304,13 @@ def load_head(
     """
     files = tuple(Path(each) for each in plugins)
     setting = Setting(model, device, dtype, trust_remote_code=trust_remote_code, plugins=files)
-    made = tempfile.TemporaryDirectory(prefix="confbench-head-")
-    head = open_head(Path(folder), setting, Path(made.name))
-    weakref.finalize(head, made.cleanup)
+    made = tempfile.mkdtemp(prefix="confbench-head-")
+    try:
+        head = open_head(Path(folder), setting, Path(made))
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    weakref.finalize(head, shutil.rmtree, made, ignore_errors=True)
     return head
 
 
