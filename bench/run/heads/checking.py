@@ -119,6 +119,7 @@ def check(
         raise UserError(f"--head {folder}: it keeps no questions, so that nothing can be compared.")
     with tempfile.TemporaryDirectory(prefix="confbench-check-") as cache:  # nothing is taken from an earlier reading
         head = open_head(folder, setting, Path(cache), progress=progress, same_model=False)
+        _require_states(head, then)
         scored = head.scored(then.questions, then.given)
         if scored.too_long:
             raise UserError(f"--model {head.reader.backbone.spec.name}: {next(iter(scored.too_long.values()))}")
@@ -127,26 +128,28 @@ def check(
         return _compared(head, then, reading, scored.confidence, drifts, (tolerance, state_tolerance))
 
 
-def _drifts(head: Head, then: Kept, reading: Reading) -> dict[str, StateDrift]:
-    """How far the states of each place moved.
+def _require_states(head: Head, then: Kept) -> None:
+    """Check that a model has states that can be compared with those that were kept.
 
     Raises:
-        UserError: the model has no such states.
+        UserError: they are of another length, or at other places.
     """
     backbone = head.reader.backbone
-    places = kept.places(backbone.blocks)
+    names = set(map(repr, kept.places(backbone.blocks).values()))
+    widths = {states.shape[1] for states in then.states.values()}
+    if names != then.states.keys() or widths != {backbone.facts.hidden_size}:
+        raise UserError(
+            f"--model {backbone.spec.name}: expected states of {max(widths)} numbers, as the head's model has them, got"
+            f" {backbone.facts.hidden_size}; name the head's own model, {head.card.backbone.model!r}, or a copy of it."
+        )
+
+
+def _drifts(head: Head, then: Kept, reading: Reading) -> dict[str, StateDrift]:
+    """How far the states of each place moved."""
+    places = kept.places(head.reader.backbone.blocks)
     now = states_of(reading, head.reader, frozenset(places.values()))
     words = {repr(signal): place for place, signal in places.items()}
-    drifts = {}
-    for name, states in then.states.items():
-        if name not in now or now[name].shape != states.shape:
-            got = now[name].shape[1] if name in now else "none"
-            raise UserError(
-                f"--model {backbone.spec.name}: expected states of {states.shape[1]} numbers at {name}, as the head's"
-                f" model has them, got {got}; name the head's own model, {head.card.backbone.model!r}, or a copy of it."
-            )
-        drifts[words[name]] = _drift(states, now[name])
-    return drifts
+    return {words[name]: _drift(states, now[name]) for name, states in then.states.items()}
 
 
 def _compared(

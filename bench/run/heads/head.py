@@ -18,7 +18,7 @@ import numpy as np
 from bench import registry
 from bench.api import ConfidenceMethod, FloatArray, Format, Question, Signal, UserError
 from bench.api.confidence import given
-from bench.api.errors import did_you_mean, fenced, require_text
+from bench.api.errors import TooLongError, did_you_mean, fenced, require_text
 from bench.api.protocol import Protocol, changed
 from bench.api.question import Answer, Released
 from bench.backbone import models
@@ -230,15 +230,13 @@ class Head:
         open_, where = self._reader.open, TaskSplit(task.name, "test")
         try:
             open_(where, task, questions, told)
-        except UserError as error:
+        except TooLongError:
             why = {}
             for question in questions:
                 try:
                     open_(where, task, [question], {question.id: told[question.id]} if told else None)
-                except UserError as own:
-                    why[question.id] = str(own)
-            if len(why) == len(questions) and len(set(why.values())) == 1:
-                raise error from None  # nothing of one question alone
+                except TooLongError as error:
+                    why[question.id] = str(error)
             return [question for question in questions if question.id not in why], why
         return questions, {}
 

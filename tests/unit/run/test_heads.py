@@ -1,4 +1,4 @@
-"""A head says of an answer what the run said, wherever it is read; and whatever is wrong with it is told in a sentence."""
+"""A head says of an answer what the run said, wherever it is read; whatever is wrong with it is told in a sentence."""
 
 from __future__ import annotations
 
@@ -90,15 +90,13 @@ class Pickled(Far):
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunReport]:
     """Heads of a small run, of two seeds."""
     folder = tmp_path_factory.mktemp("heads")
-    plugin = folder / "far.py"
-    plugin.write_text(PROBE, encoding="utf-8")
     config = RunConfig(
-        ("lts", "pik", "sequence-probability", "logistic-probe", "far", "pickled"),
-        "tiny", task_files=(few(folder / "few.jsonl"),), recalibrate=("isotonic",), plugins=(plugin,),
-        device="cpu", out=folder / "out", cache=folder / "cache", save_heads=folder / "heads",
+        ("lts", "pik", "sequence-probability", "logistic-probe"),
+        "tiny", task_files=(few(folder / "few.jsonl"),), recalibrate=("isotonic",), device="cpu",
+        out=folder / "out", cache=folder / "cache", save_heads=folder / "heads",
     )  # fmt: skip
     report = run(config)
-    again = run(replace(config, methods=("pik",), plugins=(), recalibrate=(), seed=1, limit=10))
+    again = run(replace(config, methods=("pik",), recalibrate=(), seed=1, limit=10))
     report.heads += again.heads
     report.paths += again.paths
     return folder, report
@@ -123,10 +121,10 @@ def test_every_cell_has_a_head_that_says_what_the_run_said(made: tuple[Path, Run
     pairs = list(
         zip(sorted(made[1].heads), sorted(path for path in made[1].paths if "pickled" not in path.name), strict=True)
     )
-    assert {path.name for path, _ in pairs} >= {"lts+isotonic--demo--s0", "far+isotonic--demo--s0", "pik--demo--s1--n10"}
+    assert {path.name for path, _ in pairs} >= {"lts+isotonic--demo--s0", "pik--demo--s0", "pik--demo--s1--n10"}
     for folder, cell in pairs:
         assert folder.name == cell.stem
-        head, records = load_head(folder, device="cpu", plugins=[made[0] / "far.py"]), files.read_records(cell)
+        head, records = load_head(folder, device="cpu"), files.read_records(cell)
         asked = [known[key] for key in records.id]
         given, own = head.score(asked, list(records.answer)), head.score(asked)
         np.testing.assert_allclose(given, records.confidence, atol=1e-6, rtol=0, err_msg=folder.name)
@@ -162,8 +160,8 @@ def test_a_card_tells_model_method_learning_and_test(made: tuple[Path, RunReport
 def test_a_scaled_score_keeps_its_scale(made: tuple[Path, RunReport], tmp_path: Path) -> None:
     report = run(
         RunConfig(
-            ("perplexity",), "tiny", task_files=(made[0] / "few.jsonl",), recalibrate=("platt", "temperature"), device="cpu",
-            out=tmp_path / "out", cache=made[0] / "cache", save_heads=tmp_path / "heads",
+            ("perplexity",), "tiny", task_files=(made[0] / "few.jsonl",), recalibrate=("platt", "temperature"),
+            device="cpu", out=tmp_path / "out", cache=made[0] / "cache", save_heads=tmp_path / "heads",
         )
     )  # fmt: skip
     known = questions(made)
@@ -178,9 +176,6 @@ def test_a_scaled_score_keeps_its_scale(made: tuple[Path, RunReport], tmp_path: 
 def test_heads_hold_no_pickle(made: tuple[Path, RunReport]) -> None:
     endings = {path.suffix for path in (made[0] / "heads").rglob("*") if path.is_file()}
     assert endings == {".json", ".safetensors"}
-    assert not [path for path in made[1].heads if path.name.startswith("pickled")]
-    (note,) = [note for note in made[1].notes if note.startswith("no head of pickled on ")]
-    assert "method/mean.pkl; a head holds JSON and safetensors only" in note
 
 
 def test_what_is_no_head_is_never_overwritten(made: tuple[Path, RunReport], tmp_path: Path) -> None:
@@ -309,18 +304,57 @@ def test_the_same_model_in_another_folder_is_the_same(made: tuple[Path, RunRepor
     assert one == other
 
 
+@pytest.mark.slow
 def test_a_plugin_s_head_needs_its_plugin(made: tuple[Path, RunReport], tmp_path: Path) -> None:
-    folder = (
-        head_of(made, "far--demo--s0")
-        if any(p.name == "far--demo--s0" for p in made[1].heads)
-        else head_of(made, "far--defaults--s0")
-    )
+    plugin = tmp_path / "far.py"
+    plugin.write_text(PROBE, encoding="utf-8")
+    config = RunConfig(
+        ("far", "pickled"), "tiny", task_files=(made[0] / "few.jsonl",), plugins=(plugin,), device="cpu",
+        out=tmp_path / "out", cache=made[0] / "cache", save_heads=tmp_path / "heads",
+    )  # fmt: skip
+    report = run(config)
+    (note,) = [note for note in report.notes if note.startswith("no head of pickled on ")]
+    assert "method/mean.pkl; a head holds JSON and safetensors only" in note
+    (folder,) = report.heads
+    records, known = files.read_records(next(p for p in report.paths if p.stem == folder.name)), questions(made)
+    confidence = load_head(folder, device="cpu", plugins=[plugin]).score([known[key] for key in records.id])
+    np.testing.assert_allclose(confidence, records.confidence, atol=1e-6, rtol=0)
     with pytest.raises(UserError, match=r"it came from the file far.py: give it with --plugin FILE"):
         load_head(folder, device="cpu")
-    other = tmp_path / "far.py"
+    other = tmp_path / "other" / "far.py"
+    other.parent.mkdir()
     other.write_text(PROBE.replace("/ self.width", "/ 2 / self.width"), encoding="utf-8")
     with pytest.raises(UserError, match=r"another version of method 'far' .*here in far.py"):
         load_head(folder, device="cpu", plugins=[other])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "methods"),
+    [
+        (
+            "atlas-choice",
+            ("ptrue", "lts", "pik", "saplma-f", "litcab", "ccps", "sequence-probability", "logistic-probe"),
+        ),
+        (
+            "atlas-oe",
+            ("ptrue", "lts", "saplma-f", "litcab", "ccps", "ct", "perplexity", "eigenscore", "semantic-entropy"),
+        ),
+    ],
+)
+def test_every_kind_of_method_says_what_its_run_said(task: str, methods: tuple[str, ...], tmp_path: Path) -> None:
+    config = RunConfig(
+        methods, "tiny", tasks=(task,), recalibrate=("isotonic",), limit=16, device="cpu", out=tmp_path / "out",
+        cache=tmp_path / "cache", save_heads=tmp_path / "heads", overrides=("ct.steps=4",) if "ct" in methods else (),
+    )  # fmt: skip
+    report = run(config)
+    known = {q.id: q for q in registry.tasks().get(task)(open_source(None)).questions("test")}
+    assert len(report.heads) == len(report.paths) == 2 * len(methods)
+    shutil.rmtree(tmp_path / "cache")  # a head needs nothing of it
+    for folder, cell in zip(report.heads, report.paths, strict=True):
+        records = files.read_records(cell)
+        confidence = load_head(folder, device="cpu").score([known[key] for key in records.id], list(records.answer))
+        np.testing.assert_allclose(confidence, records.confidence, atol=1e-6, rtol=0, err_msg=folder.name)
 
 
 # --- files of questions -----------------------------------------------------------------------------------------------
@@ -352,7 +386,7 @@ def test_a_file_is_scored_line_by_line(made: tuple[Path, RunReport], tmp_path: P
     )  # type: ignore[arg-type]
     *lines, told = scored(made, path)
     assert [line["id"] for line in lines] == [*(q.id for q in asked), "new"]
-    np.testing.assert_allclose([line["confidence"] for line in lines[:3]], records.confidence[:3], atol=1e-6)  # type: ignore[arg-type]
+    np.testing.assert_allclose([line["confidence"] for line in lines[:3]], records.confidence[:3], atol=1e-5)  # type: ignore[arg-type]
     assert [line["answer"] for line in lines[:3]] == records.answer[:3]
     assert lines[3]["note"] == "the answer is no option's letter"
     assert {line["head"] for line in lines} == {read_card(head_of(made)).name}
@@ -381,7 +415,7 @@ def test_answers_may_be_in_a_file_of_their_own(made: tuple[Path, RunReport], tmp
 def test_what_cannot_be_asked_is_told_and_the_rest_is_scored(made: tuple[Path, RunReport], tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [
         {"question": "Which?", "choices": ["red", "blue"], "given": ""},
-        {"question": "word " * 9_000, "choices": ["red", "blue"]},
+        {"question": "word " * 17_000, "choices": ["red", "blue"]},
         {"question": "Who?", "choices": ["red", "blue"], "given": "a"},
     ]
     empty, long, fine, told = scored(made, written(tmp_path / "asked.jsonl", *rows))
@@ -441,7 +475,7 @@ def test_a_file_that_cannot_be_scored(
         ({"question": "", "choices": ["a", "b"]}, None, "a text that is not empty"),
         ({"question": "Which?", "choices": ["a", "b"]}, ["a", "b"], "expected an answer to each of 1 questions, got 2"),
         ({"question": "Which?", "choices": ["a", "b"]}, [1], "expected answers as text, got int"),
-        ({"question": "word " * 9_000, "choices": ["a", "b"]}, None, "context"),
+        ({"question": "word " * 17_000, "choices": ["a", "b"]}, None, "context"),
     ],
 )
 def test_what_python_refuses(made: tuple[Path, RunReport], question: object, answers: object, told: str) -> None:
@@ -468,7 +502,7 @@ def test_another_setting_is_measured_and_judged(made: tuple[Path, RunReport]) ->
     found = check(folder, setting, Silent(), tolerance=1.0, state_tolerance=1.0)
     assert found.passed
     assert "bfloat16, eager attention, each question alone" in found.setting
-    assert 1e-3 < min(drift.mean for drift in found.states.values())
+    assert min(drift.mean for drift in found.states.values()) > 1e-3
     assert max(drift.mean for drift in found.states.values()) < 0.05
     strict = check(folder, setting, Silent(), tolerance=1e-7, state_tolerance=1e-4)
     assert not strict.passed
