@@ -14,10 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from bench import registry
 from bench.api import Question, UserError
 from bench.backbone import models
+from bench.cli.app import app
 from bench.data.question_files import task_of_file
 from bench.data.sources import open_source
 from bench.progress import Silent
@@ -526,6 +528,37 @@ def test_another_model_is_told_apart(made: tuple[Path, RunReport], tmp_path: Pat
     assert "other: weights" in found.notes[0]
     with pytest.raises(UserError, match="expected states of"):
         check(head_of(made), replace(CPU, model=str(small_model)), Silent())
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_commands_print_scores_and_end_with_their_codes(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    head, env = head_of(made, "lts--demo--s0"), {"CONFBENCH_CACHE": str(made[0] / "scores")}
+    asked = written(tmp_path / "asked.jsonl", {"question": "Which?", "choices": ["red", "blue"], "given": "a"})
+    out = tmp_path / "scores.jsonl"
+    device = ["--device", "cpu"]
+    printed = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), *device], env=env)
+    kept = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), "--out", str(out), *device], env=env)
+    assert (printed.exit_code, kept.exit_code, kept.stdout) == (0, 0, "")
+    assert printed.stdout == out.read_text(encoding="utf-8")
+    assert json.loads(printed.stdout)["answer"] == "a"
+    assert "1 of 1 questions scored" in printed.stderr
+    same = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), "--out", str(asked)])
+    assert isinstance(same.exception, UserError)
+    assert asked.read_text(encoding="utf-8").count("Which?") == 1
+    nowhere = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), "--out", str(tmp_path / "a" / "b")])
+    assert "make it first" in str(nowhere.exception)
+    well = CliRunner().invoke(app, ["head", "check", str(head), *device, "--json"])
+    assert (well.exit_code, json.loads(well.stdout)["passed"]) == (0, True)
+    badly = CliRunner().invoke(app, ["head", "check", str(head), *device, "--plain", "--tolerance", "-1"])
+    assert isinstance(badly.exception, UserError)
+    off = CliRunner().invoke(app, ["head", "check", str(head), *device, "--dtype", "bfloat16", "--tolerance", "1e-9"])
+    assert off.exit_code == 1
+    assert off.stdout.strip().splitlines()[-1].startswith("NOT OK")
+    shown = CliRunner().invoke(app, ["head", "show", str(head), "--json"])
+    assert json.loads(shown.stdout)["method"]["name"] == "lts"
+    assert "95 % interval" in CliRunner().invoke(app, ["head", "show", str(head)]).stdout
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
