@@ -33,6 +33,10 @@ class UserError(Exception):
         return [f"{type(self).__name__}: {self}"]
 
 
+class TooLongError(UserError):
+    """A question, with what it is answered by, does not fit into the context of a model."""
+
+
 class UntrainableError(UserError):
     """Raised by `fit`: these answers can't teach the method anything, e.g. all are wrong; its cell is skipped."""
 

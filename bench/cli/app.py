@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
-from bench.cli import new
+from bench.cli import heads, new
 from bench.cli.ending import exit_code
 from bench.cli.next_steps import next_steps
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
@@ -44,6 +44,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(new.app, name="new")
+app.add_typer(heads.app, name="head")
 
 
 class TableFormat(StrEnum):
@@ -88,7 +89,8 @@ def run(config: RunConfig, *, as_json: AsJson = False) -> None:
         from bench.results.files import to_json
 
         rows = [json.loads(to_json(row)) for row in report.rows]
-        print_json({"plan": report.plan, "rows": rows, "paths": list(map(str, report.paths)), "notes": report.notes})
+        paths, kept = list(map(str, report.paths)), list(map(str, report.heads))
+        print_json({"plan": report.plan, "rows": rows, "paths": paths, "heads": kept, "notes": report.notes})
     elif report.rows:
         from bench.report.tables import build
         from bench.report.tables.request import tables_of
@@ -96,12 +98,15 @@ def run(config: RunConfig, *, as_json: AsJson = False) -> None:
 
         view = View(config.out, partial=True, deviations=True)
         build.print_terminal(tables_of(view, cache_folder(), announcer(), report.rows), console())
-        print_written(report.paths)
+        print_written([*report.paths, *report.heads])
         print_notes(report.notes)
         if not report.failed:
             for line in next_steps(config):
                 print_line(line)
     raise typer.Exit(1 if report.failed else 0)
+
+
+app.command()(heads.score)
 
 
 @app.command("list")

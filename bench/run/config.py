@@ -71,6 +71,8 @@ class RunConfig:
     """Run code that comes with the model."""
     out: Annotated[Path, Heading("Output")] = Path("results")
     """Folder of results."""
+    save_heads: Path | None = None
+    """Folder in which the head of each method is kept, for bench score and load_head. Default: none is kept."""
     cache: Path | None = None
     """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
     dry_run: bool = False

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from bench.api import ConfidenceMethod
@@ -22,7 +23,8 @@ from bench.run.config import RunConfig
 from bench.run.feasibility import check_room, infeasible
 from bench.run.fitting import Fitted, Fitter
 from bench.run.forecast import Forecast
-from bench.run.inputs import StepResults
+from bench.run.heads.saving import HeadWriter
+from bench.run.inputs import Inputs, StepResults
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.log import RunLog
 from bench.run.order import Order
@@ -50,6 +52,8 @@ class RunReport:
     """One for each method and task."""
     paths: list[Path] = field(default_factory=list)
     """The JSON files that were written."""
+    heads: list[Path] = field(default_factory=list)
+    """Folders of the heads that were kept."""
     notes: list[str] = field(default_factory=list)
     """Notes for the user."""
     forward_tokens: int = 0
@@ -98,7 +102,8 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     )
     check_room(methods, tests, reasons, reader.backbone, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
-    report = RunReport(Forecast(prepared, resolved, resources.grader).lines())
+    heads = HeadWriter(config.save_heads, config, resolved, reader, resources.tasks)
+    report = RunReport([*Forecast(prepared, resolved, resources.grader).lines(), *heads.plan()])
     notes = [*prepared.notes, *reader.backbone.chat.notes, *(reader.store.notes if config.dry_run else ())]
     report.notes += [*resolved.notes, *notes]
     _announce([*report.plan, *notes], resolved, config.model, progress)
@@ -112,7 +117,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
     made = StepResults(resolved, prepared.selecting, prepared.readings)
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
-    writer = _Writer(config.out, resolved.protocol.letters, report)
+    writer = _Writer(config.out, resolved.protocol.letters, report, heads)
 
     for step in Order(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
@@ -130,31 +135,32 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
                 inputs = made.inputs(name, where)
                 prediction = attempted(predictor.predict, name, inputs)
                 scored = rows.scored(name, inputs, prediction)
-                writer.write(scored, inputs.predicted)
-                for version in recalibration.versions(scored, inputs):
-                    writer.write(version, inputs.predicted)
+                for version in chain([scored], recalibration.versions(scored, inputs)):
+                    writer.write(version, inputs)
         give_back()
 
     guard.check_weights("after the last prediction")
     report.forward_tokens = reader.forward_tokens
-    report.notes += _complaints(made.fits)
-    report.notes += [note for note in reader.store.notes if note not in report.notes]
+    told = [*_complaints(made.fits), *heads.notes, *reader.store.notes]
+    report.notes += [note for note in told if note not in report.notes]
     return report
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes cells, and once beside them the texts of what was tested."""
+    """Writes cells, once beside them the texts of what was tested, and heads where they are asked for."""
 
     out: Path
     letters: str
     report: RunReport
+    heads: HeadWriter
     digests: dict[TaskSplit, str | None] = field(default_factory=dict)
 
-    def write(self, scored: ScoredRow, test: Reading) -> None:
-        row = replace(scored.row, questions_digest=self._questions_digest(test))
+    def write(self, scored: ScoredRow, inputs: Inputs) -> None:
+        row = replace(scored.row, questions_digest=self._questions_digest(inputs.predicted))
         self.report.paths.append(files.write(row, scored.records, self.out))
         self.report.rows.append(files.read(self.report.paths[-1]))
+        self.report.heads += self.heads.save(self.report.rows[-1], scored, inputs)
 
     def _questions_digest(self, test: Reading) -> str | None:
         """Digest of the questions, which are kept; None for those of a release, which are not."""

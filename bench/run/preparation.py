@@ -89,7 +89,8 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
 
     request = engines.Request(config.engine, config.workers, config.address, split=bool(config.devices))
     if not config.dry_run:
-        files.ensure_writable(config.out)
+        for folder in filter(None, (config.out, config.save_heads)):
+            files.ensure_writable(folder)
     source = open_source(config.data_dir)
     tasks: dict[str, Task] = {}
     for name, task in resolved.tasks.items():
@@ -103,13 +104,13 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
         store.prepare()
     sample = _SAMPLE if config.dry_run else None
     budget = config.token_budget or default_budget(*backbone.devices)
-    relating = _relating(config, backbone.device)
+    relating = relating_of(config, backbone.device)
     engine = engines.opened(request, backbone, store)
     reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
     return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
 
 
-def _relating(config: RunConfig, device: str) -> Relating:
+def relating_of(config: RunConfig, device: str) -> Relating:
     """The models that relate samples; nothing but their configurations is loaded yet.
 
     Raises:

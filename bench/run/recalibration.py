@@ -65,7 +65,7 @@ class Recalibration:
             else:
                 version = validated
             if isinstance(version, ScoredRow):
-                yield version
+                yield replace(version, scale=scored.scale)
             else:
                 again = replace(again, status="failed", reason=reason_of(version), metrics={}, per_subject={})
                 yield ScoredRow(again)
@@ -79,7 +79,8 @@ class Recalibration:
         recalibrated[test.usable] = fitted.apply(confidence[test.usable])
         validation = max(row.labels_seen.validation, len(validated.correct))
         row = replace(row, labels_seen=replace(row.labels_seen, validation=validation))
-        return self.rows.with_numbers(validated.tokens_alone.put(row), test, recalibrated)
+        made = self.rows.with_numbers(validated.tokens_alone.put(row), test, recalibrated)
+        return replace(made, recalibrator=fitted)
 
     def _validated(self, name: str, inputs: Inputs) -> _Validated:
         validation = self.made.validation_inputs(name, inputs.predicted.where)
