@@ -30,7 +30,7 @@ class RunConfig:
     recalibrate: Names = ()
     """isotonic, platt, beta or temperature: further rows for every method."""
     seed: int = 0
-    """Seed of fits, hold-out splits and sampling."""
+    """Seed of fits, hold-out splits and sampling; several, separated by commas, are run one after the other."""
     limit: int | None = None
     """Test questions at most, spread over subjects; such results are partial."""
     train_on: Annotated[str | None, Heading("Questions, answers and grades")] = None

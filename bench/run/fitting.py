@@ -21,7 +21,7 @@ from bench.api.errors import reason_of
 from bench.api.methods import refuse_one_class, validation_signals
 from bench.api.signals import tells_gold
 from bench.backbone.devices import kind_of
-from bench.progress import Progress
+from bench.progress import DECISIONS, Progress
 from bench.results.row import LabelsSeen, Training
 from bench.run.resolve import ResolvedRun, source_digest
 from bench.signals.batches import Batches
@@ -115,7 +115,9 @@ class Fitter:
             "validation": None if validation is None else _identity(validation, validation_signals(reads)),
         }
         key = key_of(fields)
-        return self._stored(name, key) or self._new(name, key, fields, learned, validation, seed)
+        stored = self._stored(name, key)
+        DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
+        return stored or self._new(name, key, fields, learned, validation, seed)
 
     def context(self, name: str, learned: Reading, validation: Batch | None, seed: int) -> Context:
         """Context that `fit` gets besides data.

@@ -17,6 +17,7 @@ from bench.data.splits import TaskSplit
 from bench.progress import Progress, Silent
 from bench.results import files, questions
 from bench.results.row import ResultRow
+from bench.run import decisions
 from bench.run.config import RunConfig
 from bench.run.feasibility import check_room, infeasible
 from bench.run.fitting import Fitted, Fitter
@@ -27,7 +28,7 @@ from bench.run.isolation.log import RunLog
 from bench.run.order import Order
 from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
-from bench.run.preparation import Resources, open_resources, prepare
+from bench.run.preparation import Opened, Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
@@ -60,10 +61,15 @@ class RunReport:
         return any(row.status == "failed" for row in self.rows)
 
 
-def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
+def run(config: RunConfig, progress: Progress | None = None, opened: Opened | None = None) -> RunReport:
     """Run the chosen methods on a model over tasks, score them and write the results.
 
     Threads of one process run one after the other.
+
+    Args:
+        config: the request.
+        progress: told how far the run is.
+        opened: keeps the loaded model for the next run of the same model and options.
 
     Raises:
         UserError: something outside the program is not as it must be; nothing was computed for it.
@@ -72,7 +78,7 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     with _ONE_AT_A_TIME, interrupts_told_apart(), log.opened(progress.say if config.debug else None):
         with closing(Isolation(config.method_timeout, log)) as isolation:
             resolved = resolve(config, isolation)
-            resources = open_resources(config, resolved, progress)
+            resources = open_resources(config, resolved, progress, opened)
             with closing(resources.reader.working):
                 report = _run(config, resolved, resources, progress)
         report.notes += isolation.notes
@@ -90,10 +96,11 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     )
     check_room(methods, tests, reasons, reader.backbone, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
-    report = RunReport(Forecast(prepared, resolved, resources.grader).lines())
+    plan = Forecast(prepared, resolved, resources.grader).lines()
     notes = [*prepared.notes, *reader.backbone.chat.notes, *(reader.store.notes if config.dry_run else ())]
-    report.notes += [*resolved.notes, *notes]
-    _announce([*report.plan, *notes], resolved, config.model, progress)
+    report = RunReport(plan, notes=[*resolved.notes, *notes])
+    _announce([*report.plan, *notes], resolved, config, progress)
+    decisions.tell(config, resolved, resources, prepared)
     if config.dry_run:
         return report
 
@@ -162,9 +169,9 @@ class _Writer:
         return questions.digest(texts)
 
 
-def _announce(lines: Sequence[str], resolved: ResolvedRun, model: str, progress: Progress) -> None:
+def _announce(lines: Sequence[str], resolved: ResolvedRun, config: RunConfig, progress: Progress) -> None:
     methods, tasks = ", ".join(resolved.methods), ", ".join(resolved.tests)
-    progress.say(f"Plan: {methods} on {model} over {tasks}, preset {resolved.preset}")
+    progress.say(f"Plan: {methods} on {config.model} over {tasks}, preset {resolved.preset}, seed {config.seed}")
     for line in lines:
         progress.say("  " + line)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from bench.api import Split, Task, UserError
 from bench.api.errors import fenced
@@ -29,6 +30,9 @@ from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.signals.relating import Relating
 from bench.store.folders import Store
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone
 
 _SAMPLE = 2_500
 """Prompts of a large split by which a dry run estimates the whole."""
@@ -78,7 +82,16 @@ class _LoadedPlan:
     notes: tuple[str, ...] = ()
 
 
-def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> Resources:
+@dataclass
+class Opened:
+    """The model of a run, for the next one that differs in its seed alone."""
+
+    backbone: Backbone | None = None
+
+
+def open_resources(
+    config: RunConfig, resolved: ResolvedRun, progress: Progress, opened: Opened | None = None
+) -> Resources:
     """Load the model and make the tasks; check that results and cache can be written, if they will be.
 
     Raises:
@@ -96,7 +109,8 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
         with fenced(f"task {name!r}"):
             tasks[name] = task(source, resolved.protocol)
     options = LoadOptions(config.device, config.dtype, config.trust_remote_code, config.devices)
-    backbone = Backbone(resolved.model, options)
+    opened = opened or Opened()
+    backbone = opened.backbone = opened.backbone or Backbone(resolved.model, options)
     store = Store(resolved.cache, looks_only=config.dry_run)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
