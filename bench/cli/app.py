@@ -15,8 +15,9 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
-from bench.cli import completing, new
+from bench.cli import cached, completing, new
 from bench.cli.commands import Commands, root
+from bench.cli.doctor import doctor
 from bench.cli.ending import exit_code
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
@@ -43,6 +44,8 @@ app = Commands(
     rich_markup_mode=None,
 )
 app.command(cls=GroupedHelp)(run)
+app.command()(doctor)
+app.add_typer(cached.app, name="cache")
 app.add_typer(new.app, name="new")
 
 

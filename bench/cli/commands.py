@@ -23,13 +23,13 @@ class Commands(typer.Typer):
         register = super().command(name, **settings)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-            register(_with_loudness(function))
+            register(with_loudness(function))
             return function
 
         return decorate
 
 
-def _with_loudness(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_loudness(function: Callable[..., Any]) -> Callable[..., Any]:
     """The command with both options, which it need not know."""
 
     @functools.wraps(function)

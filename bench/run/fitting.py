@@ -21,6 +21,7 @@ from bench.api.errors import reason_of
 from bench.api.methods import refuse_one_class, validation_signals
 from bench.api.signals import tells_gold
 from bench.backbone.devices import kind_of
+from bench.backbone.models import label_of
 from bench.progress import DECISIONS, Progress
 from bench.results.row import LabelsSeen, Training
 from bench.run.resolve import ResolvedRun, source_digest
@@ -204,7 +205,8 @@ class Fitter:
             _save(fitted, folder)
             self._require_whole(fitted.method, name, folder, train if held is None else held)
 
-        self.store.put(KIND, key, fields, write, seconds=seconds)
+        model = label_of(self.backbone.spec)
+        self.store.put(KIND, key, fields, write, seconds=seconds, model=model, split=str(learned.where))
         return fitted
 
     def _require_whole(self, method: ConfidenceMethod, name: str, folder: Path, labelled: Batch) -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.api.errors import attempted, fenced, interrupts_told_apart
 from bench.backbone.memory import give_back
+from bench.backbone.models import label_of
 from bench.data.splits import TaskSplit
 from bench.progress import Progress, Silent
 from bench.results import files, questions
@@ -34,6 +35,7 @@ from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
+from bench.store.claims import in_use
 from bench.store.folders import cache_folder
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -79,12 +81,17 @@ def run(config: RunConfig, progress: Progress | None = None, opened: Opened | No
         with closing(Isolation(config.method_timeout, log)) as isolation:
             resolved = resolve(config, isolation)
             resources = open_resources(config, resolved, progress, opened)
-            with closing(resources.reader.working):
+            with closing(resources.reader.working), _in_use(config, resolved):
                 report = _run(config, resolved, resources, progress)
         report.notes += isolation.notes
         if report.failed and log.written:
             report.notes.append(f"tracebacks, and what plugins printed, are in {log.path}")
     return report
+
+
+def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[None]:
+    """Keeps others from pruning what is stored of the model; a plan writes nothing."""
+    return nullcontext() if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
 
 
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
@@ -96,9 +103,8 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     )
     check_room(methods, tests, reasons, reader.backbone, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
-    plan = Forecast(prepared, resolved, resources.grader).lines()
     notes = [*prepared.notes, *reader.backbone.chat.notes, *(reader.store.notes if config.dry_run else ())]
-    report = RunReport(plan, notes=[*resolved.notes, *notes])
+    report = RunReport(Forecast(prepared, resolved, resources.grader).lines(), notes=[*resolved.notes, *notes])
     _announce([*report.plan, *notes], resolved, config, progress)
     decisions.tell(config, resolved, resources, prepared)
     if config.dry_run:
