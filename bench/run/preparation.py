@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -201,7 +201,7 @@ def _load_plan(
     apart = signals_needed(
         resolved.methods, tests, resolved.learn_on, infeasible, validated=recalibrated, selecting=selecting
     )
-    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release)
+    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release, _scaled(resolved))
     loaded = {}
     for where in reads:
         try:
@@ -218,7 +218,24 @@ def _load_plan(
     without = answers.without_samples(resolved, loaded, infeasible)
     if without:
         return _load_plan(resolved, tasks, {**infeasible, **without}, validation, limit)
-    return _LoadedPlan(steps, loaded, selecting, infeasible)
+    return _LoadedPlan(steps, loaded, selecting, infeasible, tuple(_scaled_down(resolved, loaded)))
+
+
+def _scaled(resolved: ResolvedRun) -> dict[str, list[TaskSplit]] | None:
+    """Task that methods learn on -> its tests; None where training is not scaled down with them."""
+    if not resolved.scale_training:
+        return None
+    learned: dict[str, list[TaskSplit]] = {}
+    for test in resolved.test_splits:
+        learned.setdefault(resolved.learn_on[test.task].task, []).append(test)
+    return learned
+
+
+def _scaled_down(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Iterator[str]:
+    """Notes on what training keeps where it is scaled down."""
+    for where, found in loaded.items() if resolved.scale_training else ():
+        if where not in resolved.test_splits:
+            yield f"{where}: {len(found.questions):,} of {len(found.whole):,} questions are kept (--scale-training)"
 
 
 def _done_without(resolved: ResolvedRun, where: TaskSplit, selecting: frozenset[TaskSplit]) -> str:
