@@ -234,7 +234,8 @@ def check(
 
 def main() -> None:
     """Entry point: user errors become one sentence on stderr and exit code 2; signals end it in order."""
-    if sys.argv[1:2] == ["list"]:  # half of its time would go into numpy's idle threads and looking for garbage
+    if sys.argv[1:2] == ["list"] or "_BENCH_COMPLETE" in os.environ:
+        # half of its time would go into numpy's idle threads and looking for garbage
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         gc.disable()
     sys.exit(exit_code(app))

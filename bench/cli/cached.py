@@ -117,20 +117,24 @@ def _print_choice(gone: Sequence[Use], held: Sequence[Use]) -> None:
     from bench.store.usage import size_in_words
 
     if held:
-        print_line(f"{len(held):,} entries stay, for running processes use them")
+        print_line(f"{_entries(held)} in use by running processes, kept")
     if not gone:
         print_line("nothing to remove")
     elif not loudness.is_quiet():
         print_records([_in_words(record) for record in _records(gone)])
-        print_line(f"{len(gone):,} entries, {size_in_words(sum(use.bytes for use in gone))}")
+        print_line(f"{_entries(gone)}, {size_in_words(sum(use.bytes for use in gone))}")
 
 
 def _print_freed(gone: Sequence[Use], held: Sequence[Use]) -> None:
     from bench.cli.printing import print_line
     from bench.store.usage import size_in_words
 
-    more = f"; {len(held):,} stayed, for processes have begun to use them" if held else ""
-    print_line(f"removed {len(gone):,} entries, {size_in_words(sum(use.bytes for use in gone))}{more}")
+    more = f"; {_entries(held)} kept, which processes have begun to use" if held else ""
+    print_line(f"removed {_entries(gone)}, {size_in_words(sum(use.bytes for use in gone))}{more}")
+
+
+def _entries(uses: Sequence[Use]) -> str:
+    return f"{len(uses):,} {'entry' if len(uses) == 1 else 'entries'}"
 
 
 def _records(uses: Iterable[Use]) -> list[dict[str, Any]]:

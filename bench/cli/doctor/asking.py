@@ -32,13 +32,14 @@ def asked(command: list[str], seconds: float) -> str:
         )  # fmt: skip
     except OSError as error:
         raise FailedError(f"{command[0]}: {error.strerror}") from error
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise FailedError(f"no answer within {seconds:.0f} s") from None
-    finally:
-        with suppress(ProcessLookupError, PermissionError):  # what it started as well, which may hold its pipes
-            os.killpg(process.pid, signal.SIGKILL)
+    with process:  # closes its pipes
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise FailedError(f"no answer within {seconds:.0f} s") from None
+        finally:
+            with suppress(ProcessLookupError, PermissionError):  # what it started as well, which may hold its pipes
+                os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         last = (err.strip() or out.strip()).splitlines()[-1:]
         raise FailedError(last[0][:_LONGEST] if last else f"it ended with {_ending(process.returncode)}")
