@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ ENTRIES = (READINGS, FITS, ADAPTERS)
 _ANSWERS = "answers.safetensors"
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _STEP = 1000.0
+_KEY = re.compile(r"[0-9a-f]{64}")
+"""Name of an entry; whatever else lies there is somebody else's."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def _entries(folder: Path) -> Iterator[Path]:
     shards: Iterable[Path] = _folders(folder) if folder.name == READINGS else [folder]
     for shard in shards:
         for digits in _folders(shard):
-            yield from _folders(digits)
+            yield from (path for path in _folders(digits) if _KEY.fullmatch(path.name))
 
 
 def _entry(kind: str, path: Path, root: Path) -> Use:

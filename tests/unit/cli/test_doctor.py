@@ -120,9 +120,7 @@ def test_a_full_disk_stops_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("state", "code"), [(State.OK, 0), (State.NOTE, 0), (State.BAD, 1)])
-def test_the_exit_code_tells_whether_a_run_can_start(
-    state: State, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_exit_code_tells_whether_a_run_can_start(state: State, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "examined", lambda _: [Finding("torch", state, "broken", "mend it")])
     shown, data = CliRunner().invoke(APP, []), CliRunner().invoke(APP, ["--json"])
     assert shown.exit_code == data.exit_code == code

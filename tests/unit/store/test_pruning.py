@@ -119,7 +119,10 @@ def test_what_a_run_reads_stays(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_killed_holds_nothing(tmp_path: Path) -> None:
-    program = f"import os\nfrom pathlib import Path\nfrom bench.store.claims import in_use\nwith in_use(Path({str(tmp_path)!r}), 'm'): os._exit(1)"
+    program = (
+        "import os\nfrom pathlib import Path\nfrom bench.store.claims import in_use\n"
+        f"with in_use(Path({str(tmp_path)!r}), 'm'): os._exit(1)"
+    )
     subprocess.run([sys.executable, "-c", program], check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert list((tmp_path / "claims").glob("run-*.lock"))
     assert not used_models(tmp_path)("m")
@@ -137,8 +140,9 @@ def test_a_run_leaves_no_claim_behind_and_needs_no_folder_that_can_be_written(tm
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
     outside, root = tmp_path / "outside", tmp_path / "cache"
-    use = put(outside, "fits", "one")
+    outside.mkdir()
     root.mkdir()
+    use = put(outside, "fits", "one")
     (root / "fits").symlink_to(outside / "fits")
     (root / "adapters" / "ab").mkdir(parents=True)
     (root / "adapters" / "ab" / "abc").symlink_to(use.path)
@@ -147,6 +151,13 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     as_if = Use("fits", root / "fits" / use.path.parent.name / use.path.name, 1, store_kind="fits")
     assert prune(root, [as_if]).held == [as_if]
     assert (use.path / "manifest.json").exists()
+
+
+def test_folders_of_somebody_else_are_no_entries(tmp_path: Path) -> None:
+    for name in ("fits/ab/suit", "readings/old/ab/novel"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "mine.txt").write_text("mine", encoding="utf-8")
+    assert chosen(tmp_path, used(tmp_path), Wish()).gone == []
 
 
 def test_being_killed_leaves_whole_entries_and_a_rest_that_the_next_one_removes(tmp_path: Path) -> None:
