@@ -1,4 +1,4 @@
-"""How much the commands say on stderr: errors alone, as usual, or also what was decided."""
+"""Amount that the commands say on stderr: errors alone, as usual, or also what was decided."""
 
 from __future__ import annotations
 

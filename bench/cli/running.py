@@ -80,7 +80,7 @@ def _print(report: RunReport, config: RunConfig) -> None:
 
 
 def _record(report: JointReport, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """What `--json` prints."""
+    """Record that `--json` prints."""
     from bench.results.files import to_json
 
     rows = [json.loads(to_json(row)) for row in report.rows]

@@ -1,4 +1,4 @@
-"""What `bench --version` prints."""
+"""Lines of `bench --version`."""
 
 from __future__ import annotations
 

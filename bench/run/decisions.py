@@ -1,4 +1,4 @@
-"""What a run decides by itself, told to the log `DECISIONS` (`--verbose`) and to nobody else."""
+"""Decisions of a run that nobody asked it for, told to the log `DECISIONS` (`--verbose`) alone."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from bench.run.preparation import Opened
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one seed: its report, or the sentence about what stopped it."""
+    """Outcome of one seed: its report, or the sentence about what stopped it."""
 
     seed: int
     report: RunReport | None

@@ -20,7 +20,7 @@ class FailedError(Exception):
 
 
 def asked(command: list[str], seconds: float) -> str:
-    """What a program prints.
+    """Output of a program.
 
     Raises:
         FailedError: there is no such program, it ends with another exit code than 0, or takes too long.

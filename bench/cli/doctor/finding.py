@@ -8,7 +8,7 @@ from typing import Any
 
 
 class State(StrEnum):
-    """How it stands."""
+    """State of one thing."""
 
     OK = "ok"
     NOTE = "note"
@@ -25,7 +25,7 @@ class Finding:
     state: State
     what: str
     fix: str = ""
-    """What to do; empty where nothing needs to be done."""
+    """Thing to do; empty where nothing needs to be done."""
 
     def record(self) -> dict[str, Any]:
         """The same for JSON."""
