@@ -35,7 +35,8 @@ def _code(command: Callable[[], object], stop: Stop) -> int:
     try:
         for word in sys.argv:
             require_text(word, "the command line")
-        registry.import_own()
+        if sys.argv[1:2] != ["doctor"]:  # which says what is wrong with them
+            registry.import_own()
         command()
     except (UserError, ContractError) as error:
         _say(str(error))

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from bench.cli.loudness import is_quiet
 from bench.progress import terminal, visible, visible_json
 
 _MANY = 100
@@ -31,13 +32,15 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def announcer() -> Callable[[str], None]:
-    """Function that names long work on stderr before it starts; silent where stderr is no terminal."""
-    return (lambda text: console(stderr=True).print(Text(f"{text} ..."))) if sys.stderr.isatty() else (lambda _: None)
+    """Function that names long work on stderr before it starts; silent with --quiet and where stderr is no terminal."""
+    if is_quiet() or not sys.stderr.isatty():
+        return lambda _: None
+    return lambda text: console(stderr=True).print(Text(f"{text} ..."))
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Print notes for the user on stderr."""
-    for note in notes:
+    """Print notes for the user on stderr, but not with --quiet."""
+    for note in () if is_quiet() else notes:
         console(stderr=True).print(Text(f"note: {note}"), soft_wrap=True)
 
 

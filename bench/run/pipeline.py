@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -15,10 +15,12 @@ from pathlib import Path
 from bench.api import ConfidenceMethod
 from bench.api.errors import attempted, fenced, interrupts_told_apart
 from bench.backbone.memory import give_back
+from bench.backbone.models import label_of
 from bench.data.splits import TaskSplit
 from bench.progress import Progress, Silent
 from bench.results import files, questions
 from bench.results.row import ResultRow
+from bench.run import decisions
 from bench.run.config import RunConfig
 from bench.run.feasibility import check_room, infeasible
 from bench.run.fitting import Fitted, Fitter
@@ -30,12 +32,13 @@ from bench.run.isolation.log import RunLog
 from bench.run.order import Order
 from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
-from bench.run.preparation import Resources, open_resources, prepare
+from bench.run.preparation import Opened, Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
+from bench.store.claims import in_use
 from bench.store.folders import cache_folder
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -66,7 +69,10 @@ class RunReport:
 
 
 def run(
-    config: RunConfig, progress: Progress | None = None, classes: Sequence[type[ConfidenceMethod]] = ()
+    config: RunConfig,
+    progress: Progress | None = None,
+    classes: Sequence[type[ConfidenceMethod]] = (),
+    opened: Opened | None = None,
 ) -> RunReport:
     """Run the chosen methods on a model over tasks, score them and write the results.
 
@@ -74,8 +80,9 @@ def run(
 
     Args:
         config: the request.
-        progress: told what is being done.
+        progress: told how far the run is.
         classes: methods of no file, e.g. of a notebook, which the request names too; they run in this process.
+        opened: keeps the loaded model for the next run of the same model and options.
 
     Raises:
         UserError: something outside the program is not as it must be; nothing was computed for it.
@@ -84,13 +91,18 @@ def run(
     with _ONE_AT_A_TIME, interrupts_told_apart(), log.opened(progress.say if config.debug else None):
         with closing(Isolation(config.method_timeout, log)) as isolation:
             resolved = resolve(config, isolation, classes)
-            resources = open_resources(config, resolved, progress)
-            with closing(resources.reader.working):
+            resources = open_resources(config, resolved, progress, opened)
+            with closing(resources.reader.working), _in_use(config, resolved):
                 report = _run(config, resolved, resources, progress)
         report.notes += isolation.notes
         if report.failed and log.written:
             report.notes.append(f"tracebacks, and what plugins printed, are in {log.path}")
     return report
+
+
+def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[None]:
+    """Keeps others from pruning what is stored of the model; a plan writes nothing."""
+    return nullcontext() if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
 
 
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
@@ -103,10 +115,12 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     check_room(methods, tests, reasons, reader.backbone, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
     heads = HeadWriter(config.save_heads, config, resolved, reader, resources.tasks)
-    report = RunReport([*Forecast(prepared, resolved, resources.grader).lines(), *heads.plan()])
     notes = [*prepared.notes, *reader.backbone.chat.notes, *(reader.store.notes if config.dry_run else ())]
-    report.notes += [*resolved.notes, *notes]
-    _announce([*report.plan, *notes], resolved, config.model, progress)
+    report = RunReport(
+        [*Forecast(prepared, resolved, resources.grader).lines(), *heads.plan()], notes=[*resolved.notes, *notes]
+    )
+    _announce([*report.plan, *notes], resolved, config, progress)
+    decisions.tell(config, resolved, resources, prepared)
     if config.dry_run:
         return report
 
@@ -176,9 +190,9 @@ class _Writer:
         return questions.digest(texts)
 
 
-def _announce(lines: Sequence[str], resolved: ResolvedRun, model: str, progress: Progress) -> None:
+def _announce(lines: Sequence[str], resolved: ResolvedRun, config: RunConfig, progress: Progress) -> None:
     methods, tasks = ", ".join(resolved.methods), ", ".join(resolved.tests)
-    progress.say(f"Plan: {methods} on {model} over {tasks}, preset {resolved.preset}")
+    progress.say(f"Plan: {methods} on {config.model} over {tasks}, preset {resolved.preset}, seed {config.seed}")
     for line in lines:
         progress.say("  " + line)
 

@@ -57,8 +57,10 @@ class Recalibration:
             return
         validated = attempted(self._validated, row.method, inputs)
         notes = tuple(note for note in row.notes if note not in inputs.complaints)
+        scaled = {"scale_training": True} if self.resolved.scale_training else {}  # also of one that learns nothing
+        row = replace(row, notes=notes, config={**row.config, **scaled}, deviations={**row.deviations, **scaled})
         for kind in self.resolved.recalibrate:
-            again = replace(row, method=f"{row.method}{RECALIBRATED}{kind}", notes=notes)
+            again = replace(row, method=f"{row.method}{RECALIBRATED}{kind}")
             version: ScoredRow | BaseException
             if isinstance(validated, _Validated):
                 version = attempted(self._version, kind, again, inputs.predicted, confidence, validated)

@@ -69,6 +69,8 @@ class ResolvedRun:
     """The same as results name it."""
     training_budget: int | None = None
     """Tokens of one forward pass of training an adapter, where they were named."""
+    scale_training: bool = False
+    """Whether methods learn on the share of questions that is tested."""
     notes: Sequence[str] = field(default_factory=tuple)
     isolation: Isolation = field(default_factory=Isolation, repr=False, compare=False)
     """Protection of the run from its plugins."""
@@ -84,12 +86,17 @@ class ResolvedRun:
         return type(method)(**method.params())
 
     def deviations_of(self, name: str) -> dict[str, object]:
-        """Overridden constants that concern a method, with dotted names."""
-        return {
+        """Overridden constants that concern a method, with dotted names, and whether its training was scaled down."""
+        constants = {
             f"{owner}.{key}": value
             for owner in (name, "protocol")
             for key, value in self.deviations.get(owner, {}).items()
         }
+        return {**constants, **({"scale_training": True} if self.scale_training and self._told(name) else {})}
+
+    def _told(self, name: str) -> bool:
+        """Whether a method is told any label: it learns, or its scores are scaled."""
+        return self.methods[name].trains() or self.methods[name].output == "score"
 
     def training_of(self, name: str) -> dict[str, object]:
         """Options of training adapters that were named, for a method that has one: dropout depends on them."""
@@ -102,8 +109,7 @@ class ResolvedRun:
         config = {**self.unusual, **judging, **self._relating_of(name, task), **self.deviations_of(name)}
         usual = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
-        told = self.methods[name].trains() or self.methods[name].output == "score"
-        if told and self.learn_on[task] != usual:
+        if self._told(name) and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
         return config
 
@@ -180,6 +186,7 @@ def resolve(
         release=release,
         answers=answers,
         training_budget=config.training_budget,
+        scale_training=config.scale_training,
         notes=[*method_registry.notes],
         isolation=isolation,
     )
@@ -190,6 +197,8 @@ _LARGEST = 2**63 - 1
 
 
 def _check_numbers(config: RunConfig) -> None:
+    if config.scale_training and config.limit is None:
+        raise UserError("--scale-training: expected --limit N as well, by which training is scaled down.")
     if not 0 < config.method_timeout < math.inf:
         raise UserError(f"--method-timeout: expected seconds above 0, got {config.method_timeout:g}.")
     least = {"seed": 0, "limit": 1, "token_budget": 1, "training_budget": 1, "exemplar_sets": 0, "workers": 1}
