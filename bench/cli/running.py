@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 File = Annotated[
     Path | None,
     typer.Argument(
-        help="A run file (.toml): options by their names, e.g. model = \"tiny\"; those given here win.",
-        callback=run_files.take_defaults, is_eager=True, metavar="[FILE]",
+        help="Options by their names in TOML, e.g. model = 'tiny'; those on the command line win.",
+        rich_help_panel="Run file (.toml)", callback=run_files.take_defaults, is_eager=True, metavar="[FILE]",
     ),
 ]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")]
