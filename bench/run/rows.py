@@ -45,9 +45,9 @@ class ScoredRow:
     confidence: FloatArray | None = None
     """`(n,)`: one for each question of the test split, those that don't count included; None as `records`."""
     scale: Scale | None = None
-    """Of a method that gives scores: by which they became confidences."""
+    """Scale by which the scores of a method became confidences, if it gives such."""
     recalibrator: Recalibrator | None = None
-    """Of a recalibrated version: what the method's confidences went through."""
+    """Map that the method's confidences went through, in a recalibrated version."""
 
 
 @dataclass

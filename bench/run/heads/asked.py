@@ -1,4 +1,4 @@
-"""How a head's questions are asked, as data: words and exemplars, so that no task has to be there when it is used."""
+"""Words and exemplars by which a head's questions are asked, as data: no task has to be there when it is used."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Strangers:
 
 
 def words_of(task: Task, questions: Sequence[Question], protocol: Protocol) -> AskedWords:
-    """How a task asks questions.
+    """Words and exemplars by which a task asks questions.
 
     Raises:
         UserError: that can't be kept as data.
@@ -77,7 +77,7 @@ def write_words(words: AskedWords, folder: Path) -> None:
 
 
 def read_words(folder: Path) -> AskedWords:
-    """What `write_words` wrote.
+    """Words and exemplars that `write_words` wrote.
 
     Raises:
         UserError: it is something else.

@@ -56,7 +56,7 @@ class MethodCard:
 
     name: str
     recalibration: str | None
-    """What its confidences go through at last, e.g. isotonic; None: nothing."""
+    """Map that its confidences go through at last, e.g. isotonic; None: none."""
     plugin: str
     """`built-in`, a distribution with its version, or the name of a file of `--plugin`."""
     version: str
@@ -67,7 +67,7 @@ class MethodCard:
     constants: Mapping[str, Any]
     """Arguments of the method."""
     signals: tuple[str, ...]
-    """What it reads of the model, in the words of `bench.api`."""
+    """Signals that it reads of the model, in the words of `bench.api`."""
     trains: bool
     adapter: bool
     """Whether it reads through an adapter of its own, which is in the head."""
@@ -77,7 +77,7 @@ class MethodCard:
 
 @dataclass(frozen=True, kw_only=True)
 class ProtocolCard:
-    """How questions are asked; words and exemplars are in `asked.json`."""
+    """Numbers by which questions are asked; words and exemplars are in `asked.json`."""
 
     task: str
     task_version: int
@@ -100,7 +100,7 @@ class ProtocolCard:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedCard:
-    """What the method learned from."""
+    """Answers that the method learned from."""
 
     train_on: str | None
     """Task and split; None where it learns nothing."""
@@ -125,7 +125,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class TestCard:
-    """What the test said of the head."""
+    """Numbers of the head's test."""
 
     n: int
     limit: int | None
@@ -139,7 +139,7 @@ class TestCard:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputCard:
-    """What becomes of the method's numbers."""
+    """Maps that turn the method's numbers into confidences."""
 
     empty: float
     """Confidence in an answer without text."""
@@ -149,7 +149,7 @@ class OutputCard:
     labelled: int
     """Validation answers by which it was scaled."""
     parameters: Mapping[str, float]
-    """Of the recalibration; its steps are in `output.safetensors`."""
+    """Parameters of the recalibration; its steps are in `output.safetensors`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ _SURE = 0.5
 
 @dataclass(frozen=True)
 class StateDrift:
-    """How far states of one place moved, relative to their length."""
+    """Distances that states of one place moved, relative to their length."""
 
     mean: float
     largest: float
@@ -40,7 +40,7 @@ class StateDrift:
 
 @dataclass(frozen=True)
 class HeadCheck:
-    """What the check found."""
+    """Outcome of a check."""
 
     head: str
     setting: str
@@ -59,7 +59,7 @@ class HeadCheck:
     """Confidences on the other side of 0.5."""
     tolerance: Mapping[str, float]
     complaints: tuple[str, ...]
-    """What is beyond the tolerances; empty where all is well."""
+    """Findings beyond the tolerances; empty where all is well."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -145,7 +145,7 @@ def _require_states(head: Head, then: Kept) -> None:
 
 
 def _drifts(head: Head, then: Kept, reading: Reading) -> dict[str, StateDrift]:
-    """How far the states of each place moved."""
+    """Distances that the states of each place moved."""
     places = kept.places(head.reader.backbone.blocks)
     now = states_of(reading, head.reader, frozenset(places.values()))
     words = {repr(signal): place for place, signal in places.items()}

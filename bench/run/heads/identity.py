@@ -1,4 +1,4 @@
-"""What a head belongs to: the backbone by its files, the method by its source."""
+"""Identity of all that a head belongs to: the backbone by its files, the method by its source."""
 
 from __future__ import annotations
 

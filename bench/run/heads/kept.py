@@ -85,7 +85,7 @@ def chosen(reading: Reading, reader: Reader) -> tuple[Reading, np.ndarray[tuple[
 
 
 def of(again: Reading, confidence: FloatArray, states: Mapping[str, FloatArray]) -> Kept:
-    """What a head keeps.
+    """All that a head keeps of some questions.
 
     Args:
         again: questions as `chosen` read them.
@@ -122,7 +122,7 @@ def write(kept: Kept, folder: Path) -> None:
 
 
 def read(folder: Path) -> Kept:
-    """What `write` wrote.
+    """Questions that `write` wrote.
 
     Raises:
         UserError: it is something else.

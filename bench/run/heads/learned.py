@@ -1,4 +1,4 @@
-"""What a method learned, in a head: its own files, its adapter, and what becomes of its numbers."""
+"""Learned parts of a head: the method's own files, its adapter, and the maps that its numbers go through."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HERE = "adapter"
 
 @dataclass(frozen=True)
 class Output:
-    """What a method's numbers go through."""
+    """Maps that a method's numbers go through."""
 
     empty: float
     """Confidence in an answer without text."""
@@ -157,7 +157,7 @@ def write_output(output: Output, folder: Path) -> None:
 
 
 def read_output(folder: Path, card: Card) -> Output:
-    """What `write_output` wrote.
+    """Maps that `write_output` wrote.
 
     Raises:
         UserError: the file lacks something.

@@ -55,7 +55,7 @@ _PROVENANCE = ("code", "packages", "hardware")
 
 @dataclass(frozen=True, eq=False)
 class _OfTest:
-    """What all heads of a test share."""
+    """Parts that all heads of a test share."""
 
     words: AskedWords
     again: Reading
