@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh machine: `make demo` shows the comparison, `make test` proves the code.
 PYTHON ?= python3
 BIN := .venv/bin
-CHECKED := bench methods tasks tests
+CHECKED := bench methods tasks tests docs
 
 .PHONY: demo test install format lint types contracts house tests slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results tiny clean
 
@@ -82,6 +82,12 @@ tiny: install  ## train the embedded model from nothing, about an hour on one co
 	mkdir -p build
 	$(BIN)/python -m tasks.atlas --corpus build/atlas.jsonl
 	$(BIN)/python -m bench.backbone.tiny.train build/atlas.jsonl
+
+pictures: install  ## the pictures of the README, from results/
+	$(BIN)/python -m tests.pictures
+
+docs: install  ## the documentation as a site, in build/site; its search needs a server: .venv/bin/mkdocs serve
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 dist: install  ## the wheel and the source archive, in dist/
 	$(BIN)/python -m build
