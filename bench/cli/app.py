@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
-from bench.cli import new
+from bench.cli import new, reproduce
 from bench.cli.ending import exit_code
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
@@ -43,6 +43,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(new.app, name="new")
+app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
 
 
 class TableFormat(StrEnum):
