@@ -77,12 +77,25 @@ def test_its_commands_run_in_order(folder: Path) -> None:
             run_in(folder, command, *(["--partial"] if command.startswith(("bench table", "bench report")) else []))
 
 
+def parse(command: str) -> None:
+    """Parse names, types and numbers of values of a command line."""
+    _, *words = shlex.split(command, comments=True)
+    known = typer.main.get_command(app)
+    while hasattr(known, "commands"):
+        known, words = known.commands[words[0]], words[1:]
+    with known.make_context(str(known.name), list(words)) as context:
+        assert not context.args
+
+
 @pytest.mark.parametrize("command", lines("text", *TEXTS))
 def test_commands_that_need_more_than_this_machine_are_spelled_right(command: str) -> None:
-    _, name, *words = shlex.split(command, comments=True)
-    known = typer.main.get_command(app).commands
-    with known[name].make_context(name, words) as context:  # parses names, types and numbers of values
-        assert not context.args
+    parse(command)
+
+
+@pytest.mark.skipif("score" not in typer.main.get_command(app).commands, reason="heads are not in this checkout")
+@pytest.mark.parametrize("command", lines("console", *TEXTS))
+def test_commands_of_heads_are_spelled_right(command: str) -> None:
+    parse(command)
 
 
 def test_a_command_that_is_spelled_wrong_is_found() -> None:
