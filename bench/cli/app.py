@@ -43,7 +43,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(new.app, name="new")
-app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
 
 
 class TableFormat(StrEnum):
@@ -99,6 +98,9 @@ def run(config: RunConfig, *, as_json: AsJson = False) -> None:
         print_written(report.paths)
         print_notes(report.notes)
     raise typer.Exit(1 if report.failed else 0)
+
+
+app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
 
 
 @app.command("list")
