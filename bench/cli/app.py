@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
-from bench.cli import cached, completing, heads, new
+from bench.cli import cached, completing, heads, new, reproduce
 from bench.cli.commands import Commands, root
 from bench.cli.doctor import doctor
 from bench.cli.ending import exit_code
@@ -74,6 +74,9 @@ DataDir = Annotated[Path | None, typer.Option(help=HELP["data_dir"])]
 
 
 app.command()(heads.score)
+
+
+app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
 
 
 @app.command("list")

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.api import UserError
+from bench.cli.commands import Commands
 
 app = Commands(
     help="Look at heads that bench run --save-heads kept, and check them.", no_args_is_help=True, rich_markup_mode=None
@@ -67,8 +68,7 @@ def score(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     Example: bench score --model tiny --head heads/lts questions.jsonl
     """
-    from bench.cli.commands import Commands
-from bench.cli.printing import print_notes
+    from bench.cli.printing import print_notes
     from bench.progress import progress_on, visible_json
     from bench.run.heads.head import Setting
     from bench.run.heads.scoring import ScoreRequest
