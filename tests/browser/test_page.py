@@ -149,7 +149,7 @@ def test_what_is_not_ok_is_a_dash_that_leads_to_its_reason(visit):
     assert [text[0] for text in failed.locator("td.metric").all_inner_texts()] == ["\u2013"] * 5
     assert failed.locator("th .tag").inner_text() == "failed"
     failed.locator("td.metric a").first.click()
-    assert page.locator("#footnotes li:target").inner_text() == f"failed: {SCRIPT} was NaN"
+    assert page.locator("#footnotes li[data-at]").inner_text() == f"failed: {SCRIPT} was NaN"
     page.locator("#model").select_option("beta")
     missing = page.locator(FIRST).filter(has_text="lts")
     number = missing.locator("td.metric a").first.inner_text()
@@ -302,7 +302,7 @@ def test_an_address_opens_its_panel_and_going_back_closes_it(visit, file, payloa
     assert again.locator("#details h3").text_content() == "ccps on org/alpha · rivers"
     page.go_back()
     page.locator("#details").wait_for(state="hidden")
-    assert visit(file.as_uri() + "#/no/such/cell").locator("#details").is_hidden()
+    assert visit(file.as_uri() + "#open=no/such/cell").locator("#details").is_hidden()
 
 
 # --- reliability ------------------------------------------------------------------------------------------------------

@@ -20,10 +20,12 @@ from bench.progress import visible
 from bench.store.files import write_whole
 
 _SCRIPTS = (
-    "dom.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js", "questions.js",
+    "dom.js", "address.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js", "questions.js",
     "details.js", "notes.js", "main.js",
 )  # fmt: skip
 """Scripts in the order in which they are one module."""
+_STYLES = ("page.css",)
+"""Styles in their order."""
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 """Characters that could end the data's element or be no UTF-8; inside JSON strings all of it can be escaped."""
 _SLOT = re.compile(r"\{\{(policy|style|data|script)\}\}")
@@ -57,7 +59,7 @@ def write(path: Path, payload: Mapping[str, Any]) -> Path:
 
 def html(payload: Mapping[str, Any]) -> str:
     """The whole file as text."""
-    style = _asset("page.css")
+    style = "\n".join(map(_asset, _STYLES))
     script = "\n".join(map(_asset, _SCRIPTS))
     parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(_visible(payload))}
     return _SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))

@@ -16,11 +16,12 @@ function start() {
   startOverview();
   startReliability();
   startNotes();
-  addEventListener("hashchange", route);
+  onChosen(route);
   addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !byId("details").hidden) location.hash = "#/";
+    if (event.key === "Escape" && !byId("details").hidden) shut();
   });
   route();
+  startAddress();
 }
 
 start();
