@@ -3,6 +3,11 @@
 /** What was pressed to come here; the table may have been drawn anew since, so by its name too. */
 let opener = null;
 
+/** The line whose panel is open. */
+let opened = null;
+
+const NO_QUESTION = { group: null, subject: null, question: null };
+
 /** The name of a number in the address. */
 function addressOf(line, m) {
   const { model, task, label } = line.block;
@@ -13,7 +18,8 @@ function addressOf(line, m) {
 function go(line, m) {
   const pressed = document.activeElement;
   opener = { pressed, name: pressed?.dataset?.cell };
-  choose({ open: addressOf(line, m), at: null }, true);
+  const same = line.block === opened?.block;
+  choose({ open: addressOf(line, m), at: null, ...(same ? {} : NO_QUESTION) }, true);
   route();
 }
 
@@ -29,7 +35,7 @@ function route() {
 
 /** Close the panel, as the address then says. */
 function shut() {
-  choose({ open: null }, true);
+  choose({ open: null, ...NO_QUESTION }, true);
   close();
 }
 
@@ -38,6 +44,7 @@ function close() {
   if (panel.hidden) return;
   panel.hidden = true;
   panel.replaceChildren();
+  opened = null;
   const again = opener?.name && document.querySelector(`[data-cell="${opener.name}"]`);
   (opener?.pressed.isConnected ? opener.pressed : again || byId("leaderboard")).focus();
 }
@@ -60,11 +67,13 @@ function open(line, m) {
     asked?.node ?? "");
   const moved = panel.hidden || panel.dataset.line !== line.name + line.block.name;
   panel.hidden = false;
+  opened = line;
   panel.dataset.line = line.name + line.block.name;
   new Grid(subjects, `${METRICS[m].label} of ${line.name} by subject`).show(
     subjectColumns(line, m, asked), [{ title: null, rows: subjectRows(line, m) }]);
   if (moved) panel.scrollIntoView({ block: "start" });
   (moved ? title : select).focus({ preventScroll: true });
+  panel.querySelector(".question[data-at]")?.scrollIntoView({ block: "center" });
 }
 
 function summary(line, m) {
