@@ -26,7 +26,9 @@ def board(payload: Data) -> dict[str, str]:
         "facts": html(el("p", {"id": "facts", "class": "muted"}, _facts(payload))),
         "verdict": html(*_verdict(payload)),
         "table": html(view.table()) if payload["blocks"] else "",
-        "legend": html(el("ul", {"id": "legend", "class": "muted words"}, *(el("li", {}, text) for text in view.legend()))),
+        "legend": html(
+            el("ul", {"id": "legend", "class": "muted words"}, *(el("li", {}, text) for text in view.legend()))
+        ),
         "footnotes": html(_footnotes(payload["footnotes"])),
         "metrics": html(_metrics(payload["metrics"])),
         "provenance": html(*_provenance(payload)),

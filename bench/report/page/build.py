@@ -96,7 +96,9 @@ def payload(
         raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
     methods, rows = methods_of(tables), [row for table in tables for row in table.rows]
     headlines = _headlines(tables)
-    page = _Page(methods, records_of, functools.cache(asked), headlines, questions.FEW if len(tables) > _MANY else questions.EACH)
+    page = _Page(
+        methods, records_of, functools.cache(asked), headlines, questions.FEW if len(tables) > _MANY else questions.EACH
+    )
     blocks, parts = [page.block(table) for table in tables], sorted({line.part for line in methods})
     _name_apart(blocks, tables)
     names = [" · ".join(filter(None, (block["model"], block["task"], block["label"]))) for block in blocks]

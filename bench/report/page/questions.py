@@ -100,7 +100,11 @@ def _apart(asked: QuestionText) -> tuple[str, list[str]]:
 
 
 def chosen(
-    row: ResultRow, records: Sequence[Runs], subjects: Sequence[str], asked: Mapping[str, QuestionText], texts: Texts,
+    row: ResultRow,
+    records: Sequence[Runs],
+    subjects: Sequence[str],
+    asked: Mapping[str, QuestionText],
+    texts: Texts,
     each: int = EACH,
 ) -> dict[str, Any] | None:
     """The questions to show of a block; None where no line is ok.

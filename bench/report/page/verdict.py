@@ -1,9 +1,9 @@
 """The answer with which the page opens: for each benchmark who leads, how surely, by how much and at what cost.
 
-    {"title": "Who leads, by Brier score", "explained": [sentence, sentence],
-     "columns": [[heading, short heading], ...],
-     "rows": [{"state": "sure" | "tied" | "not tested" | "none" | "several", "texts": [text of each column]}, ...],
-     "words": [[name of a table, [sentence, ...]], ...]}
+{"title": "Who leads, by Brier score", "explained": [sentence, sentence],
+ "columns": [[heading, short heading], ...],
+ "rows": [{"state": "sure" | "tied" | "not tested" | "none" | "several", "texts": [text of each column]}, ...],
+ "words": [[name of a table, [sentence, ...]], ...]}
 """
 
 from __future__ import annotations
