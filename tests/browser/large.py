@@ -83,7 +83,8 @@ def records_of(row: ResultRow) -> Records:
     return Records(
         id=[f"{row.task}/test/{i}" for i in range(N)],
         subject=[f"some subject with a name {i % BENCHMARKS[row.task]}" for i in range(N)],
-        correct=correct, confidence=np.clip(0.45 + 0.25 * correct + noise, 0, 1), answer=["ab"[i % 2] for i in range(N)],
+        correct=correct, confidence=np.clip(0.45 + 0.25 * correct + noise, 0, 1),
+        answer=["ab"[i % 2] for i in range(N)],
         parsed=np.ones(N, dtype=np.bool_),
     )  # fmt: skip
 
@@ -126,4 +127,4 @@ def standings_of(lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
 
 
 if __name__ == "__main__":
-    print(page.write(Path(sys.argv[1]), payload()))
+    page.write(Path(sys.argv[1]), payload())

@@ -1,4 +1,4 @@
-"""The page's answer: verdict first, static before drawn, marks as in the terminal, address, saving, print, speed, size."""
+"""The page's answer: verdict first, static as drawn, marks as in the terminal, address, saving, print, speed, size."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pytest
 from bench.metrics import METRICS
 from bench.report import page as report
 from bench.report.selection import View, Wanted
-from bench.report.tables import build, layout
+from bench.report.tables import layout
+from bench.report.tables.formats import render
 from bench.report.tables.model import Table
 from bench.report.tables.request import shown, tables_of
-from bench.report.tables.formats import render
 from bench.report.verdict import verdict_of
 from bench.report.write import write
 from tests.browser import large
@@ -208,8 +208,10 @@ def same_as_terminal(page, tables):
             kind, cells = next(rows)
             found = dict(zip(labels, map(squeezed, cells), strict=False))
             for label, cell in zip(columns[1:7], row.cells[1:7], strict=True):
-                label = label.capitalize() if label == "rank" else label
-                assert found[label] == squeezed(cell.text + cell.mark), (line.method, label)
+                assert found["Rank" if label == "rank" else label] == squeezed(cell.text + cell.mark), (
+                    line.method,
+                    label,
+                )
             assert found["Method"] == line.method
             assert (kind == "leads") == (line.key in leaders) == row.cells[0].shaded
             assert found["Rank"].lstrip("▸") == str(line.rank(table.headline) or "\u2013")

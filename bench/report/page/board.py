@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.report.page.elements import Element, el, html
-from bench.report.text import ARROWS, EN_DASH, count
 from bench.report.tables.legend import LEADS
+from bench.report.text import ARROWS, EN_DASH, count
 
 _FIGURE_SPACE = "\u2007"
 _FEW = 4

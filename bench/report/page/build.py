@@ -21,8 +21,8 @@
       "provenance": [[name, [[value, results that have it], ...]], ...],
     }
 
-Lines are in the order of the headline. Fractions of subjects, bins and questions are integers in ten-thousandths, so that eleven methods on four models and
-five benchmarks stay below 5 MB; means have six decimals, and beside them stands the text to show.
+Lines are in the order of the headline. Fractions of subjects, bins and questions are integers in ten-thousandths, so
+that eleven methods on four models and five benchmarks stay below 5 MB; means have six decimals, and beside them stands the text to show.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _COSTS: Mapping[str, tuple[str, str]] = {
 _NOTES: Mapping[str, str] = {
     "ece": "calibration error / by chance",
     "brier": "squared error",
-    "acc": "right at 50 % confidence; not the model’s accuracy",
+    "acc": "confidence above 50 % agrees; not the accuracy of the model",
     "aucpr": "right answers found, precisely",
     "auroc": "right before wrong answers",
     "nll": "log loss",

@@ -21,8 +21,8 @@ from bench.report.page.board import board, colours
 from bench.store.files import write_whole
 
 _SCRIPTS = (
-    "dom.js", "address.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js", "questions.js",
-    "details.js", "save.js", "main.js",
+    "dom.js", "address.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js",
+    "questions.js", "details.js", "save.js", "main.js",
 )  # fmt: skip
 """Scripts in the order in which they are one module."""
 _STYLES = ("page.css",)

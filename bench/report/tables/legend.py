@@ -11,6 +11,7 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.tables.best import SIGNS, judged_by
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table
+from bench.report.text import EN_DASH
 
 DAGGER = "†"
 WORSE = "!"
@@ -64,10 +65,10 @@ LABELS = (
     "Labels are the answers that a method was told to be right or wrong, in training and, after the slash, in"
     " validation; gold are training questions of which it read the right answer."
 )
-DASHES = "– stands where there is no number or no rank; a footnote there, or at the method, says why."
+DASHES = f"{EN_DASH} stands where there is no number or no rank; a footnote there, or at the method, says why."
 LABELS_AS_SUM = (
-    "Labels are the answers that a method was told to be right or wrong, in training and in validation, and the training"
-    " questions of which it read the right answer."
+    "Labels are the answers that a method was told to be right or wrong, in training and in validation, and the"
+    " training questions of which it read the right answer."
 )
 SEEDS = "Seeds are the runs of a method."
 PUBLISHED = (
