@@ -24,8 +24,10 @@ from bench.results.row import ResultRow
 
 Runs = Sequence[Records]
 """Questions of each seed of a line that is ok; empty where none is."""
-_EACH = 50
+EACH = 50
 """Questions in each of the three groups."""
+FEW = 25
+"""The same, on a page of many tables."""
 _BUDGET = 2_500_000
 """Bytes of question texts and answers on one page."""
 _LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
@@ -98,7 +100,12 @@ def _apart(asked: QuestionText) -> tuple[str, list[str]]:
 
 
 def chosen(
-    row: ResultRow, records: Sequence[Runs], subjects: Sequence[str], asked: Mapping[str, QuestionText], texts: Texts
+    row: ResultRow,
+    records: Sequence[Runs],
+    subjects: Sequence[str],
+    asked: Mapping[str, QuestionText],
+    texts: Texts,
+    each: int = EACH,
 ) -> dict[str, Any] | None:
     """The questions to show of a block; None where no line is ok.
 
@@ -115,6 +122,7 @@ def chosen(
         subjects: its subjects, which the column `subject` points to.
         asked: its questions by id.
         texts: gets the texts of those that are chosen.
+        each: questions of each kind.
     """
     base = next((runs[0] for runs in records if runs), None)
     if base is None:
@@ -122,7 +130,7 @@ def chosen(
     correct = np.asarray(base.correct, dtype=np.bool_)
     confidence = np.stack([_aligned(runs, base) for runs in records])  # (lines, n)
     seed = hashlib.sha256(f"{row.task}\0{row.task_version}".encode()).digest()
-    groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"))
+    groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"), each)
     kept = np.unique(np.concatenate([*groups.values()]))  # (k,)
     place = {name: i for i, name in enumerate(subjects)}
     rows = kept.tolist()
@@ -147,7 +155,7 @@ def _letter(answer: str, asked: QuestionText | None) -> int | None:
     return None if letter is None else letters.index(letter)
 
 
-def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = _EACH) -> dict[str, IntArray]:
+def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = EACH) -> dict[str, IntArray]:
     """Rows of the most confident mistakes, the least confident hits, and of as many at random.
 
     Args:
