@@ -2,6 +2,8 @@
 
     {
       "preset": "demo",
+      "headline": "brier",                                  metric that lines are ordered by
+      "disagreements": [10, true],                          see `disagreements.Depth`
       "count": {"results": 22, "ok": 21, "dirty": 0},
       "metrics": [{"name", "label", "better": 1 | -1 | 0, "percent", "about", "source"}, ...],
       "sets": [{"label": "Paper", "metrics": [index, ...]}, ...],
@@ -9,6 +11,7 @@
       "blocks": [{"model", "task", "label", "facts": [...], "subjects": [...], "sizes": [...],
                   "lines": [...],                           see `lines.line_of`
                   "questions": {...} | None,                see `questions.chosen`
+                  "pairs": {...} | None,                    see `pairs.of`
                   "textless": bool}, ...],
       "words": {...},                                       what the signs mean, see `legend.for_page`
       "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
@@ -33,7 +36,7 @@ from typing import Any
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.page import questions
+from bench.report.page import disagreements, pairs, questions
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
 from bench.report.tables.caption import limit_of, preset_of
@@ -70,11 +73,13 @@ def payload(
     if len(presets) > 1:
         raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
     methods, rows = methods_of(tables), [row for table in tables for row in table.rows]
-    page = _Page(methods, records_of, functools.cache(asked))
+    page = _Page(methods, records_of, functools.cache(asked), disagreements.depth_of(tables))
     blocks, parts = [page.block(table) for table in tables], sorted({line.part for line in methods})
     _name_apart(blocks, tables)
     return {
         "preset": presets[0],
+        "headline": tables[0].headline if tables else HEADLINE,
+        "disagreements": list(page.depth),
         "count": {
             "results": len(rows),
             "ok": sum(row.status == "ok" for row in rows),
@@ -105,6 +110,7 @@ class _Page:
     methods: Sequence[Line]
     records_of: Callable[[ResultRow], Records]
     asked: Callable[[str, int], Mapping[str, QuestionText]]
+    depth: disagreements.Depth
     footnotes: Footnotes = field(default_factory=Footnotes)
     texts: questions.Texts = field(default_factory=questions.Texts)
 
@@ -114,7 +120,10 @@ class _Page:
         records = [[self.records_of(row) for row in line.done] for line in lines]
         found = {subject for runs in records for run in runs for subject in run.subject}
         subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
-        chosen = questions.chosen(first, records, subjects, self.asked(first.task, first.task_version), self.texts)
+        chosen = questions.chosen(
+            first, records, subjects, self.asked(first.task, first.task_version), self.texts,
+            disagreements.wanted(table, self.depth), self.depth.each,
+        )  # fmt: skip
         return {
             "model": table.model,
             "task": table.task,
@@ -124,6 +133,7 @@ class _Page:
             "sizes": [_size_of(table.rows, subject) for subject in subjects],
             "lines": list(self._lines(table, records, subjects)),
             "questions": chosen,
+            "pairs": pairs.of(table),
             "textless": chosen is not None and -1 in chosen["asked"],
         }
 

@@ -17,6 +17,7 @@ from bench.api import BoolArray, FloatArray, IntArray, PromptStyle, Question
 from bench.api.protocol import Protocol
 from bench.grading.grade import parse_letter
 from bench.prompts import templates
+from bench.report.page.disagreements import most
 from bench.report.page.lines import PARTS
 from bench.results.files import Records
 from bench.results.questions import QuestionText
@@ -98,7 +99,13 @@ def _apart(asked: QuestionText) -> tuple[str, list[str]]:
 
 
 def chosen(
-    row: ResultRow, records: Sequence[Runs], subjects: Sequence[str], asked: Mapping[str, QuestionText], texts: Texts
+    row: ResultRow,
+    records: Sequence[Runs],
+    subjects: Sequence[str],
+    asked: Mapping[str, QuestionText],
+    texts: Texts,
+    pairs: Sequence[tuple[int, int]] = (),
+    each: int = 10,
 ) -> dict[str, Any] | None:
     """The questions to show of a block; None where no line is ok.
 
@@ -107,7 +114,8 @@ def chosen(
         the index of the option that was chosen, or null,
         "confidence": [[k values in ten-thousandths, or null] of each line],
         "groups": {"mistakes", "hits", "random": [row, ...]}, "of": {"all", "mistakes", "hits": how many there are},
-        "differing": questions on which lines have other answers than those shown}
+        "differing": questions on which lines have other answers than those shown,
+        "disagreements": [[line, line, rows of which the first is surer, rows of which the second is], ...]}
 
     Args:
         row: any result of the block.
@@ -115,6 +123,8 @@ def chosen(
         subjects: its subjects, which the column `subject` points to.
         asked: its questions by id.
         texts: gets the texts of those that are chosen.
+        pairs: of lines, whose most different confidences are shown too where both have the answers shown.
+        each: at most so many questions of a pair each way.
     """
     base = next((runs[0] for runs in records if runs), None)
     if base is None:
@@ -123,7 +133,10 @@ def chosen(
     confidence = np.stack([_aligned(runs, base) for runs in records])  # (lines, n)
     seed = hashlib.sha256(f"{row.task}\0{row.task_version}".encode()).digest()
     groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"))
-    kept = np.unique(np.concatenate([*groups.values()]))  # (k,)
+    alike = [line for line, runs in enumerate(records) if runs and all(_same_labels(run, base) for run in runs)]
+    disagreements = most(confidence, [ends for ends in pairs if set(ends) <= set(alike)], each)
+    disputed = [rows for *_, above, below in disagreements for rows in (above, below)]
+    kept = np.unique(np.concatenate([*groups.values(), *disputed]))  # (k,)
     place = {name: i for i, name in enumerate(subjects)}
     rows = kept.tolist()
     return {
@@ -138,6 +151,10 @@ def chosen(
         "groups": {name: np.searchsorted(kept, group).tolist() for name, group in groups.items()},
         "of": {"all": correct.size, "mistakes": int((~correct).sum()), "hits": int(correct.sum())},
         "differing": _differing(records, base),
+        "disagreements": [
+            [first, second, *(np.searchsorted(kept, rows).tolist() for rows in sides)]
+            for first, second, *sides in disagreements
+        ],
     }
 
 
@@ -185,6 +202,12 @@ def _by_id(records: Records, base: Records) -> FloatArray:
         return values
     found = dict(zip(records.id, values.tolist(), strict=True))
     return np.array([found.get(key, np.nan) for key in base.id])
+
+
+def _same_labels(records: Records, base: Records) -> bool:
+    """Whether all answers are to the same questions, and right or wrong alike."""
+    labels = dict(zip(base.id, np.asarray(base.correct).tolist(), strict=True))
+    return labels == dict(zip(records.id, np.asarray(records.correct).tolist(), strict=True))
 
 
 def _mean_known(confidence: FloatArray) -> FloatArray:

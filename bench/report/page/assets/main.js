@@ -13,6 +13,7 @@ function start() {
   ].join(" · ");
   startTheme();
   startLeaderboard();
+  startCompare();
   startOverview();
   startReliability();
   startNotes();
