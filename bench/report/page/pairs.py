@@ -172,7 +172,8 @@ def _static_block(block: Mapping[str, Any], names: Sequence[str], headline: str)
     )
     head = _row("th", ("Method", "Difference", "95 % interval", "p corrected", f"Beside {label[reference]}"))
     body = (_row("td", (label[place], *_told(metric, *told))) for place, *told in rows)
-    return f"<table><caption>{escape(caption)}</caption><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+    table = f"<caption><span>{escape(caption)}</span></caption><thead>{head}</thead><tbody>{''.join(body)}</tbody>"
+    return f'<div class="wide"><table>{table}</table></div>'
 
 
 def _row(tag: str, texts: Iterable[str]) -> str:

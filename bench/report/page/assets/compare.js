@@ -31,10 +31,11 @@ function startCompare() {
   const kinds = select("methods", "Methods");
   const places = Object.fromEntries(["forest", "counts", "pareto", "disagreements", "left"].map((name) =>
     [name, el("div", { id: `compare-${name}-place`, class: "part" })]));
+  places.name = el("bdi");
   section.replaceChildren(title,
     form("Choices of the comparison", select("block", "Model and benchmark"), select("metric", "Metric"), kinds,
       select("reference", "Reference")),
-    el("h3", {}, "Differences to ", el("bdi", { id: "compare-name" })), places.forest,
+    el("h3", {}, "Differences to ", places.name), places.forest,
     el("p", { class: "muted legend" }, "Press a method to make it the reference. The sign is that of bench table "
       + "--compare METHOD,REFERENCE. The interval is for other questions of these subjects and holds for a pair chosen "
       + "beforehand; p is corrected for all pairs tested together. Filled points and the words better or worse mean p "
@@ -109,7 +110,7 @@ function drawCompare(view, selects, places, kinds, pick) {
   offer("over", [["one", block.name], ...(COMPARED.length > 1 ? [["all", `all ${COMPARED.length} tables`]] : [])], view.over);
   offer("cost", PARETO_COSTS.map(([key, label]) => [key, label]), view.cost);
   offer("other", lineNames(view.others), other?.name ?? "");
-  byId("compare-name").textContent = reference.name;
+  places.name.textContent = reference.name;
   const hadFocus = document.activeElement?.closest?.("#compare-forest-place") !== null;
   const press = (name) => {
     pick({ reference: name });
@@ -139,5 +140,6 @@ function countPart({ block, metric, over, lines }) {
   const left = unranked.length
     ? el("p", { class: "muted legend" }, `Not counted, without a rank: ${unranked.join(", ")}.`) : "";
   if (!blocks.length) return [el("p", { class: "muted" }, `No method has a rank by ${metric.label} here.`)];
-  return [el("div", { class: "wide" }, countTable(blocks, metric)), left];
+  const table = countTable(blocks, metric);
+  return [el("div", { class: "wide", role: "region", "aria-label": "Wins, ties and losses", tabindex: "0" }, table), left];
 }

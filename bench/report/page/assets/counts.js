@@ -51,10 +51,10 @@ function countTable(blocks, metric) {
   const heading = (text) => el("th", { scope: "col", class: "num" }, text);
   const upright = (name) => el("th", { scope: "col", class: "upright" }, apart(name));
   return el("table", { class: "counts" },
-    el("caption", {}, isOne
+    el("caption", {}, el("span", {}, isOne
       ? `By ${metric.label}, row against column: + better, = can’t be distinguished, − worse.`
-      : `By ${metric.label}, row against column: better · can’t be distinguished · worse, counted over ${blocks.length} `
-        + "tables in which both were tested."),
+      : `By ${metric.label}, row against column: better · can’t be distinguished · worse, counted over those of `
+        + `${blocks.length} tables in which both have a rank.`)),
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Method"), ...["Wins", "Ties", "Losses"].map(heading),
       ...rows.map(({ name }) => upright(name)))),
     el("tbody", {}, ...rows.map(({ name, line, beside, total }) => el("tr", {},

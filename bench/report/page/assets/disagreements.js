@@ -40,7 +40,7 @@ function disagreementLists(first, second) {
   const found = disagreementsOf(questions, first, second);
   const [each, all] = DATA.disagreements;
   if (!found) {
-    return el("p", { class: "muted" }, all ? "These two have no answers in common that the page shows."
+    return el("p", { class: "muted" }, all ? "One of these two rests on other answers or labels than those that the page shows."
       : "A page of this size has these questions only of pairs with the best method: choose it as the reference.");
   }
   const total = count(questions.of.all);

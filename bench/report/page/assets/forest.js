@@ -62,8 +62,9 @@ function forestAxis(metric, rows) {
   const scale = metric.percent ? 100 / MILLION : 1 / MILLION;
   const ends = rows.flatMap(({ pair }) => (pair ? [pair.difference, pair.low, pair.high] : []))
     .filter((value) => value !== null).map((value) => value * scale);
-  const [low, high] = [Math.min(0, ...ends), Math.max(0, ...ends)];
-  const room = 0.06 * (high - low) || 1;
+  const widest = Math.max(...ends.map(Math.abs), 0) || 1;
+  const [low, high] = [Math.min(-0.3 * widest, ...ends), Math.max(0.3 * widest, ...ends)]; // the words on sides need room
+  const room = 0.04 * (high - low);
   const place = (value) => `${((100 * (value - low + room)) / (high - low + 2 * room)).toFixed(3)}%`;
   return { ...roundTicks(low, high, 5), place, of: (millionths) => place(millionths * scale) };
 }
@@ -95,11 +96,14 @@ function forestDrawing({ line, pair, isReference }, axis) {
 function forestHead(view, axis) {
   const { metric, reference } = view;
   const sides = [`← ${metric.better < 0 ? "better" : "worse"}`, `${metric.better < 0 ? "worse" : "better"} →`];
-  const names = axis.ticks.map((tick) => drawn("text", { x: axis.place(tick), y: 11, "text-anchor": "middle" },
+  const words = sides.map((side, i) => drawn("text", {
+    x: axis.place(0), dx: i ? 6 : -6, y: 11, "text-anchor": i ? "start" : "end", class: "side",
+  }, side));
+  const names = axis.ticks.map((tick) => drawn("text", { x: axis.place(tick), y: 26, "text-anchor": "middle" },
     fixedText(tick, axis.decimals)));
   return el("div", { class: "forest-head" },
-    el("span", { class: "sides" }, ...sides.map((side) => el("span", {}, side, unseen(` than ${reference.name}`)))),
-    drawn("svg", { class: "forest names", height: 14, "aria-hidden": "true" }, ...names));
+    unseen(`left ${sides[0].slice(2)}, right ${sides[1].slice(0, -2)} than ${reference.name}`),
+    drawn("svg", { class: "forest names", height: 30, "aria-hidden": "true" }, ...words, ...names));
 }
 
 /** The rows of a view, the best difference first, then lines that are no pair with the reference. */

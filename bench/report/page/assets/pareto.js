@@ -43,8 +43,8 @@ function paretoTick(value) {
 }
 
 /** Places for labels: near their points, on nothing else; null where there is no room. */
-function placeLabels(points, frame, widthOf) {
-  const taken = points.map(({ x, y }) => [x - 6, y - 6, x + 6, y + 6]);
+function placeLabels(points, steps, frame, widthOf) {
+  const taken = [...steps, ...points.map(({ x, y }) => [x - 6, y - 6, x + 6, y + 6])];
   const isFree = ([left, top, right, bottom]) => left >= frame.left && right <= frame.right && top >= frame.top
     && bottom <= frame.bottom && !taken.some(([l, t, r, b]) => left < r && right > l && top < b && bottom > t);
   const angles = [0, 180, 330, 30, 210, 150, 300, 60, 240, 120, 270, 90];
@@ -56,8 +56,8 @@ function placeLabels(points, frame, widthOf) {
         const [ex, ey] = [x + far * dx, y + far * dy];
         const left = dx > 0.3 ? ex : dx < -0.3 ? ex - width : ex - width / 2;
         const box = [left, ey - PARETO.line / 2, left + width, ey + PARETO.line / 2];
-        const steps = far > 12 ? Array.from({ length: Math.floor((far - 8) / 4) }, (_, k) => 8 + 4 * k) : [];
-        const leader = steps.map((step) => [x + step * dx, y + step * dy, x + step * dx, y + step * dy]);
+        const along = far > 12 ? Array.from({ length: Math.floor((far - 8) / 4) }, (_, k) => 8 + 4 * k) : [];
+        const leader = along.map((step) => [x + step * dx, y + step * dy, x + step * dx, y + step * dy]);
         if (!isFree(box) || !leader.every(isFree)) continue;
         taken.push(box, ...leader);
         return { left, middle: ey, leader: far > 12 ? [x + 6 * dx, y + 6 * dy, ex, ey] : null };
@@ -87,7 +87,8 @@ function paretoDrawing(view, cost, points, front, place) {
   const placed = points.map((point) => ({ ...point, x: axis.place(point.cost), y: upward(point.quality) }));
   const first = (point) => (front.some(({ line }) => line === point.line) ? 0 : 1);
   const order = placed.sort((a, b) => first(a) - first(b));
-  const labels = placeLabels(order, frame, measureIn(place));
+  const turns = paretoTurns(order.filter((point) => !first(point)), frame);
+  const labels = placeLabels(order, turns.slice(1).map((end, i) => boxOf(turns[i], end)), frame, measureIn(place));
   const text = (x, y, words, anchor, kind = "tick") => drawn("text", { x, y, "text-anchor": anchor, class: kind }, words);
   const { ticks, decimals } = roundTicks(low, high, 5);
   const shownTicks = axis.ticks.filter((tick, i) => !i || axis.place(tick) - axis.place(axis.ticks[i - 1]) > 26 || i % 2 === 0);
@@ -109,18 +110,21 @@ function paretoDrawing(view, cost, points, front, place) {
     text((frame.left + frame.right) / 2, PARETO.height - 8, `${cost[1]} (logarithmic) →`, "middle", "title"),
     drawn("text", { transform: `translate(13 ${(frame.top + frame.bottom) / 2}) rotate(-90)`, "text-anchor": "middle", class: "title" },
       `${metric.label}${metric.percent ? " (%)" : ""}, ${metric.better < 0 ? "less" : "more"} is better`),
-    paretoSteps(order.filter((point) => !first(point)), frame),
+    drawn("path", { class: "front", d: `M${turns.map((turn) => turn.join(" ")).join("L") || "0 0"}` }),
   );
   order.forEach((point, i) => svg.append(...paretoMark(point, labels[i], !first(point))));
   return { svg, unlabelled: order.filter((_, i) => !labels[i]).map(({ name }) => name) };
 }
 
-/** The front as steps: between two of its methods, one gets what the cheaper one gives. */
-function paretoSteps(points, frame) {
+/** Corners of the front, which is steps: between two of its methods, one gets what the cheaper one gives. */
+function paretoTurns(points, frame) {
   const sorted = [...points].sort((a, b) => a.x - b.x);
-  const turns = sorted.map(({ x, y }, i) => `${i ? `H${x}V${y}` : `M${x} ${y}`}`);
-  return drawn("path", { class: "front", d: sorted.length ? `${turns.join("")}H${frame.right}` : "M0 0" });
+  const turns = sorted.flatMap(({ x, y }, i) => (i ? [[x, sorted[i - 1].y], [x, y]] : [[x, y]]));
+  return turns.length ? [...turns, [frame.right, turns.at(-1)[1]]] : [];
 }
+
+/** The box around two corners. */
+const boxOf = ([x, y], [toX, toY]) => [Math.min(x, toX) - 1, Math.min(y, toY) - 1, Math.max(x, toX) + 1, Math.max(y, toY) + 1];
 
 function paretoMark({ line, x, y, name, isRanked }, label, isFront) {
   const kind = isRanked ? (isFront ? "point on-front" : "point") : "point hollow";
