@@ -70,6 +70,7 @@ function comparison() {
   const kind = one("methods", [...block.kinds.map((name) => name || "none"), ALL_KINDS], block.kinds[0] || "none");
   const isShown = (line) => kind === ALL_KINDS || (line.kind || "none") === kind;
   const lines = block.tested.filter(isShown);
+  for (const line of lines) line.isRanked = line.rank?.[metricName] !== undefined;
   const best = block.tested[block.pairs.best[kind === ALL_KINDS ? block.kinds[0] : kind === "none" ? "" : kind]];
   const reference = lines.find(({ name }) => name === one("reference", lines.map((line) => line.name), null))
     ?? best ?? lines[0];
@@ -79,7 +80,6 @@ function comparison() {
   for (const each of COMPARED) {
     each.ranked = (name) => each.tested.filter((line) => isShown(line) && line.rank?.[name] !== undefined);
   }
-  for (const line of lines) line.isRanked = line.rank?.[metricName] !== undefined;
   return {
     block, pairs: block.pairs, metric: METRICS[m], m, kind, lines, reference, other, others,
     every: block.lines.filter((line) => isShown({ kind: kindOf(line) })),
@@ -87,8 +87,9 @@ function comparison() {
   };
 }
 
-const nextBest = (lines, m) =>
-  [...lines].sort((a, b) => METRICS[m].better * ((b.mean[m] ?? 0) - (a.mean[m] ?? 0)))[0];
+/** The best mean of the ranked lines, or of all where none is ranked. */
+const nextBest = (lines, m) => [...lines].sort((a, b) => b.isRanked - a.isRanked
+  || METRICS[m].better * ((b.mean[m] ?? 0) - (a.mean[m] ?? 0)))[0];
 
 function drawCompare(view, selects, places, kinds, pick) {
   const { block, metric, lines, reference, other } = view;
@@ -121,7 +122,7 @@ function drawCompare(view, selects, places, kinds, pick) {
   const without = absentFrom(view);
   places.left.replaceChildren(without.length ? el("p", { class: "muted legend" }, `Not compared: ${without.join("; ")}.`) : "");
   places.counts.replaceChildren(...countPart(view));
-  places.pareto.replaceChildren(paretoFigure(view, view.cost));
+  showPareto(view, view.cost, places.pareto);
   places.disagreements.replaceChildren(disagreementLists(reference, other));
 }
 

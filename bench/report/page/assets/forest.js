@@ -4,17 +4,13 @@ const MILLION = 1000000;
 const VERDICTS = { better: "better", worse: "worse", tie: "can’t be distinguished", none: "no test" };
 const FOREST_HEIGHT = 26;
 
-const fixedForms = new Map();
-
-/** A number with so many decimals; ties go to the even digit, as in all other formats. */
+/** A number with so many decimals; exact ties go to the even digit, as in all other formats, and not up. */
 function fixedText(number, decimals) {
-  if (!fixedForms.has(decimals)) {
-    fixedForms.set(decimals, new Intl.NumberFormat("en-US", {
-      minimumFractionDigits: decimals, maximumFractionDigits: decimals, useGrouping: false, roundingMode: "halfEven",
-    }));
-  }
-  const text = fixedForms.get(decimals).format(number);
-  return (Number(text) ? text : text.replace("-", "")).replace("-", "−");
+  const digits = Math.abs(number).toFixed(Math.min(100, decimals + 60));
+  const end = digits.indexOf(".") + (decimals ? decimals + 1 : 0);
+  const isEven = "02468".includes(digits[end - 1]);
+  const text = /^\.?50*$/.test(digits.slice(end)) && isEven ? digits.slice(0, end) : Math.abs(number).toFixed(decimals);
+  return number < 0 && Number(text) ? `−${text}` : text;
 }
 
 /** Millionths as tables show a difference: with as many decimals as it takes to not look like 0 if it isn't 0. */

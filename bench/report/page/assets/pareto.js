@@ -5,7 +5,7 @@ const PARETO_COSTS = [
     + "through it in one pass."],
   ["generated", "tokens generated", "Tokens that the model must write for this method alone; each waits for the one before."],
 ];
-const PARETO = { height: 380, left: 54, right: 16, top: 14, bottom: 46, radius: 5, line: 15 };
+const PARETO = { height: 380, left: 54, right: 16, top: 14, bottom: 46, radius: 5, line: 18 };
 
 /** Points than which no other one costs no more and is no worse, and one of the two strictly; the cheapest first. */
 function paretoFront(points, better) {
@@ -27,7 +27,7 @@ function paretoAcross(costs, from, to) {
   const lowest = Math.floor(Math.log10(Math.min(...positive, ...(positive.length ? [] : [1]))) + 1e-9);
   const highest = Math.max(lowest + 1, Math.ceil(Math.log10(Math.max(...positive, 1)) - 1e-9));
   const hasZero = costs.some((cost) => cost <= 0);
-  const start = hasZero ? from + Math.max(40, 0.1 * (to - from)) : from;
+  const start = hasZero ? from + Math.max(60, 0.12 * (to - from)) : from;
   const place = (cost) => (cost > 0
     ? start + ((Math.log10(cost) - lowest) / (highest - lowest)) * (to - start) : from + 14);
   const within = highest - lowest === 1 ? [1, 2, 5] : [1];
@@ -44,10 +44,10 @@ function paretoTick(value) {
 
 /** Places for labels: near their points, on nothing else; null where there is no room. */
 function placeLabels(points, steps, frame, widthOf) {
-  const taken = [...steps, ...points.map(({ x, y }) => [x - 6, y - 6, x + 6, y + 6])];
+  const taken = [...steps, ...points.map(({ x, y }) => [x - 7, y - 7, x + 7, y + 7])];
   const isFree = ([left, top, right, bottom]) => left >= frame.left && right <= frame.right && top >= frame.top
     && bottom <= frame.bottom && !taken.some(([l, t, r, b]) => left < r && right > l && top < b && bottom > t);
-  const angles = [0, 180, 330, 30, 210, 150, 300, 60, 240, 120, 270, 90];
+  const angles = [0, 180, 330, 30, 210, 150, 300, 60, 240, 120, 315, 45, 345, 15, 285, 75, 270, 90];
   return points.map(({ x, y, name }) => {
     const width = widthOf(name);
     for (const far of [10, 18, 28, 40, 54, 70, 88, 108, 130]) {
@@ -70,7 +70,7 @@ function placeLabels(points, steps, frame, widthOf) {
 /** Widths of texts in pixels, in the type of a node. */
 function measureIn(node) {
   const pen = document.createElement("canvas").getContext("2d");
-  pen.font = `12px ${getComputedStyle(node).fontFamily}`;
+  pen.font = `bold 12px ${getComputedStyle(node).fontFamily}`;
   return (text) => pen.measureText(text).width + 4;
 }
 
@@ -79,7 +79,7 @@ function paretoDrawing(view, cost, points, front, place) {
   const width = Math.max(280, place.clientWidth);
   const scale = metric.percent ? 100 : 1;
   const values = points.map(({ quality }) => scale * quality);
-  const room = 0.08 * (Math.max(...values) - Math.min(...values)) || 0.05 * scale;
+  const room = 0.1 * (Math.max(...values) - Math.min(...values)) || 0.05 * scale;
   const [low, high] = [Math.min(...values) - room, Math.max(...values) + room];
   const frame = { left: PARETO.left, right: width - PARETO.right, top: PARETO.top, bottom: PARETO.height - PARETO.bottom };
   const upward = (value) => frame.bottom - ((scale * value - low) / (high - low)) * (frame.bottom - frame.top);
@@ -91,7 +91,10 @@ function paretoDrawing(view, cost, points, front, place) {
   const labels = placeLabels(order, turns.slice(1).map((end, i) => boxOf(turns[i], end)), frame, measureIn(place));
   const text = (x, y, words, anchor, kind = "tick") => drawn("text", { x, y, "text-anchor": anchor, class: kind }, words);
   const { ticks, decimals } = roundTicks(low, high, 5);
-  const shownTicks = axis.ticks.filter((tick, i) => !i || axis.place(tick) - axis.place(axis.ticks[i - 1]) > 26 || i % 2 === 0);
+  const shownTicks = [];
+  for (const tick of axis.ticks) {
+    if (!shownTicks.length || axis.place(tick) - axis.place(shownTicks.at(-1)) > 36) shownTicks.push(tick);
+  }
   const svg = drawn("svg", {
     class: "pareto", width, height: PARETO.height, viewBox: `0 0 ${width} ${PARETO.height}`, role: "img",
     "aria-label": `${metric.label} against ${cost[1]}. On the Pareto front: `
@@ -137,16 +140,26 @@ function paretoMark({ line, x, y, name, isRanked }, label, isFront) {
   return [label.leader ? drawn("line", { x1, y1, x2, y2, class: "leader" }) : null, mark, words].filter(Boolean);
 }
 
-/** Figure, what it leaves out, and its numbers as a table. */
-function paretoFigure(view, key) {
+/** Draws the figure anew where its width changes. */
+let paretoObserver = null;
+
+/** Put the figure, what it leaves out, and its numbers as a table into an element. */
+function showPareto(view, key, into) {
+  paretoObserver?.disconnect();
   const cost = PARETO_COSTS.find(([name]) => name === key);
   const points = paretoPoints(view, key);
   const unknown = view.every.filter((line) => line.ok && !points.some((point) => point.line === line)).map(({ name }) => name);
-  if (!points.length) return el("p", { class: "muted" }, `How many ${cost[1]} there were is not known of these results.`);
+  if (!points.length) {
+    into.replaceChildren(el("p", { class: "muted" }, `How many ${cost[1]} there were is not known of these results.`));
+    return;
+  }
   const front = paretoFront(points, view.metric.better);
   const place = el("div", { class: "pareto-place" });
   const small = el("p", { class: "muted legend" });
+  let width = 0;
   const draw = () => {
+    if (!place.clientWidth || place.clientWidth === width) return;
+    width = place.clientWidth;
     const { svg, unlabelled } = paretoDrawing(view, cost, points, front, place);
     place.replaceChildren(svg);
     small.textContent = [
@@ -156,14 +169,10 @@ function paretoFigure(view, key) {
       unlabelled.length ? `Without a label, for want of room: ${unlabelled.join(", ")}; the table has them.` : "",
     ].filter(Boolean).join(" ");
   };
-  let width = 0;
-  new ResizeObserver(() => {
-    if (place.clientWidth && place.clientWidth !== width) {
-      width = place.clientWidth;
-      draw();
-    }
-  }).observe(place);
-  return el("div", {}, place, small, paretoNumbers(view, cost, points, front));
+  into.replaceChildren(place, small, paretoNumbers(view, cost, points, front));
+  draw();
+  paretoObserver = new ResizeObserver(draw);
+  paretoObserver.observe(place);
 }
 
 function paretoNumbers({ metric, m }, cost, points, front) {
@@ -172,8 +181,8 @@ function paretoNumbers({ metric, m }, cost, points, front) {
   const place = (point) => (!point.isRanked ? "no rank" : isFront(point) ? "yes" : "no");
   const head = ["Method", cost[1], `${metric.label}${ARROWS[metric.better]}`, "On the front"];
   return el("details", { class: "numbers" }, el("summary", {}, "Numbers of this figure"),
-    el("table", {}, el("thead", {}, el("tr", {}, ...head.map((text) => el("th", { scope: "col" }, text)))),
+    el("div", { class: "wide" }, el("table", {}, el("thead", {}, el("tr", {}, ...head.map((text) => el("th", { scope: "col" }, text)))),
       el("tbody", {}, ...rows.map((point) => el("tr", {}, el("th", { scope: "row" }, apart(point.name)),
         el("td", { class: "num" }, count(point.cost)), el("td", { class: "num" }, point.line.text[m] ?? DASH),
-        el("td", {}, place(point)))))));
+        el("td", {}, place(point))))))));
 }
