@@ -3,7 +3,6 @@
     {
       "preset": "demo",
       "headline": "brier",                                  metric that lines are ordered by
-      "disagreements": [10, true],                          see `disagreements.Depth`
       "count": {"results": 22, "ok": 21, "dirty": 0},
       "metrics": [{"name", "label", "better": 1 | -1 | 0, "percent", "about", "source"}, ...],
       "sets": [{"label": "Paper", "metrics": [index, ...]}, ...],
@@ -16,6 +15,7 @@
       "words": {...},                                       what the signs mean, see `legend.for_page`
       "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
       "asked_limit": None | characters per text,
+      "disagreements": [10, true, None],                    see `disagreements.Depth`, and the limit of their texts
       "footnotes": [...],                                   number k is at k - 1
       "provenance": [[name, [[value, results that have it], ...]], ...],
     }
@@ -79,7 +79,6 @@ def payload(
     return {
         "preset": presets[0],
         "headline": tables[0].headline if tables else HEADLINE,
-        "disagreements": list(page.depth),
         "count": {
             "results": len(rows),
             "ok": sum(row.status == "ok" for row in rows),
@@ -95,6 +94,7 @@ def payload(
         "words": legend.for_page(methods, tables[0].headline if tables else HEADLINE),
         "asked": page.texts.shortened(blocks),
         "asked_limit": page.texts.limit,
+        "disagreements": [*page.depth, page.texts.brief_limit],
         "footnotes": page.footnotes.texts,
         "provenance": list(_provenance(rows)),
     }

@@ -3,7 +3,7 @@
     {"method": index, "variant": "", "column": of questions' confidences,
      "status": "ok" | "skipped" | "failed" | "missing", "reasons": [footnote], "notes": [footnote],
      "seeds": [0, 1], "runs": 2, "n", "labels": [train, validation, gold], "trained_on", "parameters", "tokens",
-     "generated", "seconds", "training": [[name, text]],
+     "seconds", "training": [[name, text]],
      "mean": [x], "text": ["15.4"], "std": ["1.1"], "between": ["0.3"], "remarks": [[footnote]],
      "best": ["beyond chance" | "not beyond chance" | "not tested" | null],
      "subjects": [[value of each subject]], "bins": {"n", "confidence", "hits"},
@@ -90,13 +90,12 @@ def missing_line(footnotes: Footnotes) -> dict[str, Any]:
 def _effort(line: Line) -> dict[str, Any]:
     """Labels, parameters, tokens, seconds and training; means over seeds."""
     first = line.done[0]
-    tokens, generated, seconds = map(mean_of, (line.tokens, line.generated, line.seconds))
+    tokens, seconds = mean_of(line.tokens), mean_of(line.seconds)
     return {
         "labels": [first.labels_seen.train, first.labels_seen.validation, first.labels_seen.gold],
         "trained_on": None if first.train_on is None else plain(first.train_on),
         "parameters": first.n_parameters,
         "tokens": None if tokens is None else round(tokens),
-        "generated": None if generated is None else round(generated),
         "seconds": None if seconds is None else round(seconds, 2),
         "training": training.sentences(line.training),
     }

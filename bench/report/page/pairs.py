@@ -2,6 +2,7 @@
 
     {"columns": [column of questions' confidences, ...],     the k lines that were tested with another one
      "best": {recalibration: place in `columns`},            the best by the headline metric
+     "costs": {"tokens": [...], "generated": [...]},         of these lines; null where it is not known
      "metrics": {metric: {"values": [difference, low, high, ...], "p": [...], "winner": "10=-..."}},
      "untested": [[column, why], ...]}                       lines that are ok and in no pair
 
@@ -18,6 +19,7 @@ from itertools import combinations
 from typing import Any
 
 from bench.metrics import METRICS, Metric
+from bench.report.averages import mean_of
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.best import judged_by
@@ -51,6 +53,10 @@ def of(table: Table) -> dict[str, Any] | None:
     return {
         "columns": columns,
         "best": {kind: columns.index(k) for kind, k in best_of(table).items()},
+        "costs": {
+            "tokens": [_rounded(mean_of(table.placed[k].tokens)) for k in columns],
+            "generated": [_rounded(mean_of(table.placed[k].generated)) for k in columns],
+        },
         "metrics": {
             name: _metric(name, [found.get((*ends, name)) for ends in combinations(keys, 2)])
             for name in RANKED
@@ -114,6 +120,10 @@ def _winner(pair: Pair | None, alpha: float) -> str:
         return "-"
     winner = pair.winner(alpha)
     return "=" if winner is None else "01"[winner == pair.second]
+
+
+def _rounded(cost: float | None) -> int | None:
+    return None if cost is None else round(cost)
 
 
 def _thousandths(p: float) -> int:

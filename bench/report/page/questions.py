@@ -29,6 +29,9 @@ _EACH = 50
 """Questions in each of the three groups."""
 _BUDGET = 2_500_000
 """Bytes of question texts and answers on one page."""
+_BRIEF_BUDGET = 600_000
+"""Bytes of the texts of questions that only disagreements show."""
+_BRIEF_LIMITS = (1_000, 400, 200, 100)
 _LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
 """Characters that a text may have; the first with which all fit into the budget."""
 
@@ -39,11 +42,14 @@ class Texts:
 
     limit: int | None = None
     """Characters to which texts were cut; None where all are whole."""
+    brief_limit: int | None = None
+    """The same for brief ones, which then lack their options."""
     _asked: list[list[Any]] = field(default_factory=list)
     _index: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    _brief: set[int] = field(default_factory=set)
 
-    def add(self, task: str, version: int, asked: QuestionText | None) -> int:
-        """Index of a question's text; -1 where it is not at hand."""
+    def add(self, task: str, version: int, asked: QuestionText | None, *, brief: bool = False) -> int:
+        """Index of a question's text; -1 where it is not at hand. Brief ones share a smaller budget."""
         if asked is None:
             return -1
         key = task, version, asked.id
@@ -51,13 +57,17 @@ class Texts:
             self._index[key] = len(self._asked)
             text, options = _apart(asked)
             self._asked.append([text, options, asked.gold])
+            self._brief.add(self._index[key])
+        if not brief:
+            self._brief.discard(self._index[key])
         return self._index[key]
 
     def shortened(self, blocks: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """All texts, cut in the middle where all together are too long; answers in the blocks are cut with them."""
         answers = [block["questions"]["answer"] for block in blocks if block["questions"]]
         lengths = [len(text.encode("utf-8", "replace")) for column in answers for text in column]
-        asked = [part for text, options, gold in self._asked for part in (text, gold, *options)]
+        whole = [entry for i, entry in enumerate(self._asked) if i not in self._brief]
+        asked = [part for text, options, gold in whole for part in (text, gold, *options)]
         lengths += [len(part.encode("utf-8", "replace")) for part in asked]
         limit = next(
             (limit for limit in _LIMITS if sum(min(length, limit) for length in lengths) <= _BUDGET), _LIMITS[-1]
@@ -66,10 +76,36 @@ class Texts:
             self.limit = limit
         for column in answers:
             column[:] = [cut(text, limit) for text in column]
+        self._set_brief_limit()
         return [
-            [cut(text, limit), [cut(option, limit) for option in options], cut(gold, limit)]
-            for text, options, gold in self._asked
+            _shortened(entry, limit) if i not in self._brief else self._shortened_brief(entry, limit)
+            for i, entry in enumerate(self._asked)
         ]
+
+    def _set_brief_limit(self) -> None:
+        brief = [self._asked[i] for i in self._brief]
+        if sum(_bytes_of(entry) for entry in brief) > _BRIEF_BUDGET:
+            sizes = [len(text.encode("utf-8", "replace")) for text, *_ in brief]
+            self.brief_limit = next(
+                (k for k in _BRIEF_LIMITS if sum(min(size, k) for size in sizes) <= _BRIEF_BUDGET), _BRIEF_LIMITS[-1]
+            )
+
+    def _shortened_brief(self, entry: list[Any], limit: int) -> list[Any]:
+        if self.brief_limit is None:
+            return _shortened(entry, limit)
+        text, _, gold = entry
+        most = min(limit, self.brief_limit)
+        return [text if len(text) <= most else f"{text[:most]}…", [], gold[:most]]
+
+
+def _shortened(entry: list[Any], limit: int) -> list[Any]:
+    text, options, gold = entry
+    return [cut(text, limit), [cut(option, limit) for option in options], cut(gold, limit)]
+
+
+def _bytes_of(entry: list[Any]) -> int:
+    text, options, gold = entry
+    return sum(len(part.encode("utf-8", "replace")) for part in (text, gold, *options))
 
 
 def cut(text: str, limit: int) -> str:
@@ -105,7 +141,7 @@ def chosen(
     asked: Mapping[str, QuestionText],
     texts: Texts,
     pairs: Sequence[tuple[int, int]] = (),
-    each: int = 10,
+    each_way: int = 10,
 ) -> dict[str, Any] | None:
     """The questions to show of a block; None where no line is ok.
 
@@ -124,7 +160,7 @@ def chosen(
         asked: its questions by id.
         texts: gets the texts of those that are chosen.
         pairs: of lines, whose most different confidences are shown too where both have the answers shown.
-        each: at most so many questions of a pair each way.
+        each_way: at most so many questions of a pair each way.
     """
     base = next((runs[0] for runs in records if runs), None)
     if base is None:
@@ -134,9 +170,10 @@ def chosen(
     seed = hashlib.sha256(f"{row.task}\0{row.task_version}".encode()).digest()
     groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"))
     alike = [line for line, runs in enumerate(records) if runs and all(_same_labels(run, base) for run in runs)]
-    disagreements = most(confidence, [ends for ends in pairs if set(ends) <= set(alike)], each)
+    disagreements = most(confidence, [ends for ends in pairs if set(ends) <= set(alike)], each_way)
     disputed = [rows for *_, above, below in disagreements for rows in (above, below)]
     kept = np.unique(np.concatenate([*groups.values(), *disputed]))  # (k,)
+    grouped = {int(i) for group in groups.values() for i in group}
     place = {name: i for i, name in enumerate(subjects)}
     rows = kept.tolist()
     return {
@@ -146,7 +183,7 @@ def chosen(
         "correct": correct[kept].astype(int).tolist(),
         "letter": [_letter(base.answer[i], asked.get(base.id[i])) for i in rows],
         "parsed": np.asarray(base.parsed)[kept].astype(int).tolist(),
-        "asked": [texts.add(row.task, row.task_version, asked.get(base.id[i])) for i in rows],
+        "asked": [texts.add(row.task, row.task_version, asked.get(base.id[i]), brief=i not in grouped) for i in rows],
         "confidence": [_in_parts(values[kept]) for values in confidence],
         "groups": {name: np.searchsorted(kept, group).tolist() for name, group in groups.items()},
         "of": {"all": correct.size, "mistakes": int((~correct).sum()), "hits": int(correct.sum())},

@@ -19,11 +19,13 @@ from bench.report import page
 from bench.report.page import disagreements, pairs
 from bench.report.page.disagreements import Depth, most
 from bench.report.page.pairs import MILLION, between, millionths
+from bench.report.page.questions import Texts
 from bench.report.page.render import html
 from bench.report.selection import Selection
 from bench.report.tables.request import tables_of
 from bench.report.text import interval_text, precise
 from bench.results import files, questions
+from bench.results.questions import QuestionText
 from bench.results.submissions.numbers import with_numbers_of
 from bench.stats import TESTED
 from tests.fixtures import compared
@@ -241,6 +243,20 @@ def test_the_questions_added_are_in_no_group(built):
     grouped = {row for rows in told["groups"].values() for row in rows}
     assert grouped < set(range(len(told["id"])))
     assert {name: len(rows) for name, rows in told["groups"].items()} == dict.fromkeys(told["groups"], 50)
+
+
+def test_texts_of_disagreements_give_way_before_those_of_groups(monkeypatch):
+    texts = Texts()
+    asked = [QuestionText(f"q{i}", "", "w" * 300, ("tin", "bronze"), "a") for i in range(40)]
+    for i, question in enumerate(asked):
+        texts.add("rivers", 1, question, brief=i >= 10)
+    assert texts.add("rivers", 1, asked[39]) == 39  # in a group after all
+    monkeypatch.setattr("bench.report.page.questions._BRIEF_BUDGET", 29 * 250)
+    shown = texts.shortened([])
+    assert texts.limit is None
+    assert texts.brief_limit == 200
+    assert [len(text) for text, _, _ in shown] == [300] * 10 + [201] * 29 + [300]
+    assert [options for _, options, _ in shown] == [["tin", "bronze"]] * 10 + [[]] * 29 + [["tin", "bronze"]]
 
 
 # --- without the script -----------------------------------------------------------------------------------------------

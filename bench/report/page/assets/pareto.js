@@ -15,9 +15,9 @@ function paretoFront(points, better) {
     .sort((a, b) => a.cost - b.cost);
 }
 
-function paretoPoints({ lines, metric, m }, cost) {
-  return lines.filter((line) => line.mean[m] !== null && line[cost] !== null && line[cost] !== undefined)
-    .map((line) => ({ line, name: line.name, cost: line[cost], quality: line.mean[m], isRanked: line.isRanked }))
+function paretoPoints({ lines, metric, m, pairs: { costs } }, cost) {
+  return lines.filter((line) => line.mean[m] !== null && costs[cost][line.place] !== null)
+    .map((line) => ({ line, name: line.name, cost: costs[cost][line.place], quality: line.mean[m], isRanked: line.isRanked }))
     .sort((a, b) => metric.better * (b.quality - a.quality));
 }
 
