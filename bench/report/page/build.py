@@ -2,6 +2,7 @@
 
     {
       "preset": "demo",
+      "headline": "brier",                                  metric that lines are ordered by
       "count": {"results": 22, "ok": 21, "dirty": 0},
       "metrics": [{"name", "label", "better": 1 | -1 | 0, "percent", "about", "source"}, ...],
       "sets": [{"label": "Paper", "metrics": [index, ...]}, ...],
@@ -13,10 +14,12 @@
                   "lines": [...],                           see `lines.line_of`
                   "headlines": {metric: {"order": [line, ...], "leads": [line, ...]}},
                   "questions": {...} | None,                see `questions.chosen`
+                  "pairs": {...} | None,                    see `pairs.of`
                   "textless": bool}, ...],
       "words": {...},                                       what the signs mean, see `legend.for_page`
       "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
       "asked_limit": None | characters per text,
+      "disagreements": [10, true, None],                    see `disagreements.Depth`, and the limit of their texts
       "footnotes": [...],                                   number k is at k - 1
       "provenance": [[name, [[value, results that have it], ...]], ...],
     }
@@ -37,7 +40,7 @@ from typing import Any
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.page import questions, verdict
+from bench.report.page import disagreements, pairs, questions, verdict
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
 from bench.report.tables.caption import limit_of, preset_of
@@ -96,14 +99,14 @@ def payload(
         raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
     methods, rows = methods_of(tables), [row for table in tables for row in table.rows]
     headlines = _headlines(tables)
-    page = _Page(
-        methods, records_of, functools.cache(asked), headlines, questions.FEW if len(tables) > _MANY else questions.EACH
-    )
+    each = questions.FEW if len(tables) > _MANY else questions.EACH
+    page = _Page(methods, records_of, functools.cache(asked), headlines, each, disagreements.depth_of(tables))
     blocks, parts = [page.block(table) for table in tables], sorted({line.part for line in methods})
     _name_apart(blocks, tables)
     names = [" · ".join(filter(None, (block["model"], block["task"], block["label"]))) for block in blocks]
     return {
         "preset": presets[0],
+        "headline": tables[0].headline if tables else HEADLINE,
         "count": {
             "results": len(rows),
             "ok": sum(row.status == "ok" for row in rows),
@@ -124,6 +127,7 @@ def payload(
         "words": legend.for_page(methods, headlines[0]),
         "asked": page.texts.shortened(blocks),
         "asked_limit": page.texts.limit,
+        "disagreements": [*page.depth, page.texts.brief_limit],
         "footnotes": page.footnotes.texts,
         "provenance": list(_provenance(rows)),
     }
@@ -142,6 +146,7 @@ class _Page:
     headlines: Sequence[str] = (HEADLINE,)
     each: int = questions.EACH
     """Questions that are shown of each kind and block."""
+    depth: disagreements.Depth = disagreements.DEPTHS[0]
     footnotes: Footnotes = field(default_factory=Footnotes)
     texts: questions.Texts = field(default_factory=questions.Texts)
 
@@ -152,7 +157,8 @@ class _Page:
         found = {subject for runs in records for run in runs for subject in run.subject}
         subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
         asked = self.asked(first.task, first.task_version)
-        chosen = questions.chosen(first, records, subjects, asked, self.texts, self.each)
+        wanted = questions.Wanted(self.each, disagreements.wanted(table, self.depth), self.depth.each)
+        chosen = questions.chosen(first, records, subjects, asked, self.texts, wanted)
         ordered = self._ordered(table)
         return {
             "model": table.model,
@@ -164,6 +170,7 @@ class _Page:
             "lines": list(self._lines(table, ordered, records, subjects)),
             "headlines": {name: self._by(table, name, ordered) for name in self.headlines},
             "questions": chosen,
+            "pairs": pairs.of(table),
             "textless": chosen is not None and -1 in chosen["asked"],
         }
 

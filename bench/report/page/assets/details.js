@@ -106,10 +106,11 @@ function summary(line, m) {
 function subjectRows(line, m) {
   const value = (other, s) => (other.subjects[m][s] === null ? null : other.subjects[m][s] / PARTS);
   const others = line.block.lines.filter((other) => other.ok && other !== line);
+  const grouped = new Set(Object.values(line.block.questions?.groups ?? {}).flat());
   return line.block.subjects.map((name, s) => ({
     s, name, n: line.block.sizes[s], own: value(line, s),
     others: others.map((other) => ({ line: other, value: value(other, s) })).filter((other) => other.value !== null),
-    here: line.block.questions ? line.block.questions.subject.filter((subject) => subject === s).length : 0,
+    here: [...grouped].filter((row) => line.block.questions.subject[row] === s).length,
   }));
 }
 

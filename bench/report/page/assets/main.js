@@ -18,6 +18,7 @@ function start() {
   });
   startTheme();
   startLeaderboard();
+  startCompare();
   startOverview();
   startReliability();
   startSaving();
