@@ -7,7 +7,7 @@
       "sets": [{"label": "Paper", "metrics": [index, ...]}, ...],
       "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": number}, ...],
       "blocks": [{"model", "task", "label", "facts": [...], "subjects": [...], "sizes": [...],
-                  "lines": [...],                           see `lines.line_of`
+                  "lines": [...],                           see `lines.line_of`, and `curves.of` for their "curve"
                   "questions": {...} | None,                see `questions.chosen`
                   "textless": bool}, ...],
       "words": {...},                                       what the signs mean, see `legend.for_page`
@@ -33,7 +33,7 @@ from typing import Any
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.page import questions
+from bench.report.page import curves, questions
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
 from bench.report.tables.caption import limit_of, preset_of
@@ -140,7 +140,8 @@ class _Page:
                 if line.part == part:
                     k = column[line.key]
                     place = {"method": index[line.key.method], "column": k}
-                    yield {**place, **line_of(line, records[k], subjects, self.footnotes)}
+                    own = line_of(line, records[k], subjects, self.footnotes)
+                    yield {**place, **own, "curve": curves.of(table, line, records[k])}
             for i, method in enumerate(self.methods):
                 if method.key.method not in run and method.part == part:
                     yield {"method": i, "column": None, **missing_line(self.footnotes)}

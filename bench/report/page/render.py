@@ -19,9 +19,10 @@ from bench.api import UserError
 from bench.progress import visible
 from bench.store.files import write_whole
 
+_STYLES = ("page.css", "reliability.css")
 _SCRIPTS = (
-    "dom.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js", "questions.js",
-    "details.js", "notes.js", "main.js",
+    "dom.js", "address.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js",
+    "questions.js", "details.js", "notes.js", "main.js",
 )  # fmt: skip
 """Scripts in the order in which they are one module."""
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
@@ -57,7 +58,7 @@ def write(path: Path, payload: Mapping[str, Any]) -> Path:
 
 def html(payload: Mapping[str, Any]) -> str:
     """The whole file as text."""
-    style = _asset("page.css")
+    style = "\n".join(map(_asset, _STYLES))
     script = "\n".join(map(_asset, _SCRIPTS))
     parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(_visible(payload))}
     return _SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
