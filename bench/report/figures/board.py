@@ -116,12 +116,10 @@ def place_of(table: Table) -> tuple[str, str]:
 
 
 def is_unranked(table: Table, line: Line) -> bool:
-    """Whether a line with results stands outside the ranks: cut short, or left out of the tests of its table."""
+    """Whether a line with results stands outside the ranks: cut short, or not tested while others were."""
     if not line.done:
         return False
-    return bool(training.cut_short(line.training)) or (
-        table.standings is not None and line.rank(table.headline) is None
-    )
+    return bool(training.cut_short(line.training)) or (bool(table.leaders()) and line.rank(table.headline) is None)
 
 
 def on_unranked(table: Table, column: Sequence[Line], so: str = "") -> str:

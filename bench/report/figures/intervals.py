@@ -12,7 +12,7 @@ from bench.report.figures.panel import LABELS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, marker_settings, sheet, styled, text_width
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.figures.whiskers import Whiskers
-from bench.report.style import BAND, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH
+from bench.report.style import BAND, FAINT, INK, MAX_HEIGHT, MUTED, NORMAL, TEXT_WIDTH
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import plain
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW = 0.125
-"""Inches of a method."""
+"""Inches of a method at most; at least a line of type."""
+RESERVE = 1.0
+"""Inches kept for title and note where a figure is as high as a page."""
 GAP = 0.13
 NAME_WIDTH = 1.5
 """Inches of a name at most."""
@@ -60,14 +62,18 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
         )
         left = min(max(text_width(name) for of_task in names.values() for name in of_task), NAME_WIDTH) + EDGE + 0.07
         width = (TEXT_WIDTH - left - 0.1 - GAP * (len(metrics) - 1)) / len(metrics)
-        height, heading = ROW * len(board.methods), LINE * 1.3
+        heading = LINE * 1.3
         task_heading = LINE * 1.2 if len(board.tasks) > 1 else 0.0
-        step = task_heading + height + LABELS_X + 0.04
+        around = task_heading + LABELS_X + 0.04
+        room = (MAX_HEIGHT - RESERVE - heading) / len(board.tasks) - around
+        row = max(LINE, min(ROW, room / len(board.methods)))
+        height = row * len(board.methods)
+        step = height + around
         where = f"{model} on {board.tasks[0]}" if len(board.tasks) == 1 else model
         page = sheet(TEXT_WIDTH, heading + len(board.tasks) * step, title=f"{where}: means of all methods", note=note)
         for k, task in enumerate(board.tasks):
             y = heading + k * step + task_heading
-            rows(page, (left, y, TEXT_WIDTH - left - 0.1, ROW), names[task], plain(task) if task_heading else "")
+            rows(page, (left, y, TEXT_WIDTH - left - 0.1, row), names[task], plain(task) if task_heading else "")
         for j, metric in enumerate(metrics):
             unit = " (%)" if METRICS[metric].is_fraction else ""
             name = f"{METRICS[metric].label}{arrow(metric)}{unit}"

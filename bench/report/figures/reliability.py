@@ -91,10 +91,10 @@ def _diagram(panel: Panel, line: Line, records: Sequence[Records]) -> None:
     bins, style = bins_of(records), line.style
     curve, pooled = corp.curve_of(records), corp.pooled(records, ece_bins_of(line.done[0]))
     panel.y_axis(TICKS, percent(TICKS) if panel.labelled else ())
-    at, low, rate, high = (np.repeat(values, 2) if values.size == 1 else values for values in curve)
     if curve.confidence.size == 1:  # a stroke, where all confidences are the same
-        at = at + np.array([-0.02, 0.02])
-    panel.area(at, low, high, "band", facecolors=BAND_COLOUR, zorder=0.4)
+        curve = corp.Curve(*(np.repeat(values, 2) for values in curve))
+        curve = curve._replace(confidence=curve.confidence + np.array([-0.02, 0.02]))
+    panel.area(curve.confidence, curve.low, curve.high, "band", facecolors=BAND_COLOUR, zorder=0.4)
     panel.line([0, 1], [0, 1], "diagonal", **{**REFERENCE, "color": MUTED, "dashes": (3, 2)})
     few = bins.answers < FEW
     for name, some, alpha in (("interval", ~few, 1.0), ("few interval", few, PALE)):
@@ -105,7 +105,7 @@ def _diagram(panel: Panel, line: Line, records: Sequence[Records]) -> None:
         for run, rates in enumerate(bins.by_seed):
             panel.line(bins.confidence[~few], rates[~few], f"seed {run}", color=style.colour, **dashes)
     panel.line(*joined(bins), "joined", color=style.colour, linewidth=0.4, dashes=(1.5, 1.5))
-    panel.line(at, rate, "curve", color=style.colour, linewidth=1.1, zorder=1.9)
+    panel.line(curve.confidence, curve.rate, "curve", color=style.colour, linewidth=1.1, zorder=1.9)
     markers = marker_settings(style, 2.2)
     panel.line(bins.confidence[~few], bins.rate[~few], "rate", linestyle="none", zorder=2, **markers)
     pale = few & (bins.answers > 0)
@@ -120,7 +120,7 @@ def _diagram(panel: Panel, line: Line, records: Sequence[Records]) -> None:
 
 def _free_corner(bins: Bins, curve: corp.Curve, width: float, height: float) -> tuple[float, float, str, str]:
     """The corner of that size, in shares of the panel, in which least is drawn."""
-    filled = bins.answers >= FEW
+    filled = bins.answers > 0
     along = np.linspace(0, 1, 21)
     places = np.linspace(curve.confidence[0], curve.confidence[-1], 101)
     whiskers = zip(bins.confidence[filled], bins.low[filled], bins.high[filled], strict=True)

@@ -21,7 +21,7 @@ from bench.report.text import plain, shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROW = 0.19
+ROW = 0.24
 """Inches of a subject at most."""
 RESERVE = 1.15
 """Inches kept for title, key and note where a figure is as high as a page."""
@@ -33,7 +33,7 @@ FEW = 4
 """Methods that fit into a column of a paper."""
 HEADING = LINE * 2.2
 DOT = 2.8
-SPREAD = 0.62
+SPREAD = 0.7
 """Share of a row over which methods are spread, in the order of the key."""
 
 Values = Mapping[str, float | None]
@@ -66,6 +66,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         blank = sum(own.get(subject) is None for subject in subjects)
         name = plain(leader.key.label) if leader else ""
         plan = _plan(column, subjects)
+        lacking = [line.key.label for line in column if line.estimate(metric).mean is None]
         note = note_of(
             board,
             f"{label} of each method in each subject minus that of {name}"
@@ -77,6 +78,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
             else "",
             f"One subject in {plan.every} is named." if plan.every > 1 else "",
             f"{label} of {name} is undefined in {blank} of {len(subjects)} subjects." if leader and blank else "",
+            f"{label} is undefined for {', '.join(lacking)}." if leader and lacking else "",
             "Row at the top: means over subjects. In a row, methods stand in the order of the key, from the top down."
             if len(column) > 1
             else "",
