@@ -37,7 +37,7 @@ class Comparison(NamedTuple):
     metric: str
     best: Line
     pairs: Mapping[Key, Pair]
-    """Each other line minus the best; without those that were not compared with it."""
+    """Each other shown line minus the best; without those that were not compared with it."""
     alpha: float
 
 
@@ -46,12 +46,13 @@ def comparison_of(table: Table, metric: str) -> Comparison | None:
     leading = table.leaders(metric)
     if table.standings is None or not leading:
         return None
-    best = leading[0].key
+    best, shown = leading[0].key, {line.key for line in table.lines}
     pairs: dict[Key, Pair] = {}
     for pair in table.standings.pairs:
         if pair.metric == metric and best in {pair.first, pair.second}:
             turned = pair.reversed() if pair.first == best else pair
-            pairs[turned.first] = turned
+            if turned.first in shown:
+                pairs[turned.first] = turned
     return Comparison(metric, leading[0], pairs, 1 - table.standings.level) if pairs else None
 
 
@@ -88,7 +89,7 @@ def differences_to_best(tables: Sequence[Table], *, remark: str = "") -> Figure:
         note = note_of(
             board,
             f"Each method's mean over subjects minus the best one's, on the same questions, with the {level} interval"
-            " of this pair alone. Filled: significantly different, corrected for all pairs; hollow: can't be"
+            " of this pair alone. Filled: significantly different, corrected for all pairs; hollow, and ≈: can't be"
             f" distinguished from the best. Rows are sorted as in the table; {LEADS}: no ranked method is significantly"
             f" better by {METRICS[board.tables[model, task].headline].label}.",
             on_unranked(board.tables[model, task], column),
@@ -166,17 +167,18 @@ def _row(panel: Panel, comparison: Comparison, line: Line, y: float) -> None:
         dot["markerfacecolor"] = "white"
         dot["fillstyle"] = "full"
     panel.line([pair.difference], [y], f"{label}/difference", linestyle="none", zorder=2, **dot)
-    panel.page.text(beside, at, _numbers(pair), va="center_baseline")
+    panel.page.text(beside, at, _numbers(pair, comparison.alpha), va="center_baseline")
 
 
-def _numbers(pair: Pair) -> str:
-    """A difference with its interval."""
+def _numbers(pair: Pair, alpha: float) -> str:
+    """A difference with its interval, and a sign where the two can't be distinguished."""
     metric, low, high = METRICS[pair.metric], pair.fixed.low, pair.fixed.high
     ends = "" if low is None or high is None else f" ({interval_text(metric, low, high)})"
-    return f"{signed(metric, pair.difference)}{ends}"
+    sign = "\u2248 " if pair.winner(alpha) is None else ""
+    return f"{sign}{signed(metric, pair.difference)}{ends}"
 
 
 def _numbers_width(comparisons: Sequence[Comparison]) -> float:
     """Inches of the widest of them, with its distance from the panel."""
-    found = [_numbers(pair) for comparison in comparisons for pair in comparison.pairs.values()]
+    found = [_numbers(pair, comparison.alpha) for comparison in comparisons for pair in comparison.pairs.values()]
     return max(map(text_width, found)) + 0.1

@@ -54,7 +54,7 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
             board,
             "Line: isotonic (CORP) curve of all subjects"
             f"{' and seeds' if seeds else ''} together; grey: the 95 % of such curves, at each confidence, that"
-            " calibrated confidences would have. A curve outside is miscalibrated there.",
+            " calibrated confidences would have. A curve outside it speaks against calibration there.",
             f"Points: the same in {BINS} equal bins, with 95 % Wilson (binomial) intervals"
             f"{' for as many answers as one seed has; dashes: each seed' if seeds else ''}; pale, and not joined: fewer"
             f" than {FEW} answers. Bars: answers in each bin, with the number in the fullest.",

@@ -44,7 +44,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
     """One row for each subject, one marker for each method: its value minus the leader's in that subject.
 
     The leader is the first of the leading group by this metric, or the method with the best mean where nothing was
-    tested; its own values stand at the right.
+    tested; its own values stand at the right. A method alone has its own values instead of differences.
 
     Args:
         tables: of one model and one task.
@@ -63,14 +63,16 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         own = _by_subject(leader, metric) if leader else {}
         values = {line.key: _by_subject(line, metric) for line in column}
         subjects = _ordered(column, own)
+        is_alone = leader is not None and [line.key for line in column] == [leader.key]
         blank = sum(own.get(subject) is None for subject in subjects)
         name = plain(leader.key.label) if leader else ""
         plan = _plan(column, subjects)
         lacking = [line.key.label for line in column if line.estimate(metric).mean is None]
         note = note_of(
             board,
-            f"{label} of each method in each subject minus that of {name}"
-            f"{', means over seeds' if board.n_seeds > 1 else ''}; at the right, {name}'s own."
+            f"{label}{'' if is_alone else ' of each method'} in each subject"
+            f"{'' if is_alone else f' minus that of {name}'}{', means over seeds' if board.n_seeds > 1 else ''}; at the"
+            f" right, {'the number' if is_alone else f'the number of {name} itself'}."
             if leader
             else f"{label} is undefined for all methods.",
             f"Numbers of questions stand in brackets. Subjects in which {name}'s {label} is largest come first."
@@ -94,13 +96,14 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         page = sheet(plan.width, HEADING + plan.height + AXIS_X, title=title, note=note, key=key, lines=False)
         _subject_rows(page, plan, subjects, {s: _own_text(metric, own.get(s)) for s in subjects})
         place = (plan.left, HEADING, plan.side, plan.height)
-        differences = {line.key: [_minus(values[line.key].get(s), own.get(s)) for s in subjects] for line in column}
         mean = leader.estimate(metric).mean if leader else None
-        means = {line.key: _minus(line.estimate(metric).mean, mean) for line in column}
+        base, middle = (dict.fromkeys(own, 0.0), 0.0) if is_alone else (own, mean)
+        differences = {line.key: [_minus(values[line.key].get(s), base.get(s)) for s in subjects] for line in column}
+        means = {line.key: _minus(line.estimate(metric).mean, middle) for line in column}
         known = [d for row in (*differences.values(), list(means.values())) for d in row if d is not None]
-        ends = _ends(known)
+        ends = _ends(known, has_zero=not is_alone)
         panel = Panel(page, "subjects", place, ends, (float(len(subjects)), 0.0))
-        _axes(panel, metric, name)
+        _axes(panel, metric, "" if is_alone else name)
         if leader is None:
             panel.words(0.5, 0.5, "undefined", ha="center", va="center", color=MUTED)
             return page.figure
@@ -189,9 +192,10 @@ def _own_text(metric: str, value: float | None) -> str:
     return "undefined" if value is None else shown(METRICS[metric], value)
 
 
-def _ends(known: Sequence[float]) -> tuple[float, float]:
-    """The axis, wider than the differences by a twentieth, 0 always on it."""
-    low, high = min([0.0, *known]), max([0.0, *known])
+def _ends(known: Sequence[float], *, has_zero: bool) -> tuple[float, float]:
+    """The axis, wider than the values by a twentieth, for differences with 0 on it."""
+    values = [*known, 0.0] if has_zero or not known else known
+    low, high = min(values), max(values)
     room = 0.05 * (high - low) or 0.05
     return low - room, high + room
 
@@ -212,9 +216,11 @@ def _axes(panel: Panel, metric: str, leader: str) -> None:
     ticks = ticks_between(*panel.x, most=7 if panel.place[2] > COLUMN_WIDTH else 4)
     grid = [[(tick, panel.y[0]), (tick, panel.y[1])] for tick in ticks]
     panel.segments(grid, "grid", colors=FAINT, linewidths=0.4, zorder=0.3)
-    panel.segments([[(0, panel.y[0]), (0, panel.y[1])]], "zero", colors=INK, linewidths=0.6, zorder=0.6)
+    if leader:
+        panel.segments([[(0, panel.y[0]), (0, panel.y[1])]], "zero", colors=INK, linewidths=0.6, zorder=0.6)
     panel.x_axis(ticks, tick_names(ticks, metric))
     x, y, width, height = panel.place
-    unit = " (points)" if METRICS[metric].is_fraction else ""
-    words = f"{METRICS[metric].label}{arrow(metric)} minus that of {leader}{unit}" if leader else METRICS[metric].label
+    label = f"{METRICS[metric].label}{arrow(metric)}"
+    points, percent = (" (points)", " (%)") if METRICS[metric].is_fraction else ("", "")
+    words = f"{label} minus that of {leader}{points}" if leader else f"{label}{percent}"
     panel.page.text(x + width / 2, y + height + AXIS_X - LINE, fitted(words, width), ha="center")

@@ -51,6 +51,13 @@ def states_of(standings: Standings, metric: str) -> dict[tuple[Key, Key], State]
     return found
 
 
+def has_matrix(table: Table) -> bool:
+    """Whether two of its lines were tested against each other."""
+    shown = {line.key for line in table.lines if line.done}
+    pairs = table.standings.pairs if table.standings else ()
+    return bool(comparisons_of(table)) and any({pair.first, pair.second} <= shown for pair in pairs)
+
+
 def win_matrix(tables: Sequence[Table], *, remark: str = "") -> Figure:
     """One matrix by the headline metric and one by AUROC: each row's method against each column's.
 
@@ -67,7 +74,7 @@ def win_matrix(tables: Sequence[Table], *, remark: str = "") -> Figure:
         model, task = only(board.models, "model"), only(board.tasks, "task")
         table = board.tables[model, task]
         metrics = [comparison.metric for comparison in comparisons_of(table)]
-        if not metrics or table.standings is None:
+        if not has_matrix(table) or table.standings is None:
             raise ValueError("expected a table with tested pairs, got none")
         column, leading = [line for line in board.sorted_column(model, task) if line.done], board.leading(model, task)
         names = [plain(marked(line, leading)) for line in column]

@@ -26,7 +26,7 @@ from bench.report.figures.reliability import reliability
 from bench.report.figures.risk import risk_coverage
 from bench.report.figures.sheet import save
 from bench.report.figures.subjects import subject_differences
-from bench.report.figures.wins import win_matrix
+from bench.report.figures.wins import has_matrix, win_matrix
 from bench.report.grouping import Key
 from bench.report.tables.model import Table
 from bench.report.text import plain
@@ -152,6 +152,7 @@ def _kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[Kind]:
             yield Kind(f"{stem}--cost", cost_quality, [table], compares=True)
             if comparisons_of(table):
                 yield Kind(f"{stem}--forest", differences_to_best, [table], compares=True)
+            if has_matrix(table):
                 yield Kind(f"{stem}--wins", win_matrix, [table], compares=True)
 
 

@@ -372,6 +372,15 @@ def test_every_subject_shows_the_differences_to_the_leader(one, metric):
     assert len(set(places)) == len(one)  # so that equal values are seen
 
 
+def test_a_method_alone_shows_its_own_values(one):
+    (row,) = alone = [row for row in one if row.method == "ccps"]
+    figure = subject_differences(tables(alone), metric="brier")
+    values = sorted((each["brier"] for each in row.per_subject.values()), reverse=True)
+    assert drawn(figure, "subjects/ccps/dots")[:, 0] == pytest.approx(values)
+    assert "Brier \u2193 (%)" in words(figure)
+    assert not any("minus" in text for text in words(figure))
+
+
 def test_costs_stand_on_logarithmic_axes(one):
     figure = cost_quality(tables(one))
     of = {
@@ -471,7 +480,7 @@ def test_the_forest_shows_each_difference_to_the_best_with_its_interval(ordered)
             is_white = artist(figure, f"{metric}/{method}/difference").get_markerfacecolor() == "white"
             assert is_white is (method == "b")
         assert drawn(figure, f"{metric}/a/best").tolist() == [[0, 0.5]]
-    assert "+2.0 (1.5 to 2.5)" in words(figure)
+    assert {"\u2248 +1.0 (0.5 to 1.5)", "+2.0 (1.5 to 2.5)"} <= set(words(figure))
     assert words(figure).count("best") == 2
     assert {"\u25b8 a", "\u25b8 b", "c", "d"} <= set(words(figure))
     check_readable(figure)
@@ -493,6 +502,21 @@ def test_without_tests_there_is_nothing_to_compare(ordered):
     for draw in (differences_to_best, win_matrix):
         with pytest.raises(ValueError, match="expected a table with tested pairs, got none"):
             draw(tables(ordered.rows))
+
+
+@pytest.mark.parametrize(("shown", "expected"), [("a", set()), ("c", {"forest"}), ("ab", {"forest", "wins"})])
+def test_methods_that_were_asked_for_alone_are_compared_where_there_is_a_pair(
+    ordered, tmp_path, monkeypatch, shown, expected
+):
+    """One method alone has no matrix; one that isn't the best has its difference to the best, which isn't shown."""
+    stems = without_drawing(monkeypatch)
+    (table,) = tables(ordered.rows, ladder)
+    some = table.only([line.key for line in table.lines if line.method in shown])
+    write_figures([some], ordered.records_of, tmp_path, ["svg"])
+    assert {kind for kind in ("forest", "wins") if f"tiny--atlas-oe--{kind}" in stems} == expected
+    if shown == "c":
+        ((difference, _),) = drawn(stems["tiny--atlas-oe--forest"], "brier/c/difference")
+        assert difference == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("draw", [differences_to_best, win_matrix, metric_intervals, cost_quality])
