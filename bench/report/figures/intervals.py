@@ -113,7 +113,7 @@ def _names_of(board: Board, model: str, task: str) -> list[str]:
 
 
 def _on_order(table: Table, *, has_leaders: bool) -> str:
-    """How rows are sorted, and what their sign says."""
+    """Sentence on the order of rows and on their sign."""
     leads = f"; {LEADS}: no ranked method is significantly better" if has_leaders else ""
     return f"Rows are sorted by {METRICS[table.headline].label} within each group of methods{leads}."
 

@@ -56,7 +56,7 @@ class Panel:
 
     @property
     def inside(self) -> TransformedBbox:
-        """What lies within the panel, as a `clip_box` of lines that may leave it."""
+        """Area of the panel, as a `clip_box` of lines that may leave it."""
         from matplotlib.transforms import Bbox, TransformedBbox
 
         return TransformedBbox(Bbox(self._box()), self.page.figure.dpi_scale_trans)

@@ -123,7 +123,7 @@ def _means_row(page: Sheet, plan: Plan, leader: str, value: str) -> None:
 
 
 def _shift(k: int, n: int) -> float:
-    """How far the k-th method stands below the middle of a row, as a share of it, so that equal ones are told apart."""
+    """Distance of the k-th method from the middle of a row, as a share of it, so that equal ones are told apart."""
     return 0.0 if n == 1 else SPREAD * (k / (n - 1) - 0.5)
 
 

@@ -41,7 +41,7 @@ SIGNS: dict[State, tuple[str, float, str]] = {
 
 
 def states_of(standings: Standings, metric: str) -> dict[tuple[Key, Key], State]:
-    """How the first of two lines did against the second, for all tested pairs, both ways round."""
+    """State of the first of two lines against the second, for all tested pairs, both ways round."""
     found: dict[tuple[Key, Key], State] = {}
     for pair in standings.pairs:
         if pair.metric == metric and pair.p_corrected is not None:
