@@ -11,7 +11,7 @@
       "parts": [name of each part of the methods, ...], "costs": [{"key", "label", "title"}, ...],
       "verdict": {...},                                     see `verdict.of`
       "blocks": [{"model", "task", "label", "facts": [...], "subjects": [...], "sizes": [...],
-                  "lines": [...],                           see `lines.line_of`
+                  "lines": [...],                           see `lines.line_of`, and `curves.of` for their "curve"
                   "headlines": {metric: {"order": [line, ...], "leads": [line, ...]}},
                   "questions": {...} | None,                see `questions.chosen`
                   "pairs": {...} | None,                    see `pairs.of`
@@ -40,7 +40,7 @@ from typing import Any
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.page import disagreements, pairs, questions, verdict
+from bench.report.page import curves, disagreements, pairs, questions, verdict
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
 from bench.report.tables.caption import limit_of, preset_of
@@ -195,7 +195,8 @@ class _Page:
             else:
                 k = column[line.key]
                 place = {"method": index[line.key.method], "column": k}
-                yield {**place, **line_of(line, records[k], subjects, self.footnotes)}
+                own = line_of(line, records[k], subjects, self.footnotes)
+                yield {**place, **own, "curve": curves.of(table, line, records[k])}
 
     def _by(self, table: Table, headline: str, ordered: Sequence[Line | int]) -> dict[str, list[int]]:
         """Order of the block's lines by another headline metric, and those of them that lead."""

@@ -21,7 +21,7 @@ from bench.report.page.board import board, colours
 from bench.report.page.pairs import static
 from bench.store.files import write_whole
 
-_STYLES = ("page.css", "compare.css")
+_STYLES = ("page.css", "compare.css", "reliability.css")
 """Styles in their order."""
 _SCRIPTS = (
     "dom.js", "address.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js",
