@@ -25,7 +25,8 @@
     }
 
 Lines are in the order of the headline. Fractions of subjects, bins and questions are integers in ten-thousandths, so
-that eleven methods on four models and five benchmarks stay below 5 MB; means have six decimals, and beside them stands the text to show.
+that eleven methods on four models and five benchmarks stay below 5 MB; means have six decimals, and beside them stands
+the text to show.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _NOTES: Mapping[str, str] = {
     "auroc": "right before wrong answers",
     "nll": "log loss",
 }
-"""What a metric tells, in the few words that a heading has room for."""
+"""Meaning of a metric, in the few words that a heading has room for."""
 _SETS: Mapping[str, Sequence[str]] = {
     "Paper": ("ece", "brier", "acc", "aucpr", "auroc"),
     "Calibration": ("ece", "ece_floor", "ece_debiased", "ece_mass", "smece", "brier", "brier_mcb", "nll"),

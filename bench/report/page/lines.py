@@ -140,7 +140,7 @@ def _numbers(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[
 
 
 def _exact(line: Line) -> dict[str, list[float | None]]:
-    """What stands beside the means, as numbers: columns over METRICS."""
+    """Spreads and intervals as numbers: columns over METRICS."""
     found = [line.estimate(name) for name in METRICS]
     ends = [estimate.ends or (None, None) for estimate in found]
     columns: dict[str, list[float | None]] = {

@@ -112,14 +112,18 @@ def _row(title: str, table: Table, verdict: Verdict) -> dict[str, Any]:
 
 
 def _several(names: Sequence[str]) -> str:
-    """Names, of which the last are counted where they are many."""
+    """Names, of which the last are counted where they are many.
+
+    >>> _several(["a", "b", "c"]), _several(list("abcdef"))
+    ('a, b and c', 'a, b, c, d and 2 others')
+    """
     if len(names) <= _LEADERS:
         return joined(names) if names else "nobody"
     return f"{', '.join(names[: _LEADERS - 1])} and {len(names) - _LEADERS + 1} others"
 
 
 def _sure(table: Table, verdict: Verdict) -> str:
-    """How sure it is who leads."""
+    """Words for how sure it is who leads."""
     if verdict.state == "sure":
         return "sure"
     if len(verdict.leaders) > 1:
@@ -128,7 +132,7 @@ def _sure(table: Table, verdict: Verdict) -> str:
 
 
 def _costs(leaders: Sequence[Line]) -> Iterator[str]:
-    """What the leaders cost, the cheapest first."""
+    """Costs of the leaders, the cheapest first."""
     by_cost: dict[str, list[str]] = {}
     for line in sorted(leaders, key=lambda line: (sum(line.tokens) / max(1, len(line.tokens)), asides.labels(line))):
         by_cost.setdefault(asides.in_brief(line), []).append(name(line))
@@ -156,5 +160,9 @@ def _of_summary(row: SummaryRow) -> dict[str, Any]:
 
 
 def _without_sure(text: str) -> str:
-    """The text without with how many models it is sure, which has a column of its own."""
+    """The text without with how many models it is sure, which has a column of its own.
+
+    >>> _without_sure("ccps with 4 of 4 models, surely with 3")
+    'ccps with 4 of 4 models'
+    """
     return text.partition(", surely with")[0]

@@ -85,7 +85,9 @@ function summary(line, m) {
     [line.seeds.length > 1 ? "Seeds" : "Seed", line.seeds.join(", ")],
     ["Learned from", line.trained_on ? `${labelled(line)}; ${line.trained_on}` : "nothing"],
     ["Parameters", line.parameters === null ? DASH : count(line.parameters)],
-    ["Tokens", line.tokens === null ? DASH : count(line.tokens)],
+    ["Tokens read", line.tokens === null ? DASH : count(line.tokens)],
+    ["Tokens generated", line.generated === null ? DASH : count(line.generated)],
+    ["Seconds", line.costs.seconds ?? DASH],
   ];
   if (line.between[m] !== null) facts.splice(1, 0, ["Std between seeds", line.between[m]]);
   if (line.std[m] !== null) facts.splice(1, 0, ["Std over subjects", line.std[m]]);

@@ -9,7 +9,10 @@ function startOverview() {
   const select = byId("overview-metric");
   fill(select, METRICS.map(({ name, label, better }) => [name, label + ARROWS[better]]));
   const grid = new Grid(byId("overview-table"), "One metric over all models and benchmarks");
-  const show = () => grid.show(overviewColumns(METRICS.findIndex(({ name }) => name === select.value)), overviewGroups());
+  const show = () => {
+    const m = METRICS.findIndex(({ name }) => name === select.value);
+    grid.show(overviewColumns(m), overviewGroups(m));
+  };
   const restore = () => {
     const name = chosen("overview");
     select.value = METRICS.some((metric) => metric.name === name) ? name : DATA.headline;
@@ -26,15 +29,18 @@ function startOverview() {
 
 const columnOf = (block) => block.task + (block.aside ? ` (${block.aside})` : "");
 
-/** For each model a row for each method, with its lines by benchmark; lines with settings of their own have own rows. */
-function overviewGroups() {
+/** For each model a row for each method, the best mean over benchmarks first; lines with own settings have own rows. */
+function overviewGroups(m) {
+  const means = (row) => [...row.lines.values()].map((line) => line.mean?.[m] ?? null).filter((mean) => mean !== null);
+  const mean = (row) => (means(row).length ? -METRICS[m].better * sum(means(row)) / means(row).length : Infinity);
   return [...new Set(DATA.blocks.map(({ model }) => model))].map((model) => {
     const rows = new Map();
     for (const line of LINES.filter(({ block }) => block.model === model)) {
       if (!rows.has(line.name)) rows.set(line.name, { name: line.name, any: line, lines: new Map() });
       rows.get(line.name).lines.set(columnOf(line.block), line);
     }
-    return { title: apart(model, { class: "where" }), rows: [...rows.values()].sort((a, b) => a.any.method - b.any.method) };
+    const order = (a, b) => (mean(a) === mean(b) ? a.any.method - b.any.method : mean(a) - mean(b));
+    return { title: apart(model, { class: "where" }), rows: [...rows.values()].sort(order) };
   });
 }
 
