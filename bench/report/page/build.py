@@ -122,7 +122,7 @@ class _Page:
         subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
         chosen = questions.chosen(
             first, records, subjects, self.asked(first.task, first.task_version), self.texts,
-            disagreements.wanted(table, self.depth), self.depth.each,
+            disagreements.wanted(table, self.depth),
         )  # fmt: skip
         return {
             "model": table.model,

@@ -19,11 +19,11 @@ from bench.report.tables.model import Table
 _BUDGET = 1_000_000
 """Bytes of these questions on one page, without their texts."""
 _BYTES, _BYTES_EACH = 60, 5
-"""Of a question, and of a line's confidence in it."""
+"""Bytes of a question, and of a line's confidence in it."""
 
 
 class Depth(NamedTuple):
-    """How many disagreements a page has."""
+    """Number of disagreements that a page has."""
 
     each: int
     """Questions of a pair, each way."""
@@ -31,12 +31,22 @@ class Depth(NamedTuple):
     """Whether of all pairs, or only of those with the best line."""
 
 
+class Wanted(NamedTuple):
+    """Disagreements to show of a table."""
+
+    pairs: Sequence[tuple[int, int]]
+    """Pairs of lines, as places in `table.placed`."""
+    each: int
+    """Questions of a pair, each way."""
+
+
+NONE_WANTED = Wanted((), 0)
 _DEPTHS = (Depth(10, all_pairs=True), Depth(10, all_pairs=False), Depth(5, all_pairs=False))
 """The first that fits into the budget, or the last."""
 
 
 def depth_of(tables: Iterable[Table]) -> Depth:
-    """What a page with these tables has room for."""
+    """The depth for which a page with these tables has room."""
     found = list(tables)
     return next((depth for depth in _DEPTHS if sum(_size(table, depth) for table in found) <= _BUDGET), _DEPTHS[-1])
 
@@ -44,14 +54,15 @@ def depth_of(tables: Iterable[Table]) -> Depth:
 def _size(table: Table, depth: Depth) -> int:
     """Bytes that the disagreements of a table take at most."""
     n = max((line.n or 0 for line in table.lines), default=0)
-    rows = min(n, 2 * depth.each * len(wanted(table, depth)))
+    rows = min(n, 2 * depth.each * len(wanted(table, depth).pairs))
     return rows * (_BYTES + _BYTES_EACH * len(table.lines))
 
 
-def wanted(table: Table, depth: Depth) -> list[tuple[int, int]]:
-    """Pairs of columns, as places in `table.placed`, whose disagreements a page has."""
+def wanted(table: Table, depth: Depth) -> Wanted:
+    """Disagreements of a table that a page has."""
     best = set(pairs.best_of(table).values())
-    return [ends for ends in combinations(pairs.columns_of(table), 2) if depth.all_pairs or best & set(ends)]
+    ends = combinations(pairs.columns_of(table), 2)
+    return Wanted([pair for pair in ends if depth.all_pairs or best & set(pair)], depth.each)
 
 
 def most(

@@ -17,7 +17,7 @@ from bench.api import BoolArray, FloatArray, IntArray, PromptStyle, Question
 from bench.api.protocol import Protocol
 from bench.grading.grade import parse_letter
 from bench.prompts import templates
-from bench.report.page.disagreements import most
+from bench.report.page.disagreements import NONE_WANTED, Wanted, most
 from bench.report.page.lines import PARTS
 from bench.results.files import Records
 from bench.results.questions import QuestionText
@@ -140,8 +140,7 @@ def chosen(
     subjects: Sequence[str],
     asked: Mapping[str, QuestionText],
     texts: Texts,
-    pairs: Sequence[tuple[int, int]] = (),
-    each_way: int = 10,
+    wanted: Wanted = NONE_WANTED,
 ) -> dict[str, Any] | None:
     """The questions to show of a block; None where no line is ok.
 
@@ -159,8 +158,7 @@ def chosen(
         subjects: its subjects, which the column `subject` points to.
         asked: its questions by id.
         texts: gets the texts of those that are chosen.
-        pairs: of lines, whose most different confidences are shown too where both have the answers shown.
-        each_way: at most so many questions of a pair each way.
+        wanted: disagreements to show too, of pairs of lines that both have the answers shown.
     """
     base = next((runs[0] for runs in records if runs), None)
     if base is None:
@@ -170,7 +168,7 @@ def chosen(
     seed = hashlib.sha256(f"{row.task}\0{row.task_version}".encode()).digest()
     groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"))
     alike = [line for line, runs in enumerate(records) if runs and all(_same_labels(run, base) for run in runs)]
-    disagreements = most(confidence, [ends for ends in pairs if set(ends) <= set(alike)], each_way)
+    disagreements = most(confidence, [ends for ends in wanted.pairs if set(ends) <= set(alike)], wanted.each)
     disputed = [rows for *_, above, below in disagreements for rows in (above, below)]
     kept = np.unique(np.concatenate([*groups.values(), *disputed]))  # (k,)
     grouped = {int(i) for group in groups.values() for i in group}
