@@ -19,11 +19,11 @@ from bench.report.tables.model import Table
 _BUDGET = 1_000_000
 """Bytes of these questions on one page, without their texts."""
 _BYTES, _BYTES_EACH = 60, 5
-"""Of a question, and of a line's confidence in it."""
+"""Bytes of a question, and of a line's confidence in it."""
 
 
 class Depth(NamedTuple):
-    """How many disagreements a page has."""
+    """Number of disagreements that a page has."""
 
     each: int
     """Questions of a pair, each way."""
@@ -36,7 +36,7 @@ DEPTHS = (Depth(10, all_pairs=True), Depth(10, all_pairs=False), Depth(5, all_pa
 
 
 def depth_of(tables: Iterable[Table]) -> Depth:
-    """What a page with these tables has room for."""
+    """The depth for which a page with these tables has room."""
     found = list(tables)
     return next((depth for depth in DEPTHS if sum(_size(table, depth) for table in found) <= _BUDGET), DEPTHS[-1])
 

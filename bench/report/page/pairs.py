@@ -8,7 +8,8 @@
 
 Pairs go over places i < j: (0, 1), (0, 2), ..., (1, 2), ... A difference is the line at i minus the one at j, in
 millionths, with the ends of its 95 % interval; null where there is none. `p` is corrected for all pairs, in
-thousandths. `winner` has a character for each pair: 0 the line at i is better, 1 the one at j, `=` neither, `-` no test.
+thousandths. `winner` has a character for each pair: 0 where the line at i is better, 1 where the one at j is, `=` where
+neither is, `-` without a test.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.metrics import METRICS, Metric
 from bench.report.averages import mean_of
@@ -27,6 +28,20 @@ from bench.report.tables.export import RANKED
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, interval_text, plain, precise, probability
 from bench.report.verdict.judgement import Judgement, judged
+
+
+class Between(NamedTuple):
+    """Two lines of a block in one metric: the first minus the second, in millionths."""
+
+    difference: int | None
+    low: int | None
+    """Lower end of its 95 % interval."""
+    high: int | None
+    p: int | None
+    """Corrected p value, in thousandths."""
+    winner: str
+    """0 for the first, 1 for the second, `=` for neither, `-` without a test."""
+
 
 MILLION = 1_000_000
 """Differences and ends of intervals are integers in these parts of 1."""
@@ -168,12 +183,13 @@ def _static_block(block: Mapping[str, Any], names: Sequence[str], headline: str)
     pairs = block["pairs"]
     name = judged_by(headline)
     name = name if name in pairs["metrics"] else next(iter(pairs["metrics"]))
-    metric, (reference, *_) = METRICS[name], (*pairs["best"].values(), 0)
+    metric, reference = METRICS[name], next(iter(pairs["best"].values()), 0)
     lines = {line["column"]: line for line in block["lines"] if line["column"] is not None}
     shown = [lines[column] for column in pairs["columns"]]
     label = [names[line["method"]] + (f" ({line['variant']})" if line["variant"] else "") for line in shown]
-    rows = [(place, *between(pairs, name, place, reference)) for place in range(len(shown)) if place != reference]
-    rows.sort(key=lambda row: (row[1] is None, (row[1] or 0) * (-1 if metric.higher_is_better else 1)))
+    sign = -1 if metric.higher_is_better else 1
+    rows = [(place, between(pairs, name, place, reference)) for place in range(len(shown)) if place != reference]
+    rows.sort(key=lambda row: (row[1].difference is None, sign * (row[1].difference or 0)))
     where = " · ".join(filter(None, (block["model"], block["task"], block["label"])))
     unit = "percentage points" if metric.is_fraction else "nats"
     caption = (
@@ -181,7 +197,7 @@ def _static_block(block: Mapping[str, Any], names: Sequence[str], headline: str)
         f" {'more' if metric.higher_is_better else 'less'} is better"
     )
     head = _row("th", ("Method", "Difference", "95 % interval", "p corrected", f"Beside {label[reference]}"))
-    body = (_row("td", (label[place], *_told(metric, *told))) for place, *told in rows)
+    body = (_row("td", (label[place], *_told(metric, told))) for place, told in rows)
     table = f"<caption><span>{escape(caption)}</span></caption><thead>{head}</thead><tbody>{''.join(body)}</tbody>"
     return f'<div class="wide"><table>{table}</table></div>'
 
@@ -194,19 +210,16 @@ def _row(tag: str, texts: Iterable[str]) -> str:
     return f'<tr><th scope="{scope}">{first}</th>{cells}</tr>'
 
 
-def _told(
-    metric: Metric, difference: int | None, low: int | None, high: int | None, p: int | None, winner: str
-) -> tuple[str, ...]:
+def _told(metric: Metric, told: Between) -> tuple[str, ...]:
+    difference, low, high, p, winner = told
     verdicts = {"0": "better", "1": "worse", "=": "can't be distinguished", "-": "no test"}
     ends = EN_DASH if low is None or high is None else interval_text(metric, low / MILLION, high / MILLION)
     size = EN_DASH if difference is None else "+" * (difference > 0) + precise(metric, difference / MILLION)
     return size, ends, EN_DASH if p is None else probability(p / 1000), verdicts[winner]
 
 
-def between(
-    pairs: Mapping[str, Any], metric: str, first: int, second: int
-) -> tuple[int | None, int | None, int | None, int | None, str]:
-    """Difference, ends of its interval, corrected p value and winner of two different places, the first minus the second.
+def between(pairs: Mapping[str, Any], metric: str, first: int, second: int) -> Between:
+    """Difference, ends of its interval, corrected p value and winner of two places, the first minus the second.
 
     Args:
         pairs: from `of`, not None.
@@ -221,6 +234,6 @@ def between(
     difference, low, high = of_metric["values"][3 * number : 3 * number + 3]
     p, winner = of_metric["p"][number], of_metric["winner"][number]
     if first < second:
-        return difference, low, high, p, winner
-    turned = [None if value is None else -value for value in (difference, high, low)]
-    return turned[0], turned[1], turned[2], p, {"0": "1", "1": "0"}.get(winner, winner)
+        return Between(difference, low, high, p, winner)
+    back, bottom, top = (None if value is None else -value for value in (difference, high, low))
+    return Between(back, bottom, top, p, {"0": "1", "1": "0"}.get(winner, winner))

@@ -232,7 +232,7 @@ def test_a_large_page_keeps_the_pairs_with_the_best_alone(tables):
     small, large = disagreements.depth_of(tables), disagreements.depth_of(list(tables) * 40)
     assert small == Depth(10, all_pairs=True)
     assert not large.all_pairs
-    wanted = disagreements.wanted(tables[1], large)
+    wanted = disagreements.wanted(tables[1], large).pairs
     best = pairs.best_of(tables[1])[""]
     assert len(wanted) == len(compared.SKILLS) - 1
     assert all(best in ends for ends in wanted)
@@ -247,7 +247,8 @@ def test_the_questions_added_are_in_no_group(built):
 
 def test_texts_of_disagreements_give_way_before_those_of_groups(monkeypatch):
     texts = Texts()
-    asked = [QuestionText(f"q{i}", "", "w" * 300, ("tin", "bronze"), "a") for i in range(40)]
+    written = "w" * 300 + "\n\n  (a): tin\n  (b): bronze"
+    asked = [QuestionText(f"q{i}", "", written, ("tin", "bronze"), "a") for i in range(40)]
     for i, question in enumerate(asked):
         texts.add("rivers", 1, question, brief=i >= 10)
     assert texts.add("rivers", 1, asked[39]) == 39  # in a group after all

@@ -41,7 +41,8 @@ function startCompare() {
       + "beforehand; p is corrected for all pairs tested together. Filled points and the words better or worse mean p "
       + "corrected below 0.05, hollow points that the two can’t be distinguished."),
     places.left,
-    el("h3", {}, "Wins, ties and losses"), form("Choice of what is counted", select("over", "Counted over")), places.counts,
+    el("h3", {}, "Wins, ties and losses"),
+    form("Choice of what is counted", select("over", "Counted over")), places.counts,
     el("h3", {}, "Quality against cost"), form("Choice of the cost", select("cost", "Cost")), places.pareto,
     el("h3", {}, "Where two methods disagree"), form("Choice of the other method", select("other", "Reference beside")),
     places.disagreements);
@@ -99,7 +100,8 @@ function drawCompare(view, selects, places, kinds, pick) {
     selects[key].disabled = options.length < 2;
   };
   const lineNames = (some) => some.map(({ name }) => [name, name]);
-  const kindNames = block.kinds.map((kind) => [kind || "none", kind ? `with ${kind} recalibration` : "without recalibration"]);
+  const kindNames = block.kinds.map((kind) =>
+    [kind || "none", kind ? `with ${kind} recalibration` : "without recalibration"]);
   offer("block", COMPARED.map(({ name }) => [name, name]), block.name);
   offer("metric", Object.keys(block.pairs.metrics).map((name) => {
     const found = METRICS.find((one) => one.name === name);
@@ -108,7 +110,8 @@ function drawCompare(view, selects, places, kinds, pick) {
   offer("methods", block.kinds.length > 1 ? [...kindNames, [ALL_KINDS, "all"]] : kindNames, view.kind);
   kinds.hidden = block.kinds.length < 2;
   offer("reference", lineNames(lines), reference.name);
-  offer("over", [["one", block.name], ...(COMPARED.length > 1 ? [["all", `all ${COMPARED.length} tables`]] : [])], view.over);
+  const every = COMPARED.length > 1 ? [["all", `all ${COMPARED.length} tables`]] : [];
+  offer("over", [["one", block.name], ...every], view.over);
   offer("cost", PARETO_COSTS.map(([key, label]) => [key, label]), view.cost);
   offer("other", lineNames(view.others), other?.name ?? "");
   places.name.textContent = reference.name;
@@ -120,7 +123,8 @@ function drawCompare(view, selects, places, kinds, pick) {
   places.forest.replaceChildren(forestTable(view, press));
   if (hadFocus) places.forest.querySelector("[aria-pressed=true]").focus();
   const without = absentFrom(view);
-  places.left.replaceChildren(without.length ? el("p", { class: "muted legend" }, `Not compared: ${without.join("; ")}.`) : "");
+  const absent = `Not compared: ${without.join("; ")}.`;
+  places.left.replaceChildren(without.length ? el("p", { class: "muted legend" }, absent) : "");
   places.counts.replaceChildren(...countPart(view));
   showPareto(view, view.cost, places.pareto);
   places.disagreements.replaceChildren(disagreementLists(reference, other));
@@ -142,5 +146,6 @@ function countPart({ block, metric, over, lines }) {
     ? el("p", { class: "muted legend" }, `Not counted, without a rank: ${unranked.join(", ")}.`) : "";
   if (!blocks.length) return [el("p", { class: "muted" }, `No method has a rank by ${metric.label} here.`)];
   const table = countTable(blocks, metric);
-  return [el("div", { class: "wide", role: "region", "aria-label": "Wins, ties and losses", tabindex: "0" }, table), left];
+  const region = { class: "wide", role: "region", "aria-label": "Wins, ties and losses", tabindex: "0" };
+  return [el("div", region, table), left];
 }

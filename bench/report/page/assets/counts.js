@@ -33,7 +33,9 @@ function countRows(blocks, name) {
 
 function countCell(found, isOne) {
   const { better, tie, worse } = found;
-  if (!(better + tie + worse)) return el("td", { class: "count" }, el("span", { "aria-hidden": "true" }, "·"), unseen("no test"));
+  if (!(better + tie + worse)) {
+    return el("td", { class: "count" }, el("span", { "aria-hidden": "true" }, "·"), unseen("no test"));
+  }
   if (isOne) {
     const [verdict] = Object.keys(found).filter((key) => found[key]);
     const [sign, said] = COUNT_SIGNS[verdict];
@@ -48,14 +50,13 @@ function countCell(found, isOne) {
 function countTable(blocks, metric) {
   const rows = countRows(blocks, metric.name);
   const isOne = blocks.length === 1;
-  const heading = (text) => el("th", { scope: "col", class: "num" }, text);
   const upright = (name) => el("th", { scope: "col", class: "upright" }, apart(name));
   return el("table", { class: "counts" },
     el("caption", {}, el("span", {}, isOne
       ? `By ${metric.label}, row against column: + better, = can’t be distinguished, − worse.`
       : `By ${metric.label}, row against column: better · can’t be distinguished · worse, counted over those of `
         + `${blocks.length} tables in which both have a rank.`)),
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Method"), ...["Wins", "Ties", "Losses"].map(heading),
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Method"), ...["Wins", "Ties", "Losses"].map(upright),
       ...rows.map(({ name }) => upright(name)))),
     el("tbody", {}, ...rows.map(({ name, line, beside, total }) => el("tr", {},
       el("th", { scope: "row" }, el("span", { class: "method" }, swatch(line), apart(name))),

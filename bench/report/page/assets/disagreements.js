@@ -40,7 +40,8 @@ function disagreementLists(first, second) {
   const found = disagreementsOf(questions, first, second);
   const [each, all, limit] = DATA.disagreements;
   if (!found) {
-    return el("p", { class: "muted" }, all ? "One of these two rests on other answers or labels than those that the page shows."
+    return el("p", { class: "muted" }, all
+      ? "One of these two rests on other answers or labels than those that the page shows."
       : "A page of this size has these questions only of pairs with the best method: choose it as the reference.");
   }
   const total = count(questions.of.all);
@@ -51,7 +52,7 @@ function disagreementLists(first, second) {
   return el("div", {},
     el("p", { class: "muted legend" }, `Of all ${total} questions, the ${each} with the largest difference of `
       + "confidences (means over seeds) each way. A question opens to its options and all methods’ confidences.",
-    limit ? ` On this large page texts of questions that stand only here are cut to ${limit} characters, without options.` : "",
+    limit ? ` Texts of questions that stand only here are cut to ${limit} characters, without options.` : "",
     first.block.textless ? " Texts of questions are not at hand; runs write them beside their results." : ""),
     el("div", { class: "both" }, list(first, second, found[0]), list(second, first, found[1])));
 }

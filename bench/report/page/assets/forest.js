@@ -59,7 +59,8 @@ function forestAxis(metric, rows) {
   const ends = rows.flatMap(({ pair }) => (pair ? [pair.difference, pair.low, pair.high] : []))
     .filter((value) => value !== null).map((value) => value * scale);
   const widest = Math.max(...ends.map(Math.abs), 0) || 1;
-  const [low, high] = [Math.min(-0.3 * widest, ...ends), Math.max(0.3 * widest, ...ends)]; // the words on sides need room
+  // Words stand on both sides of 0, so that there must be room.
+  const [low, high] = [Math.min(-0.3 * widest, ...ends), Math.max(0.3 * widest, ...ends)];
   const room = 0.04 * (high - low);
   const place = (value) => `${((100 * (value - low + room)) / (high - low + 2 * room)).toFixed(3)}%`;
   return { ...roundTicks(low, high, 5), place, of: (millionths) => place(millionths * scale) };
@@ -125,14 +126,13 @@ function forestRow(row, view, axis) {
   const why = line.block.pairs.metrics[metric.name] ? "rests on other answers or labels" : "no test";
   const told = pair
     ? [signedText(metric, pair.difference), endsText(metric, pair), chanceText(pair.p)] : [DASH, DASH, DASH];
+  const joined = { better: "than", worse: "than", tie: "from" }[pair?.verdict] ?? null;
   const verdict = isReference ? "reference" : pair ? VERDICTS[pair.verdict] : why;
   return el("tr", { class: isReference ? "reference" : null },
     el("th", { scope: "row" }, button, line.isRanked ? null : el("small", { class: "tag" }, "no rank")),
     el("td", { class: "drawing" }, forestDrawing(row, axis)),
     ...["num", "num", "num p"].map((kind, i) => el("td", { class: kind }, isReference ? "" : told[i])),
-    el("td", { class: `said ${pair?.verdict ?? ""}` }, verdict,
-      pair && pair.verdict !== "none" ? unseen(pair.verdict === "tie" ? ` from ${reference.name}` : ` than ${reference.name}`)
-        : null));
+    el("td", { class: `said ${pair?.verdict ?? ""}` }, verdict, joined && unseen(` ${joined} ${reference.name}`)));
 }
 
 /** The table; `press(line name)` is called when a method is chosen. */
@@ -145,7 +145,7 @@ function forestTable(view, press) {
   const table = el("table", { class: "forests" },
     el("caption", {}, `${metric.label} of each method minus that of `, apart(reference.name), `, in ${unit}: `,
       `${metric.better < 0 ? "below" : "above"} 0 the method is better.`),
-    el("thead", {}, el("tr", {}, heading("Method"), el("th", { scope: "col", class: "drawing" }, forestHead(view, axis)),
+    el("thead", {}, el("tr", {}, heading("Method"), heading(forestHead(view, axis), "drawing"),
       heading("Difference", "num"), heading("95 % interval", "num"), heading("p corrected", "num p"),
       el("th", { scope: "col" }, "Beside ", apart(reference.name)))),
     el("tbody", {}, ...rows.map((row) => forestRow(row, view, axis))));
