@@ -154,7 +154,9 @@ def _panel(panel: Panel, board: Board, where: tuple[str, str], metric: str, whis
     for i, line in enumerate(column):
         estimate, label, y = line.estimate(metric), line.key.label, i + 0.5
         if estimate.mean is None:
-            words = "undefined" if line.done else line.status
+            words: str = line.status
+            if line.done:
+                words = "undefined" if line.has_confidences else "only an order"
             panel.words(0.03, 1 - y / len(column), words, va="center_baseline", color=MUTED)
             continue
         ends = whiskers.around(line, metric)

@@ -107,7 +107,6 @@ def payload(
     names = [" · ".join(filter(None, (block["model"], block["task"], block["label"]))) for block in blocks]
     return {
         "preset": presets[0],
-        "headline": tables[0].headline if tables else HEADLINE,
         "count": {
             "results": len(rows),
             "ok": sum(row.status == "ok" for row in rows),

@@ -276,6 +276,7 @@ def test_scores_without_a_scale_have_no_diagram_and_are_named():
     assert "only an order" in words(figure)
     assert "Only an order, so no diagram: ptrue (scores without a scale)." in note(figure)
     assert "atlas-oe/ptrue/curve" not in labels(figure)
+    assert words(metric_intervals(tables(made.rows))).count("only an order") == 3  # ECE, Brier and ACC
 
 
 def test_overview_shows_the_same_curves_for_every_model_and_task(made):

@@ -232,7 +232,7 @@ def test_a_large_page_keeps_the_pairs_with_the_best_alone(tables):
     small, large = disagreements.depth_of(tables), disagreements.depth_of(list(tables) * 40)
     assert small == Depth(10, all_pairs=True)
     assert not large.all_pairs
-    wanted = disagreements.wanted(tables[1], large).pairs
+    wanted = disagreements.wanted(tables[1], large)
     best = pairs.best_of(tables[1])[""]
     assert len(wanted) == len(compared.SKILLS) - 1
     assert all(best in ends for ends in wanted)
