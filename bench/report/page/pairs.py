@@ -50,6 +50,8 @@ _ABOUT = (
     " p is corrected for all pairs, and a method is better or worse where it is below 0.05. All pairs and metrics:"
     " <code>bench table --compare A,B</code>."
 )
+_NUMBERS = 3
+"""Cells after the method that are numbers."""
 _ALONE = "shares its answers and labels with no other method here"
 
 
@@ -206,7 +208,9 @@ def _row(tag: str, texts: Iterable[str]) -> str:
     """A table row; its first cell is the heading of the others."""
     first, *others = map(escape, texts)
     scope = "row" if tag == "td" else "col"
-    cells = "".join(f'<th scope="col">{text}</th>' if tag == "th" else f"<td>{text}</td>" for text in others)
+    kinds = [' class="num"' if i < _NUMBERS else "" for i in range(len(others))]
+    mark = ' scope="col"' if tag == "th" else ""
+    cells = "".join(f"<{tag}{mark}{kind}>{text}</{tag}>" for kind, text in zip(kinds, others, strict=True))
     return f'<tr><th scope="{scope}">{first}</th>{cells}</tr>'
 
 

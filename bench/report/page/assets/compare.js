@@ -36,9 +36,10 @@ function startCompare() {
     form("Choices of the comparison", select("block", "Model and benchmark"), select("metric", "Metric"), kinds,
       select("reference", "Reference")),
     el("h3", {}, "Differences to ", places.name), places.forest,
-    el("p", { class: "muted legend" }, "Press a method to make it the reference. The sign is that of bench table "
-      + "--compare METHOD,REFERENCE. The interval is for other questions of these subjects and holds for a pair chosen "
-      + "beforehand; p is corrected for all pairs tested together. Filled points and the words better or worse mean p "
+    el("p", { class: "muted legend" }, "Press a method to make it the reference. The sign is that of ",
+    el("code", {}, "bench table --compare METHOD,REFERENCE"),
+    ". The interval is for other questions of these subjects and holds for a pair chosen beforehand; "
+      + "p is corrected for all pairs tested together. Filled points and the words better or worse mean p "
       + "corrected below 0.05, hollow points that the two can’t be distinguished."),
     places.left,
     el("h3", {}, "Wins, ties and losses"),

@@ -63,7 +63,7 @@ function forestAxis(metric, rows) {
   const [low, high] = [Math.min(-0.3 * widest, ...ends), Math.max(0.3 * widest, ...ends)];
   const room = 0.04 * (high - low);
   const place = (value) => `${((100 * (value - low + room)) / (high - low + 2 * room)).toFixed(3)}%`;
-  return { ...roundTicks(low, high, 5), place, of: (millionths) => place(millionths * scale) };
+  return { ...roundTicks(low, high, 7), place, of: (millionths) => place(millionths * scale) };
 }
 
 function forestDrawing({ line, pair, isReference }, axis) {
