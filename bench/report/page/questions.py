@@ -38,6 +38,8 @@ _LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
 class Texts:
     """The texts of questions, each once, however many models were asked."""
 
+    each: int = EACH
+    """Questions that a block shows of each kind."""
     limit: int | None = None
     """Characters to which texts were cut; None where all are whole."""
     _asked: list[list[Any]] = field(default_factory=list)
@@ -105,7 +107,6 @@ def chosen(
     subjects: Sequence[str],
     asked: Mapping[str, QuestionText],
     texts: Texts,
-    each: int = EACH,
 ) -> dict[str, Any] | None:
     """The questions to show of a block; None where no line is ok.
 
@@ -122,7 +123,6 @@ def chosen(
         subjects: its subjects, which the column `subject` points to.
         asked: its questions by id.
         texts: gets the texts of those that are chosen.
-        each: questions of each kind.
     """
     base = next((runs[0] for runs in records if runs), None)
     if base is None:
@@ -130,7 +130,7 @@ def chosen(
     correct = np.asarray(base.correct, dtype=np.bool_)
     confidence = np.stack([_aligned(runs, base) for runs in records])  # (lines, n)
     seed = hashlib.sha256(f"{row.task}\0{row.task_version}".encode()).digest()
-    groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"), each)
+    groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"), texts.each)
     kept = np.unique(np.concatenate([*groups.values()]))  # (k,)
     place = {name: i for i, name in enumerate(subjects)}
     rows = kept.tolist()
