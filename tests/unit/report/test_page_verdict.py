@@ -76,10 +76,8 @@ def test_orders_and_leaders_of_every_headline_are_those_of_the_tables(tables):
     some = tables[::7]
     built = page.payload(some, large.records_of, lambda task, version: {})
     names = [method["name"] for method in built["methods"]]
-    assert list(built["headlines"]) == [
-        "brier",
-        *(name for name in METRICS if name in large.RANKED and name != "brier"),
-    ]
+    assert next(iter(built["headlines"])) == "brier"
+    assert sorted(built["headlines"]) == sorted(large.RANKED)
     for block, table in zip(built["blocks"], some, strict=True):
         methods = [names[line["method"]] for line in block["lines"]]
         assert methods == [line.method for line in table.lines]
