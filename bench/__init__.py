@@ -7,6 +7,7 @@ In Python, and so in a notebook, this is the door:
     results = run(methods="ptrue,lts", model="tiny", tasks="atlas-choice", limit=50)
     results.table(), results.frame(), results.figures.reliability()
     report(load_results("results"), out="report.html")
+    load_head("heads/ccps")("Which gas do plants take in?", "carbon dioxide")
 
 `run` and `report` are also rooms of this package: packages that can be called. Nothing heavy is imported before a call.
 """
@@ -24,14 +25,16 @@ if TYPE_CHECKING:
     from bench.api import UserError
     from bench.cli.python import load_results, report, run
     from bench.report.notebook import Results
+    from bench.run.heads.head import load_head
 else:
     from bench import report, run
 
-__all__ = ["Results", "UserError", "load_results", "report", "run"]
+__all__ = ["Results", "UserError", "load_head", "load_results", "report", "run"]
 
 _PLACES = {
     "Results": "bench.report.notebook",
     "UserError": "bench.api",
+    "load_head": "bench.run.heads.head",
     "load_results": "bench.cli.python",
     "report": "bench.cli.python",
     "run": "bench.cli.python",

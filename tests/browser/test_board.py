@@ -222,15 +222,16 @@ def test_marks_on_the_page_follow_from_the_estimates(visit, committed):
     address, tables, _ = committed
     page = visit(address)
     signs = {"beyond chance": "*", "not beyond chance": "~", "not tested": "?"}
-    rows = page.locator(f"{BOARD} tbody tr:not(.group, .part)").all()
+    found = page.locator(f"{BOARD} tbody tr:not(.group, .part)").evaluate_all(
+        """rows => rows.map((row) => [...row.querySelectorAll("td.metric")].map((cell) =>
+          [cell.querySelector(".signs").textContent, getComputedStyle(cell.querySelector(".value")).fontWeight]))"""
+    )
     lines = [line for table in tables for line in table.lines]
-    for row, line in zip(rows, lines, strict=True):
-        for name, cell in zip(("ece", "brier", "acc", "aucpr", "auroc"), row.locator("td.metric").all(), strict=True):
+    for cells, line in zip(found, lines, strict=True):
+        for name, (text, weight) in zip(("ece", "brier", "acc", "aucpr", "auroc"), cells, strict=True):
             best = line.estimate(name).best
-            text = cell.locator(".signs").text_content()
             assert [sign in text for sign in signs.values()] == [best == state for state in signs]
-            weight = cell.locator(".value").evaluate("node => Number(getComputedStyle(node).fontWeight)")
-            assert (weight > 600) == (best == "beyond chance")
+            assert (int(weight) > 600) == (best == "beyond chance")
 
 
 def test_the_headline_is_chosen_among_metrics_with_ranks_and_undoes_a_sort(visit, committed):

@@ -52,7 +52,7 @@ def _verdict(payload: Data) -> Iterator[Element]:
     columns = verdict["columns"]
     head = el("thead", {}, el("tr", {}, *(el("th", {"scope": "col"}, label) for label, _ in columns)))
     rows = (_verdict_row(columns, row) for row in verdict["rows"])
-    caption = el("caption", {"class": "hidden"}, f"{verdict['title']}, for each benchmark")
+    caption = el("caption", {"class": "hidden"}, f"{verdict['title']}: one row for each benchmark.")
     yield el("table", {"id": "verdicts", "class": "verdicts"}, caption, head, el("tbody", {}, *rows))
     yield el(
         "details", {"id": "sentences", "open": "" if len(verdict["words"]) <= _FEW else None},
@@ -97,7 +97,8 @@ class _View:
         headings += [self._metric_heading(m) for m in self.metrics]
         headings += [self._heading(cost["label"], f"num cost {cost['key']}") for cost in self.payload["costs"]]
         bodies = (self._body(block, len(headings)) for block in self.payload["blocks"])
-        return el("table", {}, el("thead", {}, el("tr", {}, *headings)), *bodies)
+        caption = el("caption", {"class": "hidden"}, self.payload["words"]["caption"])
+        return el("table", {}, caption, el("thead", {}, el("tr", {}, *headings)), *bodies)
 
     def legend(self) -> list[str]:
         """Meaning of the numbers and signs that stand there."""

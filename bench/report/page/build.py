@@ -100,8 +100,8 @@ def payload(
         raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
     methods, rows = methods_of(tables), [row for table in tables for row in table.rows]
     headlines = _headlines(tables)
-    each = questions.FEW if len(tables) > _MANY else questions.EACH
-    page = _Page(methods, records_of, functools.cache(asked), headlines, each, disagreements.depth_of(tables))
+    texts = questions.Texts(questions.FEW if len(tables) > _MANY else questions.EACH)
+    page = _Page(methods, records_of, functools.cache(asked), headlines, texts, disagreements.depth_of(tables))
     blocks, parts = [page.block(table) for table in tables], sorted({line.part for line in methods})
     _name_apart(blocks, tables)
     names = [" · ".join(filter(None, (block["model"], block["task"], block["label"]))) for block in blocks]
@@ -143,12 +143,10 @@ class _Page:
     methods: Sequence[Line]
     records_of: Callable[[ResultRow], Records]
     asked: Callable[[str, int], Mapping[str, QuestionText]]
-    headlines: Sequence[str] = (HEADLINE,)
-    each: int = questions.EACH
-    """Questions that are shown of each kind and block."""
-    depth: disagreements.Depth = disagreements.DEPTHS[0]
+    headlines: Sequence[str]
+    texts: questions.Texts
+    depth: disagreements.Depth
     footnotes: Footnotes = field(default_factory=Footnotes)
-    texts: questions.Texts = field(default_factory=questions.Texts)
 
     def block(self, table: Table) -> dict[str, Any]:
         """One model and task, with a line for each method of the page."""
@@ -157,7 +155,7 @@ class _Page:
         found = {subject for runs in records for run in runs for subject in run.subject}
         subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
         asked = self.asked(first.task, first.task_version)
-        wanted = questions.Wanted(self.each, disagreements.wanted(table, self.depth), self.depth.each)
+        wanted = questions.Wanted(disagreements.wanted(table, self.depth), self.depth.each)
         chosen = questions.chosen(first, records, subjects, asked, self.texts, wanted)
         ordered = self._ordered(table)
         return {

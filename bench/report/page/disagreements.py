@@ -31,14 +31,14 @@ class Depth(NamedTuple):
     """Whether of all pairs, or only of those with the best line."""
 
 
-DEPTHS = (Depth(10, all_pairs=True), Depth(10, all_pairs=False), Depth(5, all_pairs=False))
+_DEPTHS = (Depth(10, all_pairs=True), Depth(10, all_pairs=False), Depth(5, all_pairs=False))
 """The first that fits into the budget, or the last."""
 
 
 def depth_of(tables: Iterable[Table]) -> Depth:
     """The depth for which a page with these tables has room."""
     found = list(tables)
-    return next((depth for depth in DEPTHS if sum(_size(table, depth) for table in found) <= _BUDGET), DEPTHS[-1])
+    return next((depth for depth in _DEPTHS if sum(_size(table, depth) for table in found) <= _BUDGET), _DEPTHS[-1])
 
 
 def _size(table: Table, depth: Depth) -> int:

@@ -42,6 +42,8 @@ _LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
 class Texts:
     """The texts of questions, each once, however many models were asked."""
 
+    each: int = EACH
+    """Questions that a block shows of each kind."""
     limit: int | None = None
     """Characters to which texts were cut; None where all are whole."""
     brief_limit: int | None = None
@@ -137,13 +139,11 @@ def _apart(asked: QuestionText) -> tuple[str, list[str]]:
 
 
 class Wanted(NamedTuple):
-    """Questions that a block shows."""
+    """Questions that a block shows because methods disagree."""
 
-    each: int = EACH
-    """At most so many of each group."""
-    pairs: Sequence[tuple[int, int]] = ()
+    pairs: Sequence[tuple[int, int]]
     """Pairs of lines, whose most different confidences are shown too where both have the answers shown."""
-    each_way: int = 10
+    each_way: int
     """At most so many of a pair each way."""
 
 
@@ -171,7 +171,7 @@ def chosen(
         subjects: its subjects, which the column `subject` points to.
         asked: its questions by id.
         texts: gets the texts of those that are chosen.
-        wanted: how many, and of which pairs.
+        wanted: disagreements to show.
     """
     base = next((runs[0] for runs in records if runs), None)
     if base is None:
@@ -179,7 +179,7 @@ def chosen(
     correct = np.asarray(base.correct, dtype=np.bool_)
     confidence = np.stack([_aligned(runs, base) for runs in records])  # (lines, n)
     seed = hashlib.sha256(f"{row.task}\0{row.task_version}".encode()).digest()
-    groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"), wanted.each)
+    groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"), texts.each)
     alike = [line for line, runs in enumerate(records) if runs and all(_same_labels(run, base) for run in runs)]
     disagreements = most(confidence, [ends for ends in wanted.pairs if set(ends) <= set(alike)], wanted.each_way)
     disputed = [rows for *_, above, below in disagreements for rows in (above, below)]

@@ -141,6 +141,7 @@ def for_page(methods: Sequence[Line], headline: str = HEADLINE) -> dict[str, Any
         },
         "half": HALF,
         "dash": DASHES,
+        "caption": "Each row is a method; rows stand by model and benchmark, the best first.",
         "acc": ACC,
         "labels": LABELS_AS_SUM,
         "floor": FLOOR,

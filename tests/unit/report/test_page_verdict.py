@@ -1,4 +1,4 @@
-"""The rows with which the page opens, against the verdicts that they shorten."""
+"""The rows with which the page opens, and the order of its lines, against verdicts and tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from bench.report import page
 from bench.report.page import verdict
+from bench.report.page.render import html
 from bench.report.tables.build import build
 from bench.report.tables.model import Table
 from bench.report.verdict import summary_of, verdict_of
@@ -65,3 +67,38 @@ def test_the_metric_that_judges_is_named_and_explained(tables):
     assert told["explained"][0].startswith("Methods are judged by NLL: less is better.")
     assert told["columns"][3][0] == "Ahead of the next by (nats)"
     assert told["words"] == [["one", list(verdict_of(tables[0], "nll").sentences)]]
+
+
+# --- the board's order ------------------------------------------------------------------------------------------------
+
+
+def test_orders_and_leaders_of_every_headline_are_those_of_the_tables(tables):
+    some = tables[::7]
+    built = page.payload(some, large.records_of, lambda task, version: {})
+    names = [method["name"] for method in built["methods"]]
+    assert next(iter(built["headlines"])) == "brier"
+    assert sorted(built["headlines"]) == sorted(large.RANKED)
+    for block, table in zip(built["blocks"], some, strict=True):
+        methods = [names[line["method"]] for line in block["lines"]]
+        assert methods == [line.method for line in table.lines]
+        for headline, found in block["headlines"].items():
+            assert [methods[i] for i in found["order"]] == [line.method for line in table.ordered_by(headline).lines]
+            assert [methods[i] for i in found["leads"]] == [line.method for line in table.leaders(headline)]
+        assert block["headlines"]["brier"]["order"] == list(range(len(methods)))
+
+
+def test_parts_are_named_and_methods_that_were_not_run_stand_last_in_theirs():
+    rows = [row for row in large.rows() if row.task == "medmcqa" and row.model in large.MODELS[:2]]
+    first = [row for row in rows if row.model == large.MODELS[0]]
+    more = [
+        replace(row, method=name) for row in first
+        for name in (f"{row.method}+isotonic", "sequence-probability") if row.method in {"lts", "ccps"}
+    ]  # fmt: skip
+    tables = build([*rows, *more[:3]])
+    built = page.payload(tables, lambda row: large.records_of(replace(row, method="lts")), lambda task, version: {})
+    assert built["parts"] == [
+        "Methods of the paper", "Other methods, which learn nothing", "Methods of the paper, recalibrated by isotonic",
+    ]  # fmt: skip
+    other = built["blocks"][1]["lines"]
+    assert [line["status"] for line in other] == ["ok"] * len(large.QUALITY) + ["missing"]
+    assert html(built).count('class="part"') == 5

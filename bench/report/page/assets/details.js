@@ -69,7 +69,7 @@ function open(line, m) {
   panel.hidden = false;
   opened = line;
   panel.dataset.line = line.name + line.block.name;
-  new Grid(subjects, `${METRICS[m].label} of ${line.name} by subject`).show(
+  new Grid(subjects, `This is the ${METRICS[m].label} of ${line.name} in each subject.`).show(
     subjectColumns(line, m, asked), [{ title: null, rows: subjectRows(line, m) }]);
   if (moved) panel.scrollIntoView({ block: "start" });
   (moved ? title : select).focus({ preventScroll: true });

@@ -149,7 +149,7 @@ function startLeaderboard() {
   fill(byId("spread"), SPREADS.map(([value, text]) => [value, text]));
   if (DATA.blocks.length > FEW_BLOCKS) byId("model").value = `=${DATA.blocks[0].model}`;
   for (const id of CHOICES) defaults.set(id, valueOf(byId(id)));
-  const grid = new Grid(byId("leaderboard-table"), "Leaderboard", ({ key, way }) =>
+  const grid = new Grid(byId("leaderboard-table"), DATA.words.caption, ({ key, way }) =>
     choose({ sort: `${way > 0 ? "" : "-"}${key}` }));
   const form = byId("model").form;
   form.addEventListener("input", ({ target }) => {

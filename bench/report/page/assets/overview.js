@@ -8,7 +8,7 @@ function startOverview() {
   }
   const select = byId("overview-metric");
   fill(select, METRICS.map(({ name, label, better }) => [name, label + ARROWS[better]]));
-  const grid = new Grid(byId("overview-table"), "One metric over all models and benchmarks");
+  const grid = new Grid(byId("overview-table"), "One metric is shown for all methods, models and benchmarks.");
   const show = () => {
     const m = METRICS.findIndex(({ name }) => name === select.value);
     grid.show(overviewColumns(m), overviewGroups(m));
