@@ -14,7 +14,8 @@ from bench.metrics import METRICS
 from bench.report import figures
 from bench.report.figures.board import RecordsOf, place_of
 from bench.report.figures.sheet import styled
-from bench.report.figures.write import MOST_METHODS, MOST_MODELS, MOST_TASKS
+from bench.report.figures.wins import has_matrix
+from bench.report.figures.write import MOST_COMPARED, MOST_METHODS, MOST_MODELS, MOST_TASKS
 from bench.report.tables.model import COLUMNS, Table
 from bench.report.text import listed
 from bench.results.files import recalibration_of
@@ -22,6 +23,8 @@ from bench.results.files import recalibration_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Names = str | Iterable[str]
+Draw = Callable[[Sequence[Table]], "Figure"]
 _PIXELS_PER_INCH = 144
 """Size at which a notebook shows a figure; it has more pixels than that."""
 
@@ -59,20 +62,29 @@ class Figures:
         )
 
     def metrics(self, *, metrics: Names = COLUMNS, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Bars of all means of one model."""
+        """Intervals of all means of one model, by method."""
         names = _names(metrics)
         for name in names:
             _known("metrics", name, METRICS)
-        return self._of_model(functools.partial(figures.metric_bars, metrics=names), model, task, methods)
+        draw = functools.partial(figures.metric_intervals, metrics=names)
+        return self._of_model(draw, model, task, methods, most=MOST_COMPARED)
 
     def subjects(self, *, metric: str = "auroc", model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Dots of a metric in every subject of one task."""
+        """Differences of a metric to the leader, in every subject of one task."""
         _known("metric", metric, METRICS)
-        return self._of_task(functools.partial(figures.subject_dots, metric=metric), model, task, methods)
+        return self._of_task(functools.partial(figures.subject_differences, metric=metric), model, task, methods)
 
     def cost(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Quality against what a method costs, on one task."""
-        return self._of_task(figures.cost_quality, model, task, methods)
+        return self._of_task(figures.cost_quality, model, task, methods, most=MOST_COMPARED)
+
+    def forest(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
+        """Differences to the best method with their intervals, on one task."""
+        return self._of_task(_tested(figures.differences_to_best), model, task, methods, most=MOST_COMPARED)
+
+    def wins(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
+        """Matrix of which method is significantly better than which, on one task."""
+        return self._of_task(_tested(figures.win_matrix), model, task, methods, most=MOST_COMPARED)
 
     def __call__(self, kind: str, **options: Any) -> Figure:
         """The figure of this name.
@@ -88,16 +100,16 @@ class Figures:
             _known(f"figure {name!r}, option", option, inspect.signature(draw).parameters)
         return draw(**options)  # type: ignore[no-any-return]
 
-    def _of_model(self, draw: Callable[[Sequence[Table]], Figure], model: Names, task: Names, methods: Names) -> Figure:
+    def _of_model(self, draw: Draw, model: Names, task: Names, methods: Names, *, most: int = MOST_METHODS) -> Figure:
         tables = self._chosen(model, task, methods)
         _one("model", [place_of(table)[0] for table in tables])
-        return _drawn(draw(_fitting(tables)))
+        return _drawn(draw(_fitting(tables, most)))
 
-    def _of_task(self, draw: Callable[[Sequence[Table]], Figure], model: Names, task: Names, methods: Names) -> Figure:
+    def _of_task(self, draw: Draw, model: Names, task: Names, methods: Names, *, most: int = MOST_METHODS) -> Figure:
         tables = self._chosen(model, task, methods)
         _one("model", [place_of(table)[0] for table in tables])
         _one("task", [place_of(table)[1] for table in tables])
-        return _drawn(draw(_fitting(tables)))
+        return _drawn(draw(_fitting(tables, most)))
 
     def _chosen(self, model: Names, task: Names, methods: Names) -> list[Table]:
         """The tables of these models and tasks, with the lines of these methods."""
@@ -121,9 +133,6 @@ class Figures:
         return kept
 
 
-Names = str | Iterable[str]
-
-
 def _names(given: Names) -> tuple[str, ...]:
     texts = [given] if isinstance(given, str) else given
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
@@ -135,6 +144,17 @@ def _known(what: str, name: str, known: Iterable[str]) -> None:
         raise UserError(f"{what}: expected one of {', '.join(there)}, got {name!r}.{did_you_mean(name, there)}")
 
 
+def _tested(draw: Draw) -> Draw:
+    """A drawing of tests, which says where there are none."""
+
+    def drawn(tables: Sequence[Table]) -> Figure:
+        if not has_matrix(tables[0]):
+            raise UserError("no two of these methods were tested against each other, so there is nothing to draw")
+        return draw(tables)
+
+    return drawn
+
+
 def _one(what: str, names: Sequence[str]) -> None:
     several = list(dict.fromkeys(names))
     if len(several) > 1:
@@ -143,12 +163,12 @@ def _one(what: str, names: Sequence[str]) -> None:
         )
 
 
-def _fitting(tables: Sequence[Table]) -> Sequence[Table]:
+def _fitting(tables: Sequence[Table], most_methods: int = MOST_METHODS) -> Sequence[Table]:
     """The tables, if they fit on one figure."""
     counts = {
         "models": (len({place_of(table)[0] for table in tables}), MOST_MODELS, "model"),
         "tasks": (len({place_of(table)[1] for table in tables}), MOST_TASKS, "task"),
-        "methods": (len({line.key for table in tables for line in table.lines}), MOST_METHODS, "methods"),
+        "methods": (len({line.key for table in tables for line in table.lines}), most_methods, "methods"),
     }
     for what, (number, most, option) in counts.items():
         if number > most:

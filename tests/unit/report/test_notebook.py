@@ -263,10 +263,12 @@ def test_figures_are_figures_and_say_what_to_choose(results: Results) -> None:
         data, size = figure._repr_png_()  # type: ignore[attr-defined]
         assert data.startswith(b"\x89PNG")
         assert size["width"] > 300
-    for kind in ("subjects", "cost"):
+    for kind in ("subjects", "cost", "forest", "wins"):
         assert isinstance(results.figure(kind, task=TASKS[0]), Figure)
         with pytest.raises(UserError, match=f"shows one task, and there are .*; choose one: task='{TASKS[1]}'"):
             results.figure(kind)
+    with pytest.raises(UserError, match="no two of these methods were tested"):
+        results.figure("wins", task=TASKS[0], methods="ccps")
     with pytest.raises(UserError, match=r"got 'reliabilty'\. Did you mean 'reliability'"):
         results.figure("reliabilty")
     with pytest.raises(UserError, match=r"got 'ccpss'\. Did you mean 'ccps'"):
