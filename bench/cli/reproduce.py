@@ -45,7 +45,7 @@ def reproduce(
 
 
 def planned(name: str, models: str | None, ctx: typer.Context) -> Reproduction:
-    """What is left of a grid.
+    """Work that is left of a grid.
 
     Raises:
         UserError: the grid is unknown, or an option is none of `bench run`, or would make another comparison.
