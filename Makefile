@@ -27,7 +27,7 @@ install: .venv/installed
 
 # The same with the tools of the tests.
 .venv/installed: .venv/demo
-	@echo "Installing the tools of the tests; DeepSpeed, which is built here, and mypy take a minute each"
+	@echo "Installing the tools of the tests, and DeepSpeed, which is built here"
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 

@@ -45,7 +45,7 @@ def reproduce(
 
 
 def planned(name: str, models: str | None, ctx: typer.Context) -> Reproduction:
-    """Rest of a grid that has yet to be run.
+    """Work that is left of a grid.
 
     Raises:
         UserError: the grid is unknown, or an option is none of `bench run`, or would make another comparison.

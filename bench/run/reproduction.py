@@ -86,7 +86,7 @@ def _beside(known: registry.Registry[ConfidenceMethod], name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What is left to do of a grid."""
+    """Work that is left of a grid."""
 
     grid: Grid
     methods: Mapping[str, ConfidenceMethod]
@@ -180,7 +180,7 @@ class Run:
         return shlex.join(["bench", *self.words(more)])
 
     def record(self) -> dict[str, object]:
-        """What is left of it, for people and programs; a run that was begun costs less than it says."""
+        """Remaining cost, for people and programs; a run that was begun costs less than it says."""
         computed, price = self.of.grid.computed.get(self.model), self.of.price
         graded, compared = self.of.judged
         cost: dict[str, object] = {
