@@ -1,21 +1,34 @@
 # Two commands do everything on a fresh machine: `make demo` shows the comparison, `make test` proves the code.
 PYTHON ?= python3
 BIN := .venv/bin
-CHECKED := bench methods tasks tests
+CHECKED := bench methods tasks tests docs
 
-.PHONY: demo test install format lint types contracts house tests slow check-readme bench bench-gpu growth cost-model peers faults fuzz results tiny clean
+.PHONY: demo test install format lint types contracts house tests slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results notebook tiny clean
 
-demo: install  ## the comparison on the embedded model
-	$(BIN)/bench run --method paper --model tiny
+demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
+	$(BIN)/bench run --method paper --model tiny --out demo
+	@echo 'Your own method, beside these:'
+	@echo '  $(BIN)/bench new method my-method --trained'
+	@echo '  $(BIN)/bench check my_method.py'
+	@echo '  $(BIN)/bench run --method my-method --plugin my_method.py --model tiny --out demo'
+	@echo '  $(BIN)/bench table --results demo'
 
 test: install lint types contracts tests  ## everything that must hold
 
 install: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
+# What users need; pip says what it does, since it is hundreds of megabytes.
+.venv/demo: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "Installing confbench and its libraries into .venv: torch alone is some 200 MB, so it takes minutes"
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+# The same with the tools of the tests.
+.venv/installed: .venv/demo
+	@echo "Installing the tools of the tests, and DeepSpeed, which is built here"
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
 format: install
@@ -70,10 +83,22 @@ results: install  ## the committed comparison: the paper's methods and sequence 
 	$(BIN)/bench check --results results
 	$(BIN)/python -m bench.report.leaderboard results
 
+notebook: install  ## docs/comparison.ipynb, run again on the committed results; keeps what it shows
+	$(BIN)/python -m tests.notebook docs/comparison.ipynb
+
 tiny: install  ## train the embedded model from nothing, about an hour on one core
 	mkdir -p build
 	$(BIN)/python -m tasks.atlas --corpus build/atlas.jsonl
 	$(BIN)/python -m bench.backbone.tiny.train build/atlas.jsonl
 
+pictures: install  ## the pictures of the README, from results/
+	$(BIN)/python -m tests.pictures
+
+docs: install  ## the documentation as a site, in build/site; its search needs a server: .venv/bin/mkdocs serve
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+dist: install  ## the wheel and the source archive, in dist/
+	$(BIN)/python -m build
+
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv build demo dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -5,6 +5,7 @@ Here is also what makes text from servers, models, plugins and files fit for peo
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
 Advance = Callable[[int], None]
+
+DECISIONS = logging.getLogger("bench.decisions")
+"""Gets what a run decides by itself, at level INFO: device, dtype, budgets, revisions, what is taken from the store."""
 
 _QUIET_SECONDS = 2.0
 """A stage shorter than this says nothing."""

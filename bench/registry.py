@@ -123,15 +123,18 @@ class Registry(Generic[T]):
         return f"Unknown {self._kind.word} {name!r}.{meant} Known: {known}.{broken} See: bench list {self._kind.word}s"
 
 
-def methods(plugins: Sequence[Path] = ()) -> Registry[ConfidenceMethod]:
-    """All methods: built-in, installed, and from these files.
+def methods(plugins: Sequence[Path] = (), made: Sequence[type[ConfidenceMethod]] = ()) -> Registry[ConfidenceMethod]:
+    """All methods: built-in, installed, from these files, and these classes.
 
     Raises:
         UserError: a plugin file can't be used, two plugins share a name, another `methods` or `tasks` shadows ours,
             or the package is not installed.
         ContractError: a built-in breaks a rule.
     """
-    return _load(METHOD, plugins)
+    for each in made:
+        with fenced(f"method {each.name!r}"):
+            _check(METHOD, Declaration(METHOD.word, each.name, each, each.__module__))
+    return _load(METHOD, plugins, [PluginEntry(each.name, each, each.__module__, "a class") for each in made])
 
 
 def tasks(plugins: Sequence[Path] = (), made: Sequence[tuple[type[Task], str]] = ()) -> Registry[Task]:

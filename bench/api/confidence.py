@@ -109,8 +109,9 @@ def _at_hand(values: Any) -> Any:
     torch: Any = sys.modules.get("torch")  # not imported here, but whoever has a tensor has it
     if torch is None or not isinstance(values, torch.Tensor):
         return values
-    tensor = values.detach().cpu()
-    return (tensor.double() if tensor.is_floating_point() else tensor).numpy()  # numpy has no bfloat16
+    if values.is_floating_point():
+        return values.detach().cpu().double().numpy()  # numpy has no bfloat16
+    return values.detach().cpu().numpy()
 
 
 def _kind(values: object) -> str:

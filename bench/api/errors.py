@@ -28,6 +28,14 @@ class UserError(Exception):
     The message says what was expected, what came, and what to do.
     """
 
+    def _render_traceback_(self) -> list[str]:
+        """The sentence alone, for IPython, which asks for it by this name; the exception is one as any other."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class TooLongError(UserError):
+    """A question, with what it is answered by, does not fit into the context of a model."""
+
 
 class UntrainableError(UserError):
     """Raised by `fit`: these answers can't teach the method anything, e.g. all are wrong; its cell is skipped."""

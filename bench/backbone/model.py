@@ -41,6 +41,10 @@ class LoadOptions:
     """Run Python code that comes with the model."""
     devices: tuple[str, ...] = ()
     """Numbers of the cards over which the model is split; empty: it is on one device."""
+    attention: str | None = None
+    """Implementation of attention, sdpa or eager; None: the one that fits the model."""
+    plain: bool = False
+    """Whether each question is read alone, without a cache, whatever the model could do."""
 
 
 class Backbone:
@@ -84,7 +88,8 @@ class Backbone:
     @property
     def attention(self) -> str:
         """The attention implementation; a soft cap on attention scores needs the eager one."""
-        return "eager" if getattr(self.config.get_text_config(), "attn_logit_softcapping", None) else "sdpa"
+        capped = getattr(self.config.get_text_config(), "attn_logit_softcapping", None)
+        return "eager" if capped else self.options.attention or "sdpa"
 
     @cached_property
     def model(self) -> Any:
@@ -235,7 +240,7 @@ class Backbone:
                 f" {wrong:.3g}; this architecture does more after its last block than is known here. Please report it."
             )
         self.session.tokens.forward = self.session.tokens.padded = 0
-        return hindrance
+        return "each question is to be read alone" if self.options.plain else hindrance
 
     def block_of(self, depth: float) -> int:
         """The block that a depth fraction means; its output is what `Hidden(depth)` reads.

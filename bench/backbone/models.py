@@ -94,3 +94,8 @@ def model_label(model: str) -> str:
     stem = "-".join(words)[:60].strip("._-") or "model"
     digest = hashlib.sha256(absolute.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{stem}-{digest[:8]}"
+
+
+def label_of(spec: ModelSpec) -> str:
+    """The label of a model that was looked up."""
+    return model_label(spec.source) if spec.local and spec.name not in aliases() else spec.name

@@ -6,7 +6,6 @@ Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can correct it, 
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 from enum import StrEnum
@@ -16,7 +15,9 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
-from bench.cli import new
+from bench.cli import cached, completing, heads, new, reproduce
+from bench.cli.commands import Commands, root
+from bench.cli.doctor import doctor
 from bench.cli.ending import exit_code
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
@@ -25,24 +26,28 @@ from bench.cli.printing import (
     print_fields,
     print_json,
     print_line,
+    print_listing,
     print_memory,
     print_notes,
-    print_records,
     print_sizes,
     print_written,
 )
+from bench.cli.running import run
 from bench.report.selection import View, Wanted
 from bench.run.config import RunConfig
 
-app = typer.Typer(
+app = Commands(
     name="bench",
-    help="Compare confidence methods for LLMs: same model, same answers, same questions.",
+    callback=root,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command(cls=GroupedHelp)(run)
+app.command()(doctor)
+app.add_typer(cached.app, name="cache")
 app.add_typer(new.app, name="new")
+app.add_typer(heads.app, name="head")
 
 
 class TableFormat(StrEnum):
@@ -68,58 +73,34 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_pa
 DataDir = Annotated[Path | None, typer.Option(help=HELP["data_dir"])]
 
 
-@app.command(cls=GroupedHelp)
-@options_from(RunConfig, without=("cache",))
-def run(config: RunConfig, *, as_json: AsJson = False) -> None:
-    """Run methods on a model over tasks, score and compare them."""
-    from bench.progress import progress_on
+app.command()(heads.score)
 
-    progress = progress_on(sys.stderr)
-    if config.dry_run:  # the libraries alone take seconds
-        progress.say("Plan: looking at the questions, the model and what is stored; nothing is computed")
-    from bench.report import style
-    from bench.run.pipeline import run as run_methods
 
-    if not as_json:
-        style.read(config.out)  # a file of colours that can't be read is said before hours of work
-    report = run_methods(config, progress)
-    if as_json:
-        from bench.results.files import to_json
-
-        rows = [json.loads(to_json(row)) for row in report.rows]
-        print_json({"plan": report.plan, "rows": rows, "paths": list(map(str, report.paths)), "notes": report.notes})
-    elif report.rows:
-        from bench.report.tables import build
-        from bench.report.tables.request import tables_of
-        from bench.store.folders import cache_folder
-
-        view = View(config.out, partial=True, deviations=True)
-        build.print_terminal(tables_of(view, cache_folder(), announcer(), report.rows), console())
-        print_written(report.paths)
-        print_notes(report.notes)
-    raise typer.Exit(1 if report.failed else 0)
+app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
 
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="methods, models or tasks.")],
+    kind: Annotated[str, typer.Argument(help="methods, models or tasks.", autocompletion=completing.KINDS)],
     plugin: Plugins = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List what can be named on the command line."""
+    """List what can be named on the command line. In a pipe: a line each, with tabs between its columns."""
     from bench.cli.describe import listing
 
     records = listing(kind, plugin or ())
     if as_json:
         print_json(records)
     else:
-        print_records(records)
+        print_listing(records)
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A method, a task, a model, or protocol.")],
+    name: Annotated[
+        str, typer.Argument(help="A method, a task, a model, or protocol.", autocompletion=completing.SHOWN)
+    ],
     example: Annotated[
         int | None, typer.Option(help="Of a task: print the whole prompt of this test question.")
     ] = None,
@@ -146,7 +127,9 @@ def show(
 
 @app.command()
 def params(
-    model: Annotated[list[str], typer.Option(help="Alias, Hub id or folder; may be repeated.")],
+    model: Annotated[
+        list[str], typer.Option(help="Alias, Hub id or folder; may be repeated.", autocompletion=completing.MODEL)
+    ],
     plugin: Plugins = None,
     *,
     memory: Annotated[bool, typer.Option("--memory", help="Show what reading and fits take on a device.")] = False,
@@ -258,7 +241,8 @@ def check(
 
 def main() -> None:
     """Entry point: user errors become one sentence on stderr and exit code 2; signals end it in order."""
-    if sys.argv[1:2] == ["list"]:  # half of its time would go into numpy's idle threads and looking for garbage
+    if sys.argv[1:2] == ["list"] or "_BENCH_COMPLETE" in os.environ:
+        # half of its time would go into numpy's idle threads and looking for garbage
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         gc.disable()
     sys.exit(exit_code(app))

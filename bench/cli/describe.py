@@ -14,8 +14,6 @@ from bench.api.constants import constants
 from bench.api.errors import fenced
 from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
 from bench.backbone import models
-from bench.prompts import templates
-from bench.prompts.exemplars import exemplars, indices_in_subject
 
 T = TypeVar("T")
 
@@ -43,7 +41,7 @@ def _line(entry: registry.PluginEntry[T], about: Callable[[type[T]], dict[str, A
         return {"name": entry.name, "origin": entry.origin, "broken": entry.error}
     try:
         with fenced(entry.module):
-            return {"name": entry.name, **about(entry.plugin), "origin": entry.origin}
+            return {"name": entry.name, "origin": entry.origin, **about(entry.plugin)}
     except UserError as error:
         return {"name": entry.name, "origin": entry.origin, "broken": str(error)}
 
@@ -182,23 +180,9 @@ def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] 
     Raises:
         UserError: no such task or row.
     """
+    from bench.data.example import as_asked
     from bench.data.sources import open_source  # late: listing opens nothing
 
     cls, source = registry.tasks(plugins).get(name), open_source(data_dir)
     with fenced(f"task {name!r}"):
-        return _example(cls(source), row)
-
-
-def _example(task: Task, row: int) -> dict[str, str]:
-    split: Split = "test" if "test" in task.card.splits else "train"
-    questions = list(task.questions(split))
-    if not 0 <= row < len(questions):
-        raise UserError(f"--example {row}: task {task.name!r} has {split} questions 0 to {len(questions) - 1}.")
-    question = questions[row]
-    protocol = PRESETS["fixed"]
-    shown = exemplars(
-        task, question, indices_in_subject(questions)[question.id], task.pools().get(question.subject, ()), protocol
-    )
-    prompt = templates.build(question, shown, task.style_of(question), task.format, protocol)
-    right = templates.target(question, task.format, protocol.letters)
-    return {**{message.role: message.content for message in prompt.messages}, "right answer": right}
+        return as_asked(cls(source), row)

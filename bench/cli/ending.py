@@ -12,6 +12,7 @@ from rich.text import Text
 from bench import registry
 from bench.api import ContractError, UserError
 from bench.api.errors import require_text
+from bench.cli.overwritten import refuse_overwritten
 from bench.cli.printing import console
 from bench.cli.stopping import INTERRUPTED, Stop, stoppable
 from bench.cli.streams import lenient
@@ -35,7 +36,9 @@ def _code(command: Callable[[], object], stop: Stop) -> int:
     try:
         for word in sys.argv:
             require_text(word, "the command line")
-        registry.import_own()
+        if sys.argv[1:2] != ["doctor"]:  # which says what is wrong with them
+            refuse_overwritten()
+            registry.import_own()
         command()
     except (UserError, ContractError) as error:
         _say(str(error))

@@ -15,12 +15,13 @@ from typing import Annotated, Literal
 import typer
 
 from bench.api import UserError
+from bench.cli.commands import Commands
 
 Kind = Literal["method", "task"]
 Name = Annotated[str, typer.Argument(help="Lower-case words joined by '-', as it is named on the command line.")]
 Out = Annotated[Path | None, typer.Option(help="File to write. Default: the name, here; its test file beside it.")]
 
-app = typer.Typer(help="Write a method or a task to begin with, and its tests.", no_args_is_help=True)
+app = Commands(help="Write a method or a task to begin with, and its tests.", no_args_is_help=True)
 
 
 @app.command()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -16,7 +17,8 @@ import typer
 from typer.core import TyperCommand
 
 from bench.api.constants import field_docstrings
-from bench.api.options import Flag, Heading, Separated
+from bench.api.options import Heading, Separated, option_of
+from bench.cli import completing
 
 T = TypeVar("T")
 WIDEST = 30
@@ -56,15 +58,18 @@ def separated(texts: Sequence[str], by: str = ",") -> tuple[str, ...]:
     return tuple(part.strip() for text in texts for part in text.split(by) if part.strip())
 
 
-def options_from(cls: Callable[..., T], *, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
+def options_from(
+    cls: Callable[..., T], *, without: Sequence[str] = (), each: str | None = None
+) -> Callable[[Callable[..., None]], Any]:
     """Decorate a command: its first parameter, an object of `cls`, is made from one option for each field.
 
     Args:
         cls: a dataclass; the docstrings under its fields are the help. A tuple is an option that may be repeated and
             has the field's name without its plural s; it is None where it may be and was not given.
         without: fields that are no options and keep their default.
+        each: field, a number, of which the option takes several; then the parameter is a tuple with an object for each.
     """
-    fields = [field for field in _fields(cls) if field.name not in without]
+    fields = [replace(field, each=field.name == each) for field in fields_of(cls) if field.name not in without]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
@@ -73,7 +78,7 @@ def options_from(cls: Callable[..., T], *, without: Sequence[str] = ()) -> Calla
         @functools.wraps(command)
         def called(**values: Any) -> None:
             made = {field.name: field.value(values.pop(field.name)) for field in fields}
-            command(cls(**made), **values)
+            command(cls(**made) if each is None else tuple(cls(**made | {each: one}) for one in made[each]), **values)
 
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -83,7 +88,9 @@ def options_from(cls: Callable[..., T], *, without: Sequence[str] = ()) -> Calla
 
 
 @dataclass(frozen=True)
-class _Field:
+class Field:
+    """Field of a dataclass as an option."""
+
     name: str
     type: Any
     """Type without marks; for a tuple that of its elements."""
@@ -92,12 +99,17 @@ class _Field:
     help: str
     marks: tuple[object, ...]
     heading: str | None
+    each: bool = False
+    """Whether its option takes several values, of which each makes an object."""
 
     def parameter(self) -> inspect.Parameter:
         """The parameter of which typer makes the option; a tuple is a list there."""
-        hint = GenericAlias(list, self.type) if self.several else self.type
-        option = typer.Option(self.option(), help=self.help, rich_help_panel=self.heading)
-        default = None if self.default == () else self.default
+        hint = GenericAlias(list, str if self.each else self.type) if self.several or self.each else self.type
+        option = typer.Option(
+            self.option(), help=self.help, rich_help_panel=self.heading,
+            autocompletion=completing.BY_FIELD.get(self.name), metavar="INTEGERS" if self.each else None,
+        )  # fmt: skip
+        default = None if self.default == () else [str(self.default)] if self.each else self.default
         if default is None:
             hint |= None
         return inspect.Parameter(
@@ -107,18 +119,31 @@ class _Field:
 
     def option(self) -> str:
         """Name on the command line."""
-        flag = next((mark.name for mark in self.marks if isinstance(mark, Flag)), None)
-        return flag or "--" + (self.name.removesuffix("s") if self.several else self.name).replace("_", "-")
+        return option_of(self.name, self.marks, several=self.several)
 
     def value(self, given: Any) -> Any:
-        """Value of the field from what typer gives."""
+        """Value of the field, or values of one that makes several objects, from what typer gives."""
+        if self.each:
+            return self._whole_numbers(given)
         if not self.several or (given is None and self.default is None):
             return given
         by = next((mark.by for mark in self.marks if isinstance(mark, Separated)), None)
         return tuple(given or ()) if by is None else separated(given or (), by)
 
+    def _whole_numbers(self, given: Sequence[str]) -> tuple[int, ...]:
+        """Each number once, in order."""
+        texts = separated(given)
+        wrong = [text for text in texts if not re.fullmatch(r"[+-]?\d+", text, flags=re.ASCII)]
+        if wrong or not texts:
+            got = repr(wrong[0]) if wrong else "none"
+            raise typer.BadParameter(
+                f"expected whole numbers separated by commas, got {got}", param_hint=f"'{self.option()}'"
+            )
+        return tuple(dict.fromkeys(map(int, texts)))
 
-def _fields(cls: Any) -> Iterator[_Field]:
+
+def fields_of(cls: Any) -> Iterator[Field]:
+    """Fields of a dataclass as options, in order."""
     heading = None
     for field, hint in zip(dataclasses.fields(cls), get_type_hints(cls, include_extras=True).values(), strict=True):
         plain, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
@@ -126,4 +151,4 @@ def _fields(cls: Any) -> Iterator[_Field]:
         values = next((each for each in (plain, *get_args(plain)) if get_origin(each) is tuple), None)
         several = values is not None
         kind = get_args(values)[0] if several else plain
-        yield _Field(field.name, kind, several, field.default, help_of(cls)[field.name], tuple(marks), heading)
+        yield Field(field.name, kind, several, field.default, help_of(cls)[field.name], tuple(marks), heading)

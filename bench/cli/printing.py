@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
+from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from bench.cli.loudness import is_quiet
 from bench.progress import terminal, visible, visible_json
 
 _MANY = 100
 """Ratio from which on decimals are not printed."""
+_WIDE = 24
+"""Columns of a terminal from which on a column of a listing is folded between words."""
+_SENTENCE = 40
+"""Columns that the last column of a listing needs: it holds sentences."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -24,13 +32,15 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def announcer() -> Callable[[str], None]:
-    """Function that names long work on stderr before it starts; silent where stderr is no terminal."""
-    return (lambda text: console(stderr=True).print(Text(f"{text} ..."))) if sys.stderr.isatty() else (lambda _: None)
+    """Function that names long work on stderr before it starts; silent with --quiet and where stderr is no terminal."""
+    if is_quiet() or not sys.stderr.isatty():
+        return lambda _: None
+    return lambda text: console(stderr=True).print(Text(f"{text} ..."))
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Print notes for the user on stderr."""
-    for note in notes:
+    """Print notes for the user on stderr, but not with --quiet."""
+    for note in () if is_quiet() else notes:
         console(stderr=True).print(Text(f"note: {note}"), soft_wrap=True)
 
 
@@ -49,6 +59,15 @@ def print_records(records: Sequence[Mapping[str, Any]]) -> None:
     console().print(_grid(records))
 
 
+def print_listing(records: Sequence[Mapping[str, Any]]) -> None:
+    """Print records that begin with a name and end with a sentence; a pipe gets a line for each, with tabs."""
+    if console().is_terminal:
+        _print_things(records)
+        return
+    for line in _filled(records):
+        sys.stdout.write("\t".join(line.values()) + "\n")
+
+
 def print_fields(record: Mapping[str, Any]) -> None:
     """Print one record as lines `name  value`, its constants as a table below."""
     grid = RichTable(box=None, pad_edge=False, show_header=False)
@@ -56,7 +75,10 @@ def print_fields(record: Mapping[str, Any]) -> None:
         if key != "constants":
             grid.add_row(Text(key, style="bold"), Text(visible(_plain(value))))
     below = record.get("constants")
-    console().print(Group(grid, Text(), _grid(below)) if below else Group(grid))
+    console().print(grid)
+    if below:
+        print_line("")
+        _print_things(below)
 
 
 def print_sizes(records: Sequence[Mapping[str, Any]]) -> None:
@@ -95,6 +117,56 @@ def _size_line(record: Mapping[str, Any], reasons: Sequence[str]) -> dict[str, s
         times: "" if ratio is None else f"{ratio:,.0f}" if ratio >= _MANY else f"{ratio:.3g}",
         "in the paper": "" if printed is None else f"{printed:,}{mark}",
     }
+
+
+def _print_things(records: Sequence[Mapping[str, Any]]) -> None:
+    """Print records that begin with a name and end with a sentence; no word is cut.
+
+    A terminal with no room for a table gets a paragraph for each. There is at least one.
+    """
+    out, lines = console(), _filled(records)
+    columns = list(lines[0])
+    widths = [_width(key, [line[key] for line in lines]) for key in columns[:-1]]
+    if sum(widths) + len(widths) + _SENTENCE <= out.width:
+        grid = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+        for key, width in zip(columns, [*widths, None], strict=True):
+            grid.add_column(key, width=width)
+        for line in lines:
+            grid.add_row(*map(Text, line.values()))
+        out.print(grid)
+        return
+    for record in records:
+        name, *facts = starmap(_labelled, record.items())
+        out.print(Text(name, style="bold"), soft_wrap=True)
+        for text in (*facts[-1:], "\u00a0· ".join(filter(None, facts[:-1]))):
+            if text:
+                out.print(Text(_paragraph(text, out.width)), soft_wrap=True)
+
+
+def _filled(records: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The records with the same keys, each value in one line."""
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    return [{key: " ".join(visible(str(record.get(key, ""))).split()) for key in keys} for record in records]
+
+
+def _labelled(key: str, value: Any) -> str:
+    """A fact with its key, which a name, a sentence and nothing need not."""
+    text = visible(str(value))
+    return text if key in {"name", "what"} or not text else f"{key}: {text}"
+
+
+def _paragraph(text: str, width: int) -> str:
+    """The text in lines of a width, indented; a longer word stays whole."""
+    indent = "  "
+    return textwrap.fill(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _width(header: str, texts: Sequence[str]) -> int:
+    """Columns that a column needs: as many as its longest word, and `_WIDE` where it has text for them."""
+    longest_word = max(map(cell_len, [header, *(word for text in texts for word in text.split())]))
+    return max(longest_word, min(_WIDE, max(map(cell_len, [header, *texts]))))
 
 
 def _grid(records: Sequence[Mapping[str, Any]]) -> RichTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ from bench.data.splits import TaskSplit, held_out, spread
 
 _TRAIN_LIMIT = 320
 """Questions of a training split that a run with --limit keeps, at most (or the limit itself, where it is larger)."""
+_LEAST = 32
+"""Questions of such a split that are left where training is scaled down: fewer are no batch, and teach no method."""
 _MIN_OPTIONS, _MAX_OPTIONS = 2, 26
 """Bounds of a choice question's options; there are 26 letters to name them."""
 
@@ -48,14 +51,22 @@ class Loader:
     """Test questions at most."""
     release: Release | AnswerFile | None = None
     """Source of answers, instead of the model."""
+    scaled: Mapping[str, Collection[TaskSplit]] | None = None
+    """Task that is learned on -> its tests: training keeps the share of questions that these do; None: as `limit`."""
+    _known: dict[TaskSplit, Loaded] = field(default_factory=dict, init=False, repr=False)
 
     def load(self, where: TaskSplit) -> Loaded:
-        """The questions of a split.
+        """The questions of a split, which are loaded once.
 
         Raises:
             UserError: the task has no such split, its rows can't be had, or a question is not as it must be.
             UnansweredError: a file of answers has none to it.
         """
+        if where not in self._known:
+            self._known[where] = self._loaded(where)
+        return self._known[where]
+
+    def _loaded(self, where: TaskSplit) -> Loaded:
         task = self.tasks[where.task]
         released: Mapping[str, Released] = {}
         letters = self.protocol.letters if task.format is Format.CHOICE else None
@@ -74,8 +85,18 @@ class Loader:
             unanswered = len(whole) - len(known)
             released = self.release.answers
         if self.limit is not None:
-            known = spread(known, self.limit if where in self.tests else max(self.limit, _TRAIN_LIMIT))
+            known = spread(known, self._kept(where, len(known), self.limit))
         return Loaded(known, whole, {q.id: released[q.id] for q in known} if released else {}, unanswered)
+
+    def _kept(self, where: TaskSplit, n: int, limit: int) -> int:
+        """Questions at most that a split of `n` keeps."""
+        if where in self.tests:
+            return limit
+        if self.scaled is None:
+            return max(limit, _TRAIN_LIMIT)
+        tests = [self.load(test) for test in self.scaled[where.task]]
+        share = sum(len(test.questions) for test in tests) / sum(len(test.whole) - test.unanswered for test in tests)
+        return max(math.ceil(share * n), _LEAST)
 
     def _split(self, where: TaskSplit) -> list[Question]:
         """All questions of a split; where a task has no validation split, it is taken out of train."""

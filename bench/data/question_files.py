@@ -24,6 +24,7 @@ import re
 import string
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -41,8 +42,8 @@ _LONGEST_NAME = 80 - 1 - _DIGITS
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
 """Columns of a file with one for each option."""
 _FLAT = frozenset(COLUMNS)
-_READ = frozenset({"question", "choices", "answer", "answers", "subject", "id", "split", *COLUMNS})
-"""The columns that mean something."""
+READ = frozenset({"question", "choices", "answer", "answers", "subject", "id", "split", "given", *COLUMNS})
+"""The columns that mean something; `given` does in files that are scored (`asked_files`)."""
 _LOOKALIKES = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
 """Columns in which options are, under names that are not read; without a word their questions would be asked openly."""
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -106,7 +107,7 @@ def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = (
     name = f"{_name(path)}-{sha256[:_DIGITS]}"
     while name in taken:
         name += f"-{purpose}"
-    rows = _rows(path, content)
+    rows = rows_of(path, content)
     splits, fmt = _questions(rows, path.stem, purpose)
     if purpose not in splits:
         raise UserError(
@@ -161,7 +162,12 @@ def _content(path: Path) -> bytes:
         ) from error
 
 
-def _rows(path: Path, content: bytes) -> Iterable[Row]:
+def rows_of(path: Path, content: bytes) -> Iterable[Row]:
+    """The rows of a file by the ending of its name; at least one.
+
+    Raises:
+        UserError: it is no such file.
+    """
     name, file = str(path), io.BytesIO(content)
     kind = path.suffix.lower()
     if kind not in _KINDS:
@@ -185,7 +191,7 @@ def _parquet_rows(file: io.BytesIO, name: str) -> TableRows:
             f"{name}: expected each column once, found one twice in {', '.join(table.column_names)}; rename"
         )
     nothing = pa.nulls(len(table))
-    return TableRows({name: pa.table({c: values if c in _READ else nothing for c, values in columns.items()})})
+    return TableRows({name: pa.table({c: values if c in READ else nothing for c, values in columns.items()})})
 
 
 def _with_lists(row: Row) -> Row:
@@ -217,7 +223,7 @@ def _questions(rows: Iterable[Row], stem: str, default: Split) -> tuple[dict[Spl
     first: dict[str, str] = {}
     lettered: bool | None = None
     for row in rows:
-        choices = _choices(row)
+        choices = choices_of(row)
         if lettered is None:
             lettered = bool(choices)
         if lettered != bool(choices):
@@ -225,7 +231,7 @@ def _questions(rows: Iterable[Row], stem: str, default: Split) -> tuple[dict[Spl
                 f"{row.where}: expected {'options' if lettered else 'no options'} as in the rows before it, found"
                 f" {len(choices) or 'none'}; put questions with options and open ones into two files"
             )
-        question = _question(row, choices, stem)
+        question = question_of(row, choices, stem)
         if question.id in first:
             raise UserError(
                 f"{row.where}: expected an id of its own, got {question.id!r}, which {first[question.id]} has too;"
@@ -236,13 +242,19 @@ def _questions(rows: Iterable[Row], stem: str, default: Split) -> tuple[dict[Spl
     return splits, Format.CHOICE if lettered else Format.OPEN
 
 
-def _question(row: Row, choices: tuple[str, ...], stem: str) -> Question:
-    text = _text(row, "question")
-    subject = stem if _empty(row.values.get("subject")) else _text(row, "subject")
+def question_of(row: Row, choices: tuple[str, ...], stem: str) -> Question:
+    """The question of a row with these options; `stem`: of the file's name."""
+    question = unanswered(row, choices, stem)
     if not choices:
         answer, *others = _answers(row)
-        return Question(_id(row, stem), subject, text, (answer,), 0, accepted=tuple(others))
-    return Question(_id(row, stem), subject, text, choices, _gold(row, choices))
+        return replace(question, choices=(answer,), accepted=tuple(others))
+    return replace(question, gold=_gold(row, choices))
+
+
+def unanswered(row: Row, choices: tuple[str, ...], stem: str) -> Question:
+    """The same without its right answer, which nobody may ask for: the first option, or an empty text, stands there."""
+    subject = stem if _empty(row.values.get("subject")) else _text(row, "subject")
+    return Question(_id(row, stem), subject, _text(row, "question"), choices or ("",), 0)
 
 
 def _empty(value: object) -> bool:
@@ -302,7 +314,7 @@ def _split(row: Row, default: Split) -> Split:
     raise _wrong(row, "split", f"one of {', '.join(SPLITS)}", value)
 
 
-def _choices(row: Row) -> tuple[str, ...]:
+def choices_of(row: Row) -> tuple[str, ...]:
     """The options; none for an open question."""
     value = row.values.get("choices")
     listed = not _empty(value)

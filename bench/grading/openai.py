@@ -55,6 +55,20 @@ _PRICES: Mapping[str, Price] = MappingProxyType(
 )
 
 
+def price_of(model: str, tokens: int, calls: int) -> tuple[float, str] | None:
+    """Price of calls in USD and the date of the price list; None where no price is known.
+
+    Args:
+        model: of OpenAI's.
+        tokens: that it reads in all calls.
+        calls: number of calls; each writes as much as it may.
+    """
+    price = _PRICES.get(model)
+    if price is None:
+        return None
+    return (tokens * price.read + calls * MAX_TOKENS * price.written) / 1e6, price.date
+
+
 class OpenAI:
     """Asks a server whether answers mean what the gold answers mean."""
 
@@ -139,11 +153,8 @@ class OpenAI:
     def _estimate(self, todo: Sequence[JudgeCase], what: str) -> str:
         characters = sum(len(message.content) for case in todo for message in prompt.messages(case, self.wording))
         tokens = characters // _CHARACTERS_PER_TOKEN
-        price = _PRICES.get(self.model) if self.address.official else None
-        cost = "price unknown"
-        if price is not None:
-            dollars = (tokens * price.read + len(todo) * MAX_TOKENS * price.written) / 1e6
-            cost = f"about {dollars:.2f} USD at the prices of {price.date}"
+        known = price_of(self.model, tokens, len(todo)) if self.address.official else None
+        cost = "price unknown" if known is None else f"about {known[0]:.2f} USD at the prices of {known[1]}"
         return f"{what}: {len(todo):,} calls to {self.name}, about {tokens:,} tokens to read, {cost}"
 
     # --- calls --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import Format, Question, Task, UserError
-from bench.api.errors import fenced
+from bench.api.errors import TooLongError, fenced
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt, Released
 from bench.prompts import templates
@@ -242,11 +242,11 @@ def _shard_of(
 def _too_long(question: Question, length: int, room: int, given: Written | None, i: int) -> list[Question]:
     if given is not None:
         taken = len(given.traces[i]) + given.longest(i)
-        raise UserError(
+        raise TooLongError(
             f"Question {question.id} has {length:,} tokens without exemplars, and its answer or sample, with a trace,"
             f" {taken:,}: more than this model's context can hold. Shorten it, or use a model with a longer context."
         )
-    raise UserError(
+    raise TooLongError(
         f"Question {question.id} has {length} tokens without exemplars, and this model's context leaves room for"
         f" {room}. Use a model with a longer context."
     )

@@ -18,6 +18,8 @@ from bench.results.files import Records
 
 BINS = Protocol().ece_bins
 """Number of bins of a reliability diagram: that of the ECE."""
+FEW = 5
+"""Answers, mean over seeds, below which a bin is dimmed and joined to no other."""
 Z = 1.959963984540054
 """Quantile of the normal distribution that leaves 2.5 % above it."""
 
@@ -39,6 +41,13 @@ class Bins(NamedTuple):
     """(b,): how many of them are right; mean over seeds."""
     by_seed: FloatArray
     """(s, b): share of right answers of each seed."""
+
+
+def joined(bins: Bins) -> tuple[FloatArray, FloatArray]:
+    """Mean confidences and rates of bins to join by a line; NaN where the line is broken by a bin with few answers."""
+    filled = bins.answers > 0
+    few = bins.answers[filled] < FEW
+    return np.where(few, np.nan, bins.confidence[filled]), np.where(few, np.nan, bins.rate[filled])
 
 
 def bins_of(records: Sequence[Records], bins: int = BINS) -> Bins:

@@ -41,6 +41,8 @@ MUTED = "#6b6b6b"
 """Colour of what stands back: notes, words in place of missing panels."""
 FAINT = "#c8c8c8"
 """Grid and reference lines."""
+BAND = "#f3f3f3"
+"""Behind every other row."""
 WRONG = "#8c8c8c"
 """Wrong answers, where right ones have the method's colour."""
 

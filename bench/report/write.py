@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.api import UserError
 from bench.report.selection import Wanted
+from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.results import files, questions
 from bench.results.row import ResultRow
@@ -24,11 +25,29 @@ def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambd
         UserError: nothing to show, rows that don't belong together, a result that is not as it must be, or a file that
             can't be written.
     """
+    _refuse_folder(wanted.out)
+    return written(tables_of(wanted, cache, say), wanted, say)
+
+
+def _refuse_folder(out: Path) -> None:
+    if out.is_dir():
+        raise UserError(f"--out {out}: expected the name of a file, got a folder")
+
+
+def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] = lambda _: None) -> list[Path]:
+    """Write the page and the figures of tables that are there; otherwise as `write`.
+
+    Args:
+        tables: what the request chooses.
+        wanted: the request.
+        say: told before long work.
+
+    Raises:
+        UserError: rows that don't belong together, or a file that can't be written.
+    """
     from bench.report import page
 
-    if wanted.out.is_dir():
-        raise UserError(f"--out {wanted.out}: expected the name of a file, got a folder")
-    tables = tables_of(wanted, cache, say)
+    _refuse_folder(wanted.out)
 
     def records_of(row: ResultRow) -> files.Records:
         return files.read_records(files.place_of(row, wanted.results))

@@ -30,9 +30,11 @@ class RunConfig:
     recalibrate: Names = ()
     """isotonic, platt, beta or temperature: further rows for every method."""
     seed: int = 0
-    """Seed of fits, hold-out splits and sampling."""
+    """Seed of fits, hold-out splits and sampling; several, separated by commas, are run one after the other."""
     limit: int | None = None
     """Test questions at most, spread over subjects; such results are partial."""
+    scale_training: bool = False
+    """With --limit: training and validation keep the same share of their questions as the tests do."""
     train_on: Annotated[str | None, Heading("Questions, answers and grades")] = None
     """TASK[:SPLIT] or FILE that methods learn on. Default: the task's own choice, or the train rows of its file."""
     exemplar_sets: int | None = None
@@ -71,6 +73,8 @@ class RunConfig:
     """Run code that comes with the model."""
     out: Annotated[Path, Heading("Output")] = Path("results")
     """Folder of results."""
+    save_heads: Path | None = None
+    """Folder in which the head of each method is kept, for bench score and load_head. Default: none is kept."""
     cache: Path | None = None
     """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
     dry_run: bool = False

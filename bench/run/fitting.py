@@ -21,7 +21,8 @@ from bench.api.errors import reason_of
 from bench.api.methods import refuse_one_class, validation_signals
 from bench.api.signals import tells_gold
 from bench.backbone.devices import kind_of
-from bench.progress import Progress
+from bench.backbone.models import label_of
+from bench.progress import DECISIONS, Progress
 from bench.results.row import LabelsSeen, Training
 from bench.run.resolve import ResolvedRun, source_digest
 from bench.signals.batches import Batches
@@ -115,7 +116,9 @@ class Fitter:
             "validation": None if validation is None else _identity(validation, validation_signals(reads)),
         }
         key = key_of(fields)
-        return self._stored(name, key) or self._new(name, key, fields, learned, validation, seed)
+        stored = self._stored(name, key)
+        DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
+        return stored or self._new(name, key, fields, learned, validation, seed)
 
     def context(self, name: str, learned: Reading, validation: Batch | None, seed: int) -> Context:
         """Context that `fit` gets besides data.
@@ -202,7 +205,8 @@ class Fitter:
             _save(fitted, folder)
             self._require_whole(fitted.method, name, folder, train if held is None else held)
 
-        self.store.put(KIND, key, fields, write, seconds=seconds)
+        model = label_of(self.backbone.spec)
+        self.store.put(KIND, key, fields, write, seconds=seconds, model=model, split=str(learned.where))
         return fitted
 
     def _require_whole(self, method: ConfidenceMethod, name: str, folder: Path, labelled: Batch) -> None:

@@ -7,32 +7,38 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
+from bench.api import ConfidenceMethod
 from bench.api.errors import attempted, fenced, interrupts_told_apart
 from bench.backbone.memory import give_back
+from bench.backbone.models import label_of
 from bench.data.splits import TaskSplit
 from bench.progress import Progress, Silent
 from bench.results import files, questions
 from bench.results.row import ResultRow
+from bench.run import decisions
 from bench.run.config import RunConfig
 from bench.run.feasibility import check_room, infeasible
 from bench.run.fitting import Fitted, Fitter
 from bench.run.forecast import Forecast
-from bench.run.inputs import StepResults
+from bench.run.heads.saving import HeadWriter
+from bench.run.inputs import Inputs, StepResults
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.log import RunLog
 from bench.run.order import Order
 from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
-from bench.run.preparation import Resources, open_resources, prepare
+from bench.run.preparation import Opened, Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
+from bench.store.claims import in_use
 from bench.store.folders import cache_folder
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -49,6 +55,8 @@ class RunReport:
     """One for each method and task."""
     paths: list[Path] = field(default_factory=list)
     """The JSON files that were written."""
+    heads: list[Path] = field(default_factory=list)
+    """Folders of the heads that were kept."""
     notes: list[str] = field(default_factory=list)
     """Notes for the user."""
     forward_tokens: int = 0
@@ -60,10 +68,21 @@ class RunReport:
         return any(row.status == "failed" for row in self.rows)
 
 
-def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
+def run(
+    config: RunConfig,
+    progress: Progress | None = None,
+    classes: Sequence[type[ConfidenceMethod]] = (),
+    opened: Opened | None = None,
+) -> RunReport:
     """Run the chosen methods on a model over tasks, score them and write the results.
 
     Threads of one process run one after the other.
+
+    Args:
+        config: the request.
+        progress: told how far the run is.
+        classes: methods of no file, e.g. of a notebook, which the request names too; they run in this process.
+        opened: keeps the loaded model for the next run of the same model and options.
 
     Raises:
         UserError: something outside the program is not as it must be; nothing was computed for it.
@@ -71,14 +90,19 @@ def run(config: RunConfig, progress: Progress | None = None) -> RunReport:
     progress, log = progress or Silent(), RunLog.below(config.cache or cache_folder())
     with _ONE_AT_A_TIME, interrupts_told_apart(), log.opened(progress.say if config.debug else None):
         with closing(Isolation(config.method_timeout, log)) as isolation:
-            resolved = resolve(config, isolation)
-            resources = open_resources(config, resolved, progress)
-            with closing(resources.reader.working):
+            resolved = resolve(config, isolation, classes)
+            resources = open_resources(config, resolved, progress, opened)
+            with closing(resources.reader.working), _in_use(config, resolved):
                 report = _run(config, resolved, resources, progress)
         report.notes += isolation.notes
         if report.failed and log.written:
             report.notes.append(f"tracebacks, and what plugins printed, are in {log.path}")
     return report
+
+
+def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[None]:
+    """Keeps others from pruning what is stored of the model; a plan writes nothing."""
+    return nullcontext() if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
 
 
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
@@ -90,10 +114,13 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     )
     check_room(methods, tests, reasons, reader.backbone, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
-    report = RunReport(Forecast(prepared, resolved, resources.grader).lines())
+    heads = HeadWriter(config.save_heads, config, resolved, reader, resources.tasks)
     notes = [*prepared.notes, *reader.backbone.chat.notes, *(reader.store.notes if config.dry_run else ())]
-    report.notes += [*resolved.notes, *notes]
-    _announce([*report.plan, *notes], resolved, config.model, progress)
+    report = RunReport(
+        [*Forecast(prepared, resolved, resources.grader).lines(), *heads.plan()], notes=[*resolved.notes, *notes]
+    )
+    _announce([*report.plan, *notes], resolved, config, progress)
+    decisions.tell(config, resolved, resources, prepared)
     if config.dry_run:
         return report
 
@@ -104,7 +131,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
     made = StepResults(resolved, prepared.selecting, prepared.readings)
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
-    writer = _Writer(config.out, resolved.protocol.letters, report)
+    writer = _Writer(config.out, resolved.protocol.letters, report, heads)
 
     for step in Order(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
@@ -122,31 +149,32 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
                 inputs = made.inputs(name, where)
                 prediction = attempted(predictor.predict, name, inputs)
                 scored = rows.scored(name, inputs, prediction)
-                writer.write(scored, inputs.predicted)
-                for version in recalibration.versions(scored, inputs):
-                    writer.write(version, inputs.predicted)
+                for version in chain([scored], recalibration.versions(scored, inputs)):
+                    writer.write(version, inputs)
         give_back()
 
     guard.check_weights("after the last prediction")
     report.forward_tokens = reader.forward_tokens
-    report.notes += _complaints(made.fits)
-    report.notes += [note for note in reader.store.notes if note not in report.notes]
+    told = [*_complaints(made.fits), *heads.notes, *reader.store.notes]
+    report.notes += [note for note in told if note not in report.notes]
     return report
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes cells, and once beside them the texts of what was tested."""
+    """Writes cells, once beside them the texts of what was tested, and heads where they are asked for."""
 
     out: Path
     letters: str
     report: RunReport
+    heads: HeadWriter
     digests: dict[TaskSplit, str | None] = field(default_factory=dict)
 
-    def write(self, scored: ScoredRow, test: Reading) -> None:
-        row = replace(scored.row, questions_digest=self._questions_digest(test))
+    def write(self, scored: ScoredRow, inputs: Inputs) -> None:
+        row = replace(scored.row, questions_digest=self._questions_digest(inputs.predicted))
         self.report.paths.append(files.write(row, scored.records, self.out))
         self.report.rows.append(files.read(self.report.paths[-1]))
+        self.report.heads += self.heads.save(self.report.rows[-1], scored, inputs)
 
     def _questions_digest(self, test: Reading) -> str | None:
         """Digest of the questions, which are kept; None for those of a release, which are not."""
@@ -162,9 +190,9 @@ class _Writer:
         return questions.digest(texts)
 
 
-def _announce(lines: Sequence[str], resolved: ResolvedRun, model: str, progress: Progress) -> None:
+def _announce(lines: Sequence[str], resolved: ResolvedRun, config: RunConfig, progress: Progress) -> None:
     methods, tasks = ", ".join(resolved.methods), ", ".join(resolved.tests)
-    progress.say(f"Plan: {methods} on {model} over {tasks}, preset {resolved.preset}")
+    progress.say(f"Plan: {methods} on {config.model} over {tasks}, preset {resolved.preset}, seed {config.seed}")
     for line in lines:
         progress.say("  " + line)
 

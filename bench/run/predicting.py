@@ -38,6 +38,8 @@ class Prediction:
     """Account of that for a reader of the numbers, or the reason why it could not be done."""
     oddities: Mapping[str, int] = field(default_factory=dict)
     """Counts of what the method found odd about the answers."""
+    scale: Scale | None = None
+    """By which scores became confidences; None where there are none, or nothing could scale them."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Predictor:
         """
         predicted, seconds, oddities = self.predicted(name, inputs)
         confidence = np.full(
-            len(inputs.predicted.questions), _confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
+            len(inputs.predicted.questions), confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
         )
         confidence[inputs.predicted.usable] = predicted
         return Prediction(confidence, seconds, oddities=oddities)
@@ -126,12 +128,12 @@ class Predictor:
             return Prediction(confidence, seconds, score, note=note, oddities=odd)
         labelled, more, _ = self.predicted(name, replace(inputs, predicted=held, selection=None))
         scale = Scale.fit(labelled, correct)
-        confidence[:] = _confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
+        confidence[:] = confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
         confidence[usable] = scale.apply(predicted)
         note = f"scaled on validation: {len(correct):,} labelled answers of {held.where} made its scores probabilities"
         if not scale.slope:
             note += ", all the same one, since right answers have no higher scores there than wrong ones"
-        return Prediction(confidence, seconds + more, score, len(correct), note, odd)
+        return Prediction(confidence, seconds + more, score, len(correct), note, odd, scale)
 
     def read_through(self, name: str, reading: Reading, fitted: Fitted | BaseException) -> AdaptedReading | None:
         """A split read again through the adapter that a method trained.
@@ -167,6 +169,6 @@ def unscalable(correct: BoolArray) -> str | None:
     return None
 
 
-def _confidence_in_no_answer(inputs: Inputs, rule: EmptyRule) -> float:
+def confidence_in_no_answer(inputs: Inputs, rule: EmptyRule) -> float:
     """Confidence where there is no answer: none, or the share of right answers that it learned from."""
     return 0.0 if rule is EmptyRule.ZERO or inputs.base_rate is None else inputs.base_rate

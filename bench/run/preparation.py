@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from bench.api import Split, Task, UserError
 from bench.api.errors import fenced
@@ -29,6 +30,9 @@ from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.signals.relating import Relating
 from bench.store.folders import Store
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone
 
 _SAMPLE = 2_500
 """Prompts of a large split by which a dry run estimates the whole."""
@@ -78,7 +82,16 @@ class _LoadedPlan:
     notes: tuple[str, ...] = ()
 
 
-def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress) -> Resources:
+@dataclass
+class Opened:
+    """The model of a run, for the next one that differs in its seed alone."""
+
+    backbone: Backbone | None = None
+
+
+def open_resources(
+    config: RunConfig, resolved: ResolvedRun, progress: Progress, opened: Opened | None = None
+) -> Resources:
     """Load the model and make the tasks; check that results and cache can be written, if they will be.
 
     Raises:
@@ -89,27 +102,29 @@ def open_resources(config: RunConfig, resolved: ResolvedRun, progress: Progress)
 
     request = engines.Request(config.engine, config.workers, config.address, split=bool(config.devices))
     if not config.dry_run:
-        files.ensure_writable(config.out)
+        for folder in filter(None, (config.out, config.save_heads)):
+            files.ensure_writable(folder)
     source = open_source(config.data_dir)
     tasks: dict[str, Task] = {}
     for name, task in resolved.tasks.items():
         with fenced(f"task {name!r}"):
             tasks[name] = task(source, resolved.protocol)
     options = LoadOptions(config.device, config.dtype, config.trust_remote_code, config.devices)
-    backbone = Backbone(resolved.model, options)
+    opened = opened or Opened()
+    backbone = opened.backbone = opened.backbone or Backbone(resolved.model, options)
     store = Store(resolved.cache, looks_only=config.dry_run)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
         store.prepare()
     sample = _SAMPLE if config.dry_run else None
     budget = config.token_budget or default_budget(*backbone.devices)
-    relating = _relating(config, backbone.device)
+    relating = relating_of(config, backbone.device)
     engine = engines.opened(request, backbone, store)
     reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
     return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
 
 
-def _relating(config: RunConfig, device: str) -> Relating:
+def relating_of(config: RunConfig, device: str) -> Relating:
     """The models that relate samples; nothing but their configurations is loaded yet.
 
     Raises:
@@ -187,7 +202,7 @@ def _load_plan(
     apart = signals_needed(
         resolved.methods, tests, resolved.learn_on, infeasible, validated=recalibrated, selecting=selecting
     )
-    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release)
+    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release, _scaled(resolved))
     loaded = {}
     for where in reads:
         try:
@@ -204,7 +219,24 @@ def _load_plan(
     without = answers.without_samples(resolved, loaded, infeasible)
     if without:
         return _load_plan(resolved, tasks, {**infeasible, **without}, validation, limit)
-    return _LoadedPlan(steps, loaded, selecting, infeasible)
+    return _LoadedPlan(steps, loaded, selecting, infeasible, tuple(_scaled_down(resolved, loaded)))
+
+
+def _scaled(resolved: ResolvedRun) -> dict[str, list[TaskSplit]] | None:
+    """Task that methods learn on -> its tests; None where training is not scaled down with them."""
+    if not resolved.scale_training:
+        return None
+    learned: dict[str, list[TaskSplit]] = {}
+    for test in resolved.test_splits:
+        learned.setdefault(resolved.learn_on[test.task].task, []).append(test)
+    return learned
+
+
+def _scaled_down(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Iterator[str]:
+    """Notes on what training keeps where it is scaled down."""
+    for where, found in loaded.items() if resolved.scale_training else ():
+        if where not in resolved.test_splits:
+            yield f"{where}: {len(found.questions):,} of {len(found.whole):,} questions are kept (--scale-training)"
 
 
 def _done_without(resolved: ResolvedRun, where: TaskSplit, selecting: frozenset[TaskSplit]) -> str:

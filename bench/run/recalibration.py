@@ -57,15 +57,17 @@ class Recalibration:
             return
         validated = attempted(self._validated, row.method, inputs)
         notes = tuple(note for note in row.notes if note not in inputs.complaints)
+        scaled = {"scale_training": True} if self.resolved.scale_training else {}  # also of one that learns nothing
+        row = replace(row, notes=notes, config={**row.config, **scaled}, deviations={**row.deviations, **scaled})
         for kind in self.resolved.recalibrate:
-            again = replace(row, method=f"{row.method}{RECALIBRATED}{kind}", notes=notes)
+            again = replace(row, method=f"{row.method}{RECALIBRATED}{kind}")
             version: ScoredRow | BaseException
             if isinstance(validated, _Validated):
                 version = attempted(self._version, kind, again, inputs.predicted, confidence, validated)
             else:
                 version = validated
             if isinstance(version, ScoredRow):
-                yield version
+                yield replace(version, scale=scored.scale)
             else:
                 again = replace(again, status="failed", reason=reason_of(version), metrics={}, per_subject={})
                 yield ScoredRow(again)
@@ -79,7 +81,8 @@ class Recalibration:
         recalibrated[test.usable] = fitted.apply(confidence[test.usable])
         validation = max(row.labels_seen.validation, len(validated.correct))
         row = replace(row, labels_seen=replace(row.labels_seen, validation=validation))
-        return self.rows.with_numbers(validated.tokens_alone.put(row), test, recalibrated)
+        made = self.rows.with_numbers(validated.tokens_alone.put(row), test, recalibrated)
+        return replace(made, recalibrator=fitted)
 
     def _validated(self, name: str, inputs: Inputs) -> _Validated:
         validation = self.made.validation_inputs(name, inputs.predicted.where)

@@ -33,6 +33,7 @@ from bench.run.isolation.methods import guarded
 from bench.run.isolation.state import import_known, kept
 from bench.run.overrides import parse_overrides, protocol_with, typed
 from bench.run.plan import TrainOn, adapted
+from bench.run.typed_in import digest_of, is_typed_in
 from bench.store.folders import cache_folder
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
@@ -68,6 +69,8 @@ class ResolvedRun:
     """The same as results name it."""
     training_budget: int | None = None
     """Tokens of one forward pass of training an adapter, where they were named."""
+    scale_training: bool = False
+    """Whether methods learn on the share of questions that is tested."""
     notes: Sequence[str] = field(default_factory=tuple)
     isolation: Isolation = field(default_factory=Isolation, repr=False, compare=False)
     """Protection of the run from its plugins."""
@@ -83,12 +86,17 @@ class ResolvedRun:
         return type(method)(**method.params())
 
     def deviations_of(self, name: str) -> dict[str, object]:
-        """Overridden constants that concern a method, with dotted names."""
-        return {
+        """Overridden constants that concern a method, with dotted names, and whether its training was scaled down."""
+        constants = {
             f"{owner}.{key}": value
             for owner in (name, "protocol")
             for key, value in self.deviations.get(owner, {}).items()
         }
+        return {**constants, **({"scale_training": True} if self.scale_training and self._told(name) else {})}
+
+    def _told(self, name: str) -> bool:
+        """Whether a method is told any label: it learns, or its scores are scaled."""
+        return self.methods[name].trains() or self.methods[name].output == "score"
 
     def training_of(self, name: str) -> dict[str, object]:
         """Options of training adapters that were named, for a method that has one: dropout depends on them."""
@@ -101,8 +109,7 @@ class ResolvedRun:
         config = {**self.unusual, **judging, **self._relating_of(name, task), **self.deviations_of(name)}
         usual = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
-        told = self.methods[name].trains() or self.methods[name].output == "score"
-        if told and self.learn_on[task] != usual:
+        if self._told(name) and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
         return config
 
@@ -119,12 +126,15 @@ _OPTIONS: Mapping[By, str] = {"entailment": "nli", "similarity": "similarity"}
 """Way of relating samples -> the option that names a model for it."""
 
 
-def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRun:
+def resolve(
+    config: RunConfig, isolation: Isolation | None = None, classes: Sequence[type[ConfidenceMethod]] = ()
+) -> ResolvedRun:
     """Look up and check everything that a run names.
 
     Args:
         config: the request.
         isolation: keeps plugins from harming the run; whoever gives it closes it.
+        classes: methods of no file, which the request names too.
 
     Raises:
         UserError: something is unknown or does not fit; says what would.
@@ -135,16 +145,16 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
         isolation.probe(path)
         import_known(path)
     with kept(lambda what, end: isolation.note(f"a plugin changed {what} when it was imported; {end}")):
-        method_registry = registry.methods(config.plugins)
+        method_registry = registry.methods(config.plugins, classes)
         task_registry, train_on = _tasks(config)
     model = models.resolve(config.model)
     preset = config.preset or model.preset
-    classes = _method_classes(config.methods, method_registry)
-    overrides = parse_overrides(config.overrides, list(classes))
+    chosen = _method_classes(config.methods, method_registry)
+    overrides = parse_overrides(config.overrides, list(chosen))
     if config.exemplar_sets is not None:
         overrides.setdefault("protocol", {})["exemplar_sets"] = str(config.exemplar_sets)
     protocol, protocol_changes = protocol_with(preset, overrides.get("protocol", {}))
-    methods, changes = _instances(_Maker(isolation, method_registry, config.plugins), classes, preset, overrides)
+    methods, changes = _instances(_Maker(isolation, method_registry, config.plugins), chosen, preset, overrides)
     tests = _tests(config, model, task_registry)
     for kind in config.recalibrate:
         recalibrator(kind)
@@ -176,6 +186,7 @@ def resolve(config: RunConfig, isolation: Isolation | None = None) -> ResolvedRu
         release=release,
         answers=answers,
         training_budget=config.training_budget,
+        scale_training=config.scale_training,
         notes=[*method_registry.notes],
         isolation=isolation,
     )
@@ -186,6 +197,8 @@ _LARGEST = 2**63 - 1
 
 
 def _check_numbers(config: RunConfig) -> None:
+    if config.scale_training and config.limit is None:
+        raise UserError("--scale-training: expected --limit N as well, by which training is scaled down.")
     if not 0 < config.method_timeout < math.inf:
         raise UserError(f"--method-timeout: expected seconds above 0, got {config.method_timeout:g}.")
     least = {"seed": 0, "limit": 1, "token_budget": 1, "training_budget": 1, "exemplar_sets": 0, "workers": 1}
@@ -365,8 +378,14 @@ def source_digest(plugin: type) -> str:
     """Digest of a plugin's source, so that what an older version learned is never taken for what this one would.
 
     That is its file and those that it imports, other than Python's own, installed ones and ours; for a member of a
-    package every Python file of the package.
+    package every Python file of the package; for one that was typed in, what `bench.run.typed_in` says.
+
+    Raises:
+        UserError: it was typed in where Python keeps no source.
     """
+    plugin = vars(plugin).get("__wrapped__", plugin)
+    if is_typed_in(plugin):
+        return digest_of(plugin)
     path = Path(inspect.getfile(plugin))
     depth = plugin.__module__.count(".")
     if path.name == "__init__.py":

@@ -19,6 +19,8 @@ from bench.data import contamination
 from bench.data.answer_files import AnswerFile
 from bench.data.splits import TaskSplit
 from bench.grading.grade import Judge, substring_rule
+from bench.metrics.recalibration import Recalibrator
+from bench.metrics.scaling import Scale
 from bench.results import files, provenance
 from bench.results.row import LabelsSeen, ResultRow, Status
 from bench.run.config import RunConfig
@@ -42,6 +44,10 @@ class ScoredRow:
     """None where the cell has no numbers."""
     confidence: FloatArray | None = None
     """`(n,)`: one for each question of the test split, those that don't count included; None as `records`."""
+    scale: Scale | None = None
+    """Scale by which the scores of a method became confidences, if it gives such."""
+    recalibrator: Recalibrator | None = None
+    """Map that the method's confidences went through, in a recalibrated version."""
 
 
 @dataclass
@@ -90,7 +96,8 @@ class RowBuilder:
             row = replace(row, labels_seen=LabelsSeen(validation=made.scaled_by), notes=(*row.notes, made.note))
         found = {f"{inputs.predicted.where}, {row.method}: {what}": n for what, n in made.oddities.items()}
         row = replace(row, counts={**row.counts, **found})
-        return self.with_numbers(row, inputs.predicted, made.confidence, made.score)
+        scored = self.with_numbers(row, inputs.predicted, made.confidence, made.score)
+        return replace(scored, scale=made.scale)
 
     def row(self, name: str, inputs: Inputs) -> ResultRow:
         """The cell of a method with everything but its numbers."""

@@ -44,6 +44,23 @@ class Grader:
             graded = self._judged(reading, texts)
         else:
             graded = replace(reading, answers=_graded(reading, texts, self.reader.protocol))
+        return self._with_samples(graded)
+
+    def parsed(self, reading: Reading) -> Reading:
+        """The reading of questions whose right answers nobody knows: answers are parsed, and all count as wrong.
+
+        Raises:
+            UserError: as `grade`, about samples alone.
+        """
+        protocol, choice = self.reader.protocol, reading.task.format is Format.CHOICE
+        answers = []
+        for question, text in zip(reading.questions, self._texts(reading), strict=True):
+            answer = grade_choice(question, text, protocol) if choice else grade_open(text, correct=False)
+            answers.append(replace(answer, correct=False))
+        return self._with_samples(replace(reading, answers=answers))
+
+    def _with_samples(self, graded: Reading) -> Reading:
+        """The graded reading with what its samples say, each compared with its answer and with the others."""
         split = self.reader.stored(graded)
         found = {signal: attempted(definition(signal).agreement, split, self._agreeing) for signal in graded.wanted}
         relations = {signal: attempted(definition(signal).relation, split, self._related) for signal in graded.wanted}

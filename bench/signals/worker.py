@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from bench.api import AdapterRef, UserError
 from bench.backbone.devices import class_of
 from bench.backbone.memory import give_back, peak_memory_mb
+from bench.backbone.models import label_of
 from bench.signals.definition import growth_of, pass_definitions
 from bench.signals.files import write_bundle
 from bench.signals.shard_task import Done, ShardTask
-from bench.store.claims import TakenError, claimed
+from bench.store.claims import TakenError, claimed, shard_claim
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Worker:
             UserError: the store can't be written, or the shard can't be read on this device.
         """
         started = time.time()
-        path = self.store.root / "claims" / f"shard-{key_of({'shard': task.kind})[:32]}.lock"
+        path = shard_claim(self.store.root, task.kind)
         with ExitStack() as holding:
             try:
                 holding.enter_context(claimed(path, partial(self.waits, task) if wait else None))
@@ -135,6 +136,7 @@ class Worker:
             fields,
             partial(write_bundle, measured=measured, names=task.names),
             split=task.split,
+            model=label_of(self.backbone.spec),
             token_budget=task.asking.budget,
             costs={stage: asdict(cost) for stage, cost in measured.costs.items()},
             halvings=measured.halvings,

@@ -8,17 +8,20 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, SoftFileLease, Timeout
 
 from bench.store.files import write_whole
+from bench.store.folders import key_of
 
 LEASE = 180.0
 """Seconds without a sign of life after which a claim of another machine is over, where the file system has no locks."""
 _POLL = 0.1
+_RUN = "run-"
+"""Beginning of the names of claims that a run holds on a model."""
 _PATIENCE = 10
 """Polls within which an owner has written down who it is."""
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
@@ -92,3 +95,58 @@ def _described(owner: Path) -> str:
         return f"process {int(told['pid'])} on {str(told['host'])[:100]!s}, since {str(told['since'])[:30]}"
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "another process"
+
+
+@contextmanager
+def in_use(root: Path, model: str) -> Iterator[None]:
+    """Within the context `used_models` tells every process that a run reads and keeps what is stored of this model.
+
+    Where the folder can't be written, nobody is told: it only keeps `bench cache prune` away.
+
+    Args:
+        root: the cache folder.
+        model: its label.
+    """
+    path = root / "claims" / f"{_RUN}{_digest(model)}-{os.urandom(8).hex()}.lock"
+    with ExitStack() as holding:
+        with suppress(OSError):
+            holding.enter_context(claimed(path, None))
+        try:
+            yield
+        finally:
+            _remove(path)
+
+
+def used_models(root: Path) -> Callable[[str], bool]:
+    """A function that says whether a running process uses what is stored of a model; claims of the dead are removed.
+
+    An empty label, of what was stored before models were noted, is used where anything is.
+    """
+    held: set[str] = set()
+    for path in (root / "claims").glob(f"{_RUN}*.lock"):
+        try:
+            with claimed(path, None):
+                _remove(path)
+        except (TakenError, OSError):
+            held.add(path.name.removeprefix(_RUN).partition("-")[0])
+    return lambda model: bool(held) if not model else _digest(model) in held
+
+
+def shard_claim(root: Path, kind: str) -> Path:
+    """Claim on what is read of one shard: the part of the store where its entries lie."""
+    return root / "claims" / f"shard-{key_of({'shard': kind})[:32]}.lock"
+
+
+def adapter_claim(root: Path, key: str) -> Path:
+    """Claim on an adapter that is trained."""
+    return root / "claims" / f"adapters-{key}.lock"
+
+
+def _digest(model: str) -> str:
+    return key_of({"model": model})[:16]
+
+
+def _remove(path: Path) -> None:
+    for each in (path, path.with_name(f"{path.name}.lease")):
+        with suppress(OSError):
+            each.unlink()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench.store.processes import alive, machine
@@ -21,8 +22,7 @@ def write_whole(path: Path, content: bytes) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path.parent)
-    # threads may write one file, and machines that share a folder may have processes of one number
-    temporary = path.with_name(f".{os.urandom(4).hex()}.{machine()}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -33,6 +33,40 @@ def write_whole(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):  # what failed first is the reason
             temporary.unlink()
         raise
+
+
+def write_whole_folder(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a folder, then make it appear at once under its name; an older folder is replaced.
+
+    What a process of this machine that is gone left half-written beside it is removed.
+
+    Raises:
+        OSError: it can't be written; the older folder stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path.parent)
+    made, away = (_temporary(path) for _ in range(2))
+    try:
+        made.mkdir()
+        write(made)
+        for file in (*made.rglob("*"), made):
+            synced(file)
+        if path.exists():
+            path.rename(away)
+        made.rename(path)
+        synced(path.parent)
+    except BaseException:
+        if away.exists() and not path.exists():
+            away.rename(path)
+        raise
+    finally:
+        for left in (made, away):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _temporary(path: Path) -> Path:
+    """A name beside a path for this process; machines that share a folder have processes of one number."""
+    return path.with_name(f".{os.urandom(4).hex()}.{machine()}.{os.getpid()}.tmp")
 
 
 def synced(path: Path) -> None:
@@ -73,4 +107,4 @@ def _sweep(folder: Path) -> None:
         name, _, pid = left.stem.rpartition(".")
         with contextlib.suppress(OSError):
             if name.endswith(f".{machine()}") and pid.isdecimal() and not alive(int(pid)):
-                left.unlink()
+                shutil.rmtree(left) if left.is_dir() else left.unlink()

@@ -15,8 +15,9 @@ from typing import Any
 import numpy.typing as npt
 
 from bench.api import Ragged, UserError
+from bench.backbone.models import ModelSpec, label_of
 from bench.progress import Progress, Silent
-from bench.store.claims import claimed
+from bench.store.claims import adapter_claim, claimed
 from bench.store.folders import Entry, Store
 from bench.training import child
 from bench.training.job import ADAPTER, EXAMPLES, REPORT, VALIDATION, Job, write_examples
@@ -88,7 +89,7 @@ class Assignment:
         def waits(whom: str) -> None:
             told.say(f"the adapter of {self.method} is being trained by {whom}; waiting for it")
 
-        with claimed(store.root / "claims" / f"{KIND}-{self.key}.lock", waits):
+        with claimed(adapter_claim(store.root, self.key), waits):
             return store.get(KIND, self.key) or self._trained(store, told, make_room)
 
     def _trained(self, store: Store, progress: Progress, make_room: Callable[[], None]) -> Entry:
@@ -106,7 +107,8 @@ class Assignment:
         make_room()
         self._run(config, store, progress)
         trained = folder / ADAPTER
-        entry = store.put(KIND, self.key, self.fields, lambda into: _copy(trained, into), method=self.method)
+        told = {"method": self.method, "model": label_of(ModelSpec(**self.job.model))}
+        entry = store.put(KIND, self.key, self.fields, lambda into: _copy(trained, into), **told)
         shutil.rmtree(folder, ignore_errors=True)
         return entry
 

@@ -232,9 +232,13 @@ class AdapterTrainer:
     def _deepspeed_there(self) -> bool:
         if importlib.util.find_spec("deepspeed") is not None:
             return True
-        if sys.platform != "linux":
-            return False  # DeepSpeed is for Linux; elsewhere plain torch does the same training
-        raise UserError(f"DeepSpeed is not installed. {way_out(self.method)} or install it: pip install deepspeed")
+        if self._processes == 1 or sys.platform != "linux":  # nothing to spread, or it can't be had
+            return False  # plain torch does the same training
+        raise UserError(
+            f"{self._processes} cards would train the adapter of {self.method} with DeepSpeed, which is not installed."
+            f" Install it: pip install 'confbench[deepspeed]'. {way_out(self.method)}, or on one card:"
+            " CUDA_VISIBLE_DEVICES=0."
+        )
 
     @cached_property
     def _processes(self) -> int:

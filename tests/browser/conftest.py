@@ -188,15 +188,15 @@ class Tab:
         self.page.goto(address)
         return self.page
 
-    def leave(self, address: str) -> None:
-        """Go back to nothing, and check that the page was silent and asked for nothing but itself."""
+    def leave(self, *addresses: str) -> None:
+        """Go back to nothing, and check that the pages were silent and asked for nothing but themselves."""
         self.page.evaluate("() => { try { localStorage.clear() } catch { } }")
         self.page.goto("about:blank")
         noise, requests = self.noise.copy(), set(self.requests)
         self.noise.clear()
         self.requests.clear()
         assert noise == []
-        assert requests <= {address.partition("#")[0], "about:blank", "data:,"}
+        assert requests <= {"about:blank", "data:,", *(address.partition("#")[0] for address in addresses)}
 
 
 @pytest.fixture(scope="module")

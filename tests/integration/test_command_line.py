@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -168,7 +170,7 @@ def test_a_table_in_each_format(bench: Command, folder: Path) -> None:
             assert method in result.stdout, name
     assert json.loads(said["json"].stdout)
     assert len({len(line) for line in csv.reader(io.StringIO(said["csv"].stdout))}) == 1
-    assert "| ptrue" in said["md"].stdout
+    assert re.search(r"^\| (\*\*)?ptrue", said["md"].stdout, re.MULTILINE)  # bold where it leads
     assert r"\toprule" in said["tex"].stdout
 
 
@@ -191,6 +193,42 @@ def test_a_run_prints_table_paths_and_that_plugin_code_was_run(
     (path,) = (folder / "third").rglob("*.json")
     assert f"wrote {path}" in result.stdout
     assert f"note: --plugin {rivers}: the code in this file was run" in result.stderr
+
+
+def test_a_run_ends_with_commands_that_show_what_it_wrote(
+    bench: Command, small_model: Path, rivers: Path, folder: Path
+) -> None:
+    arguments = (
+        "run", "--method", "ptrue", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--limit", 20,
+        "--out", folder / "a fourth",
+    )  # fmt: skip
+    result = bench(*arguments, env={"CONFBENCH_CACHE": str(folder / "cache")})
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.partition("next: ")[2].splitlines()
+    table, page = (shlex.split(re.split(" {2,}", line.strip())[0]) for line in lines)
+    shown = bench(*table[1:])
+    assert shown.returncode == 0, shown.stderr
+    assert "ptrue" in shown.stdout
+    assert page[-1] == "--serve"
+    written = bench(*page[1:-1], "--out", folder / "fourth.html")
+    assert written.returncode == 0, written.stderr
+
+
+def test_make_demo_writes_where_git_looks_away_and_its_commands_are_whole(bench: Command) -> None:
+    make = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True)
+    printed = re.findall(r"^\s*(?:echo '\s*)?\S*bin/bench (\w.*?)'?$", make.stdout, re.MULTILINE)
+    run, *own = map(shlex.split, printed)
+    folder = run[run.index("--out") + 1]
+    ignored = subprocess.run(["git", "check-ignore", "-q", f"{folder}/tiny"], cwd=ROOT, check=False)
+    assert ignored.returncode == 0
+    assert [words[0] for words in own] == ["new", "check", "run", "table"]
+    assert {
+        words[words.index(option) + 1] for words in own for option in ("--out", "--results") if option in words
+    } == {folder}
+    assert own[2][own[2].index("--method") + 1] == own[0][own[0].index("method") + 1]
+    for words in (run, *own):
+        known = {option for parameter in COMMANDS.commands[words[0]].params for option in parameter.opts}  # type: ignore[attr-defined]
+        assert {word for word in words if word.startswith("--")} <= known | {"--trained"}
 
 
 def test_ctrl_c_leaves_one_line_and_says_how_to_go_on(

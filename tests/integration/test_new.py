@@ -43,6 +43,7 @@ def test_new_methods_and_tasks_run(bench: Command, folder: Path, rivers: Path) -
     assert not [what for what in found["new-probe", "new-quiz"]["counts"] if what.startswith("new-quiz")]
 
 
+@pytest.mark.slow
 def test_the_tests_that_come_with_them_pass(folder: Path) -> None:
     new.write("method", "new-entropy", "untrained")
     new.write("method", "new-probe", "trained")

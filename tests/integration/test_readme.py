@@ -1,4 +1,4 @@
-"""The README is true: its commands run, its example passes its checks, it names every method, task and option."""
+"""README and docs are true: commands run, the example passes its checks, every method, task and option is named."""
 
 from __future__ import annotations
 
@@ -17,19 +17,28 @@ from bench import registry
 from bench.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+"""The README, and the pages of the site, which have what is too long for it."""
+TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+ALL = "\n".join(TEXTS.values())
 BENCH = Path(sys.executable).parent / "bench"
 LIMIT = 40
 MINUTES = 60
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def lines(language: str, *pages: str) -> list[str]:
+    """Calls of the command in blocks of a language, each once."""
+    found = (line for page in pages for block in blocks(language, TEXTS[page]) for line in block.splitlines())
+    return list(dict.fromkeys(line for line in found if line.startswith("bench ")))
 
 
 def commands() -> list[str]:
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
-    return [line for line in lines if line.startswith("bench ")]
+    """Commands of `sh` blocks, in the order in which they are read: each is run."""
+    return lines("sh", *TEXTS)
 
 
 def run_in(folder: Path, command: str, *more: str) -> None:
@@ -50,9 +59,9 @@ def data_is_missing(command: str) -> bool:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty folder in which a reader types the README, with the example method saved as it says."""
+    """An empty folder in which a reader types the commands, with the example method saved as its page says."""
     folder = tmp_path_factory.mktemp("reader")
-    (example,) = blocks("python")
+    (example,) = blocks("python", TEXTS["add-method.md"])
     (folder / "margin.py").write_text(example, encoding="utf-8")
     return folder
 
@@ -68,6 +77,57 @@ def test_its_commands_run_in_order(folder: Path) -> None:
             run_in(folder, command, *(["--partial"] if command.startswith(("bench table", "bench report")) else []))
 
 
+def parse(command: str) -> None:
+    """Parse names, types and numbers of values of a command line."""
+    _, *words = shlex.split(command, comments=True)
+    known = typer.main.get_command(app)
+    while hasattr(known, "commands"):
+        known, words = known.commands[words[0]], words[1:]
+    with known.make_context(str(known.name), list(words)) as context:
+        assert not context.args
+
+
+@pytest.mark.parametrize("command", lines("text", *TEXTS))
+def test_commands_that_need_more_than_this_machine_are_spelled_right(command: str) -> None:
+    parse(command)
+
+
+@pytest.mark.skipif("score" not in typer.main.get_command(app).commands, reason="heads are not in this checkout")
+@pytest.mark.parametrize("command", lines("console", *TEXTS))
+def test_commands_of_heads_are_spelled_right(command: str) -> None:
+    parse(command)
+
+
+def test_a_command_that_is_spelled_wrong_is_found() -> None:
+    run = typer.main.get_command(app).commands["run"]
+    with pytest.raises(Exception, match="No such option: --metod"):
+        run.make_context("run", shlex.split("--metod ccps --model llama8b"))
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TEXTS["README.md"].splitlines()) <= 250
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", page.read_text(encoding="utf-8"))
+    missing = [target for target in targets if ":" not in target and not (page.parent / target).is_file()]
+    assert not missing
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > len(PAGES)
+    loaded = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=["']?(?:https?:)?//[^"'>\s]+""")
+    assert not [hit for page in pages for hit in loaded.findall(page.read_text(encoding="utf-8"))]
+
+
 @pytest.mark.readme
 def test_its_commands_run_whole(folder: Path) -> None:
     shutil.rmtree(folder / "results", ignore_errors=True)
@@ -78,21 +138,21 @@ def test_its_commands_run_whole(folder: Path) -> None:
 
 
 def test_it_opens_with_the_two_commands() -> None:
-    assert blocks("sh")[0].split("\n")[:2] == ["make demo", "make test"]
+    assert blocks("sh", TEXTS["README.md"])[0].split("\n")[:2] == ["make demo", "make test"]
 
 
 def test_it_names_every_option_of_bench_run() -> None:
     run = typer.main.get_command(app).commands["run"]
     options = [option for parameter in run.params for option in parameter.opts if option.startswith("--")]
-    missing = [option for option in options if f"`{option}" not in README]
+    missing = [option for option in options if f"`{option}" not in ALL]
     assert not [option for option in missing if option != "--help"]
 
 
 @pytest.mark.parametrize("name", [*registry.methods().names(), *registry.tasks().names()])
 def test_it_names_every_method_and_task(name: str) -> None:
-    assert f"`{name}`" in README
+    assert f"`{name}`" in TEXTS["catalogue.md"]
 
 
 def test_its_glossary_has_the_words_of_the_code() -> None:
     for word in ("question", "prompt", "answer", "signal", "confidence", "unparsed", "preset"):
-        assert re.search(rf"^\| .*{word}.* \|", README, flags=re.MULTILINE)
+        assert re.search(rf"^\| .*{word}.* \|", TEXTS["words.md"], flags=re.MULTILINE)

@@ -5,17 +5,19 @@ printed; `save` writes it, the same bytes each time. What is left out stands in 
 `write_figures(tables, lambda row: read_records(path_of(row, results)), Path("figures"))`.
 """
 
-from bench.report.figures.bars import metric_bars
 from bench.report.figures.confidence import confidence_histograms
 from bench.report.figures.cost import cost_quality
+from bench.report.figures.forest import differences_to_best
+from bench.report.figures.intervals import metric_intervals
 from bench.report.figures.overview import reliability_overview
 from bench.report.figures.reliability import reliability
 from bench.report.figures.risk import risk_coverage
 from bench.report.figures.sheet import save
-from bench.report.figures.subjects import subject_dots
+from bench.report.figures.subjects import subject_differences
+from bench.report.figures.wins import win_matrix
 from bench.report.figures.write import FORMATS, write_figures
 
 __all__ = [
-    "FORMATS", "confidence_histograms", "cost_quality", "metric_bars", "reliability", "reliability_overview",
-    "risk_coverage", "save", "subject_dots", "write_figures",
+    "FORMATS", "confidence_histograms", "cost_quality", "differences_to_best", "metric_intervals", "reliability",
+    "reliability_overview", "risk_coverage", "save", "subject_differences", "win_matrix", "write_figures",
 ]  # fmt: skip

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.api import UserError
+from bench.report import training
 from bench.report.grouping import Key
 from bench.report.style import Style
+from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
 from bench.report.text import plain
 from bench.results.files import Records
@@ -32,11 +34,23 @@ class Board:
     """Cells by model and task."""
     level: float | None
     """Level of the intervals; None where none were computed."""
+    tables: Mapping[tuple[str, str], Table]
+    """Tables by model and task."""
 
     def column(self, model: str, task: str) -> list[Line]:
         """All methods on one model and task, also those that were not run there."""
         cell = self.cells.get((model, task), {})
         return [cell.get(method.key, method) for method in self.methods]
+
+    def sorted_column(self, model: str, task: str) -> list[Line]:
+        """The same methods, by result as the table has them; those that were not run there last."""
+        cell = self.cells.get((model, task), {})
+        return [*cell.values(), *(method for method in self.methods if method.key not in cell)]
+
+    def leading(self, model: str, task: str, metric: str | None = None) -> tuple[Line, ...]:
+        """The leading group of a table, the best mean first; none where nothing was tested."""
+        table = self.tables.get((model, task))
+        return table.leaders(metric) if table else ()
 
     def everything(self) -> Iterator[tuple[str, str, Line]]:
         """Model, task and line, missing ones included."""
@@ -90,6 +104,7 @@ def board_of(tables: Sequence[Table]) -> Board:
         tasks=tuple(sorted({task for _, task in cells})),
         methods=tuple(sorted(methods.values(), key=lambda line: line.place)),
         cells=cells,
+        tables={place_of(table): table for table in tables},
         level=next((table.standings.level for table in tables if table.standings), None),
     )
 
@@ -98,6 +113,30 @@ def place_of(table: Table) -> tuple[str, str]:
     """Model and task as they are registered, which name files; a table's own are made printable."""
     row = table.rows[0]
     return row.model, row.task
+
+
+def is_unranked(table: Table, line: Line) -> bool:
+    """Whether a line with results stands outside the ranks: cut short, or not tested while others were."""
+    if not line.done:
+        return False
+    return bool(training.cut_short(line.training)) or (bool(table.leaders()) and line.rank(table.headline) is None)
+
+
+def on_unranked(table: Table, column: Sequence[Line], so: str = "") -> str:
+    """The sentence on lines with results that stand outside the ranks; empty where there are none."""
+    by_reason: dict[str, list[str]] = {}
+    for line in column:
+        if is_unranked(table, line):
+            why = "training cut short" if training.cut_short(line.training) else "not tested"
+            by_reason.setdefault(why, []).append(line.key.label)
+    named = "; ".join(f"{', '.join(labels)} ({why})" for why, labels in by_reason.items())
+    return f"Not ranked{so}: {named}." if named else ""
+
+
+def marked(line: Line, leading: Sequence[Line]) -> str:
+    """Its label, with the sign of the leading group where it is in it."""
+    is_leading = any(leader.key == line.key for leader in leading)
+    return f"{LEADS} {line.key.label}" if is_leading else line.key.label
 
 
 def only(values: Sequence[str], kind: str) -> str:

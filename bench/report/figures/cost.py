@@ -1,4 +1,4 @@
-"""Cost against quality: what a method takes (parameters, forward tokens, seconds) and what one gets (AUROC, Brier)."""
+"""Cost against quality: what a method takes (tokens read, written, seconds, parameters), and what one gets for it."""
 
 from __future__ import annotations
 
@@ -6,33 +6,29 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from bench.metrics import METRICS
 from bench.report.averages import mean_of
-from bench.report.figures.bars import tick_names, ticks_between
-from bench.report.figures.board import board_of, only
+from bench.report.figures.board import board_of, is_unranked, on_unranked, only
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel
 from bench.report.figures.sheet import EDGE, LINE, arrow, marker_settings, sheet, short, styled
+from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.figures.whiskers import Whiskers
-from bench.report.style import FAINT, TEXT_WIDTH
+from bench.report.grouping import Key
+from bench.report.style import FAINT, MUTED, TEXT_WIDTH, Style
+from bench.report.tables.best import badness
 from bench.report.tables.model import Line, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEIGHT = 1.35
+HEIGHT = 1.5
 """Inches of a panel."""
 GAP = 0.12
 MARGIN = 0.1
 MARKER = 4.4
 """Points."""
-DODGE = 0.06
-"""Inches between markers of equal cost."""
-WIDEST = 0.4
-"""Inches from the first to the last of them."""
-MOST_TICKS = 5
+MOST_TICKS = 4
 QUALITY = ("auroc", "brier")
 SEEDS = " and seeds; dashes: each seed, horizontal lines: cheapest to dearest"
 
@@ -46,9 +42,10 @@ class _CostAxis(NamedTuple):
 
 
 COSTS = (
+    _CostAxis("tokens", "token positions read"),
+    _CostAxis("generated", "tokens generated"),
+    _CostAxis("seconds", "seconds of its own stages"),
     _CostAxis("parameters", "trained parameters"),
-    _CostAxis("tokens", "forward tokens"),
-    _CostAxis("seconds", "seconds of fitting and predicting"),
 )
 
 
@@ -96,7 +93,7 @@ def scale_of(values: Sequence[float]) -> Scale:
 
 
 def cost_quality(tables: Sequence[Table], *, remark: str = "") -> Figure:
-    """AUROC and Brier (down) against trained parameters, forward tokens and seconds (across), a marker for each method.
+    """AUROC and Brier (down) against four costs (across), a marker for each method, and the Pareto front.
 
     Args:
         tables: of one model and one task.
@@ -108,72 +105,92 @@ def cost_quality(tables: Sequence[Table], *, remark: str = "") -> Figure:
     with styled():
         board = board_of(tables)
         model, task = only(board.models, "model"), only(board.tasks, "task")
+        table = board.tables[model, task]
         column = [line for line in board.column(model, task) if line.done]
+        unranked = {line.key for line in column if is_unranked(table, line)}
         whiskers = Whiskers(board, QUALITY)
         note = note_of(
             board,
             f"Means over subjects{SEEDS if board.n_seeds > 1 else ''}. {whiskers.sentence}",
-            "Grey lines: several methods of this cost, side by side. Forward tokens: the least that the model must read"
-            " for this method alone, training and test, its own passes of training included; a run shares them between"
-            " methods. Seconds: the method's own, without the model's passes, on this run's machine.",
+            "Stepped line: the Pareto front, methods than which none is at once as cheap and better, or cheaper and as"
+            " good.",
+            on_unranked(table, column, ", so hollow and not on the front"),
+            "Positions read: the least that the model must read for this method alone, training and test; many go"
+            " through it in one pass. Generated: each token waits for the one before. Seconds: without the model's"
+            " passes, on this run's machine.",
             _unknown(column),
             metrics=QUALITY,
             remark=remark,
         )
         side = (TEXT_WIDTH - AXIS_Y - EDGE - MARGIN - GAP * (len(COSTS) - 1)) / len(COSTS)
         body = len(QUALITY) * HEIGHT + (len(QUALITY) - 1) * GAP + AXIS_X
-        key = [(line.key.label, line.style) for line in column]
+        key = [(line.key.label, _looks(line, unranked)) for line in column]
         title = f"{model} on {task}: cost and quality"
         page = sheet(TEXT_WIDTH, body, title=title, note=note, key=key, lines=False)
         for j, cost in enumerate(COSTS):
             x = AXIS_Y + EDGE + j * (side + GAP)
             page.text(x + side / 2, body - LINE, cost.label, ha="center")
             costs = [getattr(line, cost.name) for line in column]
-            across = _across(costs, side)
+            scale = scale_of([value for values in costs for value in values])
             for i, metric in enumerate(QUALITY):
                 place = (x, i * (HEIGHT + GAP), side, HEIGHT)
-                panel = Panel(page, f"{cost.name}/{metric}", place, across.ends, _ends(column, metric, whiskers))
-                _axes(panel, across, metric, left=j == 0, bottom=i == len(QUALITY) - 1)
+                panel = Panel(page, f"{cost.name}/{metric}", place, scale.ends, _ends(column, metric, whiskers))
+                if not any(costs):
+                    panel.absent("not known")
+                    continue
+                _axes(panel, scale, metric, left=j == 0, bottom=i == len(QUALITY) - 1)
+                _front(panel, scale, metric, [line for line in column if line.key not in unranked], cost.name)
                 for k, line in enumerate(column):
                     whisker = _within(metric, whiskers.around(line, metric))
-                    _point(panel, across, line, (costs[k], across.shifts[k]), whisker)
+                    _point(panel, scale, (line, _looks(line, unranked)), costs[k], whisker)
         return page.figure
 
 
-class _Across(NamedTuple):
-    """The horizontal axis of a cost."""
+def front_of(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Points of (cost, badness) than which no other is at least as good in both and better in one, the cheapest first.
 
-    scale: Scale
-    ends: tuple[float, float]
-    """Ends in decades, as places of `scale`."""
-    shifts: tuple[float, ...]
-    """Shift of each method, in decades, so that those of equal cost stand side by side."""
-    shared: tuple[float, ...]
-    """Places where several methods stand."""
+    >>> front_of([(1.0, 0.3), (2.0, 0.2), (2.0, 0.25), (3.0, 0.2)])
+    [0, 1]
+    """
+    on = [
+        i
+        for i, (cost, bad) in enumerate(points)
+        if not any(c <= cost and b <= bad and (c, b) != (cost, bad) for c, b in points)
+    ]
+    return sorted(on, key=lambda i: points[i])
 
 
-def _across(costs: Sequence[Sequence[float]], inches: float) -> _Across:
-    scale = scale_of([value for values in costs for value in values])
-    left, right = scale.ends
-    unit = (right - left) / inches
-    means = [mean_of(values) for values in costs]
-    places = [None if mean is None else scale.place(mean) for mean in means]
-    shifts = []
-    for i, place in enumerate(places):
-        equal = [k for k, other in enumerate(places) if other is not None and other == place]
-        step = min(DODGE, WIDEST / max(1, len(equal) - 1)) * unit
-        shifts.append((equal.index(i) - (len(equal) - 1) / 2) * step if equal else 0.0)
-    drawn = [place + shift for place, shift in zip(places, shifts, strict=True) if place is not None]
-    ends = min([left, *(x - DODGE * unit for x in drawn)]), max([right, *(x + DODGE * unit for x in drawn)])
-    known = [place for place in places if place is not None]
-    shared = sorted({place for place in known if known.count(place) > 1})
-    return _Across(scale, ends, tuple(shifts), tuple(shared))
+def _front(panel: Panel, scale: Scale, metric: str, column: Sequence[Line], cost: str) -> None:
+    """The Pareto front of ranked methods, as steps."""
+    known = []
+    for line in column:
+        mean, price = line.estimate(metric).mean, mean_of(getattr(line, cost))
+        if mean is not None and price is not None:
+            known.append((price, mean))
+    chosen = [known[i] for i in front_of([(price, badness(metric, mean)) for price, mean in known])]
+    x: list[float] = []
+    y: list[float] = []
+    for price, mean in chosen:
+        if x:
+            x.append(scale.place(price))
+            y.append(y[-1])
+        x.append(scale.place(price))
+        y.append(mean)
+    if x:
+        x.append(panel.x[1])
+        y.append(y[-1])
+        panel.line(x, y, "front", color=MUTED, linewidth=0.8, zorder=0.8)
+
+
+def _looks(line: Line, unranked: set[Key]) -> Style:
+    """Style of a method here: hollow where it is not ranked."""
+    return line.style._replace(fill="none") if line.key in unranked else line.style
 
 
 def _unknown(column: Sequence[Line]) -> str:
     """Methods without a marker in some panel."""
     parts = [
-        f"{cost.label}: {', '.join(lacking)}"
+        f"{cost.label}: {'all methods' if len(lacking) == len(column) else ', '.join(lacking)}"
         for cost in COSTS
         if (lacking := [line.key.label for line in column if not getattr(line, cost.name)])
     ]
@@ -196,12 +213,11 @@ def _within(metric: str, whisker: tuple[float, float] | None) -> tuple[float, fl
     return None if whisker is None else (max(low, whisker[0]), min(high, whisker[1]))
 
 
-def _axes(panel: Panel, across: _Across, metric: str, *, left: bool, bottom: bool) -> None:
-    scale = across.scale
-    lines = [[(x, panel.y[0]), (x, panel.y[1])] for x in across.shared]
-    panel.segments(np.reshape(lines, (-1, 2, 2)), "shared", colors=FAINT, linewidths=0.5, zorder=0.5)
+def _axes(panel: Panel, scale: Scale, metric: str, *, left: bool, bottom: bool) -> None:
     panel.x_axis([scale.place(tick) for tick in scale.ticks], [short(tick) for tick in scale.ticks] if bottom else ())
     ticks = ticks_between(*panel.y, most=5)
+    grid = [[(panel.x[0], tick), (panel.x[1], tick)] for tick in ticks]
+    panel.segments(grid, "grid", colors=FAINT, linewidths=0.4, zorder=0.3)
     panel.y_axis(ticks, tick_names(ticks, metric) if left else ())
     if scale.has_zero:
         between = scale.lowest - scale.zero_gap / 2
@@ -215,25 +231,24 @@ def _axes(panel: Panel, across: _Across, metric: str, *, left: bool, bottom: boo
 
 def _point(
     panel: Panel,
-    across: _Across,
-    line: Line,
-    at: tuple[Sequence[float], float],
+    scale: Scale,
+    drawn: tuple[Line, Style],
+    costs: Sequence[float],
     whisker: tuple[float, float] | None,
 ) -> None:
-    """The marker of a method; `at` is its cost with each seed, and how far it is moved, in decades."""
-    costs, shift = at
+    """The marker of a method, at its mean cost."""
+    line, style = drawn
     value = line.estimate(panel.name.rsplit("/", 1)[-1])
     if value.mean is None or not costs:
         return
-    place = across.scale.place
-    x = place(sum(costs) / len(costs)) + shift
-    colour = line.style.colour
+    x = scale.place(sum(costs) / len(costs))
     if whisker is not None:
-        panel.segments([[(x, whisker[0]), (x, whisker[1])]], f"{line.key.label}/whisker", colors=colour, linewidths=0.6)
+        ends = [[(x, whisker[0]), (x, whisker[1])]]
+        panel.segments(ends, f"{line.key.label}/whisker", colors=style.colour, linewidths=0.6)
     if len(set(costs)) > 1:
-        ends = [[(place(min(costs)), value.mean), (place(max(costs)), value.mean)]]
-        panel.segments(ends, f"{line.key.label}/costs", colors=colour, linewidths=0.6)
+        ends = [[(scale.place(min(costs)), value.mean), (scale.place(max(costs)), value.mean)]]
+        panel.segments(ends, f"{line.key.label}/costs", colors=style.colour, linewidths=0.6)
     if len(value.by_seed) > 1:
-        dashes = {"marker": "_", "markersize": 3.0, "markeredgewidth": 0.5, "linestyle": "none", "color": colour}
+        dashes = {"marker": "_", "markersize": 3.0, "markeredgewidth": 0.5, "linestyle": "none", "color": style.colour}
         panel.line([x] * len(value.by_seed), value.by_seed, f"{line.key.label}/seeds", **dashes)
-    panel.line([x], [value.mean], f"{line.key.label}/mean", linestyle="none", **marker_settings(line.style, MARKER))
+    panel.line([x], [value.mean], f"{line.key.label}/mean", linestyle="none", **marker_settings(style, MARKER))

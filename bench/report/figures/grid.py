@@ -106,7 +106,7 @@ def method_grid(board: Board, look: Look, note: str) -> Figure:
         if tasks_height:
             page.text(x + inner / 2, 0, fitted(plain(task), inner + GAP, NORMAL), ha="center", fontsize=NORMAL)
         page.text(x + inner / 2, body - LINE, fitted(look.x_label, inner + GAP), ha="center")
-        for i, line in enumerate(board.column(model, task)):
+        for i, line in enumerate(_in_order(board, model, task)):
             row, column = divmod(i, plan.per_task)
             place = (x + column * (plan.side + GAP), tasks_height + row * step + plan.heading)
             last = i + plan.per_task >= len(board.methods)
@@ -114,6 +114,15 @@ def method_grid(board: Board, look: Look, note: str) -> Figure:
     middle = tasks_height + (plan.rows * step - GAP) / 2
     page.text(plan.left - AXIS_Y + EDGE, middle, look.y_label, rotation=90, va="center")
     return page.figure
+
+
+def _in_order(board: Board, model: str, task: str) -> list[Line]:
+    """The leading group first and then by result on a single task; on several, methods stand in rows of their own."""
+    if len(board.tasks) > 1:
+        return board.column(model, task)
+    column = board.sorted_column(model, task)
+    leading = [leader.key for leader in board.leading(model, task)]
+    return sorted(column, key=lambda line: leading.index(line.key) if line.key in leading else len(leading))
 
 
 def _panel(
@@ -139,6 +148,6 @@ def _panel(
         if look.draw_strip is not None:
             look.draw_strip(strip, line)
     else:
-        panel.absent("no probabilities" if line.done else line.status)
+        panel.absent("only an order" if line.done else line.status)
     if line.has_confidences or last:
         (strip if look.strip else panel).x_axis(TICKS, percent(TICKS) if last else ())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.api import FloatArray
-from bench.report.bins import BINS, Bins, bins_of
+from bench.report.bins import BINS, FEW, Bins, bins_of, joined
 from bench.report.figures.board import Board, RecordsOf, board_of
 from bench.report.figures.grid import GAP, MARGIN, SPAN, TICKS
 from bench.report.figures.notes import note_of
@@ -71,8 +71,9 @@ def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, rema
             board,
             f"Curves: mean confidence and share of right answers in each of {BINS} equal bins, all subjects"
             f"{' and seeds' if board.n_seeds > 1 else ''} together; the larger a marker, the more answers. Vertical"
-            f" lines: 95 % Wilson (binomial) intervals{' for one seed' if board.n_seeds > 1 else ''}. Below, a line for"
-            " each method in the order of the key: the darker, the more of its answers.",
+            f" lines: 95 % Wilson (binomial) intervals{' for one seed' if board.n_seeds > 1 else ''}. Bins with fewer"
+            f" than {FEW} answers are not joined. Below, a line for each method in the order of the key: the darker,"
+            " the more of its answers.",
             remark=remark,
         )
         title = "Reliability" if several else f"{board.models[0]}: reliability"
@@ -113,7 +114,7 @@ def _cell(page: Sheet, plan: Plan, at: tuple[int, int], column: Sequence[Line], 
     counts.x_axis(TICKS, percent(TICKS))
     drawn = [line for line in column if line.has_confidences]
     if not drawn:
-        panel.absent(" / ".join(dict.fromkeys("no probabilities" if line.done else line.status for line in column)))
+        panel.absent(" / ".join(dict.fromkeys("only an order" if line.done else line.status for line in column)))
     panel.y_axis(TICKS, percent(TICKS) if k == 0 else ())
     panel.x_axis(())
     if not drawn:
@@ -133,7 +134,7 @@ def _curve(panel: Panel, bins: Bins, line: Line) -> None:
     settings = {"colors": colour, "linewidths": 0.4, "alpha": 0.45, "zorder": 1.0}
     panel.segments(upright(bins.confidence, bins.low, bins.high), f"{label}/interval", **settings)
     dashes = {"dashes": line.style.dash} if line.style.dash else {}
-    panel.line(x, rate, f"{label}/rate", color=colour, linewidth=0.6, **dashes)
+    panel.line(*joined(bins), f"{label}/rate", color=colour, linewidth=0.6, **dashes)
     for place, height, size in zip(x, rate, SMALLEST + (LARGEST - SMALLEST) * np.sqrt(share), strict=True):
         panel.line([place], [height], f"{label}/marker", **marker_settings(line.style, float(size)))
 

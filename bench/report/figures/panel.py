@@ -18,7 +18,7 @@ from bench.report.figures.sheet import POINT, Sheet
 from bench.report.style import FAINT, INK, MUTED
 
 if TYPE_CHECKING:
-    from matplotlib.transforms import Transform
+    from matplotlib.transforms import Transform, TransformedBbox
 
 TICK_LENGTH = 2 * POINT
 TICK_PAD = 1.5 * POINT
@@ -53,6 +53,13 @@ class Panel:
 
         data = Bbox([[self.x[0], self.y[0]], [self.x[1], self.y[1]]])
         return BboxTransform(data, Bbox(self._box())) + self.page.figure.dpi_scale_trans
+
+    @property
+    def inside(self) -> TransformedBbox:
+        """Area of the panel, as a `clip_box` of lines that may leave it."""
+        from matplotlib.transforms import Bbox, TransformedBbox
+
+        return TransformedBbox(Bbox(self._box()), self.page.figure.dpi_scale_trans)
 
     def line(self, x: npt.ArrayLike, y: npt.ArrayLike, label: str, **settings: Any) -> None:
         """A line or markers."""

@@ -1,4 +1,4 @@
-"""Reliability diagrams: how often answers are right that a method is so sure of, with intervals and counts."""
+"""Reliability diagrams: isotonic curves with consistency bands, ten bins with intervals, and counts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import FloatArray
-from bench.metrics import ece
-from bench.report.bins import BINS, Bins, bins_of
-from bench.report.figures.board import RecordsOf, board_of
+from bench.report import corp
+from bench.report.bins import BINS, FEW, Bins, bins_of, joined
+from bench.report.figures.board import Board, RecordsOf, board_of
 from bench.report.figures.grid import TICKS, Look, method_grid
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import Panel, percent
-from bench.report.figures.sheet import REFERENCE, line_settings, styled
-from bench.report.style import SMALL
+from bench.report.figures.sheet import LINE, REFERENCE, marker_settings, styled
+from bench.report.grouping import ece_bins_of
+from bench.report.style import MUTED, SMALL
 from bench.report.tables.model import Line, Table
 from bench.results.files import Records
 
@@ -26,14 +27,17 @@ if TYPE_CHECKING:
 X_LABEL, Y_LABEL = "confidence (%)", "right answers (%)"
 STRIP = 0.2
 """Inches of the histogram of counts."""
+BAND_COLOUR = "#dcdcdc"
+PALE = 0.35
+"""Opacity of bins with few answers."""
 CORNERS = ((0.04, 0.96, "left", "top"), (0.97, 0.04, "right", "bottom"), (0.04, 0.04, "left", "bottom"))
-"""Corners where the ECE may stand, in order of preference."""
-CORNER_SIZE = (0.52, 0.13)
+"""Corners where ECE and MCB may stand, in order of preference."""
+CORNER_SIZE = (0.54, 0.24)
 """Inches that it takes, with some room around."""
 
 
 def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
-    """One panel for each method and task of a model: ten bins, their intervals, and the counts below.
+    """One panel for each method and task of a model: curve and band, ten bins with intervals, and the counts below.
 
     Args:
         tables: of one model, one or more tasks.
@@ -48,10 +52,15 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
         seeds = board.n_seeds > 1
         note = note_of(
             board,
-            f"Points: mean confidence and share of right answers in each of {BINS} equal bins, all subjects together"
-            f"{', all seeds together; dashes: each seed' if seeds else ''}. Vertical lines: 95 % Wilson (binomial)"
-            f" intervals{' for as many answers as one seed has' if seeds else ''}. Bars: answers in each bin, with the"
-            " number in the fullest. ECE: percent, of all subjects together (tables: mean over subjects).",
+            "Line: isotonic (CORP) curve of all subjects"
+            f"{' and seeds' if seeds else ''} together; grey: the 95 % of such curves, at each confidence, that"
+            " calibrated confidences would have. A curve outside it speaks against calibration there.",
+            f"Points: the same in {BINS} equal bins, with 95 % Wilson (binomial) intervals"
+            f"{' for as many answers as one seed has; dashes: each seed' if seeds else ''}; pale, and not joined: fewer"
+            f" than {FEW} answers. Bars: answers in each bin, with the number in the fullest.",
+            f"ECE and MCB, the miscalibration part of Brier, in percent: of the answers of all subjects"
+            f"{' and seeds' if seeds else ''} together (tables: means over subjects).",
+            _on_order_alone(board),
             remark=remark,
         )
         look = Look(
@@ -65,9 +74,10 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
         return method_grid(board, look, note)
 
 
-def _pooled_ece(records: Sequence[Records]) -> float:
-    """Mean over seeds of the ECE of all subjects' answers together."""
-    return sum(ece(run.confidence, run.correct, bins=BINS) for run in records) / len(records)
+def _on_order_alone(board: Board) -> str:
+    """The methods that have no curve because their scores have no scale."""
+    names = sorted({line.key.label for _, _, line in board.everything() if line.done and not line.has_confidences})
+    return f"Only an order, so no diagram: {', '.join(names)} (scores without a scale)." if names else ""
 
 
 def upright(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
@@ -79,30 +89,45 @@ def upright(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
 
 def _diagram(panel: Panel, line: Line, records: Sequence[Records]) -> None:
     bins, style = bins_of(records), line.style
+    curve, pooled = corp.curve_of(records), corp.pooled(records, ece_bins_of(line.done[0]))
     panel.y_axis(TICKS, percent(TICKS) if panel.labelled else ())
-    panel.line([0, 1], [0, 1], "diagonal", **REFERENCE)
-    panel.segments(upright(bins.confidence, bins.low, bins.high), "interval", colors=style.colour, linewidths=0.8)
+    if curve.confidence.size == 1:  # a stroke, where all confidences are the same
+        curve = corp.Curve(*(np.repeat(values, 2) for values in curve))
+        curve = curve._replace(confidence=curve.confidence + np.array([-0.02, 0.02]))
+    panel.area(curve.confidence, curve.low, curve.high, "band", facecolors=BAND_COLOUR, zorder=0.4)
+    panel.line([0, 1], [0, 1], "diagonal", **{**REFERENCE, "color": MUTED, "dashes": (3, 2)})
+    few = bins.answers < FEW
+    for name, some, alpha in (("interval", ~few, 1.0), ("few interval", few, PALE)):
+        ends = upright(bins.confidence[some], bins.low[some], bins.high[some])
+        panel.segments(ends, name, colors=style.colour, linewidths=0.6, alpha=alpha)
     if len(records) > 1:
         dashes = {"marker": "_", "markersize": 2.6, "markeredgewidth": 0.5, "linestyle": "none"}
         for run, rates in enumerate(bins.by_seed):
-            panel.line(bins.confidence, rates, f"seed {run}", color=style.colour, **dashes)
-    filled = bins.answers > 0
-    settings = {**line_settings(style, 2.4), "linewidth": 0.6}
-    panel.line(bins.confidence[filled], bins.rate[filled], "rate", **settings)
-    x, y, across, up = _free_corner(bins, CORNER_SIZE[0] / panel.place[2], CORNER_SIZE[1] / panel.place[3])
-    panel.words(x, y, f"ECE {100 * _pooled_ece(records):.1f}", ha=across, va=up, zorder=1)
+            panel.line(bins.confidence[~few], rates[~few], f"seed {run}", color=style.colour, **dashes)
+    panel.line(*joined(bins), "joined", color=style.colour, linewidth=0.4, dashes=(1.5, 1.5))
+    panel.line(curve.confidence, curve.rate, "curve", color=style.colour, linewidth=1.1, zorder=1.9)
+    markers = marker_settings(style, 2.2)
+    panel.line(bins.confidence[~few], bins.rate[~few], "rate", linestyle="none", zorder=2, **markers)
+    pale = few & (bins.answers > 0)
+    panel.line(bins.confidence[pale], bins.rate[pale], "few", linestyle="none", alpha=PALE, **markers)
+    size = CORNER_SIZE[0] / panel.place[2], CORNER_SIZE[1] / panel.place[3]
+    x, y, across, up = _free_corner(bins, curve, *size)
+    line_height = LINE / panel.place[3]
+    for k, words in enumerate((f"ECE {100 * pooled.ece:.1f}", f"MCB {100 * pooled.mcb:.1f}")):
+        down = k if up == "top" else k - 1
+        panel.words(x, y - down * line_height, words, ha=across, va=up, zorder=2.5)
 
 
-def _free_corner(bins: Bins, width: float, height: float) -> tuple[float, float, str, str]:
+def _free_corner(bins: Bins, curve: corp.Curve, width: float, height: float) -> tuple[float, float, str, str]:
     """The corner of that size, in shares of the panel, in which least is drawn."""
     filled = bins.answers > 0
-    x, low, rate, high = (values[filled] for values in (bins.confidence, bins.low, bins.rate, bins.high))
     along = np.linspace(0, 1, 21)
-    places = np.linspace(x[0], x[-1], 101)
+    places = np.linspace(curve.confidence[0], curve.confidence[-1], 101)
+    whiskers = zip(bins.confidence[filled], bins.low[filled], bins.high[filled], strict=True)
     drawn = np.concatenate(
         [
-            np.column_stack([places, np.interp(places, x, rate)]),
-            *(np.column_stack([np.full(21, a), b + (c - b) * along]) for a, b, c in zip(x, low, high, strict=True)),
+            np.column_stack([places, np.interp(places, curve.confidence, curve.rate)]),
+            *(np.column_stack([np.full(21, a), b + (c - b) * along]) for a, b, c in whiskers),
         ]
     )
 

@@ -26,6 +26,8 @@ MARKS = 5
 """Markers on each curve."""
 LEAST = 0.05
 """Risk up to which an axis goes at least, as without any mistake."""
+FIRST = 0.05
+"""Coverage from which on the axis holds all curves; before it a few answers make them jump."""
 STEPS = (0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
 """Between ticks of the risk."""
 
@@ -58,6 +60,7 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
             " expected share."
             f"{' Means over seeds; shaded: smallest to largest seed.' if board.n_seeds > 1 else ''}"
             " Grey line: the best order possible; dotted: all answers kept. The area below a curve is AURC.",
+            f"Curves may begin above the panel: it holds them from a coverage of {100 * FIRST:g} % on.",
             remark=remark,
         )
         where = f"{model} on {board.tasks[0]}" if n_tasks == 1 else model
@@ -84,7 +87,10 @@ def _panel(panel: Panel, drawn: Sequence[tuple[Line, Curve]]) -> None:
     if not drawn:
         panel.absent("no result")
         return
-    highest = max(LEAST, *(float(curve.risk.mean(axis=0).max()) for _, curve in drawn))
+    highest = max(
+        LEAST,
+        *(float(curve.risk.mean(axis=0)[curve.coverage >= min(FIRST, curve.coverage[-1])].max()) for _, curve in drawn),
+    )
     ticks = _ticks(highest)
     fitting = Panel(panel.page, panel.name, panel.place, (0.0, 1.0), (0.0, max(1.04 * highest, ticks[-1])))
     fitting.x_axis(TICKS, percent(TICKS))
@@ -97,13 +103,22 @@ def _panel(panel: Panel, drawn: Sequence[tuple[Line, Curve]]) -> None:
         low, high = curve.risk.min(axis=0), curve.risk.max(axis=0)
         if len(curve.risk) > 1:
             label = f"{line.key.label}/seeds"
-            fitting.area(curve.coverage, low, high, label, facecolors=line.style.colour, alpha=0.12, zorder=1)
+            fitting.area(
+                curve.coverage,
+                low,
+                high,
+                label,
+                facecolors=line.style.colour,
+                alpha=0.12,
+                zorder=1,
+                clip_box=fitting.inside,
+            )
         points = curve.coverage.size
         first = round(points * (0.15 + 0.1 * i / len(drawn)))  # not all at the same place
         at = [k for k in np.linspace(first, points - 1, MARKS, endpoint=False).round().astype(int) if k < points]
         fitting.line(
             curve.coverage, curve.risk.mean(axis=0), f"{line.key.label}/risk", markevery=sorted(set(map(int, at))),
-            **line_settings(line.style, 3.0),
+            clip_box=fitting.inside, **line_settings(line.style, 3.0),
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Dots of one metric: subjects down, methods across, so that it shows where a mean comes from."""
+"""Differences inside each subject: how far each method is from the leader there, all on one axis."""
 
 from __future__ import annotations
 
@@ -8,51 +8,43 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
 from bench.report.averages import mean_of
-from bench.report.figures.bars import tick_names, ticks_between
 from bench.report.figures.board import board_of, only
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, Panel
-from bench.report.figures.sheet import (
-    EDGE,
-    LINE,
-    Sheet,
-    arrow,
-    fitted,
-    marker_settings,
-    sheet,
-    styled,
-    text_width,
-)
-from bench.report.style import COLUMN_WIDTH, INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
+from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, marker_settings, sheet, styled, text_width
+from bench.report.figures.ticks import tick_names, ticks_between
+from bench.report.style import BAND, COLUMN_WIDTH, FAINT, INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
+from bench.report.tables.best import badness
 from bench.report.tables.model import Line, Table
-from bench.report.text import plain
+from bench.report.text import plain, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROW = 0.125
+ROW = 0.24
 """Inches of a subject at most."""
-RESERVE = 0.85
-"""Inches kept for title and note where a figure is as high as a page."""
-NAME_SHARE = 0.27
+RESERVE = 1.15
+"""Inches kept for title, key and note where a figure is as high as a page."""
+NAME_SHARE = 0.3
 """Largest share of the width for names of subjects."""
-MARGIN = 0.1
-GAP = 0.1
+VALUES = 0.5
+"""Inches of the leader's values."""
 FEW = 4
 """Methods that fit into a column of a paper."""
-TILT = 40
-"""Degrees by which the names of methods are turned where they are wider than their panel."""
-WIDE = 0.8
-"""Inches of a column that has room for larger dots and more ticks."""
-BAND = "#f1f1f1"
-"""Behind every other subject."""
+HEADING = LINE * 2.2
+DOT = 2.8
+SPREAD = 0.7
+"""Share of a row over which methods are spread, in the order of the key."""
 
-ByLabel = Mapping[str, Mapping[str, float | None]]
-"""Label of a line -> subject -> value."""
+Values = Mapping[str, float | None]
+"""Subject -> mean over seeds; None where it is undefined."""
 
 
-def subject_dots(tables: Sequence[Table], *, metric: str = "auroc", remark: str = "") -> Figure:
-    """One column of dots for each method, one line for each subject of a task.
+def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remark: str = "") -> Figure:
+    """One row for each subject, one marker for each method: its value minus the leader's in that subject.
+
+    The leader is the first of the leading group by this metric, or the method with the best mean where nothing was
+    tested; its own values stand at the right. A method alone has its own values instead of differences.
 
     Args:
         tables: of one model and one task.
@@ -65,132 +57,170 @@ def subject_dots(tables: Sequence[Table], *, metric: str = "auroc", remark: str 
     with styled():
         board = board_of(tables)
         model, task = only(board.models, "model"), only(board.tasks, "task")
-        column = [line for line in board.column(model, task) if line.done]
-        values = {line.key.label: _by_subject(line, metric) for line in column}
-        subjects = _ordered(values, column)
-        plan = _plan(column, subjects)
+        column = [line for line in board.sorted_column(model, task) if line.done]
         label = METRICS[metric].label
-        seeds = "; dots: means over seeds, bars: smallest to largest" if board.n_seeds > 1 else ""
-        blank = sum(all(by_subject.get(s) is None for by_subject in values.values()) for s in subjects)
+        leader = leader_of(board.tables[model, task], metric)
+        own = _by_subject(leader, metric) if leader else {}
+        values = {line.key: _by_subject(line, metric) for line in column}
+        subjects = _ordered(column, own)
+        is_alone = leader is not None and [line.key for line in column] == [leader.key]
+        blank = sum(own.get(subject) is None for subject in subjects)
+        name = plain(leader.key.label) if leader else ""
+        plan = _plan(column, subjects)
+        lacking = [line.key.label for line in column if line.estimate(metric).mean is None]
         note = note_of(
             board,
-            f"{label} in each subject, with its number of questions{seeds}; vertical lines: means over subjects.",
-            "Subjects with the largest mean over methods come first." if len(subjects) > 1 else "",
+            f"{label}{'' if is_alone else ' of each method'} in each subject"
+            f"{'' if is_alone else f' minus that of {name}'}{', means over seeds' if board.n_seeds > 1 else ''}; at the"
+            f" right, {'the number' if is_alone else f'the number of {name} itself'}."
+            if leader
+            else f"{label} is undefined for all methods.",
+            f"Numbers of questions stand in brackets. Subjects in which {name}'s {label} is largest come first."
+            if leader and len(subjects) > 1
+            else "",
             f"One subject in {plan.every} is named." if plan.every > 1 else "",
-            f"{label} is undefined for all methods in {blank} of {len(subjects)} subjects." if blank else "",
+            f"{label} of {name} is undefined in {blank} of {len(subjects)} subjects." if leader and blank else "",
+            f"{label} is undefined for {', '.join(lacking)}." if leader and lacking else "",
+            "Row at the top: means over subjects. In a row, methods stand in the order of the key, from the top down."
+            if len(column) > 1
+            else "",
             metrics=[metric],
             remark=remark,
         )
-        title = f"{model} on {task}: {label}{arrow(metric)} by subject"
-        page = sheet(plan.width, plan.heading + plan.height + AXIS_X, title=title, note=note)
-        _lines(page, plan, subjects)
-        ends = _ends([each.get(metric) for row in board.rows for each in row.per_subject.values()], metric)
-        for j, line in enumerate(column):
-            place = (plan.left + j * (plan.side + GAP), plan.heading, plan.side, plan.height)
-            _heading(page, plan, place[0], plan.labels[j])
-            panel = Panel(page, line.key.label, place, ends, (float(len(subjects)), 0.0))
-            _dots(panel, line, metric, list(subjects))
-        unit = " (%)" if METRICS[metric].is_fraction else ""
-        middle = (plan.left + plan.right) / 2
-        page.text(middle, plan.heading + plan.height + AXIS_X - LINE, f"{label}{unit}", ha="center")
+        title = (
+            f"{model} on {task}: {label}{arrow(metric)} by subject, against {name}"
+            if leader
+            else (f"{model} on {task}: {label}{arrow(metric)} by subject")
+        )
+        key = [(line.key.label, line.style) for line in column]
+        page = sheet(plan.width, HEADING + plan.height + AXIS_X, title=title, note=note, key=key, lines=False)
+        _subject_rows(page, plan, subjects, {s: _own_text(metric, own.get(s)) for s in subjects})
+        place = (plan.left, HEADING, plan.side, plan.height)
+        mean = leader.estimate(metric).mean if leader else None
+        base, middle = (dict.fromkeys(own, 0.0), 0.0) if is_alone else (own, mean)
+        differences = {line.key: [_minus(values[line.key].get(s), base.get(s)) for s in subjects] for line in column}
+        means = {line.key: _minus(line.estimate(metric).mean, middle) for line in column}
+        known = [d for row in (*differences.values(), list(means.values())) for d in row if d is not None]
+        ends = _ends(known, has_zero=not is_alone)
+        panel = Panel(page, "subjects", place, ends, (float(len(subjects)), 0.0))
+        _axes(panel, metric, "" if is_alone else name)
+        if leader is None:
+            panel.words(0.5, 0.5, "undefined", ha="center", va="center", color=MUTED)
+            return page.figure
+        above = Panel(page, "means", (plan.left, HEADING - LINE * 1.3, plan.side, LINE * 1.2), ends, (1.0, 0.0))
+        _means_row(page, plan, name, _own_text(metric, mean))
+        for k, line in enumerate(column):
+            _dots(panel, line, differences[line.key], _shift(k, len(column)))
+            _dots(above, line, [means[line.key]], _shift(k, len(column)))
         return page.figure
 
 
+def _means_row(page: Sheet, plan: Plan, leader: str, value: str) -> None:
+    y, right = HEADING - LINE * 0.7, plan.left + plan.side + 0.06
+    page.text(plan.left - 0.06, y, "mean", ha="right", va="center_baseline")
+    page.text(right, y, value, va="center_baseline")
+    page.text(right, 0, fitted(leader, VALUES + 0.02), color=MUTED)
+
+
+def _shift(k: int, n: int) -> float:
+    """Distance of the k-th method from the middle of a row, as a share of it, so that equal ones are told apart."""
+    return 0.0 if n == 1 else SPREAD * (k / (n - 1) - 0.5)
+
+
+def _dots(panel: Panel, line: Line, differences: Sequence[float | None], shift: float) -> None:
+    """The markers of a method, one row for each difference."""
+    dots = [(d, i + 0.5 + shift) for i, d in enumerate(differences) if d is not None]
+    x, y = [x for x, _ in dots], [y for _, y in dots]
+    panel.line(x, y, f"{line.key.label}/dots", linestyle="none", zorder=2, **marker_settings(line.style, DOT))
+
+
+def leader_of(table: Table, metric: str) -> Line | None:
+    """The line that others are compared with: the first leader, else the best mean; None where none has a value."""
+    leading = table.leaders(metric)
+    if leading:
+        return leading[0]
+    known = [(mean, line) for line in (*table.lines, *table.others) if (mean := line.estimate(metric).mean) is not None]
+    return min(known, key=lambda pair: badness(metric, pair[0]))[1] if known else None
+
+
 class Plan(NamedTuple):
-    """Positions of columns and lines, in inches."""
+    """Positions of rows, in inches."""
 
     width: float
     """Width of the figure."""
     left: float
     side: float
-    """Width of a column."""
-    right: float
-    """End of the last column."""
-    heading: float
+    """Width of the panel."""
     row: float
     """Height of a subject."""
     height: float
     """Height of all subjects."""
-    labels: tuple[str, ...]
-    """Names of methods as they fit."""
-    tilted: bool
-    """Names of methods are turned."""
     every: int
-    """One of so many subjects has its name written, because lines are closer than type is high."""
+    """One of so many subjects has its name written, because rows are closer than type is high."""
 
 
 def _plan(column: Sequence[Line], subjects: Mapping[str, str]) -> Plan:
     width = COLUMN_WIDTH if len(column) <= FEW else TEXT_WIDTH
-    left = EDGE + 0.08 + min(max(map(text_width, subjects.values())), NAME_SHARE * width)
-    labels = tuple(fitted(line.key.label, 1.1) for line in column)
-    longest = max(map(text_width, labels))
-    room = width - left - GAP * (len(column) - 1)
-    side = (room - MARGIN) / len(column)
-    tilted = longest > side + GAP - 0.03
-    margin = max(MARGIN, text_width(labels[-1]) * math.cos(math.radians(TILT)) - side / 2) if tilted else MARGIN
-    side = (room - margin) / len(column)
-    heading = longest * math.sin(math.radians(TILT)) + LINE if tilted else LINE * 1.2
-    row = min(ROW, (MAX_HEIGHT - RESERVE - heading - AXIS_X) / len(subjects))
+    left = EDGE + 0.08 + min(max(map(text_width, [*subjects.values(), "mean"])), NAME_SHARE * width)
+    row = min(ROW, (MAX_HEIGHT - RESERVE - HEADING - AXIS_X) / len(subjects))
     every = math.ceil(LINE / row - 1e-9)
-    return Plan(width, left, side, width - margin, heading, row, row * len(subjects), labels, tilted, every)
+    return Plan(width, left, width - left - VALUES - 0.1, row, row * len(subjects), every)
 
 
-def _by_subject(line: Line, metric: str) -> Mapping[str, float | None]:
+def _by_subject(line: Line, metric: str) -> Values:
     """Means over seeds; None where it is undefined."""
     subjects = dict.fromkeys(subject for row in line.done for subject in row.per_subject)
     return {s: mean_of(line.in_subject(s, metric)) for s in subjects}
 
 
-def _ordered(values: ByLabel, column: Sequence[Line]) -> Mapping[str, str]:
-    """Subjects and what is written at their lines; largest mean over methods first, those without any value last."""
-    subjects = dict.fromkeys(subject for by_subject in values.values() for subject in by_subject)
-    means = {s: mean_of(by_subject.get(s) for by_subject in values.values()) for s in subjects}
-    ordered = sorted(subjects, key=lambda s: (means[s] is None, -(means[s] or 0.0), s))
+def _ordered(column: Sequence[Line], own: Values) -> Mapping[str, str]:
+    """Subjects and what is written at their rows; the leader's largest value first, those without one last."""
     counts = {s: values.get("n") for line in column for row in line.done for s, values in row.per_subject.items()}
-    return {s: f"{plain(s).replace('_', ' ')} ({counts[s] or 0:,.0f})" for s in ordered}
+
+    def place(subject: str) -> tuple[bool, float, str]:
+        value = own.get(subject)
+        return value is None, -(value or 0.0), subject
+
+    return {s: f"{plain(s).replace('_', ' ')} ({counts[s] or 0:,.0f})" for s in sorted(counts, key=place)}
 
 
-def _ends(values: Sequence[float | None], metric: str) -> tuple[float, float]:
-    """The axis of all columns, wider than the values by a twentieth, within what is possible."""
-    known = [value for value in values if value is not None] or [0.0, 1.0]
-    low, high = METRICS[metric].bounds
-    room = 0.05 * (max(known) - min(known)) or 0.05
-    return max(low - 0.02, min(known) - room), min(high + 0.02, max(known) + room)
+def _minus(value: float | None, other: float | None) -> float | None:
+    return None if value is None or other is None else value - other
 
 
-def _lines(page: Sheet, plan: Plan, subjects: Mapping[str, str]) -> None:
-    """Bands behind every other subject, and names."""
-    place = (plan.left, plan.heading, plan.right - plan.left, plan.height)
-    bands = Panel(page, "bands", place, y=(float(len(subjects)), 0.0))
+def _own_text(metric: str, value: float | None) -> str:
+    return "undefined" if value is None else shown(METRICS[metric], value)
+
+
+def _ends(known: Sequence[float], *, has_zero: bool) -> tuple[float, float]:
+    """The axis, wider than the values by a twentieth, for differences with 0 on it."""
+    values = [*known, 0.0] if has_zero or not known else known
+    low, high = min(values), max(values)
+    room = 0.05 * (high - low) or 0.05
+    return low - room, high + room
+
+
+def _subject_rows(page: Sheet, plan: Plan, subjects: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Bands behind every other subject, names at the left, and the leader's values at the right."""
+    right = plan.left + plan.side
+    bands = Panel(page, "bands", (plan.left, HEADING, plan.side, plan.height), y=(float(len(subjects)), 0.0))
     bands.bars([(0, i, 1, i + 1) for i in range(0, len(subjects), 2)], "bands", facecolors=BAND, zorder=0)
-    for i, name in enumerate(subjects.values()):
+    for i, (subject, name) in enumerate(subjects.items()):
         if i % plan.every == 0:
-            shown = fitted(name, plan.left - EDGE - 0.06)
-            page.text(plan.left - 0.06, plan.heading + (i + 0.5) * plan.row, shown, ha="right", va="center_baseline")
+            y = HEADING + (i + 0.5) * plan.row
+            page.text(plan.left - 0.06, y, fitted(name, plan.left - EDGE - 0.06), ha="right", va="center_baseline")
+            page.text(right + 0.06, y, own[subject], va="center_baseline", color=MUTED)
 
 
-def _heading(page: Sheet, plan: Plan, x: float, label: str) -> None:
-    """Name of a method above its column."""
-    if plan.tilted:
-        settings = {"rotation": TILT, "rotation_mode": "anchor", "ha": "left", "va": "baseline"}
-        page.text(x + plan.side / 2 - 0.03, plan.heading - 0.04, label, **settings)
-    else:
-        page.text(x + plan.side / 2, 0, label, ha="center")
-
-
-def _dots(panel: Panel, line: Line, metric: str, subjects: Sequence[str]) -> None:
-    ticks = ticks_between(*panel.x, most=4 if panel.place[2] > WIDE else 2)
+def _axes(panel: Panel, metric: str, leader: str) -> None:
+    ticks = ticks_between(*panel.x, most=7 if panel.place[2] > COLUMN_WIDTH else 4)
+    grid = [[(tick, panel.y[0]), (tick, panel.y[1])] for tick in ticks]
+    panel.segments(grid, "grid", colors=FAINT, linewidths=0.4, zorder=0.3)
+    if leader:
+        panel.segments([[(0, panel.y[0]), (0, panel.y[1])]], "zero", colors=INK, linewidths=0.6, zorder=0.6)
     panel.x_axis(ticks, tick_names(ticks, metric))
-    mean = line.estimate(metric).mean
-    if mean is None:
-        upright = 90 if panel.place[3] > text_width("undefined") else 0
-        panel.words(0.5, 0.5, "undefined", rotation=upright, ha="center", va="center", color=MUTED)
-        return
-    panel.segments([[(mean, 0), (mean, len(subjects))]], "mean", colors=line.style.colour, linewidths=0.5, zorder=1)
-    drawn = [(i + 0.5, known) for i, s in enumerate(subjects) if (known := line.in_subject(s, metric))]
-    means = [sum(known) / len(known) for _, known in drawn]
-    if len(line.done) > 1:
-        spread = [[(min(known), y), (max(known), y)] for y, known in drawn]
-        panel.segments(spread, "seeds", colors=INK, linewidths=0.5)
-    settings = marker_settings(line.style, 2.6 if panel.place[2] > WIDE else 2.2)
-    panel.line(means, [y for y, _ in drawn], "dots", linestyle="none", **settings)
+    x, y, width, height = panel.place
+    label = f"{METRICS[metric].label}{arrow(metric)}"
+    points, percent = (" (points)", " (%)") if METRICS[metric].is_fraction else ("", "")
+    words = f"{label} minus that of {leader}{points}" if leader else f"{label}{percent}"
+    panel.page.text(x + width / 2, y + height + AXIS_X - LINE, fitted(words, width), ha="center")

@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bench.api import UserError
 from bench.backbone.models import NAME
-from bench.report.figures.bars import metric_bars
 from bench.report.figures.board import RecordsOf, board_of, place_of
 from bench.report.figures.confidence import confidence_histograms
 from bench.report.figures.cost import cost_quality
+from bench.report.figures.forest import comparisons_of, differences_to_best
+from bench.report.figures.intervals import metric_intervals
 from bench.report.figures.overview import reliability_overview
 from bench.report.figures.reliability import reliability
 from bench.report.figures.risk import risk_coverage
 from bench.report.figures.sheet import save
-from bench.report.figures.subjects import subject_dots
+from bench.report.figures.subjects import subject_differences
+from bench.report.figures.wins import has_matrix, win_matrix
 from bench.report.grouping import Key
 from bench.report.tables.model import Table
 from bench.report.text import plain
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 FORMATS = ("svg", "png", "pdf")
 MOST_METHODS, MOST_TASKS, MOST_MODELS = 12, 5, 4
 """Most on one figure; more go to further pages."""
+MOST_COMPARED, MOST_ROWS = 30, 60
+"""Most methods, and rows of all tasks, on a figure that compares its methods with each other in rows of type."""
 
 T = TypeVar("T")
 Draw = Callable[..., "Figure"]
@@ -108,31 +112,48 @@ def _figures(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[tuple[s
     for recalibration in sorted({key.recalibration for key in keys}):
         block = _with_lines(tables, {key for key in keys if key.recalibration == recalibration})
         ending = f"{SEPARATOR}{_safe(recalibration)}" if recalibration else ""
-        for stem, draw, shown in _kinds(block, records_of):
-            for page in _pages(shown):
-                drawn = partial(draw, page.tables, remark=page.remark)
-                yield f"{stem}{ending}{page.ending}", drawn
+        for kind in _kinds(block, records_of):
+            for page in _pages(kind):
+                drawn = partial(kind.draw, page.tables, remark=page.remark)
+                yield f"{kind.stem}{ending}{page.ending}", drawn
 
 
-def _kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[tuple[str, Draw, Sequence[Table]]]:
-    """Name, drawing and tables of each kind of figure, for everything, each model, and each task of a model."""
-    yield "reliability-overview", partial(reliability_overview, records_of=records_of), tables
+class Kind(NamedTuple):
+    """One kind of figure of some tables."""
+
+    stem: str
+    """Beginning of the files' names."""
+    draw: Draw
+    tables: Sequence[Table]
+    compares: bool = False
+    """It shows a row, a line or a marker for each method, so that many of them fit; and they belong together."""
+
+
+def _kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[Kind]:
+    """Each kind of figure, for everything, each model, and each task of a model."""
+    diagrams = partial(reliability, records_of=records_of)
+    risks = partial(risk_coverage, records_of=records_of)
+    yield Kind("reliability-overview", partial(reliability_overview, records_of=records_of), tables)
     by_place = {place_of(table): table for table in tables}
     for model in sorted({model for model, _ in by_place}):
         of_model = {task: table for (of, task), table in by_place.items() if of == model}
         folder, every = model_folder(model), list(of_model.values())
-        yield f"{folder}--metrics", metric_bars, every
-        yield f"{folder}--confidence", partial(confidence_histograms, records_of=records_of), every
+        yield Kind(f"{folder}--metrics", metric_intervals, every, compares=True)
+        yield Kind(f"{folder}--confidence", partial(confidence_histograms, records_of=records_of), every)
         if len(every) > 1:
-            yield f"{folder}--reliability", partial(reliability, records_of=records_of), every
-            yield f"{folder}--risk-coverage", partial(risk_coverage, records_of=records_of), every
+            yield Kind(f"{folder}--reliability", diagrams, every)
+            yield Kind(f"{folder}--risk-coverage", risks, every)
         for task, table in sorted(of_model.items()):
             stem = f"{folder}--{_safe(task)}"
-            yield f"{stem}--reliability", partial(reliability, records_of=records_of), [table]
-            yield f"{stem}--risk-coverage", partial(risk_coverage, records_of=records_of), [table]
-            yield f"{stem}--subjects-auroc", partial(subject_dots, metric="auroc"), [table]
-            yield f"{stem}--subjects-brier", partial(subject_dots, metric="brier"), [table]
-            yield f"{stem}--cost", cost_quality, [table]
+            yield Kind(f"{stem}--reliability", diagrams, [table])
+            yield Kind(f"{stem}--risk-coverage", risks, [table])
+            yield Kind(f"{stem}--subjects-auroc", partial(subject_differences, metric="auroc"), [table])
+            yield Kind(f"{stem}--subjects-brier", partial(subject_differences, metric="brier"), [table])
+            yield Kind(f"{stem}--cost", cost_quality, [table], compares=True)
+            if comparisons_of(table):
+                yield Kind(f"{stem}--forest", differences_to_best, [table], compares=True)
+            if has_matrix(table):
+                yield Kind(f"{stem}--wins", win_matrix, [table], compares=True)
 
 
 def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
@@ -153,16 +174,24 @@ class Page(NamedTuple):
     remark: str
 
 
-def _pages(tables: Sequence[Table]) -> list[Page]:
+def _pages(kind: Kind) -> list[Page]:
     """Tables in portions that fit; portions without any number are left out."""
+    tables = kind.tables
     if not _has_numbers(tables):
         return []
     board = board_of(tables)
+    keys_in_order = [method.key for method in board.methods]
+    if len(tables) == 1:
+        keys_in_order = [line.key for line in tables[0].lines]  # the best are on the first figure
+    most_methods = MOST_COMPARED if kind.compares else MOST_METHODS
+    most_tasks = MOST_TASKS
+    if kind.compares:
+        most_tasks = max(1, min(MOST_TASKS, MOST_ROWS // min(len(keys_in_order), most_methods)))
     portions = [
         _with_lines((table for table in tables if _is_on(table, models, tasks)), keys)
         for models in _portions(board.models, MOST_MODELS)
-        for tasks in _portions(board.tasks, MOST_TASKS)
-        for keys in _portions([method.key for method in board.methods], MOST_METHODS)
+        for tasks in _portions(board.tasks, most_tasks)
+        for keys in _portions(keys_in_order, most_methods)
     ]
     shown = list(filter(_has_numbers, portions))
     if len(portions) == 1:

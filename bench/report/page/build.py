@@ -2,23 +2,31 @@
 
     {
       "preset": "demo",
+      "headline": "brier",                                  metric that lines are ordered by
       "count": {"results": 22, "ok": 21, "dirty": 0},
       "metrics": [{"name", "label", "better": 1 | -1 | 0, "percent", "about", "source"}, ...],
       "sets": [{"label": "Paper", "metrics": [index, ...]}, ...],
       "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": number}, ...],
+      "headline": metric that lines are ordered and ranked by, "headlines": {metric: sentences},
+      "parts": [name of each part of the methods, ...], "costs": [{"key", "label", "title"}, ...],
+      "verdict": {...},                                     see `verdict.of`
       "blocks": [{"model", "task", "label", "facts": [...], "subjects": [...], "sizes": [...],
-                  "lines": [...],                           see `lines.line_of`
+                  "lines": [...],                           see `lines.line_of`, and `curves.of` for their "curve"
+                  "headlines": {metric: {"order": [line, ...], "leads": [line, ...]}},
                   "questions": {...} | None,                see `questions.chosen`
+                  "pairs": {...} | None,                    see `pairs.of`
                   "textless": bool}, ...],
       "words": {...},                                       what the signs mean, see `legend.for_page`
       "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
       "asked_limit": None | characters per text,
+      "disagreements": [10, true, None],                    see `disagreements.Depth`, and the limit of their texts
       "footnotes": [...],                                   number k is at k - 1
       "provenance": [[name, [[value, results that have it], ...]], ...],
     }
 
-Fractions of subjects, bins and questions are integers in ten-thousandths, so that eleven methods on four models and
-five benchmarks stay below 5 MB; means have six decimals, and beside them stands the text to show.
+Lines are in the order of the headline. Fractions of subjects, bins and questions are integers in ten-thousandths, so
+that eleven methods on four models and five benchmarks stay below 5 MB; means have six decimals, and beside them stands
+the text to show.
 """
 
 from __future__ import annotations
@@ -33,16 +41,37 @@ from typing import Any
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.page import questions
+from bench.report.page import curves, disagreements, pairs, questions, verdict
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
 from bench.report.tables.caption import limit_of, preset_of
-from bench.report.tables.model import HEADLINE, Line, Table, methods_of
+from bench.report.tables.model import GROUPS, HEADLINE, Line, Table, methods_of
 from bench.report.text import plain
 from bench.results.files import Records
 from bench.results.questions import QuestionText
 from bench.results.row import ResultRow
 
+_MANY = 8
+"""Blocks of which a page has more; then it shows fewer questions of each."""
+_COSTS: Mapping[str, tuple[str, str]] = {
+    "n": ("n", "Questions"),
+    "seeds": ("Seeds", "Runs that are ok, of all"),
+    "labels": ("Labels", "Answers that the method was told to be right or wrong, in training and validation"),
+    "tokens": ("Tokens read", "Token positions fed to the model for this method alone, adapter training included"),
+    "generated": ("Generated", "Tokens that the model writes for this method alone"),
+    "parameters": ("Parameters", "Trained parameters"),
+    "seconds": ("Seconds", "Fitting and predicting, without reading the model"),
+}
+"""Columns of costs: heading, and what it means."""
+_NOTES: Mapping[str, str] = {
+    "ece": "calibration error / by chance",
+    "brier": "squared error",
+    "acc": "confidence above 50 % agrees; not the accuracy of the model",
+    "aucpr": "right answers found, precisely",
+    "auroc": "right before wrong answers",
+    "nll": "log loss",
+}
+"""Meaning of a metric, in the few words that a heading has room for."""
 _SETS: Mapping[str, Sequence[str]] = {
     "Paper": ("ece", "brier", "acc", "aucpr", "auroc"),
     "Calibration": ("ece", "ece_floor", "ece_debiased", "ece_mass", "smece", "brier", "brier_mcb", "nll"),
@@ -70,9 +99,12 @@ def payload(
     if len(presets) > 1:
         raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
     methods, rows = methods_of(tables), [row for table in tables for row in table.rows]
-    page = _Page(methods, records_of, functools.cache(asked))
+    headlines = _headlines(tables)
+    texts = questions.Texts(questions.FEW if len(tables) > _MANY else questions.EACH)
+    page = _Page(methods, records_of, functools.cache(asked), headlines, texts, disagreements.depth_of(tables))
     blocks, parts = [page.block(table) for table in tables], sorted({line.part for line in methods})
     _name_apart(blocks, tables)
+    names = [" · ".join(filter(None, (block["model"], block["task"], block["label"]))) for block in blocks]
     return {
         "preset": presets[0],
         "count": {
@@ -86,10 +118,16 @@ def payload(
             {"name": line.method, "colour": line.style.colour, "group": line.group, "part": parts.index(line.part)}
             for line in methods
         ],
+        "headline": headlines[0],
+        "headlines": {name: _ranks_in_words(methods, name) for name in headlines},
+        "parts": [_name_of_part(*part) for part in parts],
+        "costs": _costs(blocks),
+        "verdict": verdict.of(tables, names) if tables else None,
         "blocks": blocks,
-        "words": legend.for_page(methods, tables[0].headline if tables else HEADLINE),
+        "words": legend.for_page(methods, headlines[0]),
         "asked": page.texts.shortened(blocks),
         "asked_limit": page.texts.limit,
+        "disagreements": [*page.depth, page.texts.brief_limit],
         "footnotes": page.footnotes.texts,
         "provenance": list(_provenance(rows)),
     }
@@ -105,8 +143,10 @@ class _Page:
     methods: Sequence[Line]
     records_of: Callable[[ResultRow], Records]
     asked: Callable[[str, int], Mapping[str, QuestionText]]
+    headlines: Sequence[str]
+    texts: questions.Texts
+    depth: disagreements.Depth
     footnotes: Footnotes = field(default_factory=Footnotes)
-    texts: questions.Texts = field(default_factory=questions.Texts)
 
     def block(self, table: Table) -> dict[str, Any]:
         """One model and task, with a line for each method of the page."""
@@ -114,7 +154,10 @@ class _Page:
         records = [[self.records_of(row) for row in line.done] for line in lines]
         found = {subject for runs in records for run in runs for subject in run.subject}
         subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
-        chosen = questions.chosen(first, records, subjects, self.asked(first.task, first.task_version), self.texts)
+        asked = self.asked(first.task, first.task_version)
+        wanted = questions.Wanted(disagreements.wanted(table, self.depth), self.depth.each)
+        chosen = questions.chosen(first, records, subjects, asked, self.texts, wanted)
+        ordered = self._ordered(table)
         return {
             "model": table.model,
             "task": table.task,
@@ -122,28 +165,74 @@ class _Page:
             "facts": [fact for fact in table.facts if fact not in _titles(first)],
             "subjects": list(map(plain, subjects)),
             "sizes": [_size_of(table.rows, subject) for subject in subjects],
-            "lines": list(self._lines(table, records, subjects)),
+            "lines": list(self._lines(table, ordered, records, subjects)),
+            "headlines": {name: self._by(table, name, ordered) for name in self.headlines},
             "questions": chosen,
+            "pairs": pairs.of(table),
             "textless": chosen is not None and -1 in chosen["asked"],
         }
 
-    def _lines(
-        self, table: Table, records: Sequence[Sequence[Records]], subjects: Sequence[str]
-    ) -> Iterator[dict[str, Any]]:
-        """Lines in the order of the table, and after each part the methods of the page that were not run here."""
-        column = {line.key: k for k, line in enumerate(table.placed)}
-        index = {line.key.method: i for i, line in enumerate(self.methods)}
+    def _ordered(self, table: Table) -> list[Line | int]:
+        """Lines in the order of the table, and after each part the numbers of methods that were not run here."""
         run = {line.key.method for line in table.lines}
         recalibrations = {line.key.recalibration for line in table.lines}
+        found: list[Line | int] = []
         for part in sorted({line.part for line in self.methods if line.key.recalibration in recalibrations}):
-            for line in table.lines:
-                if line.part == part:
-                    k = column[line.key]
-                    place = {"method": index[line.key.method], "column": k}
-                    yield {**place, **line_of(line, records[k], subjects, self.footnotes)}
-            for i, method in enumerate(self.methods):
-                if method.key.method not in run and method.part == part:
-                    yield {"method": i, "column": None, **missing_line(self.footnotes)}
+            found += [line for line in table.lines if line.part == part]
+            found += [i for i, m in enumerate(self.methods) if m.key.method not in run and m.part == part]
+        return found
+
+    def _lines(
+        self, table: Table, ordered: Sequence[Line | int], records: Sequence[Sequence[Records]], subjects: Sequence[str]
+    ) -> Iterator[dict[str, Any]]:
+        column = {line.key: k for k, line in enumerate(table.placed)}
+        index = {line.key.method: i for i, line in enumerate(self.methods)}
+        for line in ordered:
+            if isinstance(line, int):
+                yield {"method": line, "column": None, **missing_line(self.footnotes)}
+            else:
+                k = column[line.key]
+                place = {"method": index[line.key.method], "column": k}
+                own = line_of(line, records[k], subjects, self.footnotes)
+                yield {**place, **own, "curve": curves.of(table, line, records[k])}
+
+    def _by(self, table: Table, headline: str, ordered: Sequence[Line | int]) -> dict[str, list[int]]:
+        """Order of the block's lines by another headline metric, and those of them that lead."""
+        place = {line if isinstance(line, int) else line.key: i for i, line in enumerate(ordered)}
+        other = self._ordered(table.ordered_by(headline))
+        leaders = [place[line.key] for line in table.leaders(headline) if line.key in place]
+        return {"order": [place[line if isinstance(line, int) else line.key] for line in other], "leads": leaders}
+
+
+def _headlines(tables: Sequence[Table]) -> list[str]:
+    """Metrics that lines can be ordered by: that of the tables, then others that have ranks."""
+    first = tables[0].headline if tables else HEADLINE
+    standings = [line.standing for table in tables for line in table.lines if line.standing]
+    ranked = [name for name in METRICS if any(name in standing.ranks for standing in standings)]
+    return list(dict.fromkeys((first, *ranked)))
+
+
+def _ranks_in_words(methods: Sequence[Line], headline: str) -> str:
+    words = legend.for_page(methods, headline)
+    return f"{words['leads']} {words['ranks']}"
+
+
+def _name_of_part(recalibration: str, group: int) -> str:
+    """Heading of a part of the table."""
+    titles = {"paper": "Methods of the paper", "untrained": "Other methods, which learn nothing"}
+    title = titles.get(GROUPS[group], "Other methods, which learn")
+    return f"{title}, recalibrated by {plain(recalibration)}" if recalibration else title
+
+
+def _costs(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Columns of costs that something stands in; questions and seeds only where they differ."""
+    lines = [line["costs"] for block in blocks for line in block["lines"] if line["status"] == "ok"]
+    differing = [name for name in ("n", "seeds") if len({line.get(name) for line in lines}) > 1]
+    return [
+        {"key": name, "label": label, "title": title}
+        for name, (label, title) in _COSTS.items()
+        if (any(name in line for line in lines) if name not in {"n", "seeds"} else name in differing)
+    ]
 
 
 def _titles(row: ResultRow) -> tuple[str, ...]:
@@ -177,6 +266,7 @@ def _metric(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "label": metric.label,
+        "note": _NOTES.get(name, ""),
         "better": better,
         "percent": metric.is_fraction,
         "about": " ".join(about.replace("`", "").split()),

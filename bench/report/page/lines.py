@@ -3,10 +3,11 @@
     {"method": index, "variant": "", "column": of questions' confidences,
      "status": "ok" | "skipped" | "failed" | "missing", "reasons": [footnote], "notes": [footnote],
      "seeds": [0, 1], "runs": 2, "n", "labels": [train, validation, gold], "trained_on", "parameters", "tokens",
-     "seconds", "training": [[name, text]],
+     "generated", "seconds", "training": [[name, text]], "costs": {column: text},
      "mean": [x], "text": ["15.4"], "std": ["1.1"], "between": ["0.3"], "remarks": [[footnote]],
      "best": ["beyond chance" | "not beyond chance" | "not tested" | null],
      "subjects": [[value of each subject]], "bins": {"n", "confidence", "hits"},
+     "exact": {"std", "seed_std", "half", "low", "high": [x]},
      "ci": [["14.3", "16.5"] | null], "half": ["1.1" | null], "rank": {metric: 1}, "calibrated_p": "0.031",
      "calibrated": bool, "constant": "22.1" | null, "worse": bool}
 
@@ -30,13 +31,17 @@ from bench.report import bins, training
 from bench.report.averages import mean_of
 from bench.report.grouping import ece_bins_of
 from bench.report.tables.model import Estimate, Line
-from bench.report.text import plain, probability, shown
+from bench.report.text import count, plain, probability, shown
+from bench.report.verdict import asides
+from bench.report.verdict.phrases import compact
 from bench.results.files import Records
 
 PARTS = 10_000
 """Fractions of subjects, bins and questions are integers in these parts of 1."""
 DIGITS = 6
 """Decimals of means, which are sorted by and drawn."""
+_SHORT = 0.05
+"""Seconds that would be printed as 0."""
 _NOT_RUN = "not run on this model and benchmark"
 
 
@@ -90,15 +95,33 @@ def missing_line(footnotes: Footnotes) -> dict[str, Any]:
 def _effort(line: Line) -> dict[str, Any]:
     """Labels, parameters, tokens, seconds and training; means over seeds."""
     first = line.done[0]
-    tokens, seconds = mean_of(line.tokens), mean_of(line.seconds)
+    tokens, generated, seconds = mean_of(line.tokens), mean_of(line.generated), mean_of(line.seconds)
     return {
         "labels": [first.labels_seen.train, first.labels_seen.validation, first.labels_seen.gold],
         "trained_on": None if first.train_on is None else plain(first.train_on),
         "parameters": first.n_parameters,
         "tokens": None if tokens is None else round(tokens),
+        "generated": None if generated is None else round(generated),
         "seconds": None if seconds is None else round(seconds, 2),
         "training": training.sentences(line.training),
+        "costs": _costs(line),
     }
+
+
+def _costs(line: Line) -> dict[str, str]:
+    """Texts of the columns of costs, where they are known."""
+    labels, parameters, seconds = asides.labels(line), line.done[0].n_parameters, mean_of(line.seconds)
+    tokens, generated = mean_of(line.tokens), mean_of(line.generated)
+    found = {
+        "n": None if line.n is None else count(line.n),
+        "seeds": str(line.runs) if len(line.seeds) == line.runs else f"{len(line.seeds)} of {line.runs}",
+        "labels": count(labels) if labels else "none",
+        "tokens": None if tokens is None else compact(tokens),
+        "generated": None if generated is None else compact(generated),
+        "parameters": None if parameters is None else compact(parameters),
+        "seconds": None if seconds is None else "< 0.1" if seconds < _SHORT else f"{seconds:,.1f}",
+    }
+    return {name: text for name, text in found.items() if text is not None}
 
 
 def _numbers(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
@@ -113,7 +136,25 @@ def _numbers(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[
         columns["remarks"].append(list(map(footnotes.number, found.notes)))
         columns["between"].append(_shown(metric, found.spread))
         columns["subjects"].append([_parts(mean_of(line.in_subject(subject, name))) for subject in subjects])
-    return dict(columns)
+    return {**columns, "exact": _exact(line)}
+
+
+def _exact(line: Line) -> dict[str, list[float | None]]:
+    """Spreads and intervals as numbers: columns over METRICS."""
+    found = [line.estimate(name) for name in METRICS]
+    ends = [estimate.ends or (None, None) for estimate in found]
+    columns: dict[str, list[float | None]] = {
+        "std": [estimate.std for estimate in found],
+        "seed_std": [estimate.spread for estimate in found],
+        "half": [estimate.half for estimate in found],
+        "low": [low for low, _ in ends],
+        "high": [high for _, high in ends],
+    }
+    return {
+        name: [None if value is None else round(value, DIGITS) for value in values]
+        for name, values in columns.items()
+        if any(value is not None for value in values)
+    }
 
 
 def _standing(line: Line) -> dict[str, Any]:

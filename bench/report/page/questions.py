@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from bench.api import BoolArray, FloatArray, IntArray, PromptStyle, Question
 from bench.api.protocol import Protocol
 from bench.grading.grade import parse_letter
 from bench.prompts import templates
+from bench.report.page.disagreements import most
 from bench.report.page.lines import PARTS
 from bench.results.files import Records
 from bench.results.questions import QuestionText
@@ -24,10 +25,15 @@ from bench.results.row import ResultRow
 
 Runs = Sequence[Records]
 """Questions of each seed of a line that is ok; empty where none is."""
-_EACH = 50
+EACH = 50
 """Questions in each of the three groups."""
+FEW = 25
+"""The same, on a page of many tables."""
 _BUDGET = 2_500_000
 """Bytes of question texts and answers on one page."""
+_BRIEF_BUDGET = 600_000
+"""Bytes of the texts of questions that only disagreements show."""
+_BRIEF_LIMITS = (1_000, 400, 200, 100)
 _LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
 """Characters that a text may have; the first with which all fit into the budget."""
 
@@ -36,13 +42,18 @@ _LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
 class Texts:
     """The texts of questions, each once, however many models were asked."""
 
+    each: int = EACH
+    """Questions that a block shows of each kind."""
     limit: int | None = None
     """Characters to which texts were cut; None where all are whole."""
+    brief_limit: int | None = None
+    """The same for brief ones, which then lack their options."""
     _asked: list[list[Any]] = field(default_factory=list)
     _index: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    _brief: set[int] = field(default_factory=set)
 
-    def add(self, task: str, version: int, asked: QuestionText | None) -> int:
-        """Index of a question's text; -1 where it is not at hand."""
+    def add(self, task: str, version: int, asked: QuestionText | None, *, brief: bool = False) -> int:
+        """Index of a question's text; -1 where it is not at hand. Brief ones share a smaller budget."""
         if asked is None:
             return -1
         key = task, version, asked.id
@@ -50,13 +61,17 @@ class Texts:
             self._index[key] = len(self._asked)
             text, options = _apart(asked)
             self._asked.append([text, options, asked.gold])
+            self._brief.add(self._index[key])
+        if not brief:
+            self._brief.discard(self._index[key])
         return self._index[key]
 
     def shortened(self, blocks: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         """All texts, cut in the middle where all together are too long; answers in the blocks are cut with them."""
         answers = [block["questions"]["answer"] for block in blocks if block["questions"]]
         lengths = [len(text.encode("utf-8", "replace")) for column in answers for text in column]
-        asked = [part for text, options, gold in self._asked for part in (text, gold, *options)]
+        whole = [entry for i, entry in enumerate(self._asked) if i not in self._brief]
+        asked = [part for text, options, gold in whole for part in (text, gold, *options)]
         lengths += [len(part.encode("utf-8", "replace")) for part in asked]
         limit = next(
             (limit for limit in _LIMITS if sum(min(length, limit) for length in lengths) <= _BUDGET), _LIMITS[-1]
@@ -65,10 +80,36 @@ class Texts:
             self.limit = limit
         for column in answers:
             column[:] = [cut(text, limit) for text in column]
+        self._set_brief_limit()
         return [
-            [cut(text, limit), [cut(option, limit) for option in options], cut(gold, limit)]
-            for text, options, gold in self._asked
+            _shortened(entry, limit) if i not in self._brief else self._shortened_brief(entry, limit)
+            for i, entry in enumerate(self._asked)
         ]
+
+    def _set_brief_limit(self) -> None:
+        brief = [self._asked[i] for i in self._brief]
+        if sum(_bytes_of(entry) for entry in brief) > _BRIEF_BUDGET:
+            sizes = [len(text.encode("utf-8", "replace")) for text, *_ in brief]
+            self.brief_limit = next(
+                (k for k in _BRIEF_LIMITS if sum(min(size, k) for size in sizes) <= _BRIEF_BUDGET), _BRIEF_LIMITS[-1]
+            )
+
+    def _shortened_brief(self, entry: list[Any], limit: int) -> list[Any]:
+        if self.brief_limit is None:
+            return _shortened(entry, limit)
+        text, _, gold = entry
+        most = min(limit, self.brief_limit)
+        return [text if len(text) <= most else f"{text[:most]}…", [], gold[:most]]
+
+
+def _shortened(entry: list[Any], limit: int) -> list[Any]:
+    text, options, gold = entry
+    return [cut(text, limit), [cut(option, limit) for option in options], cut(gold, limit)]
+
+
+def _bytes_of(entry: list[Any]) -> int:
+    text, options, gold = entry
+    return sum(len(part.encode("utf-8", "replace")) for part in (text, gold, *options))
 
 
 def cut(text: str, limit: int) -> str:
@@ -97,8 +138,22 @@ def _apart(asked: QuestionText) -> tuple[str, list[str]]:
 # --- which ones -------------------------------------------------------------------------------------------------------
 
 
+class Wanted(NamedTuple):
+    """Questions that a block shows because methods disagree."""
+
+    pairs: Sequence[tuple[int, int]]
+    """Pairs of lines, whose most different confidences are shown too where both have the answers shown."""
+    each_way: int
+    """At most so many of a pair each way."""
+
+
 def chosen(
-    row: ResultRow, records: Sequence[Runs], subjects: Sequence[str], asked: Mapping[str, QuestionText], texts: Texts
+    row: ResultRow,
+    records: Sequence[Runs],
+    subjects: Sequence[str],
+    asked: Mapping[str, QuestionText],
+    texts: Texts,
+    wanted: Wanted,
 ) -> dict[str, Any] | None:
     """The questions to show of a block; None where no line is ok.
 
@@ -107,7 +162,8 @@ def chosen(
         the index of the option that was chosen, or null,
         "confidence": [[k values in ten-thousandths, or null] of each line],
         "groups": {"mistakes", "hits", "random": [row, ...]}, "of": {"all", "mistakes", "hits": how many there are},
-        "differing": questions on which lines have other answers than those shown}
+        "differing": questions on which lines have other answers than those shown,
+        "disagreements": [[line, line, rows of which the first is surer, rows of which the second is], ...]}
 
     Args:
         row: any result of the block.
@@ -115,6 +171,7 @@ def chosen(
         subjects: its subjects, which the column `subject` points to.
         asked: its questions by id.
         texts: gets the texts of those that are chosen.
+        wanted: disagreements to show.
     """
     base = next((runs[0] for runs in records if runs), None)
     if base is None:
@@ -122,8 +179,12 @@ def chosen(
     correct = np.asarray(base.correct, dtype=np.bool_)
     confidence = np.stack([_aligned(runs, base) for runs in records])  # (lines, n)
     seed = hashlib.sha256(f"{row.task}\0{row.task_version}".encode()).digest()
-    groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"))
-    kept = np.unique(np.concatenate([*groups.values()]))  # (k,)
+    groups = pick(_mean_known(confidence), correct, int.from_bytes(seed[:8], "big"), texts.each)
+    alike = [line for line, runs in enumerate(records) if runs and all(_same_labels(run, base) for run in runs)]
+    disagreements = most(confidence, [ends for ends in wanted.pairs if set(ends) <= set(alike)], wanted.each_way)
+    disputed = [rows for *_, above, below in disagreements for rows in (above, below)]
+    kept = np.unique(np.concatenate([*groups.values(), *disputed]))  # (k,)
+    grouped = {int(i) for group in groups.values() for i in group}
     place = {name: i for i, name in enumerate(subjects)}
     rows = kept.tolist()
     return {
@@ -133,11 +194,15 @@ def chosen(
         "correct": correct[kept].astype(int).tolist(),
         "letter": [_letter(base.answer[i], asked.get(base.id[i])) for i in rows],
         "parsed": np.asarray(base.parsed)[kept].astype(int).tolist(),
-        "asked": [texts.add(row.task, row.task_version, asked.get(base.id[i])) for i in rows],
+        "asked": [texts.add(row.task, row.task_version, asked.get(base.id[i]), brief=i not in grouped) for i in rows],
         "confidence": [_in_parts(values[kept]) for values in confidence],
         "groups": {name: np.searchsorted(kept, group).tolist() for name, group in groups.items()},
         "of": {"all": correct.size, "mistakes": int((~correct).sum()), "hits": int(correct.sum())},
         "differing": _differing(records, base),
+        "disagreements": [
+            [first, second, *(np.searchsorted(kept, rows).tolist() for rows in sides)]
+            for first, second, *sides in disagreements
+        ],
     }
 
 
@@ -147,7 +212,7 @@ def _letter(answer: str, asked: QuestionText | None) -> int | None:
     return None if letter is None else letters.index(letter)
 
 
-def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = _EACH) -> dict[str, IntArray]:
+def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = EACH) -> dict[str, IntArray]:
     """Rows of the most confident mistakes, the least confident hits, and of as many at random.
 
     Args:
@@ -185,6 +250,12 @@ def _by_id(records: Records, base: Records) -> FloatArray:
         return values
     found = dict(zip(records.id, values.tolist(), strict=True))
     return np.array([found.get(key, np.nan) for key in base.id])
+
+
+def _same_labels(records: Records, base: Records) -> bool:
+    """Whether all answers are to the same questions, and right or wrong alike."""
+    labels = dict(zip(base.id, np.asarray(base.correct).tolist(), strict=True))
+    return labels == dict(zip(records.id, np.asarray(records.correct).tolist(), strict=True))
 
 
 def _mean_known(confidence: FloatArray) -> FloatArray:

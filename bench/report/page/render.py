@@ -17,16 +17,22 @@ from typing import Any
 
 from bench.api import UserError
 from bench.progress import visible
+from bench.report.page.board import board, colours
+from bench.report.page.pairs import static
 from bench.store.files import write_whole
 
+_STYLES = ("page.css", "compare.css", "reliability.css")
+"""Styles in their order."""
 _SCRIPTS = (
-    "dom.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js", "questions.js",
-    "details.js", "notes.js", "main.js",
+    "dom.js", "address.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js",
+    "questions.js", "details.js", "save.js",
+    "forest.js", "counts.js", "pareto.js", "disagreements.js", "compare.js",
+    "main.js",
 )  # fmt: skip
 """Scripts in the order in which they are one module."""
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 """Characters that could end the data's element or be no UTF-8; inside JSON strings all of it can be escaped."""
-_SLOT = re.compile(r"\{\{(policy|style|data|script)\}\}")
+_SLOT = re.compile(r"\{\{([a-z]+)\}\}")
 
 
 _FIRST = b"<!doctype html"
@@ -57,9 +63,12 @@ def write(path: Path, payload: Mapping[str, Any]) -> Path:
 
 def html(payload: Mapping[str, Any]) -> str:
     """The whole file as text."""
-    style = _asset("page.css")
+    payload = _visible(payload)
+    style = "\n".join([*map(_asset, _STYLES), colours(payload)])
     script = "\n".join(map(_asset, _SCRIPTS))
-    parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(_visible(payload))}
+    parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(payload)}
+    parts |= board(payload)
+    parts["compare"] = static(payload)
     return _SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
 
 

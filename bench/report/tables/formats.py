@@ -85,7 +85,10 @@ def terminal(grids: Sequence[Grid], width: int | None) -> str:
     """Grids as plain text, as wide as the terminal."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    console = Console(
+        file=io.StringIO(), width=width, color_system=None, force_terminal=False, force_jupyter=False,
+        legacy_windows=False,
+    )  # fmt: skip
     with console.capture() as capture:
         print_terminal(grids, console)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
@@ -101,10 +104,10 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
 
     shown = {column for grid in grids for column in _print(grid, console)}
     dropped = {column for grid in grids for column in grid.columns} - shown
-    console.print(Text(" ".join(_legend(grids, dropped)), style="dim"), highlight=False)
+    console.print(Text(" ".join(legend_of(grids, dropped)), style="dim"), highlight=False)
 
 
-def _legend(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
+def legend_of(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
     """Sentences of all grids, each once; those of a later grid stand where they stand there.
 
     Args:
@@ -231,7 +234,7 @@ def _tail(grid: Grid, cell: Cell) -> str:
 def markdown(grids: Sequence[Grid]) -> str:
     """Grids as GitHub's Markdown, one section per grid, and the legend once."""
     lines = [line for grid in grids for line in _markdown_lines(grid)]
-    return "\n".join([*lines, _markdown_text(" ".join(_legend(grids))), ""])
+    return "\n".join([*lines, _markdown_text(" ".join(legend_of(grids))), ""])
 
 
 def _markdown_lines(grid: Grid) -> list[str]:

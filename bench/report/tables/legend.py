@@ -11,6 +11,7 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.tables.best import SIGNS, judged_by
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table
+from bench.report.text import EN_DASH
 
 DAGGER = "†"
 WORSE = "!"
@@ -63,6 +64,11 @@ _ROWS, _ROWS_OF_GROUPS = "Rows", "The rows of a group"
 LABELS = (
     "Labels are the answers that a method was told to be right or wrong, in training and, after the slash, in"
     " validation; gold are training questions of which it read the right answer."
+)
+DASHES = f"{EN_DASH} stands where there is no number or no rank; a footnote there, or at the method, says why."
+LABELS_AS_SUM = (
+    "Labels are the answers that a method was told to be right or wrong, in training and in validation, and the"
+    " training questions of which it read the right answer."
 )
 SEEDS = "Seeds are the runs of a method."
 PUBLISHED = (
@@ -127,12 +133,23 @@ def for_page(methods: Sequence[Line], headline: str = HEADLINE) -> dict[str, Any
         "best": dict(SIGNS),
         "calibrated": DAGGER,
         "worse": WORSE,
+        "leader": LEADS,
         "signs": [[sign, sentence.format(group="block")] for sign, sentence in signs],
+        "spoken": {
+            "calibrated": "can't be distinguished from a calibrated method's",
+            "worse": "no better than a constant",
+        },
+        "half": HALF,
+        "dash": DASHES,
+        "caption": "Each row is a method; rows stand by model and benchmark, the best first.",
+        "acc": ACC,
+        "labels": LABELS_AS_SUM,
         "floor": FLOOR,
         "excess": _BY_EXCESS,
         "tests": f"{_TESTS.format(group='block')} {_BLOCKS}",
         "groups": _GROUPS.format(group="block") if has_groups(methods) else None,
         "ranks": _ranks("block", methods, headline),
+        "leads": _LEADING.format(metric=_judge_of(headline)),
     }
 
 

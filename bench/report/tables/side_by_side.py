@@ -100,7 +100,7 @@ def _place(line: Line, found: Sequence[Line | None], tables: Sequence[Table]) ->
 
 
 def _block(table: Table, line: Line) -> list[Cell]:
-    """What one model's columns say of a line."""
+    """Cells of one model's columns for a line."""
     leads = line.key in {leader.key for leader in table.leaders()}
     cells = [*(text(line) for _, text in ranks(table)), *numbers_of(line, table.columns, is_bare=True)]
     return [replace(cell, shaded=leads) for cell in cells]

@@ -89,7 +89,7 @@ def _why_undefined(lines: Sequence[Line]) -> str:
 
 
 def on_cost(block: Judgement) -> Iterator[str]:
-    """What the best costs; of several, the cheapest."""
+    """The cost of the best; where several are, that of the cheapest."""
     if not block.leaders:
         return
     line = cheapest(block.leaders)

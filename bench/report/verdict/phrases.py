@@ -73,7 +73,7 @@ def interval(pair: Pair) -> str:
 
 
 def behind(pair: Pair, ahead: str = "") -> str:
-    """How far the other method of a lead is behind, e.g. `is behind by 3.9 points (95 % interval …)`.
+    """The distance of a lead's other method, e.g. `is behind by 3.9 points (95 % interval …)`.
 
     Args:
         pair: by `Judgement.lead`.

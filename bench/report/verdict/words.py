@@ -39,7 +39,7 @@ def on_leaders(block: Judgement) -> Iterator[str]:
 
 
 def on_undecided(block: Judgement) -> Iterator[str]:
-    """How many questions would decide between the best mean and those that can't be distinguished from it."""
+    """Number of questions that would decide between the best mean and those that can't be distinguished from it."""
     if block.state != "tied":
         return
     needs = [(line, block.needed(line)) for line in block.rivals]
@@ -123,7 +123,7 @@ def _on_unsure(block: Judgement) -> Iterator[str]:
 
 
 def _on_followers(block: Judgement) -> str:
-    """How the leaders compare with the other ranked methods."""
+    """Comparison of the leaders with the other ranked methods."""
     number, following = len(block.others), block.others[0]
     lead = block.lead(block.best, following)
     nearest = f"; the next, {name(following)}, {behind(lead, name(block.best))}" if lead and number > 1 else ""
@@ -156,7 +156,7 @@ def _not_beaten(block: Judgement, line: Line) -> list[str]:
 
 
 def _beaten(missed: Sequence[str], number: int) -> str:
-    """How many of a number of methods are beaten, by those that are not."""
+    """Count of the methods that are beaten, said by those that are not."""
     if not missed:
         return "all of them"
     if len(missed) == number:

@@ -28,6 +28,7 @@ def guarded(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | N
     """
     caller = Here(isolation, plugin) if path is None else Apart(isolation, plugin, path)
     names = {name: getattr(plugin, name) for name in ("__module__", "__qualname__", "__doc__")}
+    names["__wrapped__"] = plugin  # whose source is asked for
     has_rare = getattr(plugin, RARE) is not getattr(ConfidenceMethod, RARE)
     verbs = {verb: _called(caller, verb) for verb in (*VERBS, *([RARE] if has_rare else []))}
     members = {**names, **verbs, "trains": classmethod(lambda _cls: plugin.trains())}

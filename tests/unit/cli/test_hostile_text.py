@@ -15,6 +15,7 @@ from bench.cli import app, printing
 from bench.progress import Bars, Lines, terminal, visible, visible_json
 from bench.report.page.render import html
 from bench.report.text import plain
+from tests.fixtures.pages import payload
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m a\u202egpj.exe \u2066b \ud800 \x00\x7f\u200f"
 SCRIPTS = "مرحبا שלום می\u200cخواهم 👩\u200d🔬 한국어 tab\tline\nend"  # noqa: RUF001 - letters of other scripts
@@ -42,10 +43,11 @@ def test_json_stays_the_same_value() -> None:
 
 
 def test_the_page_shows_escapes() -> None:
-    page = html({"answer": [HOSTILE, SCRIPTS], HOSTILE: {"n": 1}})
+    page = html(payload(**{"answer": [HOSTILE, SCRIPTS], HOSTILE: {"n": 1}, "footnotes": [HOSTILE]}))
     (data,) = re.findall(r"<script[^>]*application/json[^>]*>(.*?)</script>", page, re.DOTALL)
     found = json.loads(data)
     harmless(found["answer"][0])
+    assert not BAD & set(page.partition('<script type="application/json"')[0])
     assert found["answer"][1] == SCRIPTS
     assert not any(BAD & set(key) for key in found)
 

@@ -18,25 +18,29 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
+from sklearn.isotonic import IsotonicRegression
 
 from bench import metrics, registry
 from bench.api import UserError
 from bench.metrics.summary import MetricSummary
+from bench.report.corp import curve_of
 from bench.report.figures import (
     confidence_histograms,
     cost_quality,
-    metric_bars,
+    differences_to_best,
+    metric_intervals,
     reliability,
     reliability_overview,
     risk_coverage,
     save,
-    subject_dots,
+    subject_differences,
+    win_matrix,
     write,
     write_figures,
 )
 from bench.report.figures.cost import scale_of
 from bench.report.figures.sheet import styled
-from bench.report.standings.compute import LineStanding, Range, Standing, Standings
+from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
 from bench.report.style import MAX_HEIGHT, SMALL, TEXT_WIDTH, built_in
 from bench.report.tables.build import build
 from bench.results.files import Records
@@ -117,7 +121,7 @@ def row_of(records, method, model, task, seed):
         | {"ece_floor": MetricSummary(0.05, 0.01, 0.02, 0)},
         n_parameters=SIZES.get(method, 1_089_858),
         timings={"predict": 0.01, "fit": 12.5} if method == "ccps" else {"predict": 0.01},
-        forward_tokens_alone=35_490,
+        forward_tokens_alone=35_490, generated_tokens_alone=120,
     )  # fmt: skip
 
 
@@ -203,8 +207,8 @@ ONE_TASK = {
     "confidence": lambda made, rows: confidence_histograms(tables(rows), made.records_of),
     "risk": lambda made, rows: risk_coverage(tables(rows), made.records_of),
     "overview": lambda made, rows: reliability_overview(tables(rows), made.records_of),
-    "metrics": lambda made, rows: metric_bars(tables(rows)),
-    "subjects": lambda made, rows: subject_dots(tables(rows)),
+    "metrics": lambda made, rows: metric_intervals(tables(rows)),
+    "subjects": lambda made, rows: subject_differences(tables(rows)),
     "cost": lambda made, rows: cost_quality(tables(rows)),
 }
 """Every figure there is, by what a user calls it."""
@@ -220,17 +224,59 @@ def test_reliability_shows_each_bin_with_its_interval_and_count(made, one, metho
     (row,) = (row for row in one if row.method == method)
     records = made.records_of(row)
     bins = np.minimum((records.confidence * 10 + 1e-9).astype(int), 9)
+    of = {k: [records.confidence[bins == k].mean(), records.correct[bins == k].mean()] for k in np.unique(bins)}
+    size = np.bincount(bins, minlength=10)
     rate = drawn(figure, f"mmlu-oe/{method}/rate")
-    expected = [[records.confidence[bins == k].mean(), records.correct[bins == k].mean()] for k in np.unique(bins)]
-    np.testing.assert_allclose(rate, expected)
+    np.testing.assert_allclose(rate, [place for k, place in of.items() if size[k] >= 5])
+    few = [place for k, place in of.items() if size[k] < 5]
+    np.testing.assert_allclose(drawn(figure, f"mmlu-oe/{method}/few"), np.reshape(few, (-1, 2)))
+    through = drawn(figure, f"mmlu-oe/{method}/joined")
+    expected = [place if size[k] >= 5 else [np.nan, np.nan] for k, place in of.items()]
+    np.testing.assert_allclose(through, expected)
     ends = drawn(figure, f"mmlu-oe/{method}/interval")
     np.testing.assert_allclose(ends[:, :, 0], np.repeat(rate[:, :1], 2, axis=1))
     assert (ends[:, 0, 1] <= rate[:, 1] + 1e-12).all()
     assert (rate[:, 1] <= ends[:, 1, 1] + 1e-12).all()
+    curve = drawn(figure, f"mmlu-oe/{method}/curve")
+    oracle = IsotonicRegression().fit(records.confidence, records.correct)
+    np.testing.assert_allclose(curve[:, 1], oracle.predict(curve[:, 0]), atol=1e-9)
+    (band,) = (a for a in figure.get_children() if a.get_label() == f"mmlu-oe/{method}/band")
+    outline = band.get_paths()[0].vertices
+    told = curve_of([records])
+    for place in np.column_stack([told.confidence, told.low]).tolist() + np.column_stack(told[::3]).tolist():
+        assert np.isclose(outline, place).all(axis=1).any()
     bars = drawn(figure, f"mmlu-oe/{method}/strip/counts")
     np.testing.assert_allclose(bars[:, 3], np.unique(bins, return_counts=True)[1])
     assert f"ECE {100 * metrics.ece(records.confidence, records.correct):.1f}" in words(figure)
+    assert f"MCB {100 * metrics.brier_mcb(records.confidence, records.correct):.1f}" in words(figure)
     assert f"{int(bars[:, 3].max()):,}" in words(figure)
+
+
+def test_the_number_of_a_diagram_is_that_of_all_answers_together():
+    """Not the mean over subjects or seeds, which are other numbers here."""
+    made = Simulated()
+    for seed in range(3):
+        made.add("ccps", seed=seed, subjects=4, size=30)
+    runs = [made.records_of(row) for row in made.rows]
+    p, o = (np.concatenate([getattr(run, name) for run in runs]) for name in ("confidence", "correct"))
+    bins = np.minimum((p * 10 + 1e-9).astype(int), 9)
+    ece = sum(abs((p - o)[bins == k].sum()) for k in range(10)) / len(p)
+    assert f"{ece:.3f}" != f"{np.mean([row.metrics['ece'].mean for row in made.rows]):.3f}"
+    figure = reliability(tables(made.rows), made.records_of)
+    assert f"ECE {100 * ece:.1f}" in words(figure)
+    assert "of the answers of all subjects and seeds together (tables: means over subjects)" in note(figure)
+
+
+def test_scores_without_a_scale_have_no_diagram_and_are_named():
+    made = Simulated().add("ccps").add("ptrue")
+    row = made.rows[1]
+    order = {"auroc": row.metrics["auroc"], "aucpr": row.metrics["aucpr"]}
+    made.rows[1] = replace(row, metrics=order)
+    figure = reliability(tables(made.rows), made.records_of)
+    assert "only an order" in words(figure)
+    assert "Only an order, so no diagram: ptrue (scores without a scale)." in note(figure)
+    assert "atlas-oe/ptrue/curve" not in labels(figure)
+    assert words(metric_intervals(tables(made.rows))).count("only an order") == 3  # ECE, Brier and ACC
 
 
 def test_overview_shows_the_same_curves_for_every_model_and_task(made):
@@ -240,12 +286,11 @@ def test_overview_shows_the_same_curves_for_every_model_and_task(made):
             rows = [row for row in made.rows if (row.model, row.task) == (model, task)]
             alone = reliability(tables(rows), made.records_of)
             for method in METHODS:
-                np.testing.assert_allclose(
-                    drawn(figure, f"{m}/{k}/{method}/rate"), drawn(alone, f"{task}/{method}/rate")
-                )
-                np.testing.assert_allclose(
-                    drawn(figure, f"{m}/{k}/{method}/interval"), drawn(alone, f"{task}/{method}/interval")
-                )
+                rate = drawn(alone, f"{task}/{method}/joined")
+                np.testing.assert_allclose(drawn(figure, f"{m}/{k}/{method}/rate"), rate)
+                ends = drawn(alone, f"{task}/{method}/interval")
+                found = {tuple(place) for place in drawn(figure, f"{m}/{k}/{method}/interval")[:, 0].tolist()}
+                assert {tuple(place) for place in ends[:, 0].tolist()} <= found
 
 
 def test_confidences_of_right_and_wrong_answers(made, one):
@@ -268,14 +313,16 @@ def test_risk_and_coverage(made, one):
         assert curve[-1] == pytest.approx([1, 1 - row.llm_accuracy])
 
 
-def test_bars_are_the_means_of_the_tables(made):
+def test_dots_are_the_means_of_the_tables_in_their_order(made):
     rows = [row for row in made.rows if row.model == "llama8b"]
-    figure = metric_bars(tables(rows))
+    figure = metric_intervals(tables(rows))
     for row in rows:
         for metric in NAMES:
             summary = row.metrics[metric]
-            ((left, _, right, _),) = drawn(figure, f"{row.task}/{metric}/{row.method}/mean")
-            assert (left, right) == pytest.approx((0, summary.mean))
+            ((mean, y),) = drawn(figure, f"{row.task}/{metric}/{row.method}/mean")
+            assert mean == pytest.approx(summary.mean)
+            (table,) = (table for table in tables(rows) if table.task == row.task)
+            assert y == [line.key.method for line in table.lines].index(row.method) + 0.5
             ((start, end),) = drawn(figure, f"{row.task}/{metric}/{row.method}/whisker")
             low, high = max(0, summary.mean - summary.std), summary.mean + summary.std
             assert start[0] == pytest.approx(low)
@@ -297,7 +344,7 @@ def standings(lines):
 
 def test_computed_intervals_are_drawn_where_they_are_given(one):
     for figure, label, axis in (
-        (metric_bars(tables(one, standings)), "mmlu-oe/auroc/{}/whisker", 0),
+        (metric_intervals(tables(one, standings)), "mmlu-oe/auroc/{}/whisker", 0),
         (cost_quality(tables(one, standings)), "tokens/auroc/{}/whisker", 1),
     ):
         for k, method in enumerate(METHODS):
@@ -307,15 +354,32 @@ def test_computed_intervals_are_drawn_where_they_are_given(one):
 
 
 @pytest.mark.parametrize("metric", ["auroc", "brier"])
-def test_every_subject_has_its_dot(one, metric):
-    figure = subject_dots(tables(one), metric=metric)
+def test_every_subject_shows_the_differences_to_the_leader(one, metric):
+    figure = subject_differences(tables(one), metric=metric)
     names = [text.split(" (")[0] for text in words(figure) if text.startswith("subject ")]
     assert sorted(names) == [f"subject {k}" for k in range(4)]
+    best = {"auroc": max, "brier": min}[metric](one, key=lambda row: row.metrics[metric].mean)
+    own = [best.per_subject[name][metric] for name in names]
+    assert own == sorted(own, reverse=True)
+    assert [f"{100 * value:.1f}" in words(figure) for value in own] == [True] * 4
     for row in one:
-        dots = drawn(figure, f"{row.method}/dots")
-        assert dots[:, 0] == pytest.approx([row.per_subject[name][metric] for name in names])
-        assert dots[:, 1].tolist() == [0.5, 1.5, 2.5, 3.5]
-        assert drawn(figure, f"{row.method}/mean")[0, 0, 0] == pytest.approx(row.metrics[metric].mean)
+        dots = drawn(figure, f"subjects/{row.method}/dots")
+        differences = [row.per_subject[name][metric] - value for name, value in zip(names, own, strict=True)]
+        assert dots[:, 0] == pytest.approx(differences)
+        assert np.floor(dots[:, 1]).tolist() == [0, 1, 2, 3]
+        mean = row.metrics[metric].mean - best.metrics[metric].mean
+        assert drawn(figure, f"means/{row.method}/dots")[0, 0] == pytest.approx(mean)
+    places = [drawn(figure, f"subjects/{row.method}/dots")[0, 1] for row in one]
+    assert len(set(places)) == len(one)  # so that equal values are seen
+
+
+def test_a_method_alone_shows_its_own_values(one):
+    (row,) = alone = [row for row in one if row.method == "ccps"]
+    figure = subject_differences(tables(alone), metric="brier")
+    values = sorted((each["brier"] for each in row.per_subject.values()), reverse=True)
+    assert drawn(figure, "subjects/ccps/dots")[:, 0] == pytest.approx(values)
+    assert "Brier \u2193 (%)" in words(figure)
+    assert not any("minus" in text for text in words(figure))
 
 
 def test_costs_stand_on_logarithmic_axes(one):
@@ -323,6 +387,7 @@ def test_costs_stand_on_logarithmic_axes(one):
     of = {
         "parameters": lambda row: row.n_parameters,
         "tokens": lambda row: row.forward_tokens_alone,
+        "generated": lambda row: row.generated_tokens_alone,
         "seconds": lambda row: sum(row.timings.values()),
     }
     for cost, value in of.items():
@@ -331,17 +396,136 @@ def test_costs_stand_on_logarithmic_axes(one):
             for metric in ("auroc", "brier"):
                 ((x, y),) = drawn(figure, f"{cost}/{metric}/{row.method}/mean")
                 assert y == pytest.approx(row.metrics[metric].mean)
-                if [value(other) for other in one].count(value(row)) == 1:
-                    assert x == pytest.approx(scale.place(value(row)))
+                assert x == pytest.approx(scale.place(value(row)))  # also where others cost the same
 
 
-def test_methods_of_equal_cost_stand_beside_each_other_around_it(one):
-    figure = cost_quality(tables(one))
-    places = [drawn(figure, f"tokens/brier/{method}/mean")[0, 0] for method in METHODS]
-    assert places == sorted(places)
-    assert np.diff(places).min() > 0
-    assert np.mean(places) == pytest.approx(np.log10(35_490))
-    assert drawn(figure, "tokens/brier/shared")[0, :, 0] == pytest.approx(np.log10(35_490))
+def priced(**costs):
+    """Methods with these positions, AUROC and Brier; every one generates as many tokens as its name is long."""
+    made = Simulated()
+    for method, (tokens, auroc, brier) in costs.items():
+        made.add(method, forward_tokens_alone=tokens, generated_tokens_alone=len(method))
+        means = {"auroc": MetricSummary(auroc, 0.1, None, 0), "brier": MetricSummary(brier, 0.1, None, 0)}
+        made.rows[-1] = replace(made.rows[-1], metrics={**made.rows[-1].metrics, **means})
+    return made
+
+
+def test_the_pareto_front_has_the_methods_that_none_dominates():
+    made = priced(a=(10, 0.7, 0.2), b=(100, 0.6, 0.1), c=(100, 0.8, 0.15), d=(1000, 0.8, 0.1), e=(5000, 0.75, 0.3))
+    figure = cost_quality(tables(made.rows))
+    corners = {tuple(place) for place in drawn(figure, "tokens/auroc/front").round(6).tolist()}
+    assert {(1.0, 0.7), (2.0, 0.8)} <= corners
+    assert not corners & {(2.0, 0.6), (3.0, 0.8), (np.log10(5000).round(6), 0.75)}
+    corners = {tuple(place) for place in drawn(figure, "tokens/brier/front").round(6).tolist()}
+    assert {(1.0, 0.2), (2.0, 0.1)} <= corners
+    assert (2.0, 0.15) not in corners
+
+
+def test_methods_that_are_not_ranked_are_hollow_and_not_on_the_front():
+    made = priced(a=(10, 0.7, 0.2), b=(100, 0.9, 0.1), c=(1000, 0.8, 0.15))
+    figure = cost_quality(tables(made.rows, lambda lines: ladder(lines, unranked="b")))
+    assert 0.9 not in drawn(figure, "tokens/auroc/front")[:, 1]
+    assert 0.8 in drawn(figure, "tokens/auroc/front")[:, 1]
+    fills = {method: artist(figure, f"tokens/auroc/{method}/mean").get_fillstyle() for method in "abc"}
+    assert fills == {"a": "full", "b": "none", "c": "full"}
+    assert "Not ranked, so hollow and not on the front: b (not tested)." in note(figure)
+    dots = metric_intervals(tables(made.rows, lambda lines: ladder(lines, unranked="b")))
+    assert artist(dots, "atlas-oe/auroc/b/mean").get_fillstyle() == "none"
+    assert "so hollow: b (not tested)." in note(dots)
+
+
+# --- against the best -------------------------------------------------------------------------------------------------
+
+
+def artist(figure, label):
+    (found,) = (each for each in figure.get_children() if each.get_label() == label)
+    return found
+
+
+def ladder(lines, unranked=None):
+    """Standings in which each method is a point worse than the one before; a difference of one point is a tie."""
+    keys = sorted(lines)
+    ends = Range("fixed-subjects", 0.4, 0.6, 0.95, "t")
+    value = Standing(0.5, ends, ends, (0.5,), None, 0, 0)
+    ranks = {key: 1 if i < 2 else i for i, key in enumerate(keys)}
+    found = {
+        key: LineStanding(
+            0, dict.fromkeys(NAMES, value), 0.0, ends, 0.5,
+            {} if key.method == unranked else dict.fromkeys(("brier", "auroc"), ranks[key]),
+        )
+        for key in keys
+    }  # fmt: skip
+    pairs = []
+    for metric, sign in (("brier", 1), ("auroc", -1)):
+        for (i, one), (j, other) in combinations(enumerate(keys), 2):
+            difference = sign * 0.01 * (i - j)
+            around = Range("fixed-subjects", difference - 0.005, difference + 0.005, 0.95, "t")
+            p = 0.5 if j - i == 1 else 0.001
+            pairs.append(Pair(metric, one, other, difference, around, around, p, p))
+    return Standings(0.95, found, tuple(pairs), {})
+
+
+@pytest.fixture(scope="module")
+def ordered():
+    """Four methods whose means go with `ladder`."""
+    return priced(a=(10, 0.9, 0.1), b=(10, 0.89, 0.11), c=(10, 0.88, 0.12), d=(10, 0.87, 0.13))
+
+
+def test_the_forest_shows_each_difference_to_the_best_with_its_interval(ordered):
+    figure = differences_to_best(tables(ordered.rows, ladder))
+    for metric, sign in (("brier", 1), ("auroc", -1)):
+        for i, method in enumerate("bcd", start=1):
+            ((difference, y),) = drawn(figure, f"{metric}/{method}/difference")
+            assert (difference, y) == pytest.approx((sign * 0.01 * i, i + 0.5))
+            ((low, high),) = drawn(figure, f"{metric}/{method}/interval")
+            assert (low[0], high[0]) == pytest.approx((sign * 0.01 * i - 0.005, sign * 0.01 * i + 0.005))
+            is_white = artist(figure, f"{metric}/{method}/difference").get_markerfacecolor() == "white"
+            assert is_white is (method == "b")
+        assert drawn(figure, f"{metric}/a/best").tolist() == [[0, 0.5]]
+    assert {"\u2248 +1.0 (0.5 to 1.5)", "+2.0 (1.5 to 2.5)"} <= set(words(figure))
+    assert words(figure).count("best") == 2
+    assert {"\u25b8 a", "\u25b8 b", "c", "d"} <= set(words(figure))
+    check_readable(figure)
+
+
+def test_the_matrix_shows_wins_ties_and_losses(ordered):
+    figure = win_matrix(tables(ordered.rows, ladder))
+    cells = {state: drawn(figure, f"brier/{state}").tolist() for state in ("win", "tie", "loss")}
+    for state, apart in (("win", lambda d: d > 1), ("tie", lambda d: abs(d) == 1), ("loss", lambda d: d < -1)):
+        expected = [[j + 0.5, i + 0.5] for i in range(4) for j in range(4) if apart(j - i)]
+        assert cells[state] == expected
+    assert [text for text in words(figure) if re.fullmatch(r"\d–\d–\d", text)] == [  # noqa: RUF001 - as it is drawn
+        *["2–1–0", "1–2–0", "0–2–1", "0–1–2"] * 2  # noqa: RUF001
+    ]
+    check_readable(figure)
+
+
+def test_without_tests_there_is_nothing_to_compare(ordered):
+    for draw in (differences_to_best, win_matrix):
+        with pytest.raises(ValueError, match="expected a table with tested pairs, got none"):
+            draw(tables(ordered.rows))
+
+
+@pytest.mark.parametrize(("shown", "expected"), [("a", set()), ("c", {"forest"}), ("ab", {"forest", "wins"})])
+def test_methods_that_were_asked_for_alone_are_compared_where_there_is_a_pair(
+    ordered, tmp_path, monkeypatch, shown, expected
+):
+    """One method alone has no matrix; one that isn't the best has its difference to the best, which isn't shown."""
+    stems = without_drawing(monkeypatch)
+    (table,) = tables(ordered.rows, ladder)
+    some = table.only([line.key for line in table.lines if line.method in shown])
+    write_figures([some], ordered.records_of, tmp_path, ["svg"])
+    assert {kind for kind in ("forest", "wins") if f"tiny--atlas-oe--{kind}" in stems} == expected
+    if shown == "c":
+        ((difference, _),) = drawn(stems["tiny--atlas-oe--forest"], "brier/c/difference")
+        assert difference == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("draw", [differences_to_best, win_matrix, metric_intervals, cost_quality])
+def test_twenty_eight_methods_are_readable(draw):
+    made = priced(**{f"some-plugin-{k:02}": (10 + k, 0.9 - 0.01 * k, 0.1 + 0.01 * k) for k in range(28)})
+    figure = draw(tables(made.rows, ladder))
+    assert figure.get_size_inches()[1] <= MAX_HEIGHT
+    check_readable(figure)
 
 
 def test_several_seeds_are_averaged_and_each_is_shown():
@@ -351,8 +535,8 @@ def test_several_seeds_are_averaged_and_each_is_shown():
     ccps = [row for row in made.rows if row.method == "ccps"]
     means = [row.metrics["auroc"].mean for row in ccps]
 
-    bars = metric_bars(tables(made.rows))
-    assert drawn(bars, "atlas-oe/auroc/ccps/mean")[0, 2] == pytest.approx(np.mean(means))
+    bars = metric_intervals(tables(made.rows))
+    assert drawn(bars, "atlas-oe/auroc/ccps/mean")[0, 0] == pytest.approx(np.mean(means))
     assert drawn(bars, "atlas-oe/auroc/ccps/seeds")[:, 0] == pytest.approx(means)
 
     curves = risk_coverage(tables(made.rows), made.records_of)
@@ -361,26 +545,9 @@ def test_several_seeds_are_averaged_and_each_is_shown():
     assert "atlas-oe/ccps/seeds" in labels(curves)
 
     assert {f"atlas-oe/ccps/seed {k}" for k in range(3)} <= set(labels(reliability(tables(made.rows), made.records_of)))
-    dots = drawn(subject_dots(tables(made.rows)), "ccps/seeds")
-    assert dots.shape == (8, 2, 2)
-    assert (dots[:, 0, 0] <= dots[:, 1, 0]).all()
-    assert dots[:, :, 0].min() == min(row.per_subject[s]["auroc"] for row in ccps for s in row.per_subject)
     assert drawn(cost_quality(tables(made.rows)), "seconds/auroc/ccps/seeds")[:, 1] == pytest.approx(means)
     for draw in ONE_TASK.values():
         assert "3 seeds" in note(draw(made, made.rows))
-
-
-def test_spreads_of_seeds_stay_in_their_column():
-    """Also where seeds differ by much more than subjects do."""
-    made = Simulated()
-    for seed in range(3):
-        made.add("ptrue", seed=seed, subjects=1, size=40).add("ccps", seed=seed, subjects=1, size=40)
-    figure = subject_dots(tables(made.rows))
-    ends = {}
-    for method in ("ptrue", "ccps"):
-        (spread,) = (artist for artist in figure.get_children() if artist.get_label() == f"{method}/seeds")
-        ends[method] = spread.get_transform().transform(np.concatenate(spread.get_segments()))[:, 0]
-    assert ends["ptrue"].max() < ends["ccps"].min()
 
 
 # --- what is missing is said ------------------------------------------------------------------------------------------
@@ -393,7 +560,9 @@ def test_what_failed_is_named_and_has_no_number(made, name):
     some.missing("it").missing("litcab", status="skipped")
     figure = ONE_TASK[name](some, some.rows)
     assert "Left out: lts: failed with seed 1; it: failed; litcab: skipped (reasons: tables)." in note(figure)
-    assert not [label for label in labels(figure) if re.search(r"/(it|litcab)/(rate|risk|mean|right|dots)", label)]
+    assert not [
+        label for label in labels(figure) if re.search(r"/(it|litcab)/(rate|curve|risk|mean|right|dots)", label)
+    ]
     if name in {"reliability", "confidence", "metrics"}:
         assert {"failed", "skipped"} <= set(words(figure))
 
@@ -423,38 +592,48 @@ def one_class():
 
 def test_subjects_without_a_value_are_counted():
     made = one_class()
-    for figure in (metric_bars(tables(made.rows)), subject_dots(tables(made.rows)), cost_quality(tables(made.rows))):
+    for figure in (
+        metric_intervals(tables(made.rows)),
+        subject_differences(tables(made.rows)),
+        cost_quality(tables(made.rows)),
+    ):
         assert "AUROC leaves out 1 subject, where it is undefined." in note(figure)
-    figure = subject_dots(tables(made.rows))
-    assert drawn(figure, "ccps/dots").shape == (1, 2)
-    assert "AUROC is undefined for all methods in 1 of 2 subjects." in note(figure)
+    figure = subject_differences(tables(made.rows))
+    assert drawn(figure, "subjects/ccps/dots").shape == (1, 2)
+    assert "AUROC of ccps is undefined in 1 of 2 subjects." in note(figure)
 
 
 def test_a_metric_without_any_value_says_so():
     records = simulated("x", "ccps", 2, 50)
     made = Simulated().add("ccps", records=replace(records, correct=np.ones(100, dtype=bool))).add("ptrue")
-    figure = metric_bars(tables(made.rows))
+    figure = metric_intervals(tables(made.rows))
     assert words(figure).count("undefined") == 2  # AUCPR and AUROC
-    assert "undefined" in words(subject_dots(tables(made.rows)))
+    assert "AUROC is undefined for ccps." in note(subject_differences(tables(made.rows)))
+    alone = [row for row in made.rows if row.method == "ccps"]
+    assert "undefined" in words(subject_differences(tables(alone)))
     assert "tokens/auroc/ccps/mean" not in labels(cost_quality(tables(made.rows)))
     check_readable(figure)
 
 
 def test_costs_that_nobody_recorded_are_named():
     made = Simulated().add("ccps", forward_tokens_alone=None, timings={}).add("ptrue")
+    made.rows = [replace(row, generated_tokens_alone=None) for row in made.rows]
     text = note(cost_quality(tables(made.rows)))
-    assert "Not known, and so not drawn: forward tokens: ccps; seconds of fitting and predicting: ccps." in text
+    assert (
+        "Not known, and so not drawn: token positions read: ccps; tokens generated: all methods;"
+        " seconds of its own stages: ccps." in text
+    )
 
 
 def test_partial_and_deviating_results_say_so():
     made = Simulated().add("ccps", limit=400, deviations={"ccps.steps": 10}, preset="fixed")
-    text = note(metric_bars(tables(made.rows)))
+    text = note(metric_intervals(tables(made.rows)))
     assert "preset fixed; partial: --limit 400; deviations ccps.steps=10." in text
 
 
 def test_settings_tell_series_of_one_method_apart():
     made = Simulated().add("ccps", deviations={"ccps.steps": 10}).add("ccps", seed=0)
-    figure = metric_bars(tables(made.rows))
+    figure = metric_intervals(tables(made.rows))
     assert {"ccps", "ccps (ccps.steps=10)"} <= set(words(figure))
 
 
@@ -597,7 +776,7 @@ def test_formats_are_what_a_publisher_asks_for(made, one, tmp_path):
 
 def test_svg_text_is_text(tmp_path):
     made = Simulated().add("mine<b>&amp;", task="task_$x^2$", size=10)
-    path = save(metric_bars(tables(made.rows)), tmp_path / "figure.svg")
+    path = save(metric_intervals(tables(made.rows)), tmp_path / "figure.svg")
     names = "{http://www.w3.org/2000/svg}text"
     texts = [element.text for element in ElementTree.parse(path).iter(names)]  # noqa: S314 - written here
     assert "tiny on task_$x^2$: means of all methods" in texts
@@ -685,7 +864,7 @@ def test_a_figure_of_one_model_refuses_several(made):
     with pytest.raises(ValueError, match="expected the tables of one model, got those of Qwen"):
         reliability(tables(made.rows), made.records_of)
     with pytest.raises(ValueError, match="expected the tables of one task"):
-        subject_dots(tables([row for row in made.rows if row.model == "llama8b"]))
+        subject_differences(tables([row for row in made.rows if row.model == "llama8b"]))
 
 
 def test_a_model_or_task_without_any_number_gets_no_figure(tmp_path, monkeypatch):
@@ -717,7 +896,7 @@ def test_records_and_intervals_are_asked_for_once(tmp_path, monkeypatch):
 def test_what_does_not_fit_goes_to_more_figures(tmp_path, monkeypatch):
     """Recalibrated methods, too, have figures of their own; intervals stay those of the whole table."""
     made = Simulated()
-    for k in range(13):
+    for k in range(31):
         made.add(f"plugin-{k:02}", size=10, subjects=2)
     made.add("ccps+isotonic", size=10, subjects=2)
     shown = without_drawing(monkeypatch)
@@ -726,11 +905,16 @@ def test_what_does_not_fit_goes_to_more_figures(tmp_path, monkeypatch):
         "tiny--metrics--1", "tiny--metrics--2", "tiny--metrics--isotonic",
     }  # fmt: skip
     first, second = (words(shown[f"tiny--metrics--{k}"]) for k in (1, 2))
-    names = [f"plugin-{k:02}" for k in range(13)]
-    assert [name for name in [*first, *second] if name in names] == names
+    found = [
+        name
+        for name in (word.removeprefix("\u25b8 ") for word in [*first, *second])
+        if re.fullmatch(r"plugin-\d\d", name)
+    ]
+    assert found == [line.method for line in tables(made.rows, standings)[0].lines if "+" not in line.method]
     assert "Figure 1 of 2." in note(shown["tiny--metrics--1"])
-    ((start, _),) = drawn(shown["tiny--metrics--2"], "atlas-oe/auroc/plugin-12/whisker")
-    assert start[0] == pytest.approx(0.1 + 0.01 * 12)
+    last = found[-1]  # the worst of all are on the second one
+    ((start, _),) = drawn(shown["tiny--metrics--2"], f"atlas-oe/auroc/{last}/whisker")
+    assert start[0] == pytest.approx(0.1 + 0.01 * int(last[-2:]))
     assert "ccps+isotonic" in words(shown["tiny--metrics--isotonic"])
     assert "ccps+isotonic" not in [*first, *second]
 

@@ -11,9 +11,9 @@ from scipy.stats import binomtest
 
 from bench import metrics
 from bench.report.bins import BINS, bins_of, wilson
-from bench.report.figures.bars import ticks_between, ticks_up_to
-from bench.report.figures.cost import scale_of
+from bench.report.figures.cost import front_of, scale_of
 from bench.report.figures.numbers import HISTOGRAM_BINS, curve_of, histogram_of
+from bench.report.figures.ticks import ticks_between
 from bench.results.files import Records
 
 
@@ -110,12 +110,14 @@ def test_long_curves_are_thinned_and_keep_their_values():
         assert risk == pytest.approx(np.mean(~run.correct[first]))
 
 
-@given(st.floats(0.01, 1.0))
-def test_ticks_from_zero(highest):
-    ticks = ticks_up_to(highest)
-    assert ticks[0] == 0
-    assert 1 <= len(ticks) <= 5
-    assert ticks[-1] <= highest + 1e-6
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1))
+def test_the_front_dominates_all_others_and_nothing_on_it(points):
+    on = front_of(points)
+    front = [points[i] for i in on]
+    assert front == sorted(front)
+    for i, (cost, bad) in enumerate(points):
+        dominated = any(c <= cost and b <= bad and (c < cost or b < bad) for c, b in points)
+        assert dominated is (i not in on)
 
 
 @given(st.floats(-0.1, 1.0), st.floats(0.05, 1.2))

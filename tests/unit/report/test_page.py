@@ -619,7 +619,7 @@ def test_eleven_methods_on_four_models_and_five_benchmarks_stay_below_five_megab
     built = page.payload(build(rows), lambda row: records[row.model, row.task, row.method], texts)
     assert len(built["blocks"]) == 20
     assert all(
-        len(block["questions"]["groups"][name]) == 50
+        len(block["questions"]["groups"][name]) == questions.FEW
         for block in built["blocks"]
         for name in ("mistakes", "hits", "random")
     )

@@ -24,6 +24,7 @@ from bench.api import UserError
 from bench.report import page
 from bench.report.page.render import embedded, html
 from bench.report.page.serving import serve, server
+from tests.fixtures.pages import payload
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -46,7 +47,7 @@ class Parsed(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.content, self._open = [], {}, None
+        self.tags, self.content, self._open, self.text = [], {}, None, ""
         self.feed(text)
         self.close()
 
@@ -55,6 +56,7 @@ class Parsed(HTMLParser):
         self._open = (tag, dict(attrs).get("type", "")) if tag in {"script", "style"} else None
 
     def handle_data(self, data):
+        self.text += "" if self._open else data
         if self._open:
             self.content[self._open] = self.content.get(self._open, "") + data
 
@@ -81,13 +83,35 @@ def test_a_number_that_json_lacks_is_an_error():
 
 
 def test_hostile_data_adds_no_element():
-    plain, hostile = Parsed(html({"texts": []})), Parsed(html({"texts": HOSTILE}))
+    plain, hostile = Parsed(html(payload(texts=[]))), Parsed(html(payload(texts=HOSTILE)))
     assert hostile.tags == plain.tags
-    assert json.loads(hostile.content["script", "application/json"]) == {"texts": HOSTILE}
+    assert json.loads(hostile.content["script", "application/json"])["texts"] == HOSTILE
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_text_in_the_part_that_is_plain_html(text):
+    def with_text(text):
+        built = payload()
+        [block], [method], verdict = built["blocks"], built["methods"], built["verdict"]
+        row = {**verdict["rows"][0], "texts": [text] * 6}
+        return html(
+            payload(
+                blocks=[{**block, "model": text, "task": text, "label": text, "facts": [text]}],
+                methods=[{**method, "name": text}], footnotes=[text], provenance=[[text, [[text, 1]]]],
+                verdict={**verdict, "title": text, "rows": [row], "words": [[text, [text, text]]]},
+            )
+        )  # fmt: skip
+
+    plain, hostile = Parsed(with_text("plain")), Parsed(with_text(text))
+    assert hostile.tags == [
+        (tag, {name: text if value == "plain" else value for name, value in attributes.items()})
+        for tag, attributes in plain.tags
+    ]
+    assert hostile.text.count(text.strip()) >= 12
 
 
 def test_the_policy_allows_this_style_and_this_script_and_no_request():
-    parsed = Parsed(html({"texts": HOSTILE}))
+    parsed = Parsed(html(payload(texts=HOSTILE)))
     (content,) = (a["content"] for tag, a in parsed.tags if a.get("http-equiv") == "Content-Security-Policy")
     rules = dict(rule.split(" ", 1) for rule in content.split("; "))
     for rule, key in (("script-src", ("script", "module")), ("style-src", ("style", ""))):
@@ -98,7 +122,7 @@ def test_the_policy_allows_this_style_and_this_script_and_no_request():
 
 
 def test_nothing_in_the_file_points_outside():
-    parsed = Parsed(html({}))
+    parsed = Parsed(html(payload()))
     for _, attributes in parsed.tags:
         assert not {"src", "srcset", "action", "style"} & attributes.keys()
         assert not [name for name in attributes if name.startswith("on")]
@@ -120,7 +144,7 @@ def test_nothing_in_the_file_points_outside():
 
 
 def test_every_element_that_the_script_names_is_in_the_markup():
-    parsed = Parsed(html({}))
+    parsed = Parsed(html(payload()))
     there = {attributes["id"] for _, attributes in parsed.tags if "id" in attributes}
     named = set(re.findall(r'byId\("([^"]+)"\)', parsed.content["script", "module"]))
     assert named
@@ -128,13 +152,13 @@ def test_every_element_that_the_script_names_is_in_the_markup():
 
 
 def test_the_file_appears_whole_in_a_folder_that_is_made(tmp_path):
-    path = page.write(tmp_path / "new" / "page.html", {"a": 1})
-    assert path.read_text(encoding="utf-8") == html({"a": 1})
+    path = page.write(tmp_path / "new" / "page.html", payload(a=1))
+    assert path.read_text(encoding="utf-8") == html(payload(a=1))
     assert [p.name for p in path.parent.iterdir()] == ["page.html"]
 
 
 def test_a_page_that_can_not_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    path = page.write(tmp_path / "page.html", {"a": 1})
+    path = page.write(tmp_path / "page.html", payload(a=1))
     old = path.read_bytes()
 
     def full(_):
@@ -142,7 +166,7 @@ def test_a_page_that_can_not_be_written_leaves_the_old_one(tmp_path, monkeypatch
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(UserError, match=r"No space left.*--out"):
-        page.write(path, {"a": 2})
+        page.write(path, payload(a=2))
     assert path.read_bytes() == old
     assert list(tmp_path.iterdir()) == [path]
 
@@ -150,7 +174,7 @@ def test_a_page_that_can_not_be_written_leaves_the_old_one(tmp_path, monkeypatch
 def test_a_folder_in_the_way_is_said(tmp_path):
     (tmp_path / "page.html").mkdir()
     with pytest.raises(UserError, match="can't be written"):
-        page.write(tmp_path / "page.html", {})
+        page.write(tmp_path / "page.html", payload())
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
 
 
@@ -183,7 +207,7 @@ def ask(address, target="/", method="GET", **headers):
 @pytest.fixture
 def written(tmp_path):
     (tmp_path / "secret.txt").write_text("no")
-    return page.write(tmp_path / "page.html", {"a": 1})
+    return page.write(tmp_path / "page.html", payload(a=1))
 
 
 def test_only_the_page_is_served_and_only_on_loopback(written):
@@ -207,7 +231,7 @@ def test_other_names_that_point_here_are_refused(written):
 
 def test_a_page_that_was_written_anew_is_shown_anew(written):
     with serving(written) as address:
-        page.write(written, {"a": "second"})
+        page.write(written, payload(a="second"))
         assert b"second" in ask(address)[1]
         written.unlink()
         assert ask(address)[0] == 404

@@ -38,6 +38,7 @@ from bench.api import (
 from bench.api.early_stopping import TrainingStage, validation_loss
 from bench.api.methods import validation_signals
 from bench.api.protocol import FIXED
+from bench.backbone import models
 from bench.backbone.adapter import fingerprint
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
@@ -190,7 +191,7 @@ def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: 
     resolved: Any = SimpleNamespace(
         fresh=lambda _name: method(), protocol=FIXED, training_budget=None, training_of=lambda _name: {}
     )  # fmt: skip
-    backbone: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device=device)
+    backbone: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device=device, spec=models.resolve("tiny"))
     asking = SimpleNamespace(verdict_ids=np.array([1, 2]))
     batches: Any = SimpleNamespace(
         batch=lambda reading, _signals, *, labels: labelled(len(reading.where.split)),

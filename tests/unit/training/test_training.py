@@ -537,7 +537,7 @@ def test_two_processes_train_as_one_does(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is for Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="DeepSpeed is for Linux")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_deepspeed_trains_as_plain_torch_does(backbone: Backbone, tmp_path: Path, processes: int) -> None:
     settings = {**SETTINGS, "steps": 50, "learning_rate": 2e-3, "clip": 0.1}
@@ -621,17 +621,37 @@ def test_deepspeed_that_fails_says_the_way_without_it(
         trainer(backbone, tmp_path / "cache")(loss=CT, examples=examples(), settings={**SETTINGS, "deepspeed": True})
 
 
-def test_deepspeed_that_is_missing_is_an_error_on_linux_and_plain_torch_elsewhere(
+def test_without_deepspeed_one_process_trains_in_plain_torch_and_several_are_told_what_to_install(
     backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "deepspeed" else found(name, *a))
     settings = {**SETTINGS, "deepspeed": True}
-    monkeypatch.setattr(sys, "platform", "linux")
-    with pytest.raises(UserError, match=r"not installed.*--set ct.deepspeed=false"):
-        trainer(backbone, tmp_path)(loss=CT, examples=examples(), settings=settings)
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert trainer(backbone, tmp_path)._job(CT, examples(), settings, Validation("", {})).recipe.deepspeed is False
+
+    def with_deepspeed(platform: str, processes: int) -> bool:
+        monkeypatch.setattr(sys, "platform", platform)
+        training = trainer(backbone, tmp_path)
+        training.processes = processes
+        return training._job(CT, examples(), settings, Validation("", {})).recipe.deepspeed
+
+    assert with_deepspeed("linux", 1) is False
+    assert with_deepspeed("darwin", 4) is False
+    with pytest.raises(UserError, match=r"4 cards .* of ct with DeepSpeed.*confbench\[deepspeed\].*ct.deepspeed=false"):
+        with_deepspeed("linux", 4)
+
+
+@pytest.mark.slow
+def test_one_process_ends_in_the_same_bits_with_deepspeed_and_without(backbone: Backbone, tmp_path: Path) -> None:
+    """The paper's settings clip nothing; so what is installed changes no number."""
+    settings = {**SETTINGS, "steps": 50, "learning_rate": 2e-3, "clip": 0.0}
+    folders = []
+    for deepspeed in (False, True):
+        config = write_job(backbone, tmp_path / str(deepspeed), {**settings, "deepspeed": deepspeed}, learnable())
+        finished(config)
+        folders.append(config.parent / ADAPTER)
+    plain, zero = (load_file(folder / "adapter_model.safetensors") for folder in folders)
+    assert plain.keys() == zero.keys()
+    assert all(torch.equal(plain[name], zero[name]) for name in plain)
 
 
 def test_half_precision_is_refused(folder: Path, tmp_path: Path) -> None:

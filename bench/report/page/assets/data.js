@@ -12,14 +12,13 @@ for (const [b, block] of DATA.blocks.entries()) {
   block.index = b;
   block.aside = LABELS.size > 1 ? block.label : ""; // what all share is said once, at the top
   block.name = [block.model, block.task, ...(block.aside ? [block.aside] : [])].join(" · ");
-  for (const line of block.lines) {
+  for (const [i, line] of block.lines.entries()) {
     line.block = block;
+    line.index = i;
     line.name = DATA.methods[line.method].name + (line.variant ? ` (${line.variant})` : "");
     line.colour = DATA.methods[line.method].colour;
     line.ok = line.status === "ok";
   }
-  const parts = block.lines.map(({ method }) => DATA.methods[method].part);
-  block.lines.forEach((line, i) => { line.class = i && parts[i] !== parts[i - 1] ? "apart" : null; });
 }
 
 const LINES = DATA.blocks.flatMap((block) => block.lines);

@@ -3,30 +3,40 @@
 /** What was pressed to come here; the table may have been drawn anew since, so by its name too. */
 let opener = null;
 
-/** The address of a number inside the page. */
+/** The line whose panel is open. */
+let opened = null;
+
+const NO_QUESTION = { group: null, subject: null, question: null };
+
+/** The name of a number in the address. */
 function addressOf(line, m) {
   const { model, task, label } = line.block;
   const parts = [model, task, label, DATA.methods[line.method].name, line.variant, METRICS[m].name];
-  return `#/${parts.map(encodeURIComponent).join("/")}`;
+  return parts.map(encodeURIComponent).join("/");
 }
 
 function go(line, m) {
   const pressed = document.activeElement;
   opener = { pressed, name: pressed?.dataset?.cell };
-  const address = addressOf(line, m);
-  if (location.hash === address) route();
-  else location.hash = address;
+  const same = line.block === opened?.block;
+  choose({ open: addressOf(line, m), at: null, ...(same ? {} : NO_QUESTION) }, true);
+  route();
 }
 
-/** Show what the address names; addresses of other kinds change nothing. */
+/** Show the panel that the address names, or none. */
 function route() {
-  if (["", "#", "#/"].includes(location.hash)) close();
-  if (!location.hash.startsWith("#/")) return;
-  for (const line of LINES) {
-    if (!line.ok) continue;
-    const m = METRICS.findIndex((_, i) => addressOf(line, i) === location.hash);
-    if (m >= 0) open(line, m);
+  const name = chosen("open");
+  for (const line of name ? LINES.filter(({ ok }) => ok) : []) {
+    const m = METRICS.findIndex((_, i) => addressOf(line, i) === name);
+    if (m >= 0) return open(line, m);
   }
+  return close();
+}
+
+/** Close the panel, as the address then says. */
+function shut() {
+  choose({ open: null, ...NO_QUESTION }, true);
+  close();
 }
 
 function close() {
@@ -34,6 +44,7 @@ function close() {
   if (panel.hidden) return;
   panel.hidden = true;
   panel.replaceChildren();
+  opened = null;
   const again = opener?.name && document.querySelector(`[data-cell="${opener.name}"]`);
   (opener?.pressed.isConnected ? opener.pressed : again || byId("leaderboard")).focus();
 }
@@ -45,22 +56,24 @@ function open(line, m) {
   const select = el("select", { id: "details-metric" });
   fill(select, METRICS.map(({ label, better }, i) => [String(i), label + ARROWS[better]]));
   select.value = String(m);
-  select.addEventListener("input", () => { location.hash = addressOf(line, Number(select.value)); });
-  const shut = el("button", { type: "button", class: "shut", on: { click: () => { location.hash = "#/"; } } }, "Close");
+  select.addEventListener("input", () => go(line, Number(select.value)));
+  const closer = el("button", { type: "button", class: "shut", on: { click: shut } }, "Close");
   const asked = line.block.questions ? questionsOf(line) : null;
   const subjects = el("div", { class: "subjects" });
-  panel.replaceChildren(el("div", { class: "panel-head" }, title, shut), summary(line, m),
+  panel.replaceChildren(el("div", { class: "panel-head" }, title, closer), summary(line, m),
     el("div", { class: "side" }, el("div", {}, el("h4", {}, "Reliability"), diagram(line)),
       el("div", { class: "wide" }, el("h4", {}, "Subjects"),
         el("div", { class: "controls" }, el("label", {}, "Metric ", select)), subjects)),
     asked?.node ?? "");
   const moved = panel.hidden || panel.dataset.line !== line.name + line.block.name;
   panel.hidden = false;
+  opened = line;
   panel.dataset.line = line.name + line.block.name;
-  new Grid(subjects, `${METRICS[m].label} of ${line.name} by subject`).show(
+  new Grid(subjects, `This is the ${METRICS[m].label} of ${line.name} in each subject.`).show(
     subjectColumns(line, m, asked), [{ title: null, rows: subjectRows(line, m) }]);
   if (moved) panel.scrollIntoView({ block: "start" });
   (moved ? title : select).focus({ preventScroll: true });
+  panel.querySelector(".question[data-at]")?.scrollIntoView({ block: "center" });
 }
 
 function summary(line, m) {
@@ -72,7 +85,9 @@ function summary(line, m) {
     [line.seeds.length > 1 ? "Seeds" : "Seed", line.seeds.join(", ")],
     ["Learned from", line.trained_on ? `${labelled(line)}; ${line.trained_on}` : "nothing"],
     ["Parameters", line.parameters === null ? DASH : count(line.parameters)],
-    ["Tokens", line.tokens === null ? DASH : count(line.tokens)],
+    ["Tokens read", line.tokens === null ? DASH : count(line.tokens)],
+    ["Tokens generated", line.generated === null ? DASH : count(line.generated)],
+    ["Seconds", line.costs.seconds ?? DASH],
   ];
   if (line.between[m] !== null) facts.splice(1, 0, ["Std between seeds", line.between[m]]);
   if (line.std[m] !== null) facts.splice(1, 0, ["Std over subjects", line.std[m]]);
@@ -93,10 +108,11 @@ function summary(line, m) {
 function subjectRows(line, m) {
   const value = (other, s) => (other.subjects[m][s] === null ? null : other.subjects[m][s] / PARTS);
   const others = line.block.lines.filter((other) => other.ok && other !== line);
+  const grouped = new Set(Object.values(line.block.questions?.groups ?? {}).flat());
   return line.block.subjects.map((name, s) => ({
     s, name, n: line.block.sizes[s], own: value(line, s),
     others: others.map((other) => ({ line: other, value: value(other, s) })).filter((other) => other.value !== null),
-    here: line.block.questions ? line.block.questions.subject.filter((subject) => subject === s).length : 0,
+    here: [...grouped].filter((row) => line.block.questions.subject[row] === s).length,
   }));
 }
 

@@ -3,25 +3,20 @@
 const labelled = ({ labels: [train, validation, gold] }) =>
   `${count(train)} training answers, ${count(validation)} validation answers, ${count(gold)} right answers of training`;
 
-const COSTS = [
-  { key: "n", label: "n", title: "Questions", first: -1, value: (line) => line.n },
-  { key: "seeds", label: "Seeds", title: "Runs that are ok, of all", first: -1, value: (line) => line.seeds.length,
-    text: (line) => (line.seeds.length === line.runs ? String(line.runs) : `${line.seeds.length} of ${line.runs}`) },
-  { key: "labels", label: "Labels seen", title: "Labelled answers that the method learned from", first: 1,
-    value: (line) => (line.labels ? sum(line.labels) : null),
-    hint: labelled },
-  { key: "parameters", label: "Parameters", title: "Trained parameters", first: 1, value: (line) => line.parameters,
-    text: (line) => compact(line.parameters), hint: (line) => count(line.parameters) },
-  { key: "tokens", label: "Tokens", title: "Token positions that this method needs by itself, adapter training included",
-    first: 1, value: (line) => line.tokens, text: (line) => compact(line.tokens), hint: (line) => count(line.tokens) },
-  { key: "seconds", label: "Seconds", title: "Fitting and predicting, without reading the model",
-    first: 1, value: (line) => line.seconds,
-    text: (line) => (line.seconds < 0.05 ? "< 0.1" : tenths(line.seconds)) },
-];
+const TOTALS = {
+  n: (line) => line.n,
+  seeds: (line) => line.seeds.length,
+  labels: (line) => sum(line.labels),
+  generated: (line) => line.generated,
+  parameters: (line) => line.parameters,
+  tokens: (line) => line.tokens,
+  seconds: (line) => line.seconds,
+};
+const EXACT = { labels: labelled, parameters: (line) => count(line.parameters), tokens: (line) => count(line.tokens) };
 
 const SPREADS = [
   ["half", "± half of the interval", RATED,
-    "Beside a number stands ± half the width of the 95 % interval for other questions of these subjects."],
+    DATA.words.half],
   ["ci", "interval", RATED, "Beside a number stands the 95 % interval for other questions of these subjects."],
   ["none", "nothing", true, ""],
   ["std", "std over subjects", true, "Beside a number stands the standard deviation over subjects."],
@@ -62,14 +57,14 @@ const floorOf = (line) => ` / ${line.text[FLOOR] ?? DASH}`;
 function signsOf(line, m) {
   const { name } = METRICS[m];
   return [
-    ...(name === "ece" && line.calibrated ? [[DATA.words.calibrated, "can't be told from a calibrated method's"]] : []),
+    ...(name === "ece" && line.calibrated ? [[DATA.words.calibrated, DATA.words.spoken.calibrated]] : []),
     ...(line.best[m] ? [[DATA.words.best[line.best[m]], `best, ${line.best[m]}`]] : []),
-    ...(name === "brier" && line.worse ? [[DATA.words.worse, "no better than a constant"]] : []),
+    ...(name === "brier" && line.worse ? [[DATA.words.worse, DATA.words.spoken.worse]] : []),
   ];
 }
 
 /** One number, as a button to its subjects; a dash with its footnote where there is none. */
-function numbered(line, m, spread, width = 0, signWidth = 0) {
+function numbered(line, m, spread, width = 0) {
   if (!line.ok) return el("span", { class: "absent" }, DASH, ...marks(line.reasons));
   const missing = marks(line.remarks[m]);
   if (line.text[m] === null) return el("span", { class: "absent" }, DASH, ...missing);
@@ -81,7 +76,7 @@ function numbered(line, m, spread, width = 0, signWidth = 0) {
     on: { click: () => go(line, m) },
   }, el("span", { class: "mean" }, line.text[m]), spread === "none" ? null : padded(line, m, spread, width),
   FLOORED.has(METRICS[m].name) ? el("span", { class: "floor" }, unseen(" floor "), floorOf(line)) : null,
-  el("span", { class: "signs", "aria-hidden": "true", vars: { "--signs": String(signWidth) } },
+  el("span", { class: "signs", "aria-hidden": "true" },
     signs.map(([sign]) => sign).join("")),
   ...signs.map(([, said]) => unseen(`, ${said}`)));
   return el("span", { class: "cell" }, button, ...missing);
@@ -90,36 +85,35 @@ function numbered(line, m, spread, width = 0, signWidth = 0) {
 function metricColumn(m, spread) {
   const metric = METRICS[m];
   const width = widthOf(m, spread);
-  const signWidth = Math.max(0, ...LINES.map((line) => (line.ok ? signsOf(line, m).length : 0)));
   return {
     key: metric.name,
     label: metric.label + (FLOORED.has(metric.name) ? "/floor" : "") + ARROWS[metric.better],
+    note: metric.note,
     title: metric.about,
     class: "num metric",
     first: metric.better > 0 ? -1 : 1,
     value: (line) => (line.ok ? line.mean[m] : null),
-    cell: (line) => numbered(line, m, spread, width, signWidth),
+    cell: (line) => numbered(line, m, spread, width),
   };
 }
 
-const RANK_COLUMN = {
-  key: "rank", label: "Rank", title: "By Brier: 1 plus the number of methods that are significantly better",
-  class: "num rank", first: 1, value: (line) => line.rank?.brier ?? null,
-  cell: (line) => (line.rank?.brier ? count(line.rank.brier) : DASH),
-};
+/** ECE is judged, and so ranked, by what is left of it above its floor. */
+const rankOf = (line, headline) => line.rank?.[headline === "ece" ? "ece_debiased" : headline] ?? null;
 
-function costColumn(column) {
-  const text = column.text ?? ((line) => count(column.value(line)));
-  return {
-    ...column,
-    class: "num cost",
-    cell: (line) => {
-      const there = (line.ok || column.key === "n") && column.value(line) !== null && column.value(line) !== undefined;
-      return there ? el("span", { title: column.hint?.(line) ?? null }, text(line)) : DASH;
-    },
-    value: (line) => ((line.ok ? column.value(line) : null) ?? null),
-  };
-}
+const leads = (line, headline) => line.block.headlines[headline].leads.includes(line.index);
+
+const rankColumn = (headline) => ({
+  key: "rank", label: "Rank", title: DATA.headlines[headline], class: "num rank", first: 1,
+  value: (line) => rankOf(line, headline),
+  cell: (line) => (rankOf(line, headline) === null ? DASH
+    : (leads(line, headline) ? DATA.words.leader : "") + count(rankOf(line, headline))),
+});
+
+const costColumn = ({ key, label, title }) => ({
+  key, label, title, class: `num cost ${key}`, first: key === "n" || key === "seeds" ? -1 : 1,
+  value: (line) => (line.ok ? TOTALS[key](line) ?? null : null),
+  cell: (line) => (line.costs?.[key] ? el("span", { title: EXACT[key]?.(line) ?? null }, line.costs[key]) : DASH),
+});
 
 const METHOD_COLUMN = {
   key: "method", label: "Method", first: 1, class: "name", value: (line) => line.name, cell: named,
@@ -137,51 +131,117 @@ function matches(line, query) {
 }
 
 const FEW_BLOCKS = 4;
+const CHOICES = ["model", "task", "query", "headline", "columns", "spread", "cost"];
+
+/** Choices of the leaderboard that the address may hold, with what stands there where it holds none. */
+const defaults = new Map();
+
+const valueOf = (control) => (control.type === "checkbox" ? String(control.checked) : control.value);
 
 function startLeaderboard() {
   const names = (key) => [...new Set(DATA.blocks.map((block) => block[key]))];
   for (const [id, all] of [["model", "All models"], ["task", "All benchmarks"]]) {
-    fill(byId(id), [["", all], ...names(id).map((name) => [`=${name}`, name])]);
+    fill(byId(id), [["*", all], ...names(id).map((name) => [`=${name}`, name])]);
   }
-  fill(byId("columns"), DATA.sets.map(({ label }, i) => [String(i), label]));
+  fill(byId("headline"), Object.keys(DATA.headlines).map((name) =>
+    [name, METRICS.find((metric) => metric.name === name).label]));
+  fill(byId("columns"), DATA.sets.map(({ label }) => [label, label]));
   fill(byId("spread"), SPREADS.map(([value, text]) => [value, text]));
   if (DATA.blocks.length > FEW_BLOCKS) byId("model").value = `=${DATA.blocks[0].model}`;
-  const grid = new Grid(byId("leaderboard-table"), "Leaderboard");
+  for (const id of CHOICES) defaults.set(id, valueOf(byId(id)));
+  const grid = new Grid(byId("leaderboard-table"), DATA.words.caption, ({ key, way }) =>
+    choose({ sort: `${way > 0 ? "" : "-"}${key}` }));
   const form = byId("model").form;
-  const show = () => showLeaderboard(grid);
-  form.addEventListener("input", show);
+  form.addEventListener("input", ({ target }) => {
+    const value = valueOf(target);
+    choose({ [target.id]: value === defaults.get(target.id) ? null : value || "*" });
+    showLeaderboard(grid);
+    if (target.id === "headline") unsorted(grid);
+    if (grid.sort === null) choose({ sort: null });
+  });
   form.addEventListener("submit", (event) => event.preventDefault());
-  show();
+  const restore = () => {
+    for (const id of CHOICES) setChoice(byId(id), chosen(id));
+    showLeaderboard(grid);
+    const [, minus, key] = /^(-?)(\w+)$/.exec(chosen("sort") ?? "") ?? [];
+    grid.sortLike(key ? { key, way: minus ? -1 : 1 } : null);
+  };
+  onChosen(restore);
+  restore();
 }
+
+/** A table ranked anew stands in that order. */
+function unsorted(grid) {
+  grid.sortLike(null);
+}
+
+/** Set a control to what an address says; what it doesn't offer is its default. */
+function setChoice(control, value) {
+  if (control.type === "checkbox") control.checked = (value ?? "true") !== "false";
+  else if (control.type === "search") control.value = value ?? "";
+  else control.value = [...control.options].some((option) => option.value === value) ? value : defaults.get(control.id);
+}
+
+/** Lines by the headline metric, and where their parts begin. */
+function groupOf(block, headline) {
+  const rows = block.headlines[headline].order.map((i) => block.lines[i]);
+  const part = (line) => DATA.methods[line.method].part;
+  const parts = DATA.parts.length < 2 ? [] : rows.map((line, i) => [i, DATA.parts[part(line)]])
+    .filter(([i]) => !i || part(rows[i]) !== part(rows[i - 1]));
+  return { block, title: titleOf(block), rows, parts };
+}
+
+/** Columns that are shown, with the metric that ranks. */
+function metricsShown() {
+  const { metrics } = DATA.sets.find(({ label }) => label === byId("columns").value);
+  const first = METRICS.findIndex(({ name }) => name === byId("headline").value);
+  return metrics.includes(first) ? metrics : [first, ...metrics];
+}
+
+const isShownBlock = (block) => ["model", "task"].every((id) => ["*", `=${block[id]}`].includes(byId(id).value));
 
 function showLeaderboard(grid) {
-  const [model, task, spread] = ["model", "task", "spread"].map((id) => byId(id).value);
-  const metrics = DATA.sets[Number(byId("columns").value)].metrics;
-  const groups = DATA.blocks
-    .filter((block) => (!model || `=${block.model}` === model) && (!task || `=${block.task}` === task))
-    .map((block) => ({ title: titleOf(block), rows: block.lines.filter((line) => matches(line, byId("query").value)) }))
-    .filter(({ rows }) => rows.length);
-  const costs = byId("cost").checked ? COSTS.map(costColumn) : [];
-  const ranks = RATED ? [RANK_COLUMN] : [];
-  grid.show([METHOD_COLUMN, ...metrics.map((m) => metricColumn(m, spread)), ...ranks, ...costs], groups);
-  const lines = sum(groups.map(({ rows }) => rows.length));
+  const [spread, headline] = ["spread", "headline"].map((id) => byId(id).value);
+  const metrics = metricsShown();
+  const drawn = [spread, headline, byId("cost").checked, byId("columns").value].join();
+  if (grid.drawn !== drawn) {
+    grid.drawn = drawn;
+    for (const line of LINES) line.class = leads(line, headline) ? "leads" : null;
+    grid.isGroup = ({ block }) => isShownBlock(block);
+    grid.show([
+      METHOD_COLUMN, ...(LINES.some((line) => rankOf(line, headline)) ? [rankColumn(headline)] : []),
+      ...metrics.map((m) => metricColumn(m, spread)), ...(byId("cost").checked ? DATA.costs.map(costColumn) : []),
+    ], DATA.blocks.map((block) => groupOf(block, headline)));
+    const [, , , said] = SPREADS.find(([value]) => value === spread);
+    byId("legend").replaceChildren(...words(metrics, said, headline).filter(Boolean).map((text) => el("li", {}, text)));
+  }
+  const query = byId("query").value;
+  const found = new Set(LINES.filter((line) => matches(line, query)));
+  grid.narrow(({ block }) => isShownBlock(block), (line) => found.has(line));
+  const lines = sum(DATA.blocks.filter(isShownBlock).map((block) => block.lines.filter((line) => found.has(line)).length));
   byId("shown").textContent = lines
-    ? `${count(lines)} of ${count(LINES.length)} lines`
+    ? `${count(lines)} of ${count(LINES.length)} lines. A number opens its subjects and questions.`
     : "No method, model and benchmark match these filters.";
-  const [, , , said] = SPREADS.find(([value]) => value === spread);
-  byId("legend").textContent = [
-    DATA.words.mean, said, ...words(metrics), "A number opens its subjects and questions.",
-  ].filter(Boolean).join(" ");
 }
 
-/** What the signs and columns shown mean, in the sentences of the other formats. */
-function words(metrics) {
-  const { signs, floor, excess, groups, tests, ranks } = DATA.words;
-  const found = new Set(LINES.filter((line) => line.ok).flatMap((line) =>
-    metrics.flatMap((m) => signsOf(line, m).map(([sign]) => sign))));
+/** What is shown now, line by line. */
+function shownTable() {
+  const headline = byId("headline").value;
+  const lines = DATA.blocks.filter(isShownBlock).flatMap((block) => groupOf(block, headline).rows)
+    .filter((line) => line.status !== "missing" && matches(line, byId("query").value));
+  return { lines, metrics: metricsShown(), headline };
+}
+
+/** What the numbers, signs and columns shown mean, in the sentences of the other formats. */
+function words(metrics, spread, headline) {
+  const { mean, acc, signs, floor, excess, groups, tests, labels } = DATA.words;
+  const found = new Set(LINES.flatMap((line) =>
+    metrics.flatMap((m) => (line.ok ? signsOf(line, m).map(([sign]) => sign) : []))));
   const shown = (...names) => metrics.some((m) => names.includes(METRICS[m].name));
+  const ranked = LINES.some((line) => rankOf(line, headline));
   return [
-    shown("ece") ? floor : null, ...signs.filter(([sign]) => found.has(sign)).map(([, sentence]) => sentence),
-    shown("ece", "ece_debiased") ? excess : null, groups, ...(RATED ? [tests, ranks] : []),
+    mean, DATA.words.dash, spread, shown("acc") ? acc : null, shown("ece") ? floor : null,
+    ...signs.filter(([sign]) => found.has(sign)).map(([, sentence]) => sentence),
+    shown("ece", "ece_debiased") ? excess : null, groups, ...(ranked ? [tests, DATA.headlines[headline]] : []), labels,
   ];
 }

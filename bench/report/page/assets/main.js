@@ -1,26 +1,33 @@
 // Puts the page together.
 
-function plural(n, noun) {
-  return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
-}
+const NARROW = matchMedia("(max-width: 55rem)");
 
 function start() {
-  const distinct = (key) => new Set(DATA.blocks.map((block) => block[key])).size;
-  byId("facts").textContent = [
-    `preset ${DATA.preset}`, plural(DATA.methods.length, "method"), plural(distinct("model"), "model"),
-    plural(distinct("task"), "benchmark"), plural(DATA.count.results, "result"),
-    ...(LABELS.size === 1 ? [...LABELS].filter(Boolean) : []),
-  ].join(" · ");
+  document.documentElement.dataset.scripted = "";
+  const sentences = byId("sentences");
+  if (sentences && NARROW.matches) sentences.open = false;
+  const folded = [];
+  addEventListener("beforeprint", () => {
+    for (const fold of document.querySelectorAll("details:not([open])")) {
+      fold.open = true;
+      folded.push(fold);
+    }
+  });
+  addEventListener("afterprint", () => {
+    for (const fold of folded.splice(0)) fold.open = false;
+  });
   startTheme();
   startLeaderboard();
+  startCompare();
   startOverview();
   startReliability();
-  startNotes();
-  addEventListener("hashchange", route);
+  startSaving();
+  onChosen(route);
   addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !byId("details").hidden) location.hash = "#/";
+    if (event.key === "Escape" && !byId("details").hidden) shut();
   });
   route();
+  startAddress();
 }
 
 start();

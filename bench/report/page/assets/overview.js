@@ -7,23 +7,41 @@ function startOverview() {
     return;
   }
   const select = byId("overview-metric");
-  fill(select, METRICS.map(({ label, better }, m) => [String(m), label + ARROWS[better]]));
-  select.value = String(Math.max(0, METRICS.findIndex(({ name }) => name === "brier")));
-  const grid = new Grid(byId("overview-table"), "One metric over all models and benchmarks");
-  const show = () => grid.show(overviewColumns(Number(select.value)), [{ title: null, rows: overviewRows() }]);
-  select.addEventListener("input", show);
+  fill(select, METRICS.map(({ name, label, better }) => [name, label + ARROWS[better]]));
+  const grid = new Grid(byId("overview-table"), "One metric is shown for all methods, models and benchmarks.");
+  const show = () => {
+    const m = METRICS.findIndex(({ name }) => name === select.value);
+    grid.show(overviewColumns(m), overviewGroups(m));
+  };
+  const restore = () => {
+    const name = chosen("overview");
+    select.value = METRICS.some((metric) => metric.name === name) ? name : DATA.headline;
+    show();
+  };
+  select.addEventListener("input", () => {
+    choose({ overview: select.value === DATA.headline ? null : select.value });
+    show();
+  });
   select.form.addEventListener("submit", (event) => event.preventDefault());
-  show();
+  onChosen(restore);
+  restore();
 }
 
-/** A row for each method, with its line in each block; lines with settings of their own are rows of their own. */
-function overviewRows() {
-  const rows = new Map();
-  for (const line of LINES) {
-    if (!rows.has(line.name)) rows.set(line.name, { name: line.name, any: line, lines: new Map() });
-    rows.get(line.name).lines.set(line.block.index, line);
-  }
-  return [...rows.values()].sort((a, b) => a.any.method - b.any.method);
+const columnOf = (block) => block.task + (block.aside ? ` (${block.aside})` : "");
+
+/** For each model a row for each method, the best mean over benchmarks first; lines with own settings have own rows. */
+function overviewGroups(m) {
+  const means = (row) => [...row.lines.values()].map((line) => line.mean?.[m] ?? null).filter((mean) => mean !== null);
+  const mean = (row) => (means(row).length ? -METRICS[m].better * sum(means(row)) / means(row).length : Infinity);
+  return [...new Set(DATA.blocks.map(({ model }) => model))].map((model) => {
+    const rows = new Map();
+    for (const line of LINES.filter(({ block }) => block.model === model)) {
+      if (!rows.has(line.name)) rows.set(line.name, { name: line.name, any: line, lines: new Map() });
+      rows.get(line.name).lines.set(columnOf(line.block), line);
+    }
+    const order = (a, b) => (mean(a) === mean(b) ? a.any.method - b.any.method : mean(a) - mean(b));
+    return { title: apart(model, { class: "where" }), rows: [...rows.values()].sort(order) };
+  });
 }
 
 function overviewColumns(m) {
@@ -31,15 +49,14 @@ function overviewColumns(m) {
     key: "method", label: "Method", first: 1, class: "name", value: (row) => row.name,
     cell: (row) => el("span", { class: "method" }, swatch(row.any), apart(row.name)),
   };
-  return [method, ...DATA.blocks.map((block, b) => ({
-    key: String(block.index),
-    above: block.model,
-    label: block.task + (block.aside ? ` (${block.aside})` : ""),
-    class: `num metric${DATA.blocks[b - 1]?.model === block.model ? "" : " begins"}`,
+  return [method, ...[...new Set(DATA.blocks.map(columnOf))].map((column) => ({
+    key: column,
+    label: column,
+    class: "num metric",
     first: METRICS[m].better > 0 ? -1 : 1,
-    value: (row) => row.lines.get(block.index)?.mean?.[m] ?? null,
+    value: (row) => row.lines.get(column)?.mean?.[m] ?? null,
     cell: (row) => {
-      const line = row.lines.get(block.index);
+      const line = row.lines.get(column);
       return line ? numbered(line, m, "none") : el("span", { class: "absent" }, DASH);
     },
   }))];

@@ -23,10 +23,17 @@ function questionsOf(line) {
   fill(select, [["-1", "All subjects"], ...present.map((s) => [String(s), line.block.subjects[s]])]);
   const place = el("ol", { class: "questions" });
   const status = el("p", { class: "muted", role: "status" });
-  let group = "mistakes";
+  const among = questions.id.indexOf(chosen("question") ?? "");
+  const named = GROUPS.map(([name]) => name);
+  let group = named.includes(chosen("group")) ? chosen("group") : named[0];
+  if (among >= 0 && !questions.groups[group].includes(among)) {
+    group = named.find((name) => questions.groups[name].includes(among));
+  }
+  const about = line.block.subjects.indexOf(chosen("subject") ?? "");
+  if (present.includes(about)) select.value = String(about);
   const buttons = GROUPS.map(([name, label]) => {
     const total = count(questions.of[name] ?? questions.of.all);
-    return el("button", { type: "button", class: "chip", "data-group": name, on: { click: () => choose(name) } },
+    return el("button", { type: "button", class: "chip", "data-group": name, on: { click: () => pick(name) } },
       label, el("small", {}, `${count(questions.groups[name].length)} of ${total}`));
   });
   const draw = () => {
@@ -36,8 +43,18 @@ function questionsOf(line) {
     place.replaceChildren(...rows.map((row) => question(line, row)));
     status.textContent = rows.length ? `${count(rows.length)} shown` : "None of these is of this subject.";
   };
-  const choose = (name) => { group = name; draw(); };
-  select.addEventListener("input", draw);
+  const pick = (name) => {
+    group = name;
+    remember();
+    draw();
+  };
+  const remember = () => choose({
+    group: group === named[0] ? null : group, subject: line.block.subjects[select.value] ?? null, question: null,
+  });
+  select.addEventListener("input", () => {
+    remember();
+    draw();
+  });
   draw();
   const node = el("section", { class: "asked", "aria-labelledby": "asked-title" },
     el("h4", { id: "asked-title", tabindex: "-1" }, "Questions"), el("p", { class: "muted legend" }, explained(line)),
@@ -47,6 +64,7 @@ function questionsOf(line) {
     status, place);
   const show = (subject) => {
     if (present.includes(subject)) select.value = String(subject);
+    remember();
     draw();
     node.querySelector("h4").focus();
   };
@@ -71,13 +89,27 @@ function question(line, row) {
   const [text, options, gold] = DATA.asked[questions.asked[row]] ?? ["", [], null];
   const verdict = right ? "right" : "wrong";
   const head = el("p", { class: "head" }, el("span", { class: `verdict ${verdict}` }, verdict),
-    " ", apart(line.block.subjects[questions.subject[row]]), " ", el("code", { dir: "auto" }, questions.id[row]));
+    " ", apart(line.block.subjects[questions.subject[row]]), " ", linkTo(questions.id[row]));
   const body = el("div", { class: "body" }, head,
     text ? clipped(text, { class: "text" }) : null,
     options.length ? offered(options, questions.letter[row], gold) : null,
     el("dl", { class: "answer" }, ...answered(questions, row),
       ...(gold === null ? [] : [el("dt", {}, "Gold"), el("dd", {}, clipped(gold))])));
-  return el("li", { class: "question" }, body, confidences(line, row));
+  const isChosen = chosen("question") === questions.id[row];
+  return el("li", { class: "question", "data-at": isChosen }, body, confidences(line, row));
+}
+
+/** The question's name, which puts it into the address. */
+function linkTo(id) {
+  const button = el("button", { type: "button", class: "quiet", title: "Put this question into the address" },
+    el("code", { dir: "auto" }, id));
+  button.addEventListener("click", () => {
+    for (const before of document.querySelectorAll(".question[data-at]")) before.removeAttribute("data-at");
+    button.closest(".question").setAttribute("data-at", "");
+    choose({ question: id }, true);
+    say("The address of this page now leads to this question");
+  });
+  return button;
 }
 
 const letterOf = (i) => String.fromCharCode(97 + i);

@@ -2,6 +2,8 @@
 
 const PLOT = { width: 320, left: 38, right: 307, top: 8, bottom: 214, floor: 284, ceiling: 230 };
 const SHOWN_FIRST = 4;
+/** Answers below which a bin is dimmed and joined to no other. */
+const FEW = 5;
 
 const across = (value) => PLOT.left + value * (PLOT.right - PLOT.left);
 const upward = (value) => PLOT.bottom - value * (PLOT.bottom - PLOT.top);
@@ -13,6 +15,7 @@ function binsOf(line) {
     j, size, hits: hits[j], from: j / n.length, to: (j + 1) / n.length,
     confidence: confidence[j] / PARTS,
     share: size ? hits[j] / size : null,
+    few: size < FEW,
     interval: size ? wilson(hits[j], size) : null,
   }));
   return all.filter(({ size }) => size);
@@ -22,31 +25,56 @@ function told(bin) {
   const range = `${bin.from.toFixed(2).replace(/0$/, "")}–${bin.to.toFixed(2).replace(/0$/, "")}`;
   const [low, high] = bin.interval.map((end) => (100 * end).toFixed(1));
   return `${range}: ${count(bin.size)} answers, ${count(bin.hits)} right. Mean confidence ${percent(bin.confidence)}, `
-    + `right ${percent(bin.share)} (${low}–${high} %).`;
+    + `right ${percent(bin.share)} (${low}–${high} %).${bin.few ? " Dimmed: fewer than five answers." : ""}`;
 }
 
+/** Numbers of what is drawn, and then the mean over subjects, which tables show. */
 function summed(line) {
-  if (!line.bins.n.length) return "No probabilities: scores without a scale.";
+  const { ece, mcb } = line.curve;
   const e = METRICS.findIndex(({ name }) => name === "ece");
-  const seeds = line.seeds.length > 1 ? `, mean of ${line.seeds.length} seeds` : "";
-  const bins = binsOf(line).length;
-  return `ECE ${line.text[e] ?? DASH} % over subjects; `
-    + `${count(line.n)} answers in ${bins} of ${line.bins.n.length} bins${seeds}.`;
+  const several = line.seeds.length > 1;
+  return `ECE ${ece} % and Brier’s miscalibration part ${mcb} %, of the answers of all subjects`
+    + `${several ? " and seeds" : ""} together. Mean ECE over subjects: ${line.text[e] ?? DASH} %. `
+    + `${count(line.n)} answers in ${binsOf(line).length} of ${line.bins.n.length} bins`
+    + `${several ? `, mean of ${line.seeds.length} seeds` : ""}.`;
 }
+
+const SCALELESS = "Only an order: these scores have no scale, so there is no confidence that could be compared with "
+  + "how often answers are right. AUROC and the metrics of coverage say how good the order is.";
 
 /** The figure of one line. */
 function diagram(line) {
+  const named = el("figcaption", {}, swatch(line), apart(line.name),
+    line.curve.leads ? el("small", { class: "tag" }, "leading") : null);
+  const words = () => [el("p", { class: "scaleless", vars: { "--c": line.colour } }, SCALELESS)];
+  const inside = line.bins.n.length ? charted(line) : words();
+  return el("figure", { class: "reliability", "data-method": line.name }, named, ...inside);
+}
+
+/** The drawing of a line with confidences, and the text below. */
+function charted(line) {
   const bins = binsOf(line);
   const readout = el("p", { class: "readout", "aria-live": "polite" }, summed(line));
   const chart = drawn("svg", {
     viewBox: `0 0 ${PLOT.width} ${PLOT.floor + 28}`, class: "diagram", role: "group", vars: { "--c": line.colour },
-    "aria-label": `Reliability of ${line.name}: ${bins.length} bins, arrow keys move between them`,
-  }, ...axes(), ...bins.flatMap(pointed), path(bins), ...bins.map((bin) => dotted(bin, bins)), ...histogram(bins));
+    "aria-label": `Reliability of ${line.name}: isotonic curve, 95 % band, and ${bins.length} bins; `
+      + "arrow keys move between them",
+  }, ...axes(), ...curved(line.curve), ...bins.flatMap(pointed), ...paths(bins),
+  ...bins.map((bin) => dotted(bin, bins)), ...histogram(bins));
   const targets = bins.map((bin, i) => target(bin, i, line, readout));
   chart.append(...targets);
   chart.addEventListener("keydown", (event) => walk(event, targets));
-  return el("figure", { class: "reliability", "data-method": line.name },
-    el("figcaption", {}, swatch(line), apart(line.name)), chart, readout);
+  return [chart, readout];
+}
+
+/** The isotonic curve on its consistency band; a single confidence is a short stroke. */
+function curved({ confidence, rate, low, high }) {
+  const wide = confidence.length > 1 ? confidence : [confidence[0] - 60, confidence[0] + 60];
+  const at = (values) => wide.map((x, i) => `${across(x / PARTS)},${upward((values[i] ?? values[0]) / PARTS)}`);
+  return [
+    drawn("polygon", { class: "band", points: [...at(high), ...at(low).reverse()].join(" ") }),
+    drawn("polyline", { class: "curve", points: at(rate).join(" ") }),
+  ];
 }
 
 function axes() {
@@ -65,22 +93,34 @@ function axes() {
   ];
 }
 
+const dimmed = (name, bin) => (bin.few ? `${name} few` : name);
+
 /** Whisker of a bin, and how far it is from the diagonal. */
 function pointed(bin) {
   const x = across(bin.confidence);
   return [
-    drawn("line", { x1: x, x2: x, y1: upward(bin.interval[0]), y2: upward(bin.interval[1]), class: "whisker" }),
-    drawn("line", { x1: x, x2: x, y1: upward(bin.confidence), y2: upward(bin.share), class: "gap" }),
+    drawn("line", { x1: x, x2: x, y1: upward(bin.interval[0]), y2: upward(bin.interval[1]), class: dimmed("whisker", bin) }),
+    drawn("line", { x1: x, x2: x, y1: upward(bin.confidence), y2: upward(bin.share), class: dimmed("gap", bin) }),
   ];
 }
 
-const path = (bins) =>
-  drawn("polyline", { class: "path", points: bins.map((b) => `${across(b.confidence)},${upward(b.share)}`).join(" ") });
+/** Lines through neighbouring bins that have enough answers; bins with few end a line. */
+function paths(bins) {
+  const runs = [[]];
+  for (const bin of bins) {
+    if (bin.few) runs.push([]);
+    else runs.at(-1).push(bin);
+  }
+  return runs.filter((run) => run.length > 1).map((run) => drawn("polyline", {
+    class: "path", points: run.map((b) => `${across(b.confidence)},${upward(b.share)}`).join(" "),
+    "data-bins": run.map(({ j }) => j).join(" "),
+  }));
+}
 
 function dotted(bin, bins) {
   const most = Math.max(...bins.map(({ size }) => size));
   return drawn("circle", {
-    cx: across(bin.confidence), cy: upward(bin.share), class: "point",
+    cx: across(bin.confidence), cy: upward(bin.share), class: dimmed("point", bin), "data-bin": bin.j,
     r: (2.5 + 5 * Math.sqrt(bin.size / most)).toFixed(1),
   });
 }
@@ -122,29 +162,59 @@ function walk(event, targets) {
   next.focus();
 }
 
+// Choices: which block, and which methods of all blocks; without a choice, the first of each block.
+
+const BLOCK_KEY = "reliability-of";
+const METHODS_KEY = "reliability";
+
 function startReliability() {
   const select = byId("reliability-block");
   fill(select, DATA.blocks.map((block) => [String(block.index), block.name]));
   select.form.addEventListener("submit", (event) => event.preventDefault());
-  select.addEventListener("input", showReliability);
-  showReliability();
+  select.addEventListener("input", () => {
+    const block = DATA.blocks[Number(select.value)];
+    choose({ [BLOCK_KEY]: block.index ? block.name : null });
+    showReliability();
+  });
+  const show = () => {
+    const named = DATA.blocks.find(({ name }) => name === chosen(BLOCK_KEY));
+    select.value = String((named ?? DATA.blocks[0])?.index ?? "");
+    showReliability();
+  };
+  onChosen(show);
+  show();
 }
 
-let hiddenMethods = null;
+/** Lines with results, the leading methods first, then as the table has them. */
+const inOrder = (block) => block.lines.filter(({ ok }) => ok).sort((a, b) => a.curve.place - b.curve.place);
+
+/** Names of the methods that are shown; names may hold anything, so each is encoded. */
+function methodsShown(lines) {
+  const listed = chosen(METHODS_KEY)?.split(",").filter(Boolean).map(decoded);
+  return new Set(listed ?? lines.slice(0, SHOWN_FIRST).map(({ name }) => name));
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // somebody wrote it by hand
+  }
+}
 
 function showReliability() {
   const block = DATA.blocks[Number(byId("reliability-block").value)];
-  const lines = block.lines.filter(({ ok }) => ok);
-  hiddenMethods ??= new Set([...new Set(LINES.filter(({ ok }) => ok).map(({ name }) => name))].slice(SHOWN_FIRST));
+  const lines = block ? inOrder(block) : [];
+  const shown = methodsShown(lines);
   const draw = () => byId("reliability-figures").replaceChildren(
-    ...lines.filter(({ name }) => !hiddenMethods.has(name)).map(diagram));
+    ...lines.filter(({ name }) => shown.has(name)).map(diagram));
   const chip = (line) => {
-    const pressed = String(!hiddenMethods.has(line.name));
-    const button = el("button", { type: "button", class: "chip", "aria-pressed": pressed },
-      swatch(line), apart(line.name));
+    const button = el("button", { type: "button", class: "chip", "aria-pressed": String(shown.has(line.name)) },
+      swatch(line), apart(line.name), line.curve.leads ? el("small", {}, "leading") : null);
     button.addEventListener("click", () => {
-      if (!hiddenMethods.delete(line.name)) hiddenMethods.add(line.name);
-      button.setAttribute("aria-pressed", String(!hiddenMethods.has(line.name)));
+      if (!shown.delete(line.name)) shown.add(line.name);
+      button.setAttribute("aria-pressed", String(shown.has(line.name)));
+      choose({ [METHODS_KEY]: [...shown].map(encodeURIComponent).join(",") || "," });
       draw();
     });
     return button;

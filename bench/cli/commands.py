@@ -1,0 +1,72 @@
+"""Commands that all have the options of the whole command line: --verbose and --quiet stand before or after a name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from bench.cli import loudness
+
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also say what is decided: device, budgets, revisions.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors alone.")]
+
+
+class Commands(typer.Typer):
+    """Commands with --verbose and --quiet."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
+        """Register a function as a command, as `typer.Typer.command` does."""
+        register = super().command(name, **settings)
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            register(with_loudness(function))
+            return function
+
+        return decorate
+
+
+def with_loudness(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with both options, which it need not know."""
+
+    @functools.wraps(function)
+    def called(*, verbose: bool, quiet: bool, **values: Any) -> Any:
+        if verbose or quiet:  # else what stands before the command's name holds
+            loudness.choose(verbose=verbose, quiet=quiet)
+        return function(**values)
+
+    own = list(inspect.signature(function, eval_str=True).parameters.values())
+    both = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=option, default=False)
+        for name, option in (("verbose", Verbose), ("quiet", Quiet))
+    ]
+    named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+    called.__signature__ = inspect.Signature([*named, *both])  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in (*named, *both)}
+    return called
+
+
+def _say_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if value:
+        from bench.cli.printing import print_line
+        from bench.cli.version import lines
+
+        for line in lines():
+            print_line(line)
+        raise typer.Exit
+
+
+def root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare confidence methods for LLMs: same model, same answers, same questions."""
+    del version
+    loudness.choose(verbose=verbose, quiet=quiet)

@@ -1,0 +1,66 @@
+"""Names that a shell completes: methods, tasks, models, presets and the like; nothing heavy is imported for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from bench import registry
+from bench.api.protocol import PRESETS
+
+Completer = Callable[[str], list[str]]
+
+
+def _methods() -> Iterable[str]:
+    return (*registry.GROUPS, *registry.methods().names())
+
+
+def _tasks() -> Iterable[str]:
+    return registry.tasks().names()
+
+
+def _models() -> Iterable[str]:
+    from bench.backbone import models
+
+    return models.aliases()
+
+
+def _shown() -> Iterable[str]:
+    return (*registry.methods().names(), *_tasks(), *_models(), "protocol")
+
+
+def _one(names: Callable[[], Iterable[str]]) -> Completer:
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return complete
+
+
+def _several(names: Callable[[], Iterable[str]]) -> Completer:
+    """The same for names that are separated by commas: the last one is completed, none is offered twice."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        taken = before.split(",")
+        return [f"{before}{comma}{name}" for name in names() if name.startswith(last) and name not in taken]
+
+    return complete
+
+
+MODEL = _one(_models)
+SHOWN = _one(_shown)
+KINDS = _one(lambda: ("methods", "models", "tasks"))
+BY_FIELD: Mapping[str, Completer] = {
+    "methods": _several(_methods),
+    "compare": _several(lambda: registry.methods().names()),
+    "tasks": _several(_tasks),
+    "models": _several(_models),
+    "model": MODEL,
+    "preset": _one(lambda: PRESETS),
+    "train_on": _one(_tasks),
+    "recalibrate": _several(lambda: ("isotonic", "platt", "beta", "temperature")),
+    "judge": _one(lambda: ("match", "openai", "hf")),
+    "engine": _one(lambda: ("local", "ray")),
+    "device": _one(lambda: ("cuda", "mps", "cpu")),
+    "dtype": _one(lambda: ("float32", "bfloat16", "float16")),
+}
+"""Field of a dataclass of options -> its completer."""

@@ -1,0 +1,104 @@
+"""Main memory, and the way to the Hub."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from bench.cli.doctor.finding import Finding, State
+
+_HUB_S = 5.0
+"""Seconds that the Hub has to answer, names and all."""
+_LITTLE = 4e9
+"""Bytes of memory below which libraries and a small model barely fit."""
+_GB = 1e9
+_YES = {"1", "ON", "YES", "TRUE"}
+"""Values by which the Hub's library takes a switch for set."""
+
+
+def memory() -> Iterator[Finding]:
+    """Main memory that is free, within the limit of a container."""
+    free = _free()
+    if free is None:
+        yield Finding("memory", State.NOTE, "this system doesn't tell")
+        return
+    state = State.NOTE if free < _LITTLE else State.OK
+    fix = "end other programs, or run where there is more; bench params --memory tells what a model takes"
+    yield Finding("memory", state, f"{free / _GB:.1f} GB free", fix if state is State.NOTE else "")
+
+
+def _free() -> float | None:
+    found = []
+    with suppress(OSError, ValueError, IndexError):
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+        found.append(int(lines["MemAvailable"].split()[0]) * 1024.0)
+    with suppress(OSError, ValueError):  # of a container; without a limit it says "max"
+        folder = Path("/sys/fs/cgroup")
+        limit = int((folder / "memory.max").read_text(encoding="ascii"))
+        found.append(float(limit - int((folder / "memory.current").read_text(encoding="ascii"))))
+    if not found:
+        with suppress(OSError, ValueError, AttributeError):
+            found.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    return min(found, default=None)
+
+
+def hub() -> Iterator[Finding]:
+    """Whether models and data can be got, and as whom."""
+    offline = next((name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if _is_set(name)), None)
+    token = "with a token" if _token() else "without a token"
+    if offline:
+        what = f"not asked, for {offline} is set ({token}): what lies in its cache is used"
+        yield Finding("Hub", State.NOTE, what, f"unset {offline} to get models and data")
+        return
+    address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    problem = _unreachable(address)
+    if problem:
+        fix = "look at the network, HTTPS_PROXY and HF_ENDPOINT; what lies in its cache is used, and --data-dir helps"
+        yield Finding("Hub", State.NOTE, f"{address} can't be reached ({problem}), {token}", fix)
+    elif _token():
+        yield Finding("Hub", State.OK, f"{address} answers, {token}")
+    else:
+        fix = "hf auth login, for models and data that ask for it"
+        yield Finding("Hub", State.OK, f"{address} answers, {token}", fix)
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").upper() in _YES
+
+
+def _token() -> bool:
+    """Whether there is a token; it is neither shown nor sent."""
+    if os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN"):
+        return True
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    with suppress(OSError):
+        path = Path(os.environ.get("HF_TOKEN_PATH") or home / "token")
+        return path.is_file() and path.stat().st_size > 0
+    return False
+
+
+def _unreachable(address: str) -> str:
+    """Why an address doesn't answer; empty where it does. Looking up a name has no time limit, so a thread does it."""
+    answers: queue.Queue[str] = queue.Queue()
+
+    def ask() -> None:
+        try:
+            request = urllib.request.Request(address, method="HEAD")  # noqa: S310 - the user's own endpoint
+            with urllib.request.urlopen(request, timeout=_HUB_S):  # noqa: S310
+                answers.put("")
+        except urllib.error.HTTPError:  # it answered
+            answers.put("")
+        except Exception as error:  # noqa: BLE001 - proxies and certificates fail in many ways
+            answers.put(str(getattr(error, "reason", None) or error) or type(error).__name__)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return answers.get(timeout=_HUB_S + 1)
+    except queue.Empty:
+        return f"no answer within {_HUB_S:.0f} s"

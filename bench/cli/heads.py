@@ -1,0 +1,179 @@
+"""`bench score` and `bench head`: what methods learned in a run, used on other questions and answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench.api import UserError
+from bench.cli.commands import Commands
+
+app = Commands(
+    help="Look at heads that bench run --save-heads kept, and check them.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+class Attention(StrEnum):
+    """Implementation of attention."""
+
+    SDPA = "sdpa"
+    EAGER = "eager"
+
+
+Folder = Annotated[Path, typer.Argument(help="Folder of a head, which bench run --save-heads wrote.")]
+Model = Annotated[
+    str | None, typer.Option(help="The head's model: alias, Hub id or folder. Default: the name of the head's run.")
+]
+Device = Annotated[str | None, typer.Option(help="cuda, mps or cpu. Default: the first of these that there is.")]
+Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16. Default: that of the head.")]
+Budget = Annotated[int | None, typer.Option(min=1, help="Tokens of one forward pass. Default: the device's.")]
+Plugins = Annotated[
+    list[Path] | None, typer.Option("--plugin", help="The .py file of the head's method, if any; it is executed.")
+]
+Trusted = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def score(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    questions: Annotated[
+        Path,
+        typer.Argument(
+            help="Questions as JSON Lines, CSV or Parquet, with the columns of bench run --task-file; no right answers"
+            " are needed. Column 'given' may hold the answers to score. - reads JSON Lines from standard input."
+        ),
+    ],
+    head: Annotated[Path, typer.Option(help="Folder of a head, which bench run --save-heads wrote.")],
+    model: Model = None,
+    answers: Annotated[
+        Path | None, typer.Option(help="File of answers to score (.jsonl, .parquet), with columns 'id' and 'text'.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="File to write; - is standard output.")] = Path("-"),
+    device: Device = None,
+    dtype: Dtype = None,
+    token_budget: Budget = None,
+    plugin: Plugins = None,
+    *,
+    trust_remote_code: Trusted = False,
+) -> None:
+    """Say how sure a method is of your own answers: one line of JSON for each question.
+
+    Where a question has no answer, the model answers it. Each line has the question's id, the answer, the confidence
+    that it is right (0 to 1) and the head's name; what was left out or is odd is counted on standard error.
+
+    Example: bench score --model tiny --head heads/lts questions.jsonl
+    """
+    from bench.cli.printing import print_notes
+    from bench.progress import progress_on, visible_json
+    from bench.run.heads.head import Setting
+    from bench.run.heads.scoring import ScoreRequest
+    from bench.run.heads.scoring import score as scored
+
+    inputs = [path for path in (questions, answers) if path is not None]
+    if any(path.exists() and out.exists() and path.samefile(out) for path in inputs):
+        raise UserError(f"--out {out}: it is one of the files that are read; name another one.")
+    if str(out) != "-" and not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}; make it first.")
+    files = tuple(plugin or ())
+    setting = Setting(model, device, dtype, None, token_budget, trust_remote_code=trust_remote_code, plugins=files)
+    request = ScoreRequest(questions, head, answers, setting)
+    report = scored(request, progress_on(sys.stderr))
+    text = "".join(f"{line}\n" for line in report.lines)
+    if str(out) == "-":
+        sys.stdout.write(visible_json(text))
+    else:
+        from bench.store.files import write_whole
+
+        try:
+            write_whole(out, text.encode())
+        except OSError as error:
+            why = error.strerror or error
+            raise UserError(f"--out {out}: it can't be written ({why}); name another file.") from error
+    print_notes(report.notes)
+
+
+@app.command()
+def show(folder: Folder, *, as_json: AsJson = False) -> None:
+    """Show a head's card: its model, method, constants, what it learned from, and its test numbers."""
+    from bench.cli.printing import print_fields, print_json
+    from bench.run.heads.card import read_card
+
+    card = read_card(folder)
+    if as_json:
+        print_json(asdict(card))
+    else:
+        print_fields(_shown(asdict(card)))
+
+
+def _shown(card: dict[str, Any]) -> dict[str, Any]:
+    """The card for people."""
+    metrics = {name: _metric(each) for name, each in card["test"].pop("metrics").items() if each["value"] is not None}
+    constants = card["method"].pop("constants")
+    card["asked"].pop("protocol")
+    parts = {name: each for name, each in card.items() if name != "provenance"}
+    plain = {name: _filled(each) if isinstance(each, dict) else each for name, each in parts.items()}
+    rows = [{"constant": name, "value": value} for name, value in constants.items()]
+    return {**plain, "metrics": metrics, "constants": rows}
+
+
+def _filled(values: dict[str, Any]) -> dict[str, Any]:
+    """Entries that say something, as text."""
+    kept = {name: value for name, value in values.items() if value not in (None, "", [], {}, ())}
+    return {name: json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for name, v in kept.items()}
+
+
+def _metric(each: dict[str, float | None]) -> str:
+    low, high = each["low"], each["high"]
+    interval = "" if low is None or high is None else f" (95 % interval {low:.4f} to {high:.4f})"
+    return f"{each['value']:.4f}{interval}"
+
+
+@app.command()
+def check(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    folder: Folder,
+    model: Annotated[
+        str | None, typer.Option(help="Model to check: alias, Hub id or folder. Default: the name of the head's run.")
+    ] = None,
+    dtype: Dtype = None,
+    attention: Annotated[Attention | None, typer.Option(help="Implementation. Default: the model's.")] = None,
+    device: Device = None,
+    token_budget: Budget = None,
+    tolerance: Annotated[float, typer.Option(help="Largest difference of a confidence that is all right.")] = 0.02,
+    state_tolerance: Annotated[
+        float, typer.Option(help="Largest mean relative difference of hidden states that is all right.")
+    ] = 0.02,
+    plugin: Plugins = None,
+    *,
+    plain: Annotated[bool, typer.Option("--plain", help="Read each question alone, without a shared cache.")] = False,
+    trust_remote_code: Trusted = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check whether a model in some setting still says what it said when the head was made.
+
+    The head keeps up to 64 test questions with the model's answers, hidden states and confidences. They are read again
+    through the setting that you name; the check says how far all of it moved, and ends with exit code 1 beyond the
+    tolerances.
+
+    Example: bench head check heads/lts --dtype bfloat16
+    """
+    from bench.cli.printing import print_json, print_line
+    from bench.progress import progress_on
+    from bench.run.heads import checking
+    from bench.run.heads.head import Setting
+
+    named = None if attention is None else attention.value
+    files = tuple(plugin or ())
+    setting = Setting(model, device, dtype, named, token_budget, plain, trust_remote_code, files)
+    progress = progress_on(sys.stderr)
+    found = checking.check(folder, setting, progress, tolerance=tolerance, state_tolerance=state_tolerance)
+    if as_json:
+        print_json(checking.as_record(found))
+    else:
+        for line in found.lines():
+            print_line(line)
+    raise typer.Exit(0 if found.passed else 1)

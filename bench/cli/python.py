@@ -1,0 +1,170 @@
+"""Calls of Python that are the commands: `run(...)`, `load_results(...)` and `report(...)`, for scripts and notebooks.
+
+Their options are the fields of `RunConfig` and `Selection`, as are those of the command line. Example:
+`run(methods="ptrue", model="tiny", tasks="atlas-choice", limit=50).frame()`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+from bench.api import ConfidenceMethod, UserError
+from bench.api.options import from_keywords
+from bench.progress import Lines, Progress, Silent, progress_on
+from bench.report.notebook import Page, Results
+from bench.report.selection import Selection
+from bench.run.config import RunConfig
+from bench.store.folders import cache_folder
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    Text = str | PathLike[str]
+    Methods = str | type[ConfidenceMethod] | Iterable[str | type[ConfidenceMethod]]
+
+T = TypeVar("T")
+
+
+def _with_options_of(cls: type, *, without: Sequence[str] = ()) -> Callable[[T], T]:
+    """Give a function that takes `**options` a signature with each field of a dataclass as one of them."""
+
+    def decorate(function: Any) -> Any:
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        named, hints = {parameter.name for parameter in own}, get_type_hints(cls)
+        options = [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name],
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            )
+            for field in fields(cls)
+            if field.name not in {*named, *without}
+        ]  # fmt: skip
+        function.__signature__ = inspect.Signature(
+            [*own, *options], return_annotation=function.__annotations__["return"]
+        )
+        return function
+
+    return decorate
+
+
+@_with_options_of(RunConfig)
+def run(
+    methods: Methods = (),
+    model: Text = "",
+    tasks: Text | Iterable[Text] = (),
+    *,
+    quiet: bool = False,
+    **options: object,
+) -> Results:
+    """Run methods on a model over tasks, score them and write the results: `bench run` in Python.
+
+    Args:
+        methods: names and groups, one text or several, as on the command line; and classes with `@method`, which may
+            be typed into a notebook. Such a class runs in this process, and what it learned is kept under a digest of
+            its source and of what that names.
+        model: alias, Hub id, or folder.
+        tasks: one or several; the model's own by default.
+        quiet: print no progress.
+        options: fields of `bench.run.config.RunConfig`, the options of `bench run`: `limit=50, seed=1, preset="fixed"`.
+
+    Returns:
+        What this run has written, with its tables and figures; also cells that failed or were skipped.
+
+    Raises:
+        UserError: something is not as it must be; says what was expected. Nothing was computed for it.
+    """
+    names, classes = _methods_of(methods)
+    named: Mapping[str, Any] = {"methods": names, "model": model, "tasks": tasks}
+    given = {name: value for name, value in named.items() if not isinstance(value, str | Sequence) or len(value)}
+    config = from_keywords(RunConfig, {**given, **options}, "run()")
+    progress = _progress(quiet=quiet)
+    from bench.report import style
+    from bench.run.pipeline import run as run_methods
+
+    style.read(config.out)  # a file of colours that can't be read is said before hours of work
+    done = run_methods(config, progress, classes)
+    cache = config.cache or cache_folder()
+    selection = Selection(config.out, partial=True, deviations=True)
+    return Results.of_run(selection, cache, done, progress.say)
+
+
+@_with_options_of(Selection, without=("results",))
+def load_results(
+    folder: Text = "results", *, quiet: bool = False, cache: Text | None = None, **options: object
+) -> Results:
+    """Load results from a folder, with the intervals and tests of its tables.
+
+    Args:
+        folder: of results.
+        quiet: don't say what takes long.
+        cache: folder where intervals and tests are kept. Default: $CONFBENCH_CACHE, else the user's cache folder.
+        options: fields of `bench.report.selection.Selection`, the options of `bench table` that say what is shown:
+            `methods="ccps,lts", tasks="atlas-oe", partial=True`.
+
+    Raises:
+        UserError: no such folder, nothing to show, or a result that is not as it must be.
+    """
+    selection = from_keywords(Selection, {"results": folder, **options}, "load_results()")
+    kept = cache_folder() if cache is None else Path(cache).expanduser()
+    return Results.load(selection, kept, _progress(quiet=quiet).say)
+
+
+def report(
+    results: Results | Text = "results", out: Text = "report.html", figures: Text | None = None, *, quiet: bool = False
+) -> Page:
+    """Write results as one HTML page and, where asked for, as figures: `bench report` in Python.
+
+    Args:
+        results: from `run` or `load_results`, or the folder of results.
+        out: the page.
+        figures: folder into which the figures are drawn too.
+        quiet: don't say what takes long.
+
+    Returns:
+        The page's path, which a notebook shows as the page itself.
+
+    Raises:
+        UserError: nothing to show, or a file that can't be written.
+    """
+    shown = results if isinstance(results, Results) else load_results(results, quiet=quiet)
+    folder = None if figures is None else Path(figures).expanduser()
+    return shown.write_page(Path(out).expanduser(), folder, _progress(quiet=quiet).say)
+
+
+def _methods_of(given: object) -> tuple[list[object], list[type[ConfidenceMethod]]]:
+    """Names of methods, and those that are classes.
+
+    Raises:
+        UserError: a class is no method, or has no name.
+    """
+    names: list[object] = []
+    classes: list[type[ConfidenceMethod]] = []
+    for each in given if isinstance(given, Iterable) and not isinstance(given, str) else [given]:
+        if isinstance(each, ConfidenceMethod):
+            raise UserError(
+                f"run(), methods: expected the class {type(each).__name__}, got an object of it; leave out ()"
+            )
+        if not isinstance(each, type):
+            names.append(each)
+        elif not issubclass(each, ConfidenceMethod) or "name" not in vars(each):
+            raise UserError(
+                f"run(), methods: expected a ConfidenceMethod with a name, got the class {each.__name__}; write"
+                ' @method("name") above it'
+            )
+        else:
+            names.append(each.name)
+            classes.append(each)
+    return names, classes
+
+
+def _progress(*, quiet: bool) -> Progress:
+    """Progress as in the terminal; in a notebook on its ordinary output, as that for errors is red there."""
+    if quiet:
+        return Silent()
+    in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
+    return Lines(sys.stdout) if in_notebook else progress_on(sys.stderr)

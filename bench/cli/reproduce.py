@@ -1,0 +1,150 @@
+"""`bench reproduce`: the comparison of a paper, as a plan with its costs, or run after run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bench.api import UserError
+from bench.cli.printing import print_json, print_line, print_records
+
+if TYPE_CHECKING:
+    from bench.run.reproduction import Reproduction, Run
+
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Settings of the command: options that it doesn't know are those of `bench run`."""
+_OWNED = ("--method", "--task", "--preset", "--seed", "--model", "--limit")
+"""Options of `bench run` that would make another comparison."""
+
+
+def reproduce(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Method of the paper, e.g. ccps; further options go to each bench run.")],
+    models: Annotated[str | None, typer.Option(help="These models of the paper only, separated by commas.")] = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what is left, its cost and the commands.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
+) -> None:
+    """Repeat the comparison of a paper: all its methods, models and tasks."""
+    if as_json and not dry_run:
+        raise UserError("--json: expected --dry-run as well; the results of runs are files")
+    work = planned(name, models, ctx)
+    if dry_run:
+        _print_plan(work, ctx.args, as_json=as_json)
+        return
+    left = [run for run in work.runs if not run.done]
+    _refuse_without_accelerator(left, _options(ctx, ctx.args))
+    codes = [_carried_out(run, f"{i} of {len(left)}", ctx.args) for i, run in enumerate(left, start=1)]
+    print_line(f"{len(left)} runs ended, {len(work.runs) - len(left)} were there before; bench table --against paper")
+    raise typer.Exit(max(codes, default=0))
+
+
+def planned(name: str, models: str | None, ctx: typer.Context) -> Reproduction:
+    """Work that is left of a grid.
+
+    Raises:
+        UserError: the grid is unknown, or an option is none of `bench run`, or would make another comparison.
+    """
+    from bench import registry
+    from bench.run.reproduction import Reproduction, read_grid
+
+    options = _options(ctx, ctx.args)
+    plugins = [Path(path) for path in options.get("plugins") or ()]
+    known = registry.methods(plugins)
+    grid = read_grid(name, known)
+    wanted = tuple(models.split(",")) if models else grid.models
+    if strangers := [model for model in wanted if model not in grid.models]:
+        raise UserError(f"--models: {', '.join(strangers)} is not in this paper; it has {', '.join(grid.models)}")
+    tasks = registry.tasks(plugins)
+    names = dict.fromkeys([*grid.tasks, *(tasks.get(task).train_on for task in grid.tasks)])
+    cards: Mapping[str, Any] = {task: tasks.get(task) for task in names if task}
+    methods = {method: known.get(method)() for method in registry.chosen(grid.methods, known)}
+    judge = options["judge"] if "--judge" in ctx.args else grid.judge
+    return Reproduction(
+        grid=grid, methods=methods, tasks=cards, models=wanted, judge=str(judge), out=Path(options["out"])
+    )
+
+
+def _options(ctx: typer.Context, more: Sequence[str]) -> Mapping[str, Any]:
+    """Values of options of `bench run` that were passed on; every one is checked before anything is run."""
+    taken = [word for word in more if word.partition("=")[0] in _OWNED]
+    if taken:
+        raise UserError(f"{taken[0]}: the paper says it; bench run takes it for a comparison of your own")
+    root: Any = ctx.find_root().command
+    run = root.commands["run"]
+    with run.make_context("run", ["--method", "all", "--model", "tiny", *more], parent=ctx.find_root()) as given:
+        return dict(given.params)
+
+
+def _refuse_without_accelerator(left: Sequence[Run], options: Mapping[str, Any]) -> None:
+    import torch
+
+    told = options.get("device") is not None or options.get("engine") not in {None, "local"}
+    if not left or told or torch.accelerator.is_available():
+        return
+    hours = [found.hours for run in left if (found := run.of.grid.computed.get(run.model)) is not None]
+    takes = f"These {len(left)} runs take {sum(hours):,.0f} hours on one {left[0].of.grid.accelerator}; this"
+    raise UserError(
+        f"{takes if hours else 'This'} machine has no accelerator. Print the plan with --dry-run; --device cpu runs it"
+        " here all the same."
+    )
+
+
+def _carried_out(run: Run, which: str, more: Sequence[str]) -> int:
+    """Exit code of one run in a process of its own, which frees all memory at its end: 0, or 1 where a cell failed."""
+    print_line(f"[{which}] {run.command(more)}")
+    process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(more)])
+    try:
+        code = process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if code not in {0, 1}:
+        print_line(f"stopped at {which}; bench reproduce goes on there when it is called again")
+        raise typer.Exit(code if code > 0 else 128 - code)
+    return code
+
+
+def _print_plan(work: Reproduction, more: Sequence[str], *, as_json: bool) -> None:
+    grid, records = work.grid, [run.record() for run in work.runs]
+    commands = [run.command(more) for run in work.runs if not run.done]
+    date = work.price[1] if work.price else None
+    if as_json:
+        about = {"reference": grid.reference, "accelerator": grid.accelerator, "prices_of": date}
+        print_json({**about, "runs": records, "commands": commands})
+        return
+    print_line(f"{grid.reference}: {len(work.methods)} methods, {len(grid.tasks)} tasks, preset {grid.preset}")
+    print_records([_row(record) for record in records])
+    known = [record["hours"] for record in records if isinstance(record["hours"], float)]
+    print_line(
+        f"Hours are those of one {grid.accelerator}: {sum(known):,.1f} in all. Costs are those of whole runs from"
+    )
+    print_line(
+        "nothing; what the cache holds is not read again. Graded are answers of tests and training corpora; samples"
+    )
+    print_line("are compared with the answer where their texts differ.")
+    if date is not None:
+        print_line(f"USD are those of {grid.judge_model} at the prices of {date}.")
+    print_line("Nothing is left to run." if not commands else "Left, which bench reproduce runs one after another:")
+    for command in commands:
+        print_line(f"  {command}")
+
+
+def _row(record: Mapping[str, Any]) -> dict[str, str]:
+    tokens, hours, usd = record["tokens"], record["hours"], record["usd_at_most"]
+    return {
+        "model": record["model"],
+        "seed": str(record["seed"]),
+        "cells there": f"{record['there']} of {record['cells']}",
+        "M tokens": "not known" if tokens is None else f"{tokens / 1e6:,.0f}",
+        "hours": "not known" if hours is None else f"{hours:,.1f}",
+        "graded": f"{record['graded']:,}",
+        "compared ≤": f"{record['compared_at_most']:,}",
+        "USD ≤": "not known" if usd is None else f"{usd:,.2f}",
+    }

@@ -1,0 +1,231 @@
+"""Run files: the options of `bench run` as TOML, read and written.
+
+A key is an option's name without its dashes. Relative paths begin at the file's folder, so that a file means the same
+run wherever the command is started. What stands on the command line wins.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import typer
+
+from bench.api import UserError
+from bench.api.errors import did_you_mean
+from bench.cli.options import Field, fields_of
+from bench.run.config import RunConfig
+
+SUFFIX = ".toml"
+NO_OPTIONS = ("cache",)
+"""Fields of a run that are no options."""
+_HEAD = "# Options of `bench run`; start it with: bench run FILE. Relative paths begin at this file's folder.\n\n"
+_NAME_OR_PLACE = ("model", "answers", "train_on", "judge_model", "nli", "similarity")
+"""Fields whose text is a name, or a file or folder."""
+_PLACE = re.compile(r"\.{1,2}/.*|.*\.(jsonl?|csv|parquet)(:\w+)?", flags=re.DOTALL)
+"""Text of such a field that is a file or folder, whatever lies there."""
+_WORDS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "text",
+}
+Value = str | int | float | bool | list[str]
+
+
+def options() -> dict[str, Field]:
+    """Key of a run file -> the option."""
+    return {field.option().removeprefix("--"): field for field in fields_of(RunConfig) if field.name not in NO_OPTIONS}
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def take_defaults(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Let the options of a run file stand in for those that the command line leaves out.
+
+    Raises:
+        UserError: the file can't be read, or is not as it must be.
+    """
+    if path is not None and not ctx.resilient_parsing:  # a shell that completes a name sees no error
+        ctx.default_map = read(path)
+    return path
+
+
+def read(path: Path) -> dict[str, Value]:
+    """Field -> value as the command line would have it.
+
+    Raises:
+        UserError: the file can't be read, is no TOML, has an unknown key, or a value of another type.
+    """
+    if path.suffix != SUFFIX:
+        raise UserError(f"expected a run file that ends in {SUFFIX}, or options that begin with --, got {str(path)!r}")
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"run file {path} can't be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"run file {path}: expected TOML: {error or type(error).__name__}") from error
+    known, folder = options(), _folder_of(path)
+    found: dict[str, Value] = {}
+    for key, value in given.items():
+        if key not in known:
+            hint = did_you_mean(key, known) or f" Keys are the options of `bench run`: {', '.join(known)}."
+            raise UserError(f"run file {path}: unknown key {key!r}.{hint}")
+        try:
+            found[known[key].name] = _placed(known[key], _checked(known[key], value), folder)
+        except ValueError as error:
+            raise UserError(f"run file {path}: {key}: expected {error}, got {str(value)[:60]!r}") from None
+    return found
+
+
+def _folder_of(path: Path) -> Path | None:
+    """Folder that relative paths begin at; None where it is the current one."""
+    folder = path.parent
+    return None if folder.absolute().resolve() == Path.cwd().resolve() else folder
+
+
+def _kind(field: Field) -> type:
+    """Type of an option's value, or of one of them."""
+    kinds = [kind for kind in (field.type, *get_args(field.type)) if isinstance(kind, type) and kind in _WORDS]
+    return kinds[0]
+
+
+def _checked(field: Field, value: Any) -> Value:
+    """The value of a key as the command line has it.
+
+    Raises:
+        ValueError: it is of another type; says what was expected.
+    """
+    kind = _kind(field)
+    if field.name == "overrides" and isinstance(value, dict):
+        return [f"{name}={text}" for name, text in _settings(value)]
+    if field.several or field.name == "seed":
+        values = value if isinstance(value, list) else [value]
+        if not all(_is(each, kind) for each in values):
+            table = ", or a table of METHOD.FIELD = VALUE" if field.name == "overrides" else ""
+            raise ValueError(f"{_WORDS[kind]}, or a list of it{table}")
+        return [str(each) for each in values]
+    if not _is(value, kind):
+        raise ValueError(_WORDS[kind])
+    return value if isinstance(value, bool) else str(value)
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is (str if kind is Path else kind)
+
+
+def _settings(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted names of a table's values, with these as `--set` has them."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _settings(value, f"{before}{name}.")
+        elif isinstance(value, bool):
+            yield f"{before}{name}", str(value).lower()
+        elif isinstance(value, str | int | float):
+            yield f"{before}{name}", str(value)
+        else:
+            raise ValueError(f"text, a number, true or false for {before}{name}")  # noqa: TRY004 - a user's value
+
+
+def _placed(field: Field, value: Value, folder: Path | None) -> Value:
+    """The value with its relative paths below the file's folder."""
+    if folder is None or isinstance(value, bool):
+        return value
+    if isinstance(value, list):
+        return [str(folder / each) for each in value] if _kind(field) is Path else value
+    is_place = field.name in _NAME_OR_PLACE and _PLACE.fullmatch(str(value)) is not None
+    return str(folder / str(value)) if _kind(field) is Path or is_place else value
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def dump(configs: Sequence[RunConfig], target: str) -> None:
+    """Write requests that differ in their seeds alone as a run file; `-` prints it.
+
+    Raises:
+        UserError: the file is there already, or can't be written.
+    """
+    from bench.cli.printing import print_written
+
+    path = Path(target)
+    if target == "-":
+        sys.stdout.write(text_of(configs, None))
+        return
+    if path.suffix != SUFFIX:
+        raise UserError(f"--dump-config {target}: expected a file that ends in {SUFFIX}, or - to print it")
+    text = text_of(configs, _folder_of(path))
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UserError(
+            f"--dump-config: {path} is there already and is not overwritten; choose another name"
+        ) from error
+    except OSError as error:
+        raise UserError(f"--dump-config: {path} can't be written: {error.strerror}") from error
+    print_written([path])
+
+
+def text_of(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
+    """The run file of requests that differ in their seeds alone: every option that is not its default.
+
+    Args:
+        configs: one for each seed.
+        folder: of the file, where it is not the current one: relative paths become absolute.
+    """
+    import tomli_w
+
+    table: dict[str, Any] = {}
+    for key, field in options().items():
+        value = getattr(configs[0], field.name)
+        if field.name == "seed" and len(configs) > 1:
+            table[key] = [config.seed for config in configs]
+        elif field.name == "overrides" and value:
+            table[key] = _table_of(value) or list(value)
+        elif value != field.default:
+            table[key] = _written(field, value, folder)
+    return _HEAD + tomli_w.dumps(table)
+
+
+def _written(field: Field, value: Any, folder: Path | None) -> Any:
+    if isinstance(value, tuple):
+        return [_written(field, each, folder) for each in value]
+    place = _kind(field) is Path or (
+        field.name in _NAME_OR_PLACE and (_PLACE.fullmatch(value) is not None or Path(value).exists())
+    )
+    if not place:
+        return value
+    return str(value) if folder is None else str(Path(value).absolute())
+
+
+def _table_of(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Overrides as a table of tables; empty where one is not METHOD.FIELD=VALUE, or order or count would be lost."""
+    table: dict[str, dict[str, Any]] = {}
+    for override in overrides:
+        name, _, text = override.partition("=")
+        owner, _, key = name.partition(".")
+        table.setdefault(owner, {})[key] = _as_toml(text)
+    return table if [f"{name}={text}" for name, text in _settings(table)] == list(overrides) else {}
+
+
+def _as_toml(text: str) -> str | int | float | bool:
+    """The value that comes back as this text."""
+    if text in {"true", "false"}:
+        return text == "true"
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if str(value) == text and abs(value) < 2**63:
+            return value
+    return text

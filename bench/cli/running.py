@@ -1,0 +1,98 @@
+"""`bench run`: options and a run file become requests, these are carried out, and what comes of them is printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bench.api import UserError
+from bench.cli import loudness, run_files
+from bench.cli.next_steps import next_steps
+from bench.cli.options import options_from
+from bench.cli.printing import announcer, console, print_json, print_line, print_notes, print_written
+from bench.report.selection import View
+from bench.run.config import RunConfig
+
+if TYPE_CHECKING:
+    from bench.run.pipeline import RunReport
+    from bench.run.seeds import JointReport, Outcome
+
+File = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Options by their names in TOML, e.g. model = 'tiny'; those on the command line win.",
+        rich_help_panel="Run file (.toml)", callback=run_files.take_defaults, is_eager=True, metavar="[FILE]",
+    ),
+]  # fmt: skip
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")]
+DumpConfig = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Write these options as a run file and stop; - prints it.",
+                 rich_help_panel="Output"),
+]  # fmt: skip
+
+
+@options_from(RunConfig, without=("cache",), each="seed")
+def run(
+    configs: Sequence[RunConfig], *, file: File = None, dump_config: DumpConfig = None, as_json: AsJson = False
+) -> None:
+    """Run methods on a model over tasks, score and compare them."""
+    del file  # its options are in the requests
+    if dump_config is not None:
+        run_files.dump(configs, dump_config)
+        return
+    progress = loudness.progress()
+    if configs[0].dry_run:  # the libraries alone take seconds
+        progress.say("Plan: looking at the questions, the model and what is stored; nothing is computed")
+    from bench.report import style
+    from bench.run.seeds import run_each, together
+
+    if not as_json:
+        style.read(configs[0].out)  # a file of colours that can't be read is said before hours of work
+    outcomes = run_each(configs, progress)
+    report = together(outcomes)
+    if as_json:
+        print_json(_record(report, outcomes))
+    else:
+        _print(report, configs[0])
+    if report.stopped:
+        raise UserError(f"{'; '.join(report.stopped)}. What the other seeds gave is stored.")
+    raise typer.Exit(1 if report.failed else 0)
+
+
+def _print(report: RunReport, config: RunConfig) -> None:
+    """Print the comparison; a plan of its own where nobody was told it."""
+    if config.dry_run and loudness.is_quiet():
+        for line in report.plan:
+            print_line(line)
+    if report.rows:
+        from bench.report.tables import build
+        from bench.report.tables.request import tables_of
+        from bench.store.folders import cache_folder
+
+        view = View(config.out, partial=True, deviations=True)
+        build.print_terminal(tables_of(view, cache_folder(), announcer(), report.rows), console())
+        print_written([*report.paths, *report.heads])
+        print_notes(report.notes)
+        if not report.failed:
+            for line in next_steps(config):
+                print_line(line)
+
+
+def _record(report: JointReport, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Record that `--json` prints."""
+    from bench.results.files import to_json
+
+    rows = [json.loads(to_json(row)) for row in report.rows]
+    record = {
+        "plan": report.plan,
+        "rows": rows,
+        "paths": list(map(str, report.paths)),
+        "heads": list(map(str, report.heads)),
+        "notes": report.notes,
+    }
+    return record | ({"stopped": report.stopped} if len(outcomes) > 1 else {})

@@ -1,0 +1,145 @@
+"""A file of questions to be scored, as JSON Lines, CSV or Parquet: those of `question_files`, with two differences.
+
+Nobody has to know a right answer: `answer` and `answers` are not read. And `given` may hold the answer that is scored:
+its text, for a question with options the letter; of all questions or of some, the model answers the others. Rows whose
+`split` is `dev` are exemplars and have a right answer; rows of other splits than `test` are refused.
+
+Example of a line: `{"question": "What do bees make?", "choices": ["wax, honey", "silk"], "given": "a"}`.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.api import Format, Question, Row, UserError
+from bench.api.errors import did_you_mean, require_text
+from bench.api.question import Released
+from bench.data import question_files
+from bench.data.tables import json_lines, require_rows
+
+STREAM = "-"
+"""Stands for standard input, and for standard output."""
+GIVEN = "given"
+_COLUMNS = ("question", "choices", "subject", "id", GIVEN)
+"""Columns of which a misspelt one would change what is asked without a word."""
+_OTHERS = frozenset({"model_answer", "response", "prediction", "completion", "generation", "output", "generated"})
+"""Columns in which answers are, under names that are not read; without a word the model would answer again."""
+
+
+@dataclass(frozen=True)
+class AskedFile:
+    """Questions to be scored."""
+
+    name: str
+    questions: tuple[Question, ...]
+    given: Mapping[str, Released]
+    """Question id -> the answer in the file."""
+    dev: tuple[Question, ...]
+    """Exemplars."""
+    format: Format
+
+
+def read_asked(path: Path, subject: str) -> AskedFile:
+    """The questions of a file, or of standard input where the path is `-` (JSON Lines).
+
+    Args:
+        path: of the file.
+        subject: of a question that names none.
+
+    Raises:
+        UserError: the file can't be read, or a row is not as it must be; names the file and the row.
+    """
+    if str(path) == STREAM:
+        name, content = "standard input", sys.stdin.buffer.read()
+        require_rows(name, len(content))
+        rows = list(json_lines(io.BytesIO(content), name))
+    else:
+        name = path.name
+        require_text(str(path), "the name of a file of questions")
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"Expected a file of questions at {path}: {error.strerror or error}") from error
+        rows = list(question_files.rows_of(path, content))
+    require_rows(name, len(rows))
+    _require_spelling(name, dict.fromkeys(str(column) for row in rows for column in row.values))
+    stem = path.stem if str(path) != STREAM else "asked"
+    return _questions(name, rows, subject, stem, flat=path.suffix.lower() == ".csv")
+
+
+def _questions(name: str, rows: Iterable[Row], subject: str, stem: str, *, flat: bool) -> AskedFile:
+    """The file's questions; `flat`: whether an empty cell is none, as in CSV."""
+    asked: list[Question] = []
+    dev: list[Question] = []
+    given: dict[str, Released] = {}
+    first: dict[str, str] = {}
+    lettered: bool | None = None
+    for row in rows:
+        choices = question_files.choices_of(row)
+        lettered = bool(choices) if lettered is None else lettered
+        if lettered != bool(choices):
+            raise UserError(
+                f"{row.where}: expected {'options' if lettered else 'no options'} as in the rows before it, found"
+                f" {len(choices) or 'none'}; put questions with options and open ones into two files"
+            )
+        filled = row if row.values.get("subject") else Row(row.index, row.where, {**row.values, "subject": subject})
+        if _is_exemplar(row):
+            dev.append(question_files.question_of(filled, choices, stem))
+            continue
+        question = question_files.unanswered(filled, choices, stem)
+        if question.id in first:
+            raise UserError(
+                f"{row.where}: expected an id of its own, got {question.id!r}, which {first[question.id]} has too;"
+                " change one of the two"
+            )
+        first[question.id] = row.where
+        asked.append(question)
+        if row.values.get(GIVEN) is not None and (row.values[GIVEN] or not flat):
+            given[question.id] = _given(row)
+    if not asked:
+        raise UserError(f"{name}: expected at least one question to be scored, found only exemplars (split 'dev')")
+    return AskedFile(name, tuple(asked), given, tuple(dev), Format.CHOICE if lettered else Format.OPEN)
+
+
+def _is_exemplar(row: Row) -> bool:
+    split = row.values.get("split") or "test"
+    if split not in {"test", "dev"}:
+        raise UserError(
+            f"{row.where}: expected split 'test' (to be scored) or 'dev' (exemplars), got {split!r:.40}; correct it"
+        )
+    return bool(split == "dev")
+
+
+def _given(row: Row) -> Released:
+    text = row.values[GIVEN]
+    if not isinstance(text, str):
+        raise UserError(
+            f"{row.where}: expected a text in column {GIVEN!r}, got {type(text).__name__} {text!r:.60}; correct it, or"
+            " leave it out, and the model answers"
+        )
+    require_text(text, f"{row.where}, column {GIVEN!r}")
+    return Released(None, text.strip(), None)
+
+
+def _require_spelling(name: str, columns: Iterable[str]) -> None:
+    """Refuse a column that is nearly one that means something, or in which answers seem to be.
+
+    Raises:
+        UserError: there is one; names it.
+    """
+    found = list(columns)
+    lacking = [column for column in _COLUMNS if column not in found]
+    for column in found:
+        known = column in question_files.READ or column == GIVEN
+        hint = "" if known else did_you_mean(column.lower(), lacking)
+        if hint:
+            raise UserError(f"{name}: nothing is known of column {column!r}.{hint} Rename it, or take it out")
+        if column.casefold() in _OTHERS and GIVEN in lacking:
+            raise UserError(
+                f"{name}: column {column!r} is not read; name it {GIVEN!r} if it holds the answers to be scored, or"
+                " take it out, and the model answers"
+            )

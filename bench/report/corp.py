@@ -1,0 +1,108 @@
+"""Isotonic reliability curves with consistency bands (CORP: Dimitriadis, Gneiting and Jordan, 2021), and what they sum.
+
+The curve is the isotonic regression of correctness on confidence: no bins. The band holds, at each confidence, the
+curve of answers that are right as often as the confidences say, in 95 % of draws; a curve that leaves it is
+miscalibrated there. Example: `curve_of([records]).rate` against `curve_of([records]).low` and `.high`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.api import BoolArray, FloatArray, IntArray
+from bench.metrics import corp, ece
+from bench.report.bins import BINS
+from bench.results.files import Records
+
+DRAWS = 200
+"""Draws of answers behind a band."""
+LEVEL = 0.95
+"""Share of draws that the band holds at each confidence."""
+POINTS = 41
+"""Most points of a curve."""
+_SEED = 2021
+
+
+class Curve(NamedTuple):
+    """A reliability curve of all answers of all seeds, at up to `POINTS` confidences."""
+
+    confidence: FloatArray
+    """(g,): ascending, from the smallest confidence to the largest."""
+    rate: FloatArray
+    """(g,): share of right answers by isotonic regression; straight between two confidences that answers have."""
+    low: FloatArray
+    """(g,): lower end of the band."""
+    high: FloatArray
+    """(g,): upper end."""
+
+
+class Pooled(NamedTuple):
+    """Calibration of all answers together; tables give means over subjects instead."""
+
+    ece: float
+    """In the bins of `bench.metrics.ece`."""
+    mcb: float
+    """Miscalibration part of Brier."""
+
+
+def curve_of(records: Sequence[Records], *, draws: int = DRAWS, level: float = LEVEL, seed: int = _SEED) -> Curve:
+    """The curve and its band, the same for the same records.
+
+    Seeds ask the same questions in the same order, so in a draw a question has one random number, which all seeds
+    share: seeds of one method aren't independent, and more of them make no band narrower than their confidences do.
+
+    Args:
+        records: of the seeds of one method, with confidences.
+        draws: of answers that are right with the probability that the confidence says.
+        level: share of draws within the band.
+        seed: of the random numbers.
+    """
+    sorted_, order, start = _sorted(records)
+    size = np.diff(np.append(start, sorted_.size))
+    value = sorted_[start]
+    correct = np.concatenate([run.correct for run in records])
+    question = np.concatenate([np.arange(run.correct.size) for run in records])[order]
+    at = _points(sorted_, value)
+    rng = np.random.default_rng(seed)
+    drawn = np.empty((draws, at.size))
+    for k in range(draws):
+        outcome = rng.random(int(question.max()) + 1)[question] < sorted_
+        drawn[k] = np.interp(at, value, _isotonic(outcome, start, size))
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return Curve(at, np.interp(at, value, _isotonic(correct[order], start, size)), low, high)
+
+
+def pooled(records: Sequence[Records], bins: int = BINS) -> Pooled:
+    """Calibration of the answers of all subjects and seeds together."""
+    confidence = np.concatenate([run.confidence for run in records])
+    correct = np.concatenate([run.correct for run in records])
+    return Pooled(ece(confidence, correct, bins=bins), corp(confidence, correct).mcb)
+
+
+def _sorted(records: Sequence[Records]) -> tuple[FloatArray, IntArray, IntArray]:
+    """All confidences ascending, their order, and where each different one starts."""
+    confidence = np.concatenate([run.confidence for run in records])
+    order = np.argsort(confidence, kind="stable")
+    ascending = confidence[order]
+    return ascending, order, np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
+
+
+def _isotonic(correct: BoolArray, start: IntArray, size: IntArray) -> FloatArray:
+    """Isotonic regression of answers in the order of confidence, (n,), at each different confidence, (d,)."""
+    from scipy.optimize import isotonic_regression
+
+    hits = np.add.reduceat(correct.astype(np.float64), start)
+    fit: FloatArray = isotonic_regression(hits / size, weights=size).x
+    return np.clip(fit, 0.0, 1.0)  # rounding of a weighted mean
+
+
+def _points(ascending: FloatArray, value: FloatArray) -> FloatArray:
+    """Confidences to draw at: all different ones if few, else evenly in value and evenly in rank."""
+    if value.size <= POINTS:
+        return value
+    even = np.linspace(value[0], value[-1], POINTS // 2 + 1)
+    ranked = np.quantile(ascending, np.linspace(0, 1, POINTS - even.size + 2)[1:-1], method="nearest")
+    return np.unique(np.concatenate([even, ranked]))

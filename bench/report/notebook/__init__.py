@@ -1,0 +1,10 @@
+"""Results in Python: data frames, tables, verdicts and figures of a results folder, as notebooks show them.
+
+Example: `Results.load(Selection(Path("results")), cache).frame()`; people come here by `bench.load_results`.
+"""
+
+from bench.report.notebook.page import Page
+from bench.report.notebook.results import Results
+from bench.report.notebook.shown import Sentences, ShownTable
+
+__all__ = ["Page", "Results", "Sentences", "ShownTable"]

@@ -1,0 +1,199 @@
+"""Figures of results, one at a time and without files: `results.figures.reliability(task="atlas-choice")`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import io
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench.api import UserError
+from bench.api.errors import did_you_mean
+from bench.metrics import METRICS
+from bench.report import figures
+from bench.report.figures.board import RecordsOf, place_of
+from bench.report.figures.sheet import styled
+from bench.report.figures.wins import has_matrix
+from bench.report.figures.write import MOST_COMPARED, MOST_METHODS, MOST_MODELS, MOST_TASKS
+from bench.report.tables.model import COLUMNS, Table
+from bench.report.text import listed
+from bench.results.files import recalibration_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Names = str | Iterable[str]
+Draw = Callable[[Sequence[Table]], "Figure"]
+_PIXELS_PER_INCH = 144
+"""Size at which a notebook shows a figure; it has more pixels than that."""
+
+
+class Figures:
+    """Figures of some tables. Each is a matplotlib figure, which a notebook shows and `savefig` writes.
+
+    All take `model`, `task` and `methods`, one or several, and draw these alone. Recalibrated methods are drawn where
+    they are named.
+    """
+
+    def __init__(self, tables: Sequence[Table], records_of: RecordsOf) -> None:
+        self._tables = tables
+        self._records_of = records_of
+
+    def reliability(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
+        """Reliability diagrams of one model: a panel for each method and task."""
+        return self._of_model(functools.partial(figures.reliability, records_of=self._records_of), model, task, methods)
+
+    def overview(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
+        """Reliability curves of all models and tasks, all methods in one panel."""
+        tables = self._chosen(model, task, methods)
+        return _drawn(figures.reliability_overview(_fitting(tables), self._records_of))
+
+    def risk_coverage(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
+        """Share of mistakes among the most confident answers, of one model."""
+        return self._of_model(
+            functools.partial(figures.risk_coverage, records_of=self._records_of), model, task, methods
+        )
+
+    def confidence(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
+        """Histograms of the confidences of right and wrong answers, of one model."""
+        return self._of_model(
+            functools.partial(figures.confidence_histograms, records_of=self._records_of), model, task, methods
+        )
+
+    def metrics(self, *, metrics: Names = COLUMNS, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
+        """Intervals of all means of one model, by method."""
+        names = _names(metrics)
+        for name in names:
+            _known("metrics", name, METRICS)
+        draw = functools.partial(figures.metric_intervals, metrics=names)
+        return self._of_model(draw, model, task, methods, most=MOST_COMPARED)
+
+    def subjects(self, *, metric: str = "auroc", model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
+        """Differences of a metric to the leader, in every subject of one task."""
+        _known("metric", metric, METRICS)
+        return self._of_task(functools.partial(figures.subject_differences, metric=metric), model, task, methods)
+
+    def cost(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
+        """Quality against what a method costs, on one task."""
+        return self._of_task(figures.cost_quality, model, task, methods, most=MOST_COMPARED)
+
+    def forest(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
+        """Differences to the best method with their intervals, on one task."""
+        return self._of_task(_tested(figures.differences_to_best), model, task, methods, most=MOST_COMPARED)
+
+    def wins(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
+        """Matrix of which method is significantly better than which, on one task."""
+        return self._of_task(_tested(figures.win_matrix), model, task, methods, most=MOST_COMPARED)
+
+    def __call__(self, kind: str, **options: Any) -> Figure:
+        """The figure of this name.
+
+        Raises:
+            UserError: there is none, or it has no such option.
+        """
+        kinds = [name for name in vars(Figures) if not name.startswith("_")]
+        name = kind.replace("-", "_")
+        _known("figure", name, kinds)
+        draw = getattr(self, name)
+        for option in options:
+            _known(f"figure {name!r}, option", option, inspect.signature(draw).parameters)
+        return draw(**options)  # type: ignore[no-any-return]
+
+    def _of_model(self, draw: Draw, model: Names, task: Names, methods: Names, *, most: int = MOST_METHODS) -> Figure:
+        tables = self._chosen(model, task, methods)
+        _one("model", [place_of(table)[0] for table in tables])
+        return _drawn(draw(_fitting(tables, most)))
+
+    def _of_task(self, draw: Draw, model: Names, task: Names, methods: Names, *, most: int = MOST_METHODS) -> Figure:
+        tables = self._chosen(model, task, methods)
+        _one("model", [place_of(table)[0] for table in tables])
+        _one("task", [place_of(table)[1] for table in tables])
+        return _drawn(draw(_fitting(tables, most)))
+
+    def _chosen(self, model: Names, task: Names, methods: Names) -> list[Table]:
+        """The tables of these models and tasks, with the lines of these methods."""
+        models, tasks, wanted = _names(model), _names(task), _names(methods)
+        found = list(self._tables)
+        for what, names, number in (("model", models, 0), ("task", tasks, 1)):
+            for name in names:
+                _known(what, name, {place_of(table)[number] for table in self._tables})
+            found = [table for table in found if not names or place_of(table)[number] in names]
+        known = {line.key.method for table in found for line in table.lines}
+        for name in wanted:
+            _known("methods", name, known)
+        plain_ones = {name for name in known if not recalibration_of(name)} or known
+        shown = (
+            table.only({line.key for line in table.lines if line.key.method in (wanted or plain_ones)})
+            for table in found
+        )
+        kept = [table for table in shown if table.lines]
+        if not kept:
+            raise UserError(f"no result of {listed(models)} on {listed(tasks)} with these methods to draw")
+        return kept
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    texts = [given] if isinstance(given, str) else given
+    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+
+
+def _known(what: str, name: str, known: Iterable[str]) -> None:
+    there = list(known)
+    if name not in there:
+        raise UserError(f"{what}: expected one of {', '.join(there)}, got {name!r}.{did_you_mean(name, there)}")
+
+
+def _tested(draw: Draw) -> Draw:
+    """A drawing of tests, which says where there are none."""
+
+    def drawn(tables: Sequence[Table]) -> Figure:
+        if not has_matrix(tables[0]):
+            raise UserError("no two of these methods were tested against each other, so there is nothing to draw")
+        return draw(tables)
+
+    return drawn
+
+
+def _one(what: str, names: Sequence[str]) -> None:
+    several = list(dict.fromkeys(names))
+    if len(several) > 1:
+        raise UserError(
+            f"this figure shows one {what}, and there are {listed(several)}; choose one: {what}={several[0]!r}"
+        )
+
+
+def _fitting(tables: Sequence[Table], most_methods: int = MOST_METHODS) -> Sequence[Table]:
+    """The tables, if they fit on one figure."""
+    counts = {
+        "models": (len({place_of(table)[0] for table in tables}), MOST_MODELS, "model"),
+        "tasks": (len({place_of(table)[1] for table in tables}), MOST_TASKS, "task"),
+        "methods": (len({line.key for table in tables for line in table.lines}), most_methods, "methods"),
+    }
+    for what, (number, most, option) in counts.items():
+        if number > most:
+            raise UserError(f"one figure has room for {most} {what}, got {number}; choose some: {option}=...")
+    return tables
+
+
+def _drawn(figure: Figure) -> Figure:
+    """The figure as one that a notebook shows by itself, whether matplotlib was set up there or not."""
+    figure.__class__ = _kind()
+    return figure
+
+
+@functools.cache
+def _kind() -> type[Figure]:
+    from matplotlib.figure import Figure as Base
+
+    class Figure(Base):
+        """A figure that is shown with the settings that it was drawn with."""
+
+        def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+            drawn = io.BytesIO()
+            with styled():
+                self.savefig(drawn, format="png")
+            width, height = (round(inches * _PIXELS_PER_INCH) for inches in self.get_size_inches())
+            return drawn.getvalue(), {"width": width, "height": height}
+
+    return Figure

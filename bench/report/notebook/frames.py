@@ -1,0 +1,207 @@
+"""Tables as data frames: the numbers of `bench table --format csv` and `json`, fractions with all their digits.
+
+A cell that failed or was skipped stands in every frame, with its status and reason and without a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench.metrics import METRICS
+from bench.report.tables.model import COLUMNS, Line, Table
+from bench.report.text import plain
+from bench.results.files import Records
+from bench.results.questions import QuestionText
+from bench.results.row import ResultRow
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+LONG = (
+    "model", "task", "preset", "limit", "group", "method", "variant", "seed", "metric", "value", "std", "mean", "low",
+    "high", "n", "n_undefined", "status", "reason", "note",
+)  # fmt: skip
+"""Columns of `long`."""
+QUESTIONS = (
+    "model", "task", "preset", "limit", "method", "variant", "seed", "id", "subject", "correct", "confidence", "score",
+    "answer", "parsed", "text", "gold", "status", "reason",
+)  # fmt: skip
+"""Columns of `questions`."""
+_CATEGORIES = ("model", "task", "preset", "group", "method", "variant", "metric", "status", "subject", "verdict")
+_WHOLE = ("seed", "seeds", "runs", "n", "n_undefined", "limit", "rank")
+_TRUTHS = ("correct", "parsed", "leading")
+_TEXTS = ("id", "answer", "text", "gold", "reason", "note", "first", "second", "caption")
+
+
+def long(tables: Sequence[Table]) -> DataFrame:
+    """A row for each model, task, method, seed and metric.
+
+    `value` and `std` (over subjects) are those of the seed; `mean` is that over seeds, and `low` and `high` are the
+    ends of its 95 % interval for these subjects and other questions. All are fractions, NaN where there is none.
+    """
+    return _frame(list(_long(tables)), LONG)
+
+
+def _long(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
+    for table in tables:
+        names = _metrics(table)
+        for line in table.lines:
+            for row in line.rows:
+                yield from ({**_of_line(table, line), **_of_row(row), **_value(line, row, name)} for name in names)
+
+
+def _metrics(table: Table) -> Sequence[str]:
+    """The metrics that were asked for; else all that a line has, and the paper's."""
+    if table.metrics is not None:
+        return table.metrics
+    return [name for name in METRICS if name in COLUMNS or any(name in line.estimates for line in table.lines)]
+
+
+def _value(line: Line, row: ResultRow, name: str) -> dict[str, Any]:
+    summary, estimate = row.metrics.get(name), line.estimate(name)
+    is_ok = row.status == "ok"
+    low, high = (estimate.ends if is_ok else None) or (None, None)
+    return {
+        "metric": name,
+        "value": summary and summary.mean,
+        "std": summary and summary.std,
+        "mean": estimate.mean if is_ok else None,
+        "low": low,
+        "high": high,
+        "n_undefined": summary and summary.n_undefined,
+        "note": "; ".join(estimate.notes) if is_ok and estimate.notes else None,
+    }
+
+
+def _of_line(table: Table, line: Line) -> dict[str, Any]:
+    limit = next((row.limit for row in line.rows), None)
+    return {
+        "model": table.model, "task": table.task, "preset": table.preset, "limit": limit, "group": line.group,
+        "method": line.method, "variant": line.variant,
+    }  # fmt: skip
+
+
+def _of_row(row: ResultRow) -> dict[str, Any]:
+    reason = None if row.status == "ok" else plain(row.reason or "no reason given")
+    return {"seed": row.seed, "n": row.n, "status": row.status, "reason": reason}
+
+
+def wide(tables: Sequence[Table]) -> DataFrame:
+    """A row for each method, metrics as columns: means over subjects, then over seeds, in the order of the tables.
+
+    The index is model, task and method, with its settings where it has lines that differ in these. Behind the metrics
+    stand rank (by the metric that tables are sorted by), leading, group, n, seeds (that are ok), runs (all seeds),
+    status, reason (also of single seeds), preset and limit.
+    """
+    import pandas as pd
+
+    records = [
+        {
+            **_of_line(table, line),
+            "method": line.key.label,
+            **{name: line.estimate(name).mean for name in _metrics(table)},
+            "rank": line.rank(table.headline),
+            "leading": line in table.leaders(),
+            "n": line.n,
+            "seeds": len(line.seeds),
+            "runs": line.runs,
+            "status": line.status,
+            "reason": "; ".join(line.reasons) or None,
+        }
+        for table in tables
+        for line in table.lines
+    ]
+    names = list(dict.fromkeys(name for table in tables for name in (table.metrics or COLUMNS)))
+    columns = (*names, "rank", "leading", "group", "n", "seeds", "runs", "status", "reason", "preset", "limit")
+    index = pd.MultiIndex.from_tuples(
+        [(each["model"], each["task"], each["method"]) for each in records], names=["model", "task", "method"]
+    )
+    return _frame(records, columns).set_index(index)
+
+
+def questions(
+    tables: Sequence[Table],
+    records_of: Callable[[ResultRow], Records],
+    texts_of: Callable[[str, int], Mapping[str, QuestionText]],
+) -> DataFrame:
+    """A row for each model, task, method, seed and question.
+
+    Args:
+        tables: of any models and tasks.
+        records_of: gives the questions of a result.
+        texts_of: task and version -> its questions by id; empty where their texts aren't kept.
+    """
+    import pandas as pd
+
+    parts = [
+        _answers(table, line, row, records_of, texts_of)
+        for table in tables
+        for line in table.lines
+        for row in line.rows
+    ]
+    columns = {name: [value for part in parts for value in part[name]] for name in QUESTIONS}
+    return _typed(pd.DataFrame(columns))
+
+
+def _answers(
+    table: Table,
+    line: Line,
+    row: ResultRow,
+    records_of: Callable[[ResultRow], Records],
+    texts_of: Callable[[str, int], Mapping[str, QuestionText]],
+) -> Mapping[str, Sequence[Any]]:
+    """Columns of one result; of one without numbers a single row, which says why."""
+    common = {**_of_line(table, line), **_of_row(row)}
+    if row.status != "ok":
+        return {name: [common.get(name)] for name in QUESTIONS}
+    records, texts = records_of(row), texts_of(row.task, row.task_version)
+    found = [texts.get(key) for key in records.id]
+    n = len(records.id)
+    return {
+        **{name: [common.get(name)] * n for name in QUESTIONS},
+        "id": records.id,
+        "subject": [plain(subject) for subject in records.subject],
+        "correct": records.correct.tolist(),
+        "confidence": records.confidence.tolist(),
+        "score": [None] * n if records.score is None else records.score.tolist(),
+        "answer": records.answer,
+        "parsed": records.parsed.tolist(),
+        "text": [text and text.text for text in found],
+        "gold": [text and text.gold for text in found],
+    }
+
+
+def pairs(records: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Paired differences, a row for each pair and metric: what `bench table --compare --format csv` gives."""
+    columns = (
+        "model", "task", "preset", "metric", "first", "second", "difference", "low", "high", "clustered_low",
+        "clustered_high", "p", "p_corrected", "verdict", "caption",
+    )  # fmt: skip
+    return _frame(records, columns)
+
+
+def _frame(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
+    import pandas as pd
+
+    return _typed(pd.DataFrame({name: [record.get(name) for record in records] for name in columns}))
+
+
+def _typed(frame: DataFrame) -> DataFrame:
+    """The frame with one type for each column, whether it has values or not; categories in the order of the rows."""
+    import pandas as pd
+
+    for name in frame.columns:
+        values = frame[name]
+        if name in _CATEGORIES:
+            known = list(dict.fromkeys(values.dropna()))
+            frame[name] = pd.Categorical(values, categories=known, ordered=False)
+        elif name in _WHOLE:
+            frame[name] = values.astype("Int64")
+        elif name in _TRUTHS:
+            frame[name] = values.astype("boolean")
+        elif name in _TEXTS:
+            frame[name] = values.astype("string")
+        else:
+            frame[name] = values.astype("float64")
+    return frame

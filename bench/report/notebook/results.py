@@ -1,0 +1,238 @@
+"""Results of a folder, or of one run, with their frames, tables, verdict and figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bench.api import UserError
+from bench.api.options import from_keywords
+from bench.report import recomputed, write
+from bench.report.notebook import frames
+from bench.report.notebook.figures import Figures, Names
+from bench.report.notebook.page import Page
+from bench.report.notebook.shown import Sentences, ShownTable
+from bench.report.selection import Layout, Selection, View, Wanted
+from bench.report.tables import build, comparison, published
+from bench.report.tables.choice import chosen, refuse_unknown_metrics
+from bench.report.tables.model import Table
+from bench.report.tables.request import tables_of
+from bench.report.text import listed
+from bench.report.verdict import verdict_of
+from bench.results import cells, files, questions
+from bench.results.row import ResultRow
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+Say = Callable[[str], None]
+
+
+class Done(Protocol):
+    """Account of a run, `bench.run.pipeline.RunReport`."""
+
+    plan: list[str]
+    rows: list[ResultRow]
+    paths: list[Path]
+    notes: list[str]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Results:
+    """Rows of results with the tables that they make. Cells that failed or were skipped are among them."""
+
+    selection: Selection
+    """Folder, and what of it is shown."""
+    rows: tuple[ResultRow, ...]
+    """One for each cell: a method on a model over a task with one seed."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what a reader must know, e.g. on results that are not shown."""
+    plan: tuple[str, ...] = ()
+    """Plan of the run in words; empty for results that were loaded."""
+    paths: tuple[Path, ...] = ()
+    """Files that the run has written."""
+    whole: tuple[Table, ...] = field(default=(), repr=False)
+    """Tables with all methods; marks, ranks and tests are those among all."""
+
+    @classmethod
+    def load(cls, selection: Selection, cache: Path | None, say: Say) -> Results:
+        """Results of a folder.
+
+        Args:
+            selection: the folder, and what of it is shown.
+            cache: folder where intervals and tests are kept; None keeps none.
+            say: told before long computations.
+
+        Raises:
+            UserError: nothing to show, or a result that is not as it must be.
+        """
+        refuse_unknown_metrics(selection)
+        notes = cells.passed_over(selection.results, partial=selection.partial)
+        rows = recomputed.rows_of(selection.results, cache, partial=selection.partial, say=say)
+        found = cls._made(selection, rows, cache, say)
+        chosen(found.whole, selection)  # a method that is not there is said now
+        shown = [row for table in found.tables for row in table.rows]
+        return replace(found, rows=tuple(shown), notes=tuple(notes))
+
+    @classmethod
+    def of_run(cls, selection: Selection, cache: Path | None, done: Done, say: Say) -> Results:
+        """Results of a run.
+
+        Args:
+            selection: the folder that it wrote to.
+            cache: as in `load`.
+            done: its account; without rows where it was a dry one.
+            say: as in `load`.
+        """
+        found = cls._made(selection, done.rows, cache, say) if done.rows else cls(selection, ())
+        return replace(found, notes=tuple(done.notes), plan=tuple(done.plan), paths=tuple(done.paths))
+
+    @classmethod
+    def _made(cls, selection: Selection, rows: Sequence[ResultRow], cache: Path | None, say: Say) -> Results:
+        every = replace(selection, methods=(), metrics=(), headline=None)
+        return cls(selection, tuple(rows), whole=tuple(tables_of(every, cache, say, rows)))
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the result files."""
+        return self.selection.results
+
+    @property
+    def failed(self) -> bool:
+        """Whether a cell failed."""
+        return any(row.status == "failed" for row in self.rows)
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """Tables with the methods and metrics that were asked for, one for each model and task."""
+        return tuple(self._chosen(self.selection))
+
+    # --- numbers ------------------------------------------------------------------------------------------------------
+
+    def frame(self) -> DataFrame:
+        """A row for each model, task, method, seed and metric, as `bench.report.notebook.frames.long` says."""
+        return frames.long(self.tables)
+
+    def wide(self) -> DataFrame:
+        """A row for each model, task and method, metrics as columns, as `bench.report.notebook.frames.wide` says."""
+        return frames.wide(self.tables)
+
+    def questions(self, *, text: bool = True) -> DataFrame:
+        """A row for each model, task, method, seed and question: confidence, right or wrong, answer, subject.
+
+        `score` is that of methods that give scores, `text` and `gold` are missing where the run did not keep them. A
+        cell without numbers has one row, without a question, with status and reason. For a row per question with a
+        column for each method: `.pivot(index="id", columns="method", values="confidence")`, of one task and seed.
+
+        Args:
+            text: also the questions' texts and right answers.
+
+        Raises:
+            UserError: a file of a result is missing or not as it must be.
+        """
+        kept: dict[tuple[str, int], Any] = {}
+
+        def texts(task: str, version: int) -> Any:
+            if (task, version) not in kept:
+                kept[task, version] = questions.read(self.folder, task, version) if text else {}
+            return kept[task, version]
+
+        found = frames.questions(self.tables, self._records, texts)
+        return found if text else found.drop(columns=["text", "gold"])
+
+    def compare(self, *methods: str) -> DataFrame:
+        """Paired differences on the same questions, a row for each pair of these methods and metric, with tests.
+
+        Where a pair has none, `frame.attrs["missing"]` says why.
+
+        Args:
+            methods: two or more names.
+
+        Raises:
+            UserError: fewer than two names, an unknown one, or a metric without a test.
+        """
+        names = [part.strip() for name in methods for part in name.split(",") if part.strip()]
+        tables = self._chosen(replace(self.selection, methods=()))
+        views = comparison.build(tables, names)
+        frame = frames.pairs(views.records())
+        frame.attrs["missing"] = [reason for data in views.data() for reason in data["missing"]]
+        return frame
+
+    # --- words and pictures -------------------------------------------------------------------------------------------
+
+    def table(self, **options: object) -> ShownTable:
+        """The comparison as `bench table` prints it.
+
+        Args:
+            options: `methods`, `metrics`, `sort` (the metric to sort and rank by), `stats` (also intervals, spreads and
+                training), `against="paper"` (the published numbers beside ours), `layout="models"` (two side by side),
+                and `compare="ccps,lts"` (paired differences); by default what was loaded.
+
+        Raises:
+            UserError: an unknown option or name, or options that exclude each other.
+        """
+        own = {name: value for name, value in vars(self.selection).items() if name not in _options_given(options)}
+        view = from_keywords(View, {**own, **options}, "table()")
+        for name in ("results", "models", "tasks", "preset", "partial", "deviations"):
+            if getattr(view, name) != getattr(self.selection, name):
+                raise UserError(f"table(): {name} is chosen when results are loaded: load_results(..., {name}=...)")
+        refuse_unknown_metrics(view)
+        if view.compare is not None:
+            return ShownTable(comparison.build(self._chosen(replace(view, methods=())), view.compare))
+        tables = self._chosen(view)
+        if view.against:
+            tables = build.against(tables, published.read(self.folder))
+        return ShownTable(build.views(tables, stats=view.stats, models=view.layout == Layout.MODELS))
+
+    def verdict(self) -> Sentences:
+        """Sentences on which methods are best by the tests; those of a table begin with its model and task."""
+        tables = [table.whole() for table in self._chosen(self.selection)]
+        return Sentences(f"{table.model} on {table.task}: {' '.join(verdict_of(table).sentences)}" for table in tables)
+
+    @property
+    def figures(self) -> Figures:
+        """Figures: `.figures.reliability(task="atlas-choice")`; `dir` lists them."""
+        return Figures(self._chosen(self.selection), self._records)
+
+    def figure(self, kind: str, **options: Names) -> Figure:
+        """A figure by its name, e.g. `figure("reliability", task="atlas-choice")`.
+
+        Raises:
+            UserError: no such figure or option, or nothing to draw.
+        """
+        return self.figures(kind, **options)
+
+    def write_page(self, out: Path, figures: Path | None, say: Say) -> Page:
+        """Write the page, and the figures where a folder is given for them; see `bench.report`."""
+        wanted = Wanted(**{**vars(self.selection), "out": out, "figures": figures})
+        return Page(write.written(self._chosen(self.selection), wanted, say)[0])
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return "\n".join(["Results of a dry run, which has none. The plan:", *(f"  {line}" for line in self.plan)])
+        status = Counter(row.status for row in self.rows)
+        counts = ", ".join(f"{status[each]} {each}" for each in ("ok", "skipped", "failed") if status[each])
+        methods = dict.fromkeys(row.method for row in self.rows)
+        places = dict.fromkeys(f"{table.model} on {table.task}" for table in self.tables)
+        lines = [f"Results of {len(methods)} methods, {listed(places)}: {counts}"]
+        lines += [f"{row.method} on {row.task} {row.status}: {row.reason}" for row in self.rows if row.status != "ok"]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    def _chosen(self, selection: Selection) -> list[Table]:
+        if not self.whole:
+            raise UserError("there are no results: the run was a dry one; run it again without dry_run=True")
+        return chosen(self.whole, selection)
+
+    def _records(self, row: ResultRow) -> files.Records:
+        return files.read_records(files.place_of(row, self.folder))
+
+
+def _options_given(options: Iterable[str]) -> set[str]:
+    """Fields that options name, also by the names of the command line."""
+    other = {"sort": "headline", "method": "methods"}
+    return {other.get(name, name) for name in options}

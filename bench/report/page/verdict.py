@@ -1,0 +1,168 @@
+"""The answer with which the page opens: for each benchmark who leads, how surely, by how much and at what cost.
+
+{"title": "Who leads, by Brier score", "explained": [sentence, sentence],
+ "columns": [[heading, short heading], ...],
+ "rows": [{"state": "sure" | "tied" | "not tested" | "none" | "several", "texts": [text of each column]}, ...],
+ "words": [[name of a table, [sentence, ...]], ...]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from bench.metrics import METRICS
+from bench.report.tables.best import judged_by
+from bench.report.tables.model import Line, Table
+from bench.report.text import ARROWS, EN_DASH
+from bench.report.verdict import SummaryRow, Verdict, asides, summary_of, verdict_of
+from bench.report.verdict.judgement import judged
+from bench.report.verdict.phrases import joined, metric_name, name, named
+
+_FEW = 2
+"""Tables that have a row each, even of one benchmark."""
+_LEADERS = 5
+"""Leaders that a row names; of more, one fewer is, and the others are counted."""
+_COSTS = 3
+"""Costs that a row names."""
+_BRIER = (
+    "The Brier score is the mean squared distance of a confidence from 1 where the answer is right, and from 0 where it"
+    " is wrong, in percent; less is better."
+)
+_STATES = (
+    "A method leads where no ranked method is significantly better. It is sure where it is significantly better than"
+    " every other one, tied where it is not."
+)
+_AHEAD = "Ahead: how far the best mean is from the next, with the 95 % interval of their difference."
+_ORDER = "AUROC: how often a right answer has more confidence than a wrong one."
+_COST = (
+    "Cost: tokens that the model reads for the method alone (k is a thousand), tokens that it generates, and labels:"
+    " answers that the method was told to be right or wrong."
+)
+_SEVERAL = "Of several models, the numbers are the smallest and the largest."
+_NOTHING: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {"not tested": ("nobody: not tested", "not tested"), "none": ("nobody", "nothing to compare")}
+)
+"""Words for who leads and how surely where nobody does."""
+_ORDERS: Mapping[str, str] = MappingProxyType(
+    {EN_DASH: "not tested", "none": "no method, beyond chance", "undefined": "undefined"}
+)
+
+
+def of(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
+    """The verdict on all tables of a page.
+
+    Args:
+        tables: at least one, whose headline is the same.
+        names: of the tables, for the sentences.
+    """
+    whole = [table.whole() for table in tables]
+    metric = judged_by(tables[0].headline)
+    found = [verdict_of(table) for table in whole]
+    if len(whole) <= _FEW or len({table.task for table in whole}) == len(whole):
+        several = len({table.model for table in whole}) > 1
+        rows = [
+            _row(_title(table, several=several), table, verdict) for table, verdict in zip(whole, found, strict=True)
+        ]
+    else:
+        rows = list(map(_of_summary, summary_of(whole).rows))
+    is_several = any(row["state"] == "several" for row in rows)
+    return {
+        "title": f"Who leads, by {metric_name(metric)}",
+        "explained": [
+            " ".join([_explained(metric), _STATES]),
+            " ".join([_AHEAD, _COST, _ORDER, *[_SEVERAL] * is_several]),
+        ],
+        "columns": [
+            ["Benchmark", ""], ["Leads", "Leads"], ["Sure?", "Sure?"],
+            [f"Ahead of the next by{_unit(metric)}", "Ahead by"],
+            ["Orders answers best (AUROC)", "Orders answers best (AUROC)"], ["Cost of the leader", "Cost"],
+        ],
+        "rows": rows,
+        "words": [[title, list(verdict.sentences)] for title, verdict in zip(names, found, strict=True)],
+    }  # fmt: skip
+
+
+def _explained(metric: str) -> str:
+    """The sentence on the metric that judges."""
+    if metric == "brier":
+        return _BRIER
+    better = {True: "more is better", False: "less is better", None: "neither more nor less is better"}
+    return f"Methods are judged by {metric_name(metric)}: {better[METRICS[metric].higher_is_better]}."
+
+
+def _unit(metric: str) -> str:
+    return f" (points of {METRICS[metric].label}{ARROWS[None]})" if METRICS[metric].is_fraction else " (nats)"
+
+
+def _title(table: Table, *, several: bool) -> str:
+    return f"{table.task} ({table.model})" if several else table.task
+
+
+# --- a benchmark with one model ---------------------------------------------------------------------------------------
+
+
+def _row(title: str, table: Table, verdict: Verdict) -> dict[str, Any]:
+    leads, sure = _NOTHING.get(verdict.state) or (_several(list(map(name, verdict.leaders))), _sure(table, verdict))
+    brief = verdict.brief
+    costs = "; ".join(_costs(verdict.leaders)) or "nobody leads"
+    by = "no second method to compare" if brief.by == EN_DASH else brief.by
+    return {"state": verdict.state, "texts": [title, leads, sure, by, _ORDERS.get(brief.orders, brief.orders), costs]}
+
+
+def _several(names: Sequence[str]) -> str:
+    """Names, of which the last are counted where they are many.
+
+    >>> _several(["a", "b", "c"]), _several(list("abcdef"))
+    ('a, b and c', 'a, b, c, d and 2 others')
+    """
+    if len(names) <= _LEADERS:
+        return joined(names) if names else "nobody"
+    return f"{', '.join(names[: _LEADERS - 1])} and {len(names) - _LEADERS + 1} others"
+
+
+def _sure(table: Table, verdict: Verdict) -> str:
+    """Words for how sure it is who leads."""
+    if verdict.state == "sure":
+        return "sure"
+    if len(verdict.leaders) > 1:
+        return f"tied: these {len(verdict.leaders)} can't be distinguished"
+    return f"tied with {named([name(line) for line in judged(table)[0].rivals])}"
+
+
+def _costs(leaders: Sequence[Line]) -> Iterator[str]:
+    """Costs of the leaders, the cheapest first."""
+    by_cost: dict[str, list[str]] = {}
+    for line in sorted(leaders, key=lambda line: (sum(line.tokens) / max(1, len(line.tokens)), asides.labels(line))):
+        by_cost.setdefault(asides.in_brief(line), []).append(name(line))
+    for cost, names in list(by_cost.items())[:_COSTS]:
+        yield cost if len(leaders) == 1 else f"{_several(names)}: {cost}{' each' * (len(names) > 1)}"
+    if len(by_cost) > _COSTS:
+        yield "others cost more"
+
+
+# --- a benchmark with several models ----------------------------------------------------------------------------------
+
+
+def _of_summary(row: SummaryRow) -> dict[str, Any]:
+    several = row.models > 1
+    sure = row.sure
+    if " of " in sure:
+        number, _, models = sure.partition(" of ")
+        sure = f"sure with {'none' if number == '0' else number} of {models} models"
+    leads = "nobody" if row.leads == EN_DASH else _without_sure(row.leads)
+    by = "no second method to compare" if row.by == EN_DASH else row.by
+    cost = "nobody leads" if row.cost == EN_DASH else row.cost
+    state = "several" if several else row.sure if row.sure in {"sure", "tied", "not tested"} else "none"
+    orders = _without_sure(_ORDERS.get(row.orders, row.orders))
+    return {"state": state, "texts": [row.task, leads, sure, by, orders, cost]}
+
+
+def _without_sure(text: str) -> str:
+    """The text without with how many models it is sure, which has a column of its own.
+
+    >>> _without_sure("ccps with 4 of 4 models, surely with 3")
+    'ccps with 4 of 4 models'
+    """
+    return text.partition(", surely with")[0]

@@ -1,0 +1,261 @@
+"""A head on disk: its card (`head.json`), what goes with it, and whether it is whole.
+
+A head is a folder of JSON and safetensors files, without pickle: whoever reads it executes nothing of it. `head.json`
+names every other file by its SHA-256 and is sealed itself, so that no change goes unnoticed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from bench.api import UserError
+from bench.results.row import LabelsSeen
+from bench.store.decoding import decoded, parsed
+from bench.store.folders import DIGEST, digest_file, sealed
+
+FORMAT = 1
+"""Version of the folder; raised by every change of its files or fields."""
+KIND = "confbench head"
+CARD = "head.json"
+ASKED, KEPT, KEPT_ARRAYS, OUTPUT = "asked.json", "kept.json", "kept.safetensors", "output.safetensors"
+METHOD, ADAPTER = "method", "adapter"
+"""Folders: what the method learned, and the adapter that it trained."""
+_ENDINGS = frozenset({".json", ".safetensors"})
+_WAY_OUT = "copy the whole folder again, or make it again with bench run --save-heads"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneCard:
+    """The model that the head belongs to."""
+
+    model: str
+    """Alias or Hub id; of a local folder its label, never its path."""
+    revision: str | None
+    """Commit on the Hub; None of a local folder."""
+    fingerprint: str
+    """Identity of all that answers depend on: weights, tokenizer, chat template, stop tokens."""
+    weights: str
+    """Identity of the weights alone."""
+    tokenizer: str
+    """SHA-256 of the tokenizer's files."""
+    chat_template: str
+    """SHA-256 of the chat template."""
+    dtype: str
+    attention: str
+    trust_remote_code: bool = False
+    """Whether code that comes with the model was run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodCard:
+    """The method, with its constants."""
+
+    name: str
+    recalibration: str | None
+    """Map that its confidences go through at last, e.g. isotonic; None: none."""
+    plugin: str
+    """`built-in`, a distribution with its version, or the name of a file of `--plugin`."""
+    version: str
+    """Version of confbench that made the head."""
+    code: str
+    """Digest of the method's source."""
+    preset: str
+    constants: Mapping[str, Any]
+    """Arguments of the method."""
+    signals: tuple[str, ...]
+    """Signals that it reads of the model, in the words of `bench.api`."""
+    trains: bool
+    adapter: bool
+    """Whether it reads through an adapter of its own, which is in the head."""
+    parameters: int | None
+    """Trained parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolCard:
+    """Numbers by which questions are asked; words and exemplars are in `asked.json`."""
+
+    task: str
+    task_version: int
+    format: Literal["choice", "open"]
+    letters: str
+    """Letters of the options that its questions had; empty for open questions."""
+    protocol: Mapping[str, Any]
+    """Shared numbers; see `bench show protocol`."""
+    digest: str
+    """Digest of these and of the wordings."""
+    prompt_tokens: int | None
+    """Length above which a prompt loses exemplars; None: the model's context alone."""
+    answers: str
+    """Source of the answers that it learned from and was tested on."""
+    seed: int
+    """Seed of the run, by which samples are drawn."""
+    judge: Mapping[str, str | None]
+    """Judge that says whether samples agree, and models that relate them; options of `bench run`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedCard:
+    """Answers that the method learned from."""
+
+    train_on: str | None
+    """Task and split; None where it learns nothing."""
+    task_version: int | None
+    rows: int
+    """Answers that it learned from."""
+    labels: LabelsSeen
+    base_rate: float | None
+    """Share of right answers among them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A metric of the test with its interval."""
+
+    value: float | None
+    """Mean over subjects, as in tables."""
+    low: float | None
+    """Lower end of the 95 % interval, for these subjects and other questions; None where there is none."""
+    high: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestCard:
+    """Numbers of the head's test."""
+
+    n: int
+    limit: int | None
+    """Questions asked for with `--limit`; None for the whole task."""
+    accuracy: float | None
+    """Share of right answers: the model's, not the head's."""
+    metrics: Mapping[str, Measured]
+    records: str | None
+    """SHA-256 of the cell's Parquet file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputCard:
+    """Maps that turn the method's numbers into confidences."""
+
+    empty: float
+    """Confidence in an answer without text."""
+    scale: tuple[float, ...]
+    """Slope and level by which scores become confidences; empty where the method gives these. The labelled scores are
+    in `output.safetensors`."""
+    labelled: int
+    """Validation answers by which it was scaled."""
+    parameters: Mapping[str, float]
+    """Parameters of the recalibration; its steps are in `output.safetensors`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """All that is known of a head."""
+
+    name: str
+    """Name in the files that it scores, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
+    backbone: BackboneCard
+    method: MethodCard
+    asked: ProtocolCard
+    learned: LearnedCard
+    test: TestCard
+    output: OutputCard
+    kept: int
+    """Test questions that are kept for `bench head check`."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Code, packages and hardware."""
+
+
+def write_card(card: Card, folder: Path) -> None:
+    """Write the card of a folder in which everything else is.
+
+    Raises:
+        UserError: a file is neither JSON nor safetensors: another kind may execute code when it is read.
+    """
+    files = {}
+    for path in _files(folder):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix not in _ENDINGS:
+            raise UserError(f"it saves {name}; a head holds JSON and safetensors only")
+        files[name] = digest_file(path)
+    values = {"kind": KIND, "format": FORMAT, **asdict(card), "files": files}
+    text = json.dumps(sealed(json.loads(json.dumps(values))), indent=1, sort_keys=True, ensure_ascii=False)
+    (folder / CARD).write_text(text + "\n", encoding="utf-8")
+
+
+def is_head(folder: Path) -> bool:
+    """Whether a folder holds a head, whole or not: something of ours, that may be replaced."""
+    try:
+        values = parsed((folder / CARD).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and values.get("kind") == KIND
+
+
+def read_card(folder: Path) -> Card:
+    """The card of a head, of which every file is as it was written.
+
+    Raises:
+        UserError: there is none, it is of another format, or a file is missing, damaged or too much.
+    """
+    values = _values(folder)
+    if not isinstance(values, dict) or values.get("kind") != KIND:
+        raise UserError(f"--head {folder}: its {CARD} is not that of a head; {_WAY_OUT}.")
+    if values.get("format") != FORMAT:
+        raise UserError(
+            f"--head {folder}: expected format {FORMAT}, which this version of confbench reads, got"
+            f" {values.get('format')!r:.40}; use the version that made it, or make it again: bench run --save-heads."
+        )
+    if values.get(DIGEST) != sealed(values)[DIGEST]:
+        raise UserError(f"--head {folder}: {CARD} was changed since it was written; {_WAY_OUT}.")
+    try:
+        card = decoded({name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}, Card)
+    except ValueError as error:
+        raise UserError(f"--head {folder}: {CARD}: {error}; {_WAY_OUT}.") from error
+    _check_files(folder, values.get("files"))
+    return card
+
+
+def _values(folder: Path) -> Any:
+    """The card as JSON has it."""
+    if not folder.is_dir():
+        raise UserError(f"--head {folder}: expected a folder that bench run --save-heads wrote, found none.")
+    try:
+        return parsed((folder / CARD).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"--head {folder}: expected {CARD} in it, found none{_inside(folder)}.") from None
+    except OSError as error:
+        raise UserError(f"--head {folder}: {CARD} can't be read ({error.strerror or error}); try again.") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"--head {folder}: {CARD} is damaged ({str(error)[:100]}); {_WAY_OUT}.") from error
+
+
+def _inside(folder: Path) -> str:
+    """Hint to heads below a folder."""
+    found = sorted(path.parent.relative_to(folder).as_posix() for path in folder.glob(f"**/{CARD}"))
+    return f"; it has heads in {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
+
+
+def _check_files(folder: Path, digests: object) -> None:
+    named: Mapping[str, Any] = digests if isinstance(digests, dict) else {}
+    found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+    for name in sorted(named.keys() | found.keys()):
+        if name not in found:
+            raise UserError(f"--head {folder}: {name} is missing; {_WAY_OUT}.")
+        if name not in named:
+            raise UserError(f"--head {folder}: {name} is no file of this head; take it out, or {_WAY_OUT}.")
+        try:
+            same = digest_file(found[name]) == named[name]
+        except OSError as error:
+            raise UserError(f"--head {folder}: {name} can't be read ({error.strerror or error}).") from error
+        if not same:
+            raise UserError(f"--head {folder}: {name} was altered or cut short; {_WAY_OUT}.")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files but the card, in order."""
+    yield from (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / CARD)

@@ -1,0 +1,224 @@
+"""`bench head check`: does a model in some setting still say what it said when the head was made?
+
+The head's kept questions are asked and answered again through that setting; prompts, states and confidences are
+compared with what the run saw. The tolerances are stated and can be changed; beyond them the verdict is no.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.api import FloatArray, UserError
+from bench.progress import Progress
+from bench.run.heads import kept
+from bench.run.heads.card import read_card
+from bench.run.heads.head import Head, Setting, open_head, states_of
+from bench.run.heads.identity import card_of, differences, short
+from bench.run.heads.kept import Kept
+from bench.signals.reading import Reading
+
+CONFIDENCE = 0.02
+"""Largest difference of a confidence that is tolerated."""
+STATES = 0.02
+"""Largest mean relative difference of states that is tolerated: bfloat16 rounds by 0.004."""
+_SURE = 0.5
+"""From here on a confidence says that an answer is right."""
+
+
+@dataclass(frozen=True)
+class StateDrift:
+    """Distances that states of one place moved, relative to their length."""
+
+    mean: float
+    largest: float
+
+
+@dataclass(frozen=True)
+class HeadCheck:
+    """Outcome of a check."""
+
+    head: str
+    setting: str
+    """Device, dtype, attention and passes, in words."""
+    questions: int
+    prompts_differ: int
+    """Prompts whose token ids are others."""
+    answers_differ: int
+    """Answers whose token ids are others."""
+    states: Mapping[str, StateDrift]
+    confidence_max: float
+    confidence_mean: float
+    rank_correlation: float | None
+    """Spearman's; None where all confidences of a side are the same."""
+    flips: int
+    """Confidences on the other side of 0.5."""
+    tolerance: Mapping[str, float]
+    complaints: tuple[str, ...]
+    """Findings beyond the tolerances; empty where all is well."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the head may be trusted in this setting."""
+        return not self.complaints
+
+    def lines(self) -> Iterator[str]:
+        """The outcome for people."""
+        yield f"head      {self.head}"
+        yield f"setting   {self.setting}"
+        yield f"questions {self.questions} of its test, with the answers of then"
+        same = self.questions - self.prompts_differ
+        yield f"prompts   {same} of {self.questions} are the same token by token"
+        for place, drift in self.states.items():
+            yield f"states    {place}: relative difference {drift.mean:.2g} on average, {drift.largest:.2g} at most"
+        order = "" if self.rank_correlation is None else f", rank correlation {self.rank_correlation:.4f}"
+        yield (
+            f"confidences differ by {self.confidence_mean:.2g} on average, {self.confidence_max:.2g} at most{order};"
+            f" {self.flips} change sides at {_SURE}"
+        )
+        yield from (f"note      {note}" for note in self.notes)
+        allowed = ", ".join(f"{name} {value:g}" for name, value in self.tolerance.items())
+        if self.passed:
+            yield f"OK: in this setting the head says what it said in its run (tolerated: {allowed})"
+        else:
+            yield f"NOT OK: {'; '.join(self.complaints)} (tolerated: {allowed})"
+
+
+def check(
+    folder: Path,
+    setting: Setting,
+    progress: Progress,
+    *,
+    tolerance: float = CONFIDENCE,
+    state_tolerance: float = STATES,
+) -> HeadCheck:
+    """Compare a model in some setting with what a head's run saw.
+
+    Another backbone than the head's own is measured as well: that is what one wants to know of a converted copy.
+
+    Args:
+        folder: of the head.
+        setting: the model and how it is run.
+        progress: for people.
+        tolerance: largest difference of a confidence.
+        state_tolerance: largest mean relative difference of states.
+
+    Raises:
+        UserError: the head can't be read, or the model has other states than can be compared.
+    """
+    if not (tolerance >= 0 and state_tolerance >= 0):
+        raise UserError("--tolerance and --state-tolerance: expected numbers of at least 0.")
+    read_card(folder)  # whole, before a part of it is read
+    then = kept.read(folder)
+    if not then.questions:
+        raise UserError(f"--head {folder}: it keeps no questions, so that nothing can be compared.")
+    with tempfile.TemporaryDirectory(prefix="confbench-check-") as cache:  # nothing is taken from an earlier reading
+        head = open_head(folder, setting, Path(cache), progress=progress, same_model=False)
+        _require_states(head, then)
+        scored = head.scored(then.questions, then.given)
+        if scored.too_long:
+            raise UserError(f"--model {head.reader.backbone.spec.name}: {next(iter(scored.too_long.values()))}")
+        (reading,) = scored.readings
+        drifts = _drifts(head, then, reading)
+        return _compared(head, then, reading, scored.confidence, drifts, (tolerance, state_tolerance))
+
+
+def _require_states(head: Head, then: Kept) -> None:
+    """Check that a model has states that can be compared with those that were kept.
+
+    Raises:
+        UserError: they are of another length, or at other places.
+    """
+    backbone = head.reader.backbone
+    names = set(map(repr, kept.places(backbone.blocks).values()))
+    widths = {states.shape[1] for states in then.states.values()}
+    if names != then.states.keys() or widths != {backbone.facts.hidden_size}:
+        raise UserError(
+            f"--model {backbone.spec.name}: expected states of {max(widths)} numbers, as the head's model has them, got"
+            f" {backbone.facts.hidden_size}; name the head's own model, {head.card.backbone.model!r}, or a copy of it."
+        )
+
+
+def _drifts(head: Head, then: Kept, reading: Reading) -> dict[str, StateDrift]:
+    """Distances that the states of each place moved."""
+    places = kept.places(head.reader.backbone.blocks)
+    now = states_of(reading, head.reader, frozenset(places.values()))
+    words = {repr(signal): place for place, signal in places.items()}
+    return {words[name]: _drift(states, now[name]) for name, states in then.states.items()}
+
+
+def _compared(
+    head: Head, then: Kept, reading: Reading, confidence: FloatArray, drifts: Mapping[str, StateDrift],
+    tolerances: tuple[float, float],
+) -> HeadCheck:  # fmt: skip
+    backbone = head.reader.backbone
+    pairs, places = list(reading.pairs()), reading.order
+    n = len(then.questions)
+    prompts = sum(not np.array_equal(pairs[places[i]][0], then.prompts[i]) for i in range(n))
+    answers = sum(not np.array_equal(pairs[places[i]][1], then.answers[i]) for i in range(n))
+    difference = np.abs(confidence - then.confidence)
+    largest = float(difference.max())
+    flips = int(((confidence >= _SURE) != (then.confidence >= _SURE)).sum())
+    tolerance, state_tolerance = tolerances
+    worst = max(drifts, key=lambda place: _order(drifts[place].mean))
+    complaints = [
+        f"{prompts} prompts are other tokens: tokenizer or chat template are not those of the head" if prompts else "",
+        f"{answers} answers are other tokens" if answers else "",
+        f"a confidence differs by {largest:.2g}" if not largest <= tolerance else "",
+        f"states of the {worst} differ by {drifts[worst].mean:.2g} on average"
+        if not drifts[worst].mean <= state_tolerance
+        else "",
+    ]
+    own, other = head.card.backbone, card_of(backbone, head.model)
+    notes = []
+    if parts := differences(own, other):
+        notes.append(
+            f"this is not the head's own model ({own.model!r} {short(own.fingerprint)}) but {other.model!r}"
+            f" {short(other.fingerprint)}; other: {', '.join(parts)}. bench score refuses it"
+        )
+    return HeadCheck(
+        head=head.name, setting=_in_words(head), questions=n, prompts_differ=prompts, answers_differ=answers,
+        states=drifts, confidence_max=largest, confidence_mean=float(difference.mean()),
+        rank_correlation=_rank_correlation(then.confidence, confidence), flips=flips,
+        tolerance={"confidence": tolerance, "states": state_tolerance},
+        complaints=tuple(filter(None, complaints)), notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _drift(then: FloatArray, now: FloatArray) -> StateDrift:
+    """Lengths of differences relative to those of the states `(n, d)` of then."""
+    lengths = np.linalg.norm(then.astype(np.float64), axis=1)
+    apart = np.linalg.norm(now.astype(np.float64) - then.astype(np.float64), axis=1)
+    relative = apart / np.where(lengths > 0, lengths, 1.0)
+    return StateDrift(float(relative.mean()), float(relative.max()))
+
+
+def _order(value: float) -> float:
+    """A number by which NaN is the largest."""
+    return float("inf") if np.isnan(value) else value
+
+
+def _rank_correlation(one: FloatArray, other: FloatArray) -> float | None:
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return None
+    from scipy.stats import rankdata
+
+    return float(np.corrcoef(rankdata(one), rankdata(other))[0, 1])
+
+
+def _in_words(head: Head) -> str:
+    backbone = head.reader.backbone
+    passes = "each question alone" if backbone.options.plain else f"passes of {head.reader.budget:,} tokens"
+    dtype = str(backbone.dtype).removeprefix("torch.")
+    return f"{backbone.spec.name} on {backbone.device}, {dtype}, {backbone.attention} attention, {passes}"
+
+
+def as_record(found: HeadCheck) -> dict[str, object]:
+    """The outcome as JSON has it."""
+    values = {name: value for name, value in vars(found).items() if name != "states"}
+    return {"passed": found.passed, **values, "states": {place: vars(drift) for place, drift in found.states.items()}}

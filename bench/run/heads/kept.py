@@ -1,0 +1,144 @@
+"""Test questions that a head keeps, with what the model wrote and was like then; `bench head check` reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.api import At, FloatArray, Hidden, Question, Ragged, Signal, UserError
+from bench.api.question import Released
+from bench.run.heads.asked import numbered
+from bench.run.heads.card import KEPT, KEPT_ARRAYS
+from bench.run.heads.head import states_of
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
+from bench.store.decoding import decoded, parsed
+
+MOST = 64
+"""Questions that are kept, spread over the test."""
+_MIDDLE = 0.5
+_NOTHING = np.zeros(0, dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class _Words:
+    """The part that is JSON."""
+
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Questions with all that a setting is compared by."""
+
+    questions: tuple[Question, ...]
+    prompts: Ragged
+    """Token ids of the prompts; a trace of reasoning ends them."""
+    traces: Ragged
+    """Token ids of the traces alone."""
+    answers: Ragged
+    """Token ids of the answers."""
+    confidence: FloatArray
+    """`(n,)` what the run said."""
+    states: Mapping[str, FloatArray]
+    """Signal -> states `(n, d)`, float32."""
+
+    @property
+    def given(self) -> dict[str, Released]:
+        """The answers as a reader takes them."""
+        return {
+            q.id: Released(None, tuple(map(int, self.answers[i])), None, tuple(map(int, self.traces[i])))
+            for i, q in enumerate(self.questions)
+        }
+
+
+def places(blocks: int) -> dict[str, Signal]:
+    """The states that are kept of a model of so many blocks, in words: in the middle and last, around the answer."""
+    depths = {"middle block": _MIDDLE, "last block": 1.0} if blocks > 1 else {"last block": 1.0}
+    ends = {"prompt's end": At.PROMPT_END, "answer's end": At.ANSWER_END}
+    return {f"{block}, {end}": Hidden(depth, at) for block, depth in depths.items() for end, at in ends.items()}
+
+
+def chosen(reading: Reading, reader: Reader) -> tuple[Reading, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Some questions of a test as they were asked, read again with their answers; and their rows in it.
+
+    Args:
+        reading: the test, graded.
+        reader: that read it.
+    """
+    usable = np.flatnonzero(reading.usable)
+    rows = usable[np.linspace(0, len(usable) - 1, min(MOST, len(usable))).round().astype(np.int64)]
+    every = numbered(reading.questions)
+    pairs = list(reading.pairs())
+    order = reading.order
+    traces = [ids for shard in reading.shards for ids in shard.traces or [_NOTHING] * len(shard.rows)]
+    given = {
+        every[row].id: Released(None, tuple(map(int, pairs[order[row]][1])), None, tuple(map(int, traces[order[row]])))
+        for row in rows
+    }
+    again = reader.open(reading.where, reading.task, [every[row] for row in rows], given)
+    return reader.read(again, frozenset(places(reader.backbone.blocks).values())), rows
+
+
+def of(again: Reading, confidence: FloatArray, states: Mapping[str, FloatArray]) -> Kept:
+    """All that a head keeps of some questions.
+
+    Args:
+        again: questions as `chosen` read them.
+        confidence: `(n,)` in their answers.
+        states: of them.
+    """
+    pairs, order = list(again.pairs()), again.order
+    traces = [ids for shard in again.shards for ids in shard.traces or [_NOTHING] * len(shard.rows)]
+
+    def ragged(rows: list[object]) -> Ragged:
+        return Ragged.of([np.asarray(row, dtype=np.int32) for row in rows] or [_NOTHING])
+
+    return Kept(
+        tuple(again.questions),
+        ragged([pairs[place][0] for place in order]),
+        ragged([traces[place] for place in order]),
+        ragged([pairs[place][1] for place in order]),
+        confidence,
+        states,
+    )
+
+
+def write(kept: Kept, folder: Path) -> None:
+    """Write them into the folder of a head."""
+    from safetensors.numpy import save_file
+
+    (folder / KEPT).write_text(json.dumps(asdict(_Words(kept.questions)), ensure_ascii=False), encoding="utf-8")
+    arrays: dict[str, np.ndarray] = {"confidence": np.asarray(kept.confidence, dtype=np.float64)}
+    for name in ("prompts", "traces", "answers"):
+        ragged: Ragged = getattr(kept, name)
+        arrays |= {f"{name}.values": ragged.values, f"{name}.offsets": ragged.offsets}
+    arrays |= {f"states.{name}": np.ascontiguousarray(states, dtype=np.float32) for name, states in kept.states.items()}
+    save_file(arrays, folder / KEPT_ARRAYS)
+
+
+def read(folder: Path) -> Kept:
+    """Questions that `write` wrote.
+
+    Raises:
+        UserError: it is something else.
+    """
+    from safetensors.numpy import load_file
+
+    try:
+        words = decoded(parsed((folder / KEPT).read_text(encoding="utf-8")), _Words)
+        arrays = load_file(folder / KEPT_ARRAYS)
+        parts = {n: Ragged(arrays[f"{n}.values"], arrays[f"{n}.offsets"]) for n in ("prompts", "traces", "answers")}
+        states = {name.removeprefix("states."): a for name, a in arrays.items() if name.startswith("states.")}
+        return Kept(words.questions, **parts, confidence=arrays["confidence"], states=states)
+    except Exception as error:
+        raise UserError(f"--head {folder}: {KEPT} can't be used ({str(error)[:100]}); copy the head again.") from error
+
+
+def all_states(again: Reading, reader: Reader) -> dict[str, FloatArray]:
+    """States of questions as `chosen` read them."""
+    return states_of(again, reader, frozenset(places(reader.backbone.blocks).values()))

@@ -1,0 +1,258 @@
+"""Writes a head for each cell of a run that has numbers, or says why there is none."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench import registry
+from bench.api import ConfidenceMethod, FloatArray, Format, Task, UserError
+from bench.api.errors import attempted, reason_of
+from bench.data.splits import TaskSplit
+from bench.results import files, provenance
+from bench.results.row import ResultRow
+from bench.run.config import RunConfig
+from bench.run.heads import kept
+from bench.run.heads.asked import AskedWords, words_of, write_words
+from bench.run.heads.card import (
+    BackboneCard,
+    Card,
+    LearnedCard,
+    Measured,
+    MethodCard,
+    OutputCard,
+    ProtocolCard,
+    TestCard,
+    is_head,
+    write_card,
+)
+from bench.run.heads.identity import card_of, code_digest
+from bench.run.heads.learned import Output, plain_constants, write_method, write_output
+from bench.run.inputs import Inputs
+from bench.run.predicting import confidence_in_no_answer
+from bench.run.resolve import ResolvedRun
+from bench.run.rows import ScoredRow
+from bench.signals.reader import Reader
+from bench.signals.reading import Reading
+from bench.store.files import write_whole_folder
+
+if TYPE_CHECKING:
+    from bench.stats import MethodSummary
+
+_JUDGING = ("judge", "judge_model", "judge_url", "nli", "similarity")
+"""Options that decide whether samples agree, or how they are related."""
+
+
+_PROVENANCE = ("code", "packages", "hardware")
+
+
+@dataclass(frozen=True, eq=False)
+class _OfTest:
+    """Parts that all heads of a test share."""
+
+    words: AskedWords
+    again: Reading
+    """The questions that are kept."""
+    rows: Any
+    """`(m,)` their rows in the test."""
+    states: Mapping[str, FloatArray]
+
+
+@dataclass
+class HeadWriter:
+    """Writes the heads of a run."""
+
+    folder: Path | None
+    """None: none are kept."""
+    config: RunConfig
+    resolved: ResolvedRun
+    reader: Reader
+    tasks: Mapping[str, Task]
+    notes: list[str] = field(default_factory=list)
+    """Cells with numbers of which there is no head, and why."""
+    _tests: dict[TaskSplit, _OfTest | BaseException] = field(default_factory=dict)
+
+    def plan(self) -> list[str]:
+        """The plan in words: where heads go, and which methods have none."""
+        if self.folder is None:
+            return []
+        lacking = {name: reason for name, method in self.resolved.methods.items() if (reason := _unkept(method))}
+        line = f"heads: one for each cell that ends ok, below {self.folder}"
+        return [line, *(f"no head of {name}: {reason}" for name, reason in lacking.items())]
+
+    def save(self, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> list[Path]:
+        """Write the head of a cell; returns its folder. Where that can't be, a note says why, and nothing is returned.
+
+        Args:
+            row: the cell as it was written.
+            scored: the same with its confidences.
+            inputs: what they rest on.
+        """
+        if self.folder is None or row.status != "ok":
+            return []
+        path = files.path_of(row, self.folder).with_suffix("")
+        made = attempted(self._save, path, row, scored, inputs)
+        if isinstance(made, BaseException):
+            why = f"can't be written ({made.strerror or made})" if isinstance(made, OSError) else reason_of(made)
+            self.notes.append(f"no head of {row.method} on {row.task}: {why}")
+            return []
+        return [path]
+
+    def _save(self, path: Path, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> None:
+        method = self.resolved.methods[files.base_of(row.method)]
+        reason = _unkept(method)
+        if reason is None and row.is_order_alone:
+            reason = "nothing could make its scores probabilities, as its notes say"
+        if reason is not None:
+            raise UserError(reason)
+        if path.exists() and not is_head(path):
+            raise UserError(f"{path} is there already and is no head; it is not overwritten. Name another --save-heads")
+        output = Output(
+            confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule), scored.scale, scored.recalibrator
+        )
+        shared = self._of_test(inputs.predicted)
+        if scored.confidence is None or self.folder is None:
+            raise ValueError("a cell that is ok has confidences")
+        held = kept.of(shared.again, scored.confidence[shared.rows], shared.states)
+        name = path.relative_to(self.folder).as_posix()
+
+        def fill(folder: Path) -> None:
+            has_adapter = inputs.fitted is not None and write_method(inputs.fitted.method, folder)
+            write_output(output, folder)
+            write_words(shared.words, folder)
+            kept.write(held, folder)
+            card = Card(
+                name=name, backbone=self._backbone_card, method=self._method_card(row, inputs, has_adapter=has_adapter),
+                asked=self._protocol_card(row, inputs), learned=self._learned_card(row, inputs),
+                test=_test_card(row, scored), output=_output_card(output), kept=len(held.questions),
+                provenance={part: row.provenance[part] for part in _PROVENANCE if part in row.provenance},
+            )  # fmt: skip
+            write_card(card, folder)
+
+        write_whole_folder(path, fill)
+
+    def _of_test(self, test: Reading) -> _OfTest:
+        if test.where not in self._tests:
+            self._tests[test.where] = attempted(self._shared, test)
+        found = self._tests[test.where]
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def _shared(self, test: Reading) -> _OfTest:
+        if test.asked_elsewhere:
+            raise UserError("its answers came with prompts of their own, which no other question can be asked with")
+        if not test.usable.any():
+            raise UserError("the test has no answer with text, by which it could be checked later")
+        words = words_of(test.task, test.questions, self.resolved.protocol)
+        again, rows = kept.chosen(test, self.reader)
+        return _OfTest(words, again, rows, kept.all_states(again, self.reader))
+
+    # --- the card -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _backbone_card(self) -> BackboneCard:
+        return card_of(self.reader.backbone, self.config.model)
+
+    def _method_card(self, row: ResultRow, inputs: Inputs, *, has_adapter: bool) -> MethodCard:
+        base = files.base_of(row.method)
+        method, plugins = self.resolved.methods[base], set(map(str, self.config.plugins))
+        entries = {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
+        origin = entries.get(base, registry.BUILT_IN)
+        return MethodCard(
+            name=base,
+            recalibration=files.recalibration_of(row.method) or None,
+            plugin=Path(origin).name if origin in plugins else origin,
+            version=metadata.version(provenance.DISTRIBUTION),
+            code=code_digest(type(method)),
+            preset=row.preset,
+            constants=plain_constants(method),
+            signals=tuple(sorted(map(repr, method.reads().predict))),
+            trains=inputs.fitted is not None,
+            adapter=has_adapter,
+            parameters=row.n_parameters,
+        )
+
+    def _protocol_card(self, row: ResultRow, inputs: Inputs) -> ProtocolCard:
+        task, protocol = inputs.predicted.task, self.resolved.protocol
+        lettered = task.format is Format.CHOICE
+        widest = max((len(q.choices) for q in inputs.predicted.questions), default=0) if lettered else 0
+        return ProtocolCard(
+            task=row.task,
+            task_version=row.task_version,
+            format="choice" if lettered else "open",
+            letters=protocol.letters[:widest],
+            protocol={k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(protocol).items()},
+            digest=row.protocol,
+            prompt_tokens=task.prompt_tokens,
+            answers=row.answers_source,
+            seed=row.seed,
+            judge={option: getattr(self.config, option) for option in _JUDGING},
+        )
+
+    def _learned_card(self, row: ResultRow, inputs: Inputs) -> LearnedCard:
+        learned = inputs.learned
+        return LearnedCard(
+            train_on=row.train_on,
+            task_version=None if learned is None else self.tasks[learned.where.task].card.version,
+            rows=inputs.n_learned,
+            labels=row.labels_seen,
+            base_rate=row.base_rate,
+        )
+
+
+def _test_card(row: ResultRow, scored: ScoredRow) -> TestCard:
+    return TestCard(
+        n=row.n or 0,
+        limit=row.limit,
+        accuracy=row.llm_accuracy,
+        metrics=_measured(row, scored),
+        records=row.records_digest,
+    )
+
+
+def _output_card(output: Output) -> OutputCard:
+    scale, recalibrated = output.scale, output.recalibrator
+    return OutputCard(
+        empty=float(output.empty),
+        scale=() if scale is None else (float(scale.slope), float(scale.level)),
+        labelled=0 if scale is None else len(scale.labelled),
+        parameters={} if recalibrated is None else dict(recalibrated.parameters),
+    )
+
+
+def _unkept(method: ConfidenceMethod) -> str | None:
+    """Why a method can have no head; None where it can."""
+    try:
+        plain_constants(method)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _measured(row: ResultRow, scored: ScoredRow) -> dict[str, Measured]:
+    """The metrics of a cell with their intervals."""
+    from bench.stats import Interval, summary
+
+    records = scored.records
+    if records is None:
+        raise ValueError("a cell that is ok has records")
+    score = {} if records.score is None else {row.method: records.score}
+    found: MethodSummary = summary(
+        {row.method: records.confidence}, records.correct, records.subject, score=score
+    ).methods[row.method]
+    measured = {}
+    for name, metric in row.metrics.items():
+        estimate = found.estimates.get(name)
+        interval = None if estimate is None else estimate.fixed
+        known = isinstance(interval, Interval) and np.isfinite([interval.low, interval.high]).all()
+        low, high = (interval.low, interval.high) if known and isinstance(interval, Interval) else (None, None)
+        measured[name] = Measured(value=metric.mean, low=low, high=high)
+    return measured

@@ -1,0 +1,136 @@
+"""`bench score`: a file of questions, and answers where there are any -> a line of JSON with a confidence for each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from bench.api import Format, UserError
+from bench.api.question import Released
+from bench.data.answer_files import read_answers
+from bench.data.asked_files import AskedFile, read_asked
+from bench.progress import Progress
+from bench.run.heads.asked import read_words
+from bench.run.heads.card import Card, read_card
+from bench.run.heads.head import Head, Scored, Setting, open_head
+from bench.store.folders import cache_folder
+
+
+@dataclass
+class ScoreReport:
+    """Scored questions, and what is to be known of them."""
+
+    lines: list[str]
+    """One for each question, in the file's order."""
+    notes: list[str] = field(default_factory=list)
+    """Counts and warnings for the user."""
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """Request of a user of `bench score`."""
+
+    questions: Path
+    head: Path
+    answers: Path | None = None
+    setting: Setting = field(default_factory=Setting)
+    cache: Path | None = None
+
+
+def score(request: ScoreRequest, progress: Progress) -> ScoreReport:
+    """Score answers to questions with a head.
+
+    Raises:
+        UserError: head, model, questions or answers are not as they must be; nothing was written.
+    """
+    card = read_card(request.head)
+    asked = read_asked(request.questions, read_words(request.head).subject)
+    _require_format(card, asked, request.head)
+    given, notes = _given(asked, request.answers)
+    progress.say(f"{len(asked.questions):,} questions, {len(given):,} with an answer; loading {card.backbone.model}")
+    head = open_head(request.head, request.setting, request.cache or cache_folder(), progress=progress)
+    scored = head.scored(asked.questions, given, asked.dev)
+    return ScoreReport(list(_lines(scored, head)), [*notes, *_notes(scored, head, len(given))])
+
+
+def _require_format(card: Card, asked: AskedFile, folder: Path) -> None:
+    own = Format(card.asked.format)
+    if own is asked.format:
+        return
+    kinds = {Format.CHOICE: "questions with options", Format.OPEN: "open questions"}
+    way_out = (
+        "add the options in column 'choices'" if own is Format.CHOICE else "take the options out of a copy of the file"
+    )
+    raise UserError(
+        f"--head {folder}: it is for {kinds[own]} (it was tested on {card.asked.task}), and {asked.name} has"
+        f" {kinds[asked.format]}; {way_out}, or take a head for {kinds[asked.format]}."
+    )
+
+
+def _given(asked: AskedFile, path: Path | None) -> tuple[Mapping[str, Released], list[str]]:
+    """Answers by question, those of the file of questions or of a file of their own; and notes on them."""
+    if path is None:
+        return asked.given, []
+    if asked.given:
+        raise UserError(
+            f"--answers {path}: {asked.name} has answers of its own in column 'given'; take these out, or leave"
+            " --answers out."
+        )
+    told = read_answers(path)
+    known = {question.id for question in asked.questions}
+    found = {key: replace(answer, correct=None) for key, answer in told.answers.items() if key in known}
+    if not found:
+        raise UserError(
+            f"--answers {told.name}: expected answers to questions such as {asked.questions[0].id!r}, found none, but"
+            f" such as {next(iter(told.answers))!r}; give both files the same ids in column 'id'."
+        )
+    others = len(told.answers) - len(found)
+    return found, [f"{told.name}: {others:,} answers are to no question of {asked.name}"] if others else []
+
+
+def _lines(scored: Scored, head: Head) -> Iterator[str]:
+    for question, answer, sure in zip(scored.questions, scored.answers, scored.confidence.tolist(), strict=True):
+        line: dict[str, object] = {
+            "id": question.id,
+            "answer": None if answer is None else answer.text,
+            "confidence": None if np.isnan(sure) else sure,
+            "head": head.name,
+        }
+        if answer is None:
+            line["note"] = scored.too_long[question.id]
+        elif not answer.text:
+            line["note"] = "the answer has no text"
+        elif not answer.parsed:
+            line["note"] = "the answer is no option's letter"
+        yield json.dumps(line, ensure_ascii=False)
+
+
+def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
+    n, card, others = len(scored.questions), head.card, scored.strangers
+    done = n - len(scored.too_long)
+    yield f"{done:,} of {n:,} questions scored with {head.name}; answers given: {given:,}, the model's: {n - given:,}"
+    context = f"{head.reader.backbone.context:,}"
+    counts = {
+        f"too long for the model's context of {context} tokens, not scored": len(scored.too_long),
+        "answers without text, scored as the protocol says": scored.empty,
+        "answers that are no option's letter, scored all the same": scored.unparsed,
+    }
+    yield from (f"{what}: {count:,}" for what, count in counts.items() if count)
+    if others.questions:
+        named = ", ".join(map(repr, others.subjects[:3])) + (" ..." if len(others.subjects) > 3 else "")  # noqa: PLR2004
+        yield (
+            f"{others.questions:,} questions are of subjects that the head has no exemplars of ({named}): their prompts"
+            f" show {others.shown} of other subjects; add rows of split 'dev' to show your own"
+        )
+    dtype = str(head.reader.backbone.dtype).removeprefix("torch.")
+    if dtype != card.backbone.dtype:
+        yield (
+            f"the head was made in {card.backbone.dtype}, and its model is read in {dtype}; how far that moves its"
+            " confidences says bench head check"
+        )
+    if card.test.limit is not None:
+        yield f"the head was made by a run with --limit {card.test.limit}; it learned from few answers"

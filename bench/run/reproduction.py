@@ -1,0 +1,194 @@
+"""The grid of a paper: which runs repeat it, what of them is there, and what the rest costs.
+
+A grid is a file `grid.toml` beside the method of the paper, so the harness knows none. Example of a whole one:
+`methods/ccps/grid.toml`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from bench import registry
+from bench.api import ConfidenceMethod, Format, SampleAgreement, Task, UserError
+from bench.grading import prompt
+from bench.grading.openai import price_of
+from bench.results.cells import read_all
+from bench.results.row import ResultRow
+from bench.store.decoding import MisfitError, decoded
+
+NAME = "grid.toml"
+"""File beside a method."""
+_CHARACTERS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Cost of all runs of one model and one seed from nothing, as it was computed."""
+
+    hours: float
+    """Hours of the accelerator that the grid names."""
+    tokens: int
+    """Token positions that are fed to the model."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The comparison of a paper."""
+
+    reference: str
+    """The paper: arXiv:... or doi:..."""
+    preset: str
+    methods: tuple[str, ...]
+    """Names and groups."""
+    models: tuple[str, ...]
+    tasks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    judge: str
+    """Kind of judge of open answers."""
+    judge_model: str
+    characters: int
+    """Characters of an open question with two answers, in the mean; the judge's price depends on it."""
+    accelerator: str
+    """Accelerator of which the hours are."""
+    computed: Mapping[str, Computed]
+    """Model -> cost; models that are left out have none that is known."""
+
+
+def read_grid(name: str, known: registry.Registry[ConfidenceMethod]) -> Grid:
+    """The grid beside a method.
+
+    Raises:
+        UserError: there is no such method, no grid beside it, or one that is not as it must be.
+    """
+    path = Path(inspect.getfile(known.get(name))).with_name(NAME)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        with_grid = ", ".join(other for other in known.names() if _beside(known, other)) or "none"
+        raise UserError(f"No grid is known of the paper of {name}. Methods with one: {with_grid}.") from error
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"The grid of {name} can't be read: {path.name}: {error}.") from error
+    try:
+        return decoded(tomllib.loads(text), Grid)
+    except (tomllib.TOMLDecodeError, MisfitError) as error:
+        raise UserError(f"The grid of {name}, {path}, is not as it must be: {error}.") from error
+
+
+def _beside(known: registry.Registry[ConfidenceMethod], name: str) -> bool:
+    return Path(inspect.getfile(known.get(name))).with_name(NAME).is_file()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """Work that is left of a grid."""
+
+    grid: Grid
+    methods: Mapping[str, ConfidenceMethod]
+    """Methods of the grid."""
+    tasks: Mapping[str, Task]
+    """Tasks of the grid, and those that are learned on."""
+    models: tuple[str, ...]
+    """Models of the grid that are wanted."""
+    judge: str
+    """Kind of judge that grades."""
+    out: Path
+    """Folder of results."""
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """One for each model and seed, in the order of the grid."""
+        rows = read_all(self.out) if self.out.is_dir() else []
+        return [
+            Run(self, model, seed, self._there(rows, model, seed)) for model in self.models for seed in self.grid.seeds
+        ]
+
+    def _there(self, rows: Sequence[ResultRow], model: str, seed: int) -> int:
+        """Cells that have numbers."""
+        wanted = {(method, task) for method in self.methods for task in self.grid.tasks}
+        found = {
+            (row.method, row.task)
+            for row in rows
+            if (row.model, row.seed, row.preset, row.status) == (model, seed, self.grid.preset, "ok")
+            and not row.deviations
+            and (self.tasks[row.task].format is not Format.OPEN or (row.judge or "").startswith(self.judge))
+            if row.task in self.grid.tasks
+        }
+        return len(wanted & found)
+
+    @cached_property
+    def judged(self) -> tuple[int, int]:
+        """Answers of one run that are graded by a judge, and pairs of a sample and an answer that may be compared."""
+        if self.judge == "match":
+            return 0, 0
+        opened = [name for name in self.grid.tasks if self.tasks[name].format is Format.OPEN]
+        learned = {self.tasks[name].train_on for name in opened} - {""}
+        tested = sum(self.tasks[name].card.sizes["test"] for name in opened)
+        corpora = sum(self.tasks[n].card.sizes.get(split, 0) for n in learned for split in ("train", "validation"))
+        agreements = {s for m in self.methods.values() for s in m.reads().predict if isinstance(s, SampleAgreement)}
+        return tested + corpora, tested * sum(signal.n for signal in agreements)
+
+    @cached_property
+    def price(self) -> tuple[float, str] | None:
+        """USD at most for the judge of one run, and the date of the prices; None where they are not known."""
+        if self.judge != "openai":
+            return None
+        calls = zip(self.judged, (prompt.GRADING, prompt.COMPARING), strict=True)
+        characters = sum(n * (len(prompt.SYSTEM) + len(words.user) + self.grid.characters) for n, words in calls)
+        return price_of(self.grid.judge_model, characters // _CHARACTERS_PER_TOKEN, sum(self.judged))
+
+
+@dataclass(frozen=True)
+class Run:
+    """All methods and tasks of a grid on one model with one seed: one `bench run`."""
+
+    of: Reproduction
+    model: str
+    seed: int
+    there: int
+    """Cells that have numbers."""
+
+    @property
+    def cells(self) -> int:
+        """Cells in all."""
+        return len(self.of.methods) * len(self.of.grid.tasks)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left."""
+        return self.there == self.cells
+
+    def words(self, more: Sequence[str] = ()) -> list[str]:
+        """Words of the command after `bench`.
+
+        Args:
+            more: further options, which win over those of the grid.
+        """
+        grid = self.of.grid
+        tasks = [word for task in grid.tasks for word in ("--task", task)]
+        judge = ["--judge", grid.judge, "--judge-model", grid.judge_model] if self.of.judge == grid.judge else []
+        start = ["run", "--method", ",".join(grid.methods), "--model", self.model, *tasks]
+        return [*start, "--preset", grid.preset, "--seed", str(self.seed), *judge, *more]
+
+    def command(self, more: Sequence[str] = ()) -> str:
+        """The command, as it is typed."""
+        return shlex.join(["bench", *self.words(more)])
+
+    def record(self) -> dict[str, object]:
+        """Remaining cost, for people and programs; a run that was begun costs less than it says."""
+        computed, price = self.of.grid.computed.get(self.model), self.of.price
+        graded, compared = self.of.judged
+        cost: dict[str, object] = {
+            "tokens": None if computed is None else computed.tokens,
+            "hours": None if computed is None else computed.hours,
+            "graded": graded,
+            "compared_at_most": compared,
+            "usd_at_most": 0.0 if self.of.judge == "match" else None if price is None else round(price[0], 2),
+        }
+        left = {key: None if value is None else type(value)() for key, value in cost.items()} if self.done else cost
+        return {"model": self.model, "seed": self.seed, "cells": self.cells, "there": self.there, **left}

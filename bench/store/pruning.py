@@ -1,0 +1,121 @@
+"""Removing entries of the store, but none that a running process claims or reads, and nothing outside of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.store.claims import TakenError, adapter_claim, claimed, shard_claim, used_models
+from bench.store.folders import Store
+from bench.store.usage import ADAPTERS, ENTRIES, READINGS, Use
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Entries that may go."""
+
+    kinds: Collection[str] = ENTRIES
+    model: str | None = None
+    """Label of the model; None: any."""
+    seconds: float | None = None
+    """Those written before this long; None: all."""
+
+    def fits(self, use: Use, now: float) -> bool:
+        """Whether it is one of them."""
+        young = self.seconds is not None and now - use.written < self.seconds
+        return use.kind in self.kinds and self.model in {None, use.model} and not young
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Entries that go, and those that stay though they were wished away."""
+
+    gone: Sequence[Use]
+    held: Sequence[Use]
+    """A running process claims them, or reads what is stored of their model."""
+
+
+def chosen(root: Path, uses: Iterable[Use], wish: Wish) -> Choice:
+    """The entries that can be removed now; nothing is removed.
+
+    Args:
+        root: the cache folder.
+        uses: what lies in it.
+        wish: which of it.
+    """
+    now, in_use = time.time(), used_models(root)
+    fitting = [use for use in uses if wish.fits(use, now)]
+    held = [use for use in fitting if in_use(use.model) or _taken(root, use)]
+    return Choice([use for use in fitting if use not in held], held)
+
+
+def prune(root: Path, gone: Iterable[Use], say: Callable[[Use], None] = lambda _: None) -> Choice:
+    """Remove entries, one at a time and each at once, as others see it; being killed costs nothing but the time.
+
+    Args:
+        root: the cache folder.
+        gone: entries of `chosen`; those that a process has claimed meanwhile stay.
+        say: told each that is removed.
+
+    Raises:
+        UserError: the folder can't be written.
+    """
+    store, removed, held = Store(root), [], []
+    store.prepare()  # and what a process that was killed has left goes
+    for use in gone:
+        with ExitStack() as holding:
+            try:
+                for path in _claims(root, use):
+                    holding.enter_context(claimed(path, None))
+            except (TakenError, OSError):
+                held.append(use)
+                continue
+            if used_models(root)(use.model) or not _inside(root, use.path):
+                held.append(use)
+                continue
+            store.remove(use.store_kind, use.path.name)
+            if use.kind == READINGS:  # nobody else puts anything there while the claim is held
+                _remove_empty(use.path.parents[0], use.path.parents[1])
+                for path in _claims(root, use):
+                    _unlink(path)
+        removed.append(use)
+        say(use)
+    return Choice(removed, held)
+
+
+def _claims(root: Path, use: Use) -> list[Path]:
+    """Claims under which others make this entry."""
+    if use.kind == READINGS:
+        return [shard_claim(root, use.store_kind)]
+    return [adapter_claim(root, use.path.name)] if use.kind == ADAPTERS else []
+
+
+def _taken(root: Path, use: Use) -> bool:
+    """Whether another process holds a claim on it; claims that were never made are not made for this."""
+    for path in _claims(root, use):
+        if path.exists() or path.with_name(f"{path.name}.lease").exists():
+            try:
+                with claimed(path, None):
+                    pass
+            except (TakenError, OSError):
+                return True
+    return False
+
+
+def _inside(root: Path, path: Path) -> bool:
+    """Whether a path still lies in the store itself, with no link on the way."""
+    return not any(each.is_symlink() for each in (path, *path.parents[: len(path.relative_to(root).parts) - 1]))
+
+
+def _unlink(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _remove_empty(*folders: Path) -> None:
+    for folder in folders:
+        with suppress(OSError):  # something else lies there
+            folder.rmdir()

@@ -1,0 +1,465 @@
+"""The page's answer: verdict first, static as drawn, marks as in the terminal, address, saving, print, speed, size."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from bench.metrics import METRICS
+from bench.report import page as report
+from bench.report.selection import View, Wanted
+from bench.report.tables import layout
+from bench.report.tables.formats import render
+from bench.report.tables.model import Table
+from bench.report.tables.request import shown, tables_of
+from bench.report.verdict import verdict_of
+from bench.report.write import write
+from tests.browser import large
+from tests.browser.conftest import Tab
+
+pytestmark = pytest.mark.browser
+
+RESULTS = Path(__file__).parents[2] / "results"
+BOARD = "#leaderboard-table"
+TEXTS = """table => [...table.rows].map((row) => [...row.cells].map((cell) => {
+  const copy = cell.cloneNode(true);
+  for (const order of copy.querySelectorAll(".order")) order.remove();
+  return copy.textContent;
+}))"""
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory) -> tuple[str, list[Table], Path]:
+    """The page of the results of this repository, their tables, and the cache of their intervals."""
+    folder = tmp_path_factory.mktemp("committed")
+    wanted = Wanted(RESULTS, out=folder / "report.html")
+    [path] = write(wanted, folder / "cache")
+    return path.as_uri(), tables_of(wanted, folder / "cache"), folder / "cache"
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory) -> tuple[str, int]:
+    """The large page, and its size in bytes."""
+    path = report.write(tmp_path_factory.mktemp("big") / "report.html", large.payload())
+    return path.as_uri(), path.stat().st_size
+
+
+@pytest.fixture(scope="module")
+def plain(chromium) -> Iterator[Any]:
+    """A page of a browser that runs no scripts."""
+    context = chromium.new_context(java_script_enabled=False)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def tab(chromium) -> Iterator[Tab]:
+    """A tab that all tests of this file use."""
+    tab = Tab(chromium)
+    yield tab
+    tab.context.close()
+
+
+@pytest.fixture
+def visit(tab):
+    """`visit(address, width=, height=)` shows a page; afterwards it must have been silent."""
+    shown: list[str] = []
+
+    def show(address: str, width: int = 1280, height: int = 800) -> Any:
+        shown.append(address)
+        tab.page.set_viewport_size({"width": width, "height": height})
+        tab.page.emulate_media(media="screen", forced_colors="none", color_scheme="light")
+        tab.page.goto("about:blank")
+        tab.page.goto(address)
+        return tab.page
+
+    yield show
+    tab.leave(*shown)
+
+
+# --- the answer first -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (400, 800)])
+@pytest.mark.parametrize("which", ["committed", "big"])
+def test_the_first_screen_answers_for_each_benchmark(visit, request, which, size):
+    address, *_ = request.getfixturevalue(which)
+    page = visit(address, *size)
+    rows = page.locator("#verdicts tbody tr")
+    tasks = 2 if which == "committed" else len(large.BENCHMARKS)
+    assert rows.count() == tasks
+    for row in rows.all():
+        box = row.bounding_box()
+        assert 0 < box["y"] < box["y"] + box["height"] <= size[1]
+        assert all(cell.strip() not in {"", "\u2013"} for cell in row.locator("td, th").all_inner_texts())
+    assert page.locator(".explained").all_inner_texts()[0].startswith("The Brier score is the mean squared distance")
+    first = page.evaluate("[...document.querySelectorAll('main h2, main table, main form')].map(n => n.id)")
+    assert first[:2] == ["verdict-title", "verdicts"]
+
+
+def test_the_verdict_says_what_the_tests_say(visit, committed):
+    address, tables, _ = committed
+    page = visit(address)
+    for row, table in zip(page.locator("#verdicts tbody tr").all(), tables, strict=True):
+        verdict = verdict_of(table)
+        task, leads, sure, by, _, cost = row.locator("th, td").all_inner_texts()
+        assert task == table.task
+        assert re.split(r", | and ", leads) == [line.method for line in verdict.leaders]
+        assert [line.key for line in verdict.leaders] == [line.key for line in table.leaders()]
+        assert sure.startswith(verdict.state)
+        assert by == verdict.brief.by
+        assert all(line.method in cost for line in verdict.leaders if len(verdict.leaders) > 1)
+        assert verdict.brief.cost.removeprefix(f"{verdict.brief.cost.partition(': ')[0]}: ") in cost
+    said = page.locator("#sentences p").all_inner_texts()
+    for text, table in zip(said, tables, strict=True):
+        assert all(sentence in text for sentence in verdict_of(table).sentences)
+
+
+def test_sentences_are_folded_on_narrow_screens_and_below_many_benchmarks(visit, committed, big):
+    assert visit(committed[0]).locator("#sentences p").first.is_visible()
+    assert visit(committed[0], 400).locator("#sentences p").first.is_hidden()
+    page = visit(big[0])
+    assert page.locator("#sentences p").first.is_hidden()
+    page.locator("#sentences summary").click()
+    assert page.locator("#sentences p").count() == len(large.BENCHMARKS) * len(large.MODELS)
+
+
+def test_several_models_of_a_benchmark_share_a_row(visit, big):
+    page = visit(big[0])
+    for row in page.locator("#verdicts tbody tr").all():
+        _, leads, sure, *_ = row.locator("th, td").all_inner_texts()
+        assert re.search(r" with [1-4] of 4 models$", leads)
+        assert re.fullmatch(r"sure with (none|[1-4]) of 4 models", sure)
+
+
+# --- static, drawn and the terminal -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["committed", "big"])
+def test_the_static_table_is_the_one_that_is_drawn(visit, plain, request, which):
+    address, *_ = request.getfixturevalue(which)
+    plain.goto(address)
+    cells = plain.locator(f"{BOARD} tr").evaluate_all(
+        "rows => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
+    )
+    classes = plain.locator(f"{BOARD} tr").evaluate_all("rows => rows.map((row) => row.className)")
+    legend = plain.locator("#legend").inner_text()
+    page = visit(f"{address}#model=*")
+    assert page.locator(f"{BOARD} table").evaluate(TEXTS) == cells
+    assert page.locator(f"{BOARD} tr").evaluate_all("rows => rows.map((row) => row.className)") == classes
+    assert page.locator("#legend").inner_text() == legend
+    assert len(cells) > 20
+
+
+def test_without_scripts_the_page_still_tells_all_of_it(plain, committed):
+    plain.set_viewport_size({"width": 1280, "height": 800})
+    plain.goto(committed[0])
+    assert plain.locator("#verdicts tbody tr").count() == 2
+    assert plain.locator("#sentences p").first.is_visible()
+    assert plain.locator("#footnotes li").count() > 0
+    assert plain.locator("#metric-list dt").count() == len(METRICS)
+    assert plain.locator("#provenance-list dt").count() > 0
+    assert [control for control in plain.locator("select, input, button").all() if control.is_visible()] == []
+    swatches = plain.locator(f"{BOARD} .swatch").evaluate_all(
+        "all => [...new Set(all.map(s => getComputedStyle(s).backgroundColor))]"
+    )
+    assert len(swatches) > 5
+    number = plain.locator(f"{BOARD} sup a").first
+    assert plain.locator(number.get_attribute("href")).count() == 1
+
+
+def squeezed(text):
+    return re.sub(r"[\s\u2007]|floor|,(best|can't|no)[^,]*", "", text)
+
+
+@pytest.mark.parametrize("headline", ["brier", "auroc", "ece_debiased", "nll"])
+def test_numbers_marks_ranks_and_shading_are_the_terminals(visit, plain, committed, headline):
+    address, tables, _ = committed
+    if headline == "brier":
+        plain.goto(address)
+        same_as_terminal(plain, tables)
+    page = visit(f"{address}#headline={headline}")
+    same_as_terminal(page, [table.ordered_by(headline) for table in tables])
+
+
+def same_as_terminal(page, tables):
+    shown = page.locator(f"{BOARD} tbody tr:not(.group, .part)").evaluate_all(
+        """rows => rows.map((row) => {
+          const copy = row.cloneNode(true);
+          for (const hidden of copy.querySelectorAll("sup, .hidden, .void")) hidden.remove();
+          const own = [...copy.cells].filter((cell) => !cell.matches(".cost")).map((cell) => cell.textContent);
+          return [row.className, own];
+        })"""
+    )
+    labels = page.locator(f"{BOARD} thead .label").all_inner_texts()
+    rows = iter(shown)
+    for table, grid in zip(tables, layout.methods(tables), strict=True):
+        columns = [column.label for column in grid.columns]
+        leaders = {line.key for line in table.leaders()}
+        for line, row in zip(table.lines, grid.rows, strict=True):
+            kind, cells = next(rows)
+            found = dict(zip(labels, map(squeezed, cells), strict=False))
+            for label, cell in zip(columns[1:7], row.cells[1:7], strict=True):
+                assert found["Rank" if label == "rank" else label] == squeezed(cell.text + cell.mark), (
+                    line.method,
+                    label,
+                )
+            assert found["Method"] == line.method
+            assert (kind == "leads") == (line.key in leaders) == row.cells[0].shaded
+            assert found["Rank"].lstrip("▸") == str(line.rank(table.headline) or "\u2013")
+    assert next(rows, None) is None
+
+
+def test_marks_on_the_page_follow_from_the_estimates(visit, committed):
+    address, tables, _ = committed
+    page = visit(address)
+    signs = {"beyond chance": "*", "not beyond chance": "~", "not tested": "?"}
+    found = page.locator(f"{BOARD} tbody tr:not(.group, .part)").evaluate_all(
+        """rows => rows.map((row) => [...row.querySelectorAll("td.metric")].map((cell) =>
+          [cell.querySelector(".signs").textContent, getComputedStyle(cell.querySelector(".value")).fontWeight]))"""
+    )
+    lines = [line for table in tables for line in table.lines]
+    for cells, line in zip(found, lines, strict=True):
+        for name, (text, weight) in zip(("ece", "brier", "acc", "aucpr", "auroc"), cells, strict=True):
+            best = line.estimate(name).best
+            assert [sign in text for sign in signs.values()] == [best == state for state in signs]
+            assert (int(weight) > 600) == (best == "beyond chance")
+
+
+def test_the_headline_is_chosen_among_metrics_with_ranks_and_undoes_a_sort(visit, committed):
+    address, tables, _ = committed
+    page = visit(address)
+    options = page.locator("#headline option").evaluate_all("all => all.map(o => o.value)")
+    ranked = {name for line in tables[0].lines if line.standing for name in line.standing.ranks}
+    assert options[0] == "brier"
+    assert set(options) == ranked
+    page.locator(f"{BOARD} [data-key=method] button").click()
+    page.locator("#headline").select_option("nll")
+    assert page.locator(f"{BOARD} [aria-sort]").count() == 0
+    labels = page.locator(f"{BOARD} thead .label").all_inner_texts()
+    assert labels[2] == "NLL ↓"  # the metric that ranks is shown
+    assert "significantly better NLL" in page.locator("#legend").inner_text()
+
+
+# --- address ----------------------------------------------------------------------------------------------------------
+
+STATE = """() => [
+  ...["model", "task", "query", "headline", "columns", "spread", "overview-metric"].map((id) =>
+    document.getElementById(id).value),
+  document.getElementById("cost").checked,
+  document.querySelector("#details h3")?.textContent ?? null,
+  document.querySelector("#details-metric")?.value ?? null,
+  document.querySelector("[data-group][aria-pressed=true]")?.dataset.group ?? null,
+  document.querySelector("#question-subject")?.value ?? null,
+  document.querySelector("#leaderboard-table [aria-sort]")?.getAttribute("aria-sort") ?? null,
+  document.querySelector(".question[data-at] code")?.textContent ?? null,
+  document.querySelector("#leaderboard-table").innerText,
+]"""
+
+
+def test_a_link_shows_the_same_view(visit, big):
+    page = visit(big[0])
+    start = page.evaluate(STATE)
+    page.locator("#model").select_option("*")
+    page.locator("#task").select_option("=medmcqa")
+    page.locator("#query").fill("cc, sapl")
+    page.locator("#headline").select_option("auroc")
+    page.locator("#columns").select_option("Discrimination")
+    page.locator("#spread").select_option("ci")
+    page.locator("#cost").uncheck()
+    page.locator("#overview-metric").select_option("nll")
+    page.locator(f"{BOARD} [data-key=aurc] button").click()
+    page.locator(f"{BOARD} tbody:not([hidden]) tr:not([hidden]) [data-cell]").first.click()
+    page.locator("[data-group=hits]").click()
+    page.locator("#question-subject").select_option(index=2)
+    page.locator(".question code").first.click()
+    before = page.evaluate(STATE)
+    assert before != start
+    again = visit(page.url)
+    assert again.evaluate(STATE) == before
+    again.reload()
+    assert again.evaluate(STATE) == before
+    again.keyboard.press("Escape")
+    assert "open=" not in again.url
+    assert "question=" not in again.url
+
+
+def test_going_back_and_forth_moves_between_panels_and_places(visit, committed):
+    page = visit(committed[0])
+    page.locator(f"{BOARD} [data-cell]").first.click()
+    opened = page.locator("#details h3").text_content()
+    page.locator(f"{BOARD} sup a").first.click()
+    assert page.locator("#footnotes li[data-at]").count() == 1
+    page.go_back()
+    assert page.locator("#details h3").text_content() == opened
+    page.go_back()
+    page.locator("#details").wait_for(state="hidden")
+    page.go_forward()
+    assert page.locator("#details h3").text_content() == opened
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model=%E0%A4%A&task=%ZZ", "columns=constructor&spread=__proto__&headline=toString", "sort=--x&open=a/b",
+        "open=%2F%2F&question=x&group=y&subject=z", "at=<img src=x>", "&&&===", "overview=ece_none&cost=maybe", "!?",
+    ],
+)  # fmt: skip
+def test_a_malformed_address_gives_the_default_view(visit, committed, text):
+    page = visit(committed[0])
+    usual = page.evaluate(STATE)
+    assert visit(f"{committed[0]}#{text}").evaluate(STATE) == usual
+
+
+# --- saving -----------------------------------------------------------------------------------------------------------
+
+
+def saved(page, button):
+    with page.expect_download() as waiting:
+        page.locator(button).click()
+    return waiting.value.suggested_filename, Path(waiting.value.path()).read_text(encoding="utf-8")
+
+
+def test_the_saved_table_has_the_numbers_of_bench_table(visit, committed):
+    page = visit(committed[0])
+    name, text = saved(page, "#save-csv")
+    assert name == "leaderboard.csv"
+    mine = list(csv.DictReader(io.StringIO(text)))
+    theirs = list(csv.DictReader(io.StringIO(render(shown(View(RESULTS), committed[2]), "csv"))))
+    assert len(mine) == len(theirs) == 24
+    assert set(mine[0]) <= set(theirs[0])
+    assert {f"{name}_{key}" for name in ("ece", "auroc") for key in ("mean", "low", "high")} <= set(mine[0])
+    for own, other in zip(mine, theirs, strict=True):
+        for key, value in own.items():
+            if re.fullmatch(r"-?[\d.]+(e-\d+)?", other[key]):
+                close = 1 if key.endswith("tokens_alone") else 1e-6
+                assert float(value) == pytest.approx(float(other[key]), abs=close), key
+            elif key != "notes":
+                assert value == other[key], key
+    page.locator("#query").fill("ccps")
+    assert len(list(csv.DictReader(io.StringIO(saved(page, "#save-csv")[1])))) == 2
+
+
+def test_saved_text_is_no_formula(visit, payload, tmp_path):
+    names = ["=1+1", 'a,"b"', "@x", "plain"]
+    odd = {**payload, "methods": [{**m, "name": name} for m, name in zip(payload["methods"], names, strict=True)]}
+    page = visit(report.write(tmp_path / "odd.html", odd).as_uri())
+    rows = list(csv.DictReader(io.StringIO(saved(page, "#save-csv")[1])))
+    assert {row["method"] for row in rows} == {"'=1+1", 'a,"b"', "'@x", "plain"}
+
+
+def test_all_data_are_saved(visit, committed):
+    page = visit(committed[0])
+    name, text = saved(page, "#save-json")
+    assert name == "report.json"
+    data = json.loads(text)
+    assert len(data["blocks"]) == 2
+    assert data["verdict"]["rows"][1]["state"] == "sure"
+
+
+# --- print, forced colours, borders -----------------------------------------------------------------------------------
+
+
+def test_print_has_verdict_sentences_and_table_and_no_controls(visit, committed):
+    page = visit(committed[0], 400)
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 1040, "height": 720})  # A4, landscape
+    assert all(not node.is_visible() for node in page.locator("select, input, #theme, nav, #save-csv").all())
+    assert page.locator("#verdicts").is_visible()
+    assert page.locator("#sentences p").first.bounding_box()["height"] > 10  # folded on the screen
+    assert page.locator("#footnotes").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1040
+    assert page.locator(f"{BOARD} td.seconds").last.is_visible()
+    assert page.locator(f"{BOARD} td.tokens").last.is_visible()
+
+
+def test_forced_colours_keep_leaders_swatches_and_signs(visit, committed):
+    page = visit(committed[0])
+    page.emulate_media(forced_colors="active")
+    lead = page.locator(f"{BOARD} tr.leads td").first
+    assert lead.evaluate("node => getComputedStyle(node).borderTopStyle") == "solid"
+    assert "▸" in lead.text_content()
+    assert len({s.evaluate("s => getComputedStyle(s).backgroundColor") for s in page.locator(".swatch").all()[:8]}) > 5
+
+
+BORDERS = """() => {
+  const pixel = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const light = (colour) => {
+    pixel.fillStyle = colour;
+    pixel.fillRect(0, 0, 1, 1);
+    return [...pixel.getImageData(0, 0, 1, 1).data].slice(0, 3).map((part) => part / 255)
+      .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+      .reduce((total, part, i) => total + part * [0.2126, 0.7152, 0.0722][i], 0);
+  };
+  const around = (node) => {
+    for (let at = node.parentElement; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      if (colour !== "rgba(0, 0, 0, 0)") return colour;
+    }
+    return "white";
+  };
+  const found = {};
+  for (const node of document.querySelectorAll("select, input[type=search], .chip, #theme, .shut, .controls button")) {
+    if (!node.checkVisibility()) continue;
+    const [a, b] = [light(getComputedStyle(node).borderTopColor), light(around(node))];
+    found[node.id || node.className] = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_borders_of_controls_stand_out(visit, committed, scheme):
+    page = visit(committed[0])
+    page.emulate_media(color_scheme=scheme)
+    page.locator(f"{BOARD} [data-cell]").first.click()
+    ratios = page.evaluate(BORDERS)
+    assert {"model", "query", "save-csv", "theme", "shut"} <= set(ratios)
+    assert {name: round(ratio, 2) for name, ratio in ratios.items() if ratio < 3} == {}
+
+
+# --- large pages ------------------------------------------------------------------------------------------------------
+
+
+def test_questions_out_of_view_are_not_drawn(visit, big):
+    page = visit(big[0])
+    page.locator(f"{BOARD} [data-cell]").first.click()
+    questions = page.locator(".question")
+    assert questions.count() == 25
+    drawn = "all => all.map((node) => node.querySelector('.head').checkVisibility({ contentVisibilityAuto: true }))"
+    assert not all(questions.evaluate_all(drawn))
+    questions.last.scroll_into_view_if_needed()
+    page.wait_for_function("() => [...document.querySelectorAll('.question .head')].at(-1)"
+                           ".checkVisibility({ contentVisibilityAuto: true })")  # fmt: skip
+
+
+def test_the_large_page_is_below_five_megabytes(big):
+    assert big[1] < 5_000_000
+
+
+@pytest.mark.slow
+def test_a_keystroke_in_the_filter_takes_little_of_the_processor(visit, tab, big):
+    page = visit(f"{big[0]}#model=*")
+    client = tab.context.new_cdp_session(page)
+    client.send("Performance.enable")
+
+    def spent():
+        page.evaluate("() => new Promise((seen) => requestAnimationFrame(() => setTimeout(seen)))")
+        return next(m["value"] for m in client.send("Performance.getMetrics")["metrics"] if m["name"] == "TaskDuration")
+
+    page.locator("#query").focus()
+    times = []
+    for key in ("c", "c", "p", "Backspace", "Backspace"):
+        before = spent()
+        page.keyboard.press(key)
+        times.append(spent() - before)
+    client.detach()
+    assert median(times) <= 0.15, times

@@ -1,0 +1,14 @@
+"""The README's picture of the table is what the code prints of the committed results; `make pictures` draws it anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests import pictures
+
+
+def test_the_picture_of_the_table_is_that_of_the_committed_results(tmp_path: Path) -> None:
+    pictures.table(tmp_path / "table.svg")
+    drawn = (tmp_path / "table.svg").read_text(encoding="utf-8")
+    assert drawn == (pictures.PICTURES / "table.svg").read_text(encoding="utf-8"), "run: make pictures"
+    assert "url(" not in drawn.replace("url(#", "")  # a font or a picture from elsewhere

@@ -1,0 +1,140 @@
+"""`run(...)` in Python: the files of the command, methods that are classes, cells without numbers, and progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import Results, load_results, run
+from bench.api import UserError
+from bench.results.files import read_records
+from bench.results.row import ResultRow
+from tests.fixtures import cells
+from tests.fixtures.cells import Notebook
+from tests.integration.conftest import Command
+
+CELL = '''
+import numpy as np
+from bench.api import ChoiceLogits, ConfidenceMethod, Needs, method
+from tests.fixtures import cells
+
+@method("top-option")
+class TopOption(ConfidenceMethod):
+    """Probability of the likeliest option."""
+
+    reference = "arXiv:1610.02136"
+    needs = Needs(predict=frozenset({ChoiceLogits()}))
+
+    def predict(self, batch):
+        logits = batch[ChoiceLogits()].astype(np.float64)
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return weights.max(axis=1) / weights.sum(axis=1)
+
+@method("base-rate")
+class BaseRate(ConfidenceMethod):
+    """Share of right answers in training."""
+
+    reference = "arXiv:1610.02136"
+    needs = Needs()
+    shift = 0.0
+
+    def fit(self, train, ctx):
+        self.rate_ = float(train.correct.mean()) + self.shift
+        cells.FITS.append(self.name)
+        return self
+
+    def predict(self, batch):
+        return np.full(len(batch), self.rate_)
+
+@method("broken")
+class Broken(TopOption):
+    """A method that fails."""
+
+    def predict(self, batch):
+        raise ValueError("no room")
+'''
+
+
+def options(folder: Path) -> dict[str, Any]:
+    return {
+        "model": "tiny", "tasks": "atlas-choice", "limit": 16, "out": folder, "cache": folder / "cache", "quiet": True,
+    }  # fmt: skip
+
+
+def confidences(found: Results, method: str) -> Any:
+    return read_records(next(path for path in found.paths if path.name.startswith(method))).confidence
+
+
+def numbers(row: ResultRow) -> object:
+    return row.metrics, row.per_subject, row.n, row.config, row.protocol, row.status
+
+
+def test_a_run_writes_what_the_command_writes(bench: Command, tmp_path: Path) -> None:
+    found = run("ptrue, sequence-probability", "tiny", "atlas-choice", limit=16, out=str(tmp_path / "a"), quiet=True)
+    command = ["--method", "ptrue,sequence-probability", "--model", "tiny", "--task", "atlas-choice"]
+    ended = bench("run", *command, "--limit", 16, "--out", tmp_path / "b")
+    assert ended.returncode == 0, ended.stderr
+    other = load_results(tmp_path / "b", partial=True, quiet=True)
+    assert {row.method: numbers(row) for row in found.rows} == {row.method: numbers(row) for row in other.rows}
+    assert sorted(path.name for path in found.paths) == sorted(
+        row.name for row in (tmp_path / "b").rglob("*--n16.json")
+    )
+    assert not found.failed
+    assert found.frame().equals(load_results(tmp_path / "a", partial=True, quiet=True).frame())
+
+
+def test_a_class_of_a_cell_is_a_method_like_others(tmp_path: Path) -> None:
+    cells.FITS.clear()
+    with Notebook() as notebook:
+        cell = notebook.cell(CELL)
+        found = run(["ptrue", cell["TopOption"], cell["BaseRate"], cell["Broken"]], **options(tmp_path))
+        status = {row.method: row.status for row in found.rows}
+        assert status == {"ptrue": "ok", "top-option": "ok", "base-rate": "ok", "broken": "failed"}
+        assert found.failed
+        assert "no room" in found.wide().reset_index().set_index("method").loc["broken"].reason
+        assert "not built in" in found.table().render("md")
+        assert confidences(found, "top-option").min() >= 0.25  # of four options, the likeliest
+        revisions = found.rows[1].provenance["revisions"]
+        (digest,) = [value for name, value in revisions.items() if "top-option" in name]
+        assert digest.startswith("sha256 ")
+
+
+def test_an_edited_cell_learns_again(tmp_path: Path) -> None:
+    """And one that is run again as it is does not."""
+    cells.FITS.clear()
+    with Notebook() as notebook:
+        first = confidences(run(notebook.cell(CELL)["BaseRate"], **options(tmp_path)), "base-rate")
+        same = confidences(run(notebook.cell(CELL)["BaseRate"], **options(tmp_path)), "base-rate")
+        assert cells.FITS == ["base-rate"]
+        edited = CELL.replace("shift = 0.0", "shift = 0.125")
+        other = confidences(run(notebook.cell(edited)["BaseRate"], **options(tmp_path)), "base-rate")
+        assert cells.FITS == ["base-rate"] * 2
+    assert (first == same).all()
+    assert other - first == pytest.approx(0.125)
+
+
+def test_a_class_must_not_have_the_name_of_a_method(tmp_path: Path) -> None:
+    with Notebook() as notebook:
+        cell = notebook.cell(CELL.replace("top-option", "ptrue"))
+        with pytest.raises(UserError, match="Two methods are called 'ptrue'"):
+            run(cell["TopOption"], "tiny", "atlas-choice", limit=8, out=tmp_path, quiet=True)
+
+
+def test_a_class_of_which_no_source_is_kept_is_refused_before_work(tmp_path: Path) -> None:
+    with Notebook() as notebook:
+        cell = notebook.cell(CELL, kept=False)
+        with pytest.raises(UserError, match="the source of TopOption can't be read"):
+            run(cell["TopOption"], "tiny", "atlas-choice", limit=8, out=tmp_path, quiet=True)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_dry_run_has_a_plan_and_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run("ptrue", "tiny", "atlas-choice", limit=8, out=tmp_path, dry_run=True)
+    assert "Plan: ptrue on tiny over atlas-choice" in capsys.readouterr().err
+    assert found.plan
+    assert found.plan[0] in repr(found)
+    assert not list(tmp_path.rglob("*.json"))
+    with pytest.raises(UserError, match="the run was a dry one"):
+        found.table()

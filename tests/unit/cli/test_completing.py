@@ -1,0 +1,69 @@
+"""Names that a shell completes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.cli.completing import BY_FIELD
+from bench.grading.judges import KINDS
+from bench.metrics.recalibration import RECALIBRATORS
+from bench.run.config import RunConfig
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 0.5
+
+
+def completed(line: str) -> list[str]:
+    program = "import sys; sys.argv = ['bench']\nfrom bench.cli.__main__ import main\nmain()"
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split(" ")) - 1),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment, timeout=60
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("bench run --method ptr", ["ptrue"]),
+        ("bench run --method ptrue,saplma-u", ["ptrue,saplma-um"]),
+        ("bench run --model tin", ["tiny"]),
+        ("bench run --preset re", ["refcode"]),
+        ("bench table --tasks atlas-choice,atlas-", ["atlas-choice,atlas-oe"]),
+        ("bench show protoc", ["protocol"]),
+        ("bench cac", ["cache"]),
+    ],
+)
+def test_names_are_completed(line: str, names: list[str]) -> None:
+    assert completed(line) == names
+
+
+def test_completion_takes_half_a_second_of_a_core() -> None:
+    taken = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert "ccps" in completed("bench run --method cc")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(taken) < SECONDS
+
+
+@pytest.mark.parametrize(
+    ("field", "names"), [("recalibrate", RECALIBRATORS), ("judge", KINDS), ("engine", ("local", "ray"))]
+)
+def test_names_that_are_written_down_are_all_there(field: str, names: tuple[str, ...]) -> None:
+    assert BY_FIELD[field]("") == list(names)
+
+
+def test_every_completer_of_a_run_is_of_one_of_its_fields() -> None:
+    of_others = {"compare", "models"}
+    assert BY_FIELD.keys() - of_others <= set(RunConfig.__dataclass_fields__)

@@ -1,0 +1,158 @@
+"""Run files: what is written is read as the same run, the command line wins, and mistakes are named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from bench.api import UserError
+from bench.cli import run_files
+from bench.cli.options import options_from
+from bench.cli.running import File
+from bench.run.config import RunConfig
+
+SEEN: list[tuple[RunConfig, ...]] = []
+APP = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@APP.command()
+@options_from(RunConfig, without=run_files.NO_OPTIONS, each="seed")
+def run(configs: Sequence[RunConfig], *, file: File = None) -> None:
+    """Run."""
+    SEEN.append(tuple(configs))
+
+
+def asked(*words: str) -> tuple[RunConfig, ...]:
+    result = CliRunner().invoke(APP, list(words))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.stderr
+    return SEEN.pop()
+
+
+def refused(folder: Path, text: str) -> str:
+    path = folder / "x.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as found:
+        run_files.read(path)
+    return str(found.value)
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters=",", exclude_categories=["Cs", "Cc", "Z"]), min_size=1)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+PATHS = NAMES.map(Path)
+SETTINGS = st.builds(
+    lambda owner, key, value: f"{owner}.{key}={value}",
+    st.sampled_from(["ccps", "protocol", "a b"]), st.sampled_from(["radius", "shots", "x"]),
+    st.sampled_from(["10", "1.0", "1e5", "true", "True", "none", "007", "inf", "nan", "", "a=b", "9" * 30, '"']),
+) | st.sampled_from(["radius=10", "ccps=1", "ccps.radius.deep=3", "=", "x"])  # fmt: skip
+CONFIGS = st.builds(
+    RunConfig, methods=st.lists(NAMES, min_size=1, unique=True).map(tuple), model=TEXTS,
+    tasks=st.lists(NAMES).map(tuple), task_files=st.lists(PATHS).map(tuple), plugins=st.lists(PATHS).map(tuple),
+    preset=st.none() | TEXTS, overrides=st.lists(SETTINGS, max_size=4).map(tuple), limit=st.none() | st.integers(),
+    scale_training=st.booleans(), answers=TEXTS, data_dir=st.none() | PATHS, out=PATHS,
+    method_timeout=st.floats(allow_nan=False), dry_run=st.booleans(), devices=st.lists(NAMES).map(tuple),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(config=CONFIGS, seeds=st.lists(st.integers(min_value=-9, max_value=2**70), min_size=1, max_size=3, unique=True))
+def test_what_is_written_is_read_as_the_same_runs(
+    config: RunConfig, seeds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    configs = tuple(replace(config, seed=seed) for seed in seeds)
+    Path("a.toml").write_text(run_files.text_of(configs), encoding="utf-8")
+    assert asked("a.toml") == configs
+
+
+def test_a_file_elsewhere_means_the_same_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    config = RunConfig(("ptrue",), "./mine", plugins=(Path("p.py"),), answers="made.jsonl", train_on="q.csv:train")
+    run_files.dump([config], "../there/a.toml")
+    monkeypatch.chdir(tmp_path)
+    (read,) = asked("there/a.toml")
+    here = tmp_path / "here"
+    assert (read.plugins, Path(read.model)) == ((here / "p.py",), here / "mine")
+    assert (read.answers, read.train_on) == (str(here / "made.jsonl"), str(here / "q.csv:train"))
+    assert read.out == Path("results")  # as without a file: a default is not written
+
+
+def test_paths_of_a_file_begin_at_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path)
+    text = 'method = "ptrue, lts"\nmodel = "org/name"\nplugin = "p.py"\nout = "o"\nanswers = "released@abc"\n'
+    Path("sub/a.toml").write_text(text, encoding="utf-8")
+    (read,) = asked("sub/a.toml")
+    assert read == RunConfig(
+        ("ptrue", "lts"), "org/name", plugins=(Path("sub/p.py"),), out=Path("sub/o"), answers="released@abc"
+    )
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text('method = ["ptrue"]\nmodel = "tiny"\nseed = [1, 2]\nlimit = 3\ndebug = true\n', encoding="utf-8")
+    assert [(c.seed, c.limit, c.debug) for c in asked(str(path))] == [(1, 3, True), (2, 3, True)]
+    (read,) = asked("--seed", "7", str(path), "--limit", "5", "--method", "lts")
+    assert (read.methods, read.model, read.seed, read.limit) == (("lts",), "tiny", 7, 5)
+
+
+def test_a_table_of_settings_is_what_set_takes(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    text = 'method = "ccps"\nmodel = "tiny"\n[set]\nradius = 2.5\nccps.steps = 10\nprotocol.drop_contaminated = false\n'
+    path.write_text(text, encoding="utf-8")
+    assert asked(str(path))[0].overrides == ("radius=2.5", "ccps.steps=10", "protocol.drop_contaminated=false")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('metod = "ptrue"', ["unknown key 'metod'", "Did you mean 'method'?"]),
+        ('zzzzzz = "ptrue"', ["unknown key 'zzzzzz'", "method, model, task"]),
+        ("cache = 'x'", ["unknown key 'cache'"]),
+        ("limit = 'many'", ["limit: expected a whole number, got 'many'"]),
+        ("limit = true", ["limit: expected a whole number, got 'True'"]),
+        ("seed = [0, 'x']", ["seed: expected a whole number, or a list of it"]),
+        ("debug = 'yes'", ["debug: expected true or false"]),
+        ("model = 3", ["model: expected text, got '3'"]),
+        ("method = [1]", ["method: expected text, or a list of it"]),
+        ("set = 3", ["or a table of METHOD.FIELD = VALUE"]),
+        ("[set]\nccps.radius = [1]", ["set: expected text, a number, true or false for ccps.radius"]),
+        ("method_timeout = 3", ["Did you mean 'method-timeout'?"]),
+        ("method = [", ["expected TOML"]),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, words: list[str]) -> None:
+    said = refused(tmp_path, text)
+    assert [word for word in [str(tmp_path / "x.toml"), *words] if word not in said] == []
+
+
+def test_only_a_file_of_toml_is_taken(tmp_path: Path) -> None:
+    for name, word in (("ptrue", "ends in .toml"), (str(tmp_path / "none.toml"), "can't be read")):
+        with pytest.raises(UserError, match=word):
+            run_files.read(Path(name))
+
+
+def test_no_file_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text("# mine", encoding="utf-8")
+    with pytest.raises(UserError, match="not overwritten"):
+        run_files.dump([RunConfig(("ptrue",), "tiny")], str(path))
+    assert path.read_text(encoding="utf-8") == "# mine"
+
+
+def test_seeds_are_whole_numbers_each_once() -> None:
+    assert [config.seed for config in asked("--method", "a", "--model", "b", "--seed", "3, 1", "--seed", "3")] == [3, 1]
+    for wrong in ("1,x", "", "1.5", "٣"):
+        result = CliRunner().invoke(APP, ["--method", "a", "--model", "b", "--seed", wrong])
+        assert result.exit_code == 2
+        assert "expected whole numbers separated by commas" in result.stderr

@@ -1,0 +1,315 @@
+"""Results in Python: numbers against the files and against `bench table`, types, empty cells, figures, page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+from sklearn.metrics import brier_score_loss, roc_auc_score
+
+from bench import Results, load_results, report
+from bench.api import UserError
+from bench.api.protocol import Protocol
+from bench.metrics import summarise
+from bench.report.selection import View
+from bench.report.tables import formats
+from bench.report.tables.request import shown
+from bench.results import questions
+from bench.results.files import Records, write
+from bench.results.questions import QuestionText
+from bench.results.row import LabelsSeen, ResultRow
+
+PROTOCOL = Protocol()
+N = 90
+SUBJECTS = [f"subject {k % 3}" for k in range(N)]
+TRUTH = np.random.default_rng(1).normal(size=N)
+CORRECT = TRUTH + np.random.default_rng(2).normal(size=N) > 0
+SKILLS = {"ptrue": 0.1, "pik": 0.5, "ccps": 0.95}
+TASKS = ("mmlu-choice", "medmcqa-choice")
+
+
+def put(out: Path, method: str, task: str, seed: int = 0, **changes: object) -> None:
+    """Write a result as a run does."""
+    noise = np.random.default_rng([seed, len(method), len(task)]).normal(size=N)
+    p = np.round(1 / (1 + np.exp(-2 * (SKILLS[method] * TRUTH + (1 - SKILLS[method]) * noise))), 2).clip(0.01, 0.99)
+    scores = summarise(p, CORRECT, SUBJECTS, PROTOCOL)
+    row = ResultRow(
+        method=method, model="llama8b", task=task, preset="fixed", seed=seed, protocol=PROTOCOL.digest(),
+        task_version=1, status="ok", n=N, metrics=scores.metrics, per_subject=scores.per_subject,
+        labels_seen=LabelsSeen(4096, 512),
+    )  # fmt: skip
+    records = Records([f"q{i}" for i in range(N)], SUBJECTS, CORRECT, p, ["a"] * N, np.ones(N, dtype=bool))
+    row = replace(row, **changes)
+    write(row, records if row.status == "ok" else None, out)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of three methods on two tasks, with a seed that failed, a cell that was skipped, and a partial one."""
+    out = tmp_path_factory.mktemp("results")
+    for task in TASKS:
+        for method in ("ptrue", "ccps"):
+            for seed in (0, 1):
+                put(out, method, task, seed)
+    put(out, "pik", TASKS[0], 0)
+    nothing = {"metrics": {}, "per_subject": {}, "n": None}
+    put(out, "pik", TASKS[0], 1, status="failed", reason="ValueError: no <b>room</b>", **nothing)
+    put(out, "pik", TASKS[1], 0, status="skipped", reason="all training answers are right", **nothing)
+    put(out, "ptrue", TASKS[0], 0, limit=40)
+    texts = [QuestionText(f"q{i}", SUBJECTS[i], f"Question {i}?", (), "x") for i in range(N - 1)]
+    questions.write(TASKS[0], 1, texts, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path, cache: Path) -> Results:
+    return load_results(folder, cache=cache, quiet=True)
+
+
+def same(frame: pd.Series, texts: list[str]) -> None:
+    """Numbers of a frame are those of a CSV file, where an empty field is a missing one."""
+    expected = np.array([float(text) if text else np.nan for text in texts])
+    np.testing.assert_array_equal(frame.to_numpy(dtype="float64", na_value=np.nan), expected)
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_are_those_of_the_csv_file(results: Results, folder: Path) -> None:
+    text = formats.render(shown(View(folder), None), "csv")
+    lines = list(csv.DictReader(io.StringIO(text)))
+    wide, long = results.wide(), results.frame()
+    assert [list(place) for place in wide.index] == [[line["model"], line["task"], line["method"]] for line in lines]
+    for name in ("ece", "brier", "acc", "aucpr", "auroc"):
+        same(wide[name], [line[f"{name}_mean"] for line in lines])
+        for line in lines:
+            part = long[(long.task == line["task"]) & (long.method == line["method"]) & (long.metric == name)]
+            done = part[part.status == "ok"]
+            for column in ("mean", "low", "high"):
+                same(done[column], [line[f"{name}_{column}"]] * len(done))
+    same(wide["rank"], [line["rank"] for line in lines])
+    same(wide["seeds"], [line["seeds"] for line in lines])
+    assert list(wide.status) == [line["status"] for line in lines]
+    assert [int(leads) for leads in wide.leading] == [int(line["leading"]) for line in lines]
+
+
+def test_numbers_of_seeds_are_those_of_the_json_file(results: Results, folder: Path) -> None:
+    tables = json.loads(formats.render(shown(View(folder), None), "json"))
+    long = results.frame()
+    seen = 0
+    for table in tables:
+        for line in table["lines"]:
+            for name, metric in line["metrics"].items():
+                part = long[(long.task == table["task"]) & (long.method == line["method"]) & (long.metric == name)]
+                values = list(part[part.status == "ok"].value)
+                assert np.mean(values) == pytest.approx(metric["mean"], abs=1e-12)
+                assert values == pytest.approx(metric.get("by_seed", values), abs=1e-12)
+                seen += 1
+    assert seen > 50
+
+
+def test_numbers_are_those_of_scikit_learn(results: Results, folder: Path) -> None:
+    """From the Parquet file alone, without any code of this package."""
+    table = pq.read_table(folder / "llama8b" / TASKS[0] / "ccps--fixed--s1.parquet").to_pandas()
+    by_subject = table.groupby("subject")
+    expected = {
+        "brier": by_subject.apply(lambda part: brier_score_loss(part.correct, part.confidence)).mean(),
+        "auroc": by_subject.apply(lambda part: roc_auc_score(part.correct, part.confidence)).mean(),
+    }
+    long = results.frame()
+    for name, value in expected.items():
+        cell = long[(long.task == TASKS[0]) & (long.method == "ccps") & (long.seed == 1) & (long.metric == name)]
+        assert cell.value.item() == pytest.approx(value, abs=1e-12)
+
+
+def test_paired_differences_are_those_of_the_csv_file(results: Results, folder: Path) -> None:
+    view = View(folder, compare=("ccps", "ptrue"))
+    lines = list(csv.DictReader(io.StringIO(formats.render(shown(view, None), "csv"))))
+    for frame in (results.compare("ccps", "ptrue"), results.compare("ccps, ptrue")):
+        assert list(frame.columns) == list(lines[0])
+        for name in ("difference", "low", "high", "p", "p_corrected"):
+            same(frame[name], [line[name] for line in lines])
+        assert list(frame.verdict) == [line["verdict"] for line in lines]
+
+
+def test_a_comparison_says_why_a_pair_is_not_there(results: Results) -> None:
+    frame = results.compare("ccps", "pik")
+    assert set(frame.task) == {TASKS[0]}
+    assert any("all training answers are right" in reason for reason in frame.attrs["missing"])
+
+
+# --- cells without numbers --------------------------------------------------------------------------------------------
+
+
+def test_cells_without_numbers_stand_in_every_frame(results: Results) -> None:
+    long, wide, asked = results.frame(), results.wide(), results.questions()
+    failed = long[long.status == "failed"]
+    assert set(failed.reason) == {"ValueError: no <b>room</b>"}
+    assert set(failed.metric) == set(long.metric)
+    assert failed.value.isna().all()
+    assert failed[["mean", "low", "high"]].isna().all().all()
+    assert set(long[long.status == "skipped"].reason) == {"all training answers are right"}
+    skipped = wide.loc[("llama8b", TASKS[1], "pik")]
+    assert (skipped.status, skipped.reason, skipped.seeds, skipped.runs) == (
+        "skipped", "skipped: all training answers are right", 0, 1,
+    )  # fmt: skip
+    assert np.isnan(skipped.brier)
+    assert wide.loc[("llama8b", TASKS[0], "pik")].reason == "failed (seed 1): ValueError: no <b>room</b>"
+    empty = asked[asked.status != "ok"]
+    assert list(zip(empty.method, empty.task, empty.status, strict=True)) == [
+        ("pik", TASKS[1], "skipped"), ("pik", TASKS[0], "failed"),
+    ]  # fmt: skip
+    assert empty.id.isna().all()
+    assert "pik on medmcqa-choice skipped: all training answers are right" in repr(results)
+
+
+def test_what_is_not_shown_is_said(results: Results, folder: Path, tmp_path: Path) -> None:
+    assert any("partial results (--limit) are not shown: 1" in note for note in results.notes)
+    both = load_results(folder, partial=True, cache=tmp_path, quiet=True)
+    assert set(both.frame().limit.dropna()) == {40}
+    assert both.frame().limit.isna().any()
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+def test_types_do_not_depend_on_what_is_missing(results: Results, folder: Path, tmp_path: Path) -> None:
+    """A frame of cells without any number has the same types, so frames can be joined."""
+    skipped = load_results(folder, methods="pik", tasks=TASKS[1], cache=tmp_path, quiet=True)
+    for one, other in ((results.frame(), skipped.frame()), (results.questions(), skipped.questions())):
+        kinds = [str(kind) for kind in one.dtypes]
+        assert kinds == [str(kind) for kind in other.dtypes]
+    types = results.frame().dtypes.astype(str)
+    assert {types[name] for name in ("value", "std", "mean", "low", "high")} == {"float64"}
+    assert {types[name] for name in ("seed", "n", "n_undefined", "limit")} == {"Int64"}
+    assert {types[name] for name in ("model", "task", "method", "metric", "status")} == {"category"}
+    assert results.questions().correct.dtype == "boolean"
+
+
+def test_questions_are_those_of_the_files(results: Results) -> None:
+    asked = results.questions()
+    part = asked[(asked.task == TASKS[0]) & (asked.method == "ccps") & (asked.seed == 0)]
+    assert list(part.id) == [f"q{i}" for i in range(N)]
+    assert list(part.correct) == list(CORRECT)
+    assert list(part.text[:-1]) == [f"Question {i}?" for i in range(N - 1)]
+    assert part.text.isna().tolist() == [False] * (N - 1) + [True]  # the run kept no text of the last one
+    assert asked[asked.task == TASKS[1]].text.isna().all()
+    assert part.confidence.between(0, 1).all()
+    assert "text" not in results.questions(text=False)
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_is_that_of_the_command(results: Results, folder: Path, cache: Path) -> None:
+    for options, view in (
+        ({}, View(folder)),
+        ({"methods": "ccps,pik", "sort": "auroc", "metrics": ("ece", "auroc")},
+         View(folder, methods=("ccps", "pik"), headline="auroc", metrics=("ece", "auroc"))),
+        ({"stats": True}, View(folder, stats=True)),
+        ({"compare": "ccps,ptrue"}, View(folder, compare=("ccps", "ptrue"))),
+    ):  # fmt: skip
+        table, views = results.table(**options), shown(view, cache)
+        for kind in ("md", "csv", "json", "tex"):
+            assert table.render(kind) == formats.render(views, kind)
+    assert results.table()._repr_markdown_() == results.table().render("md")
+
+
+def test_html_has_every_cell_and_no_markup_of_others(results: Results) -> None:
+    html = results.table()._repr_html_()
+    assert "&lt;b&gt;room&lt;/b&gt;" in html
+    assert "<b>room" not in html
+    assert "<script" not in html
+    for method in ("ccps", "pik", "ptrue"):
+        assert re.search(rf">(<b>)?{method}<", html)
+    brier = 100 * results.wide().loc[("llama8b", TASKS[0], "ccps")].brier
+    assert f"{brier:.1f} ±" in html
+
+
+def test_rich_prints_the_table_at_its_width(results: Results) -> None:
+    console = Console(file=io.StringIO(), width=70)
+    console.print(results.table(metrics="brier"))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= 70
+    assert any(line.startswith("ccps") for line in lines)
+
+
+def test_the_verdict_names_its_table(results: Results) -> None:
+    first, second = results.verdict()
+    assert {first.split(": ")[0], second.split(": ")[0]} == {f"llama8b on {task}" for task in TASKS}
+    assert repr(results.verdict()) == f"{first}\n{second}"
+
+
+def test_figures_are_figures_and_say_what_to_choose(results: Results) -> None:
+    from matplotlib.figure import Figure
+
+    for kind in ("reliability", "overview", "risk-coverage", "confidence", "metrics"):
+        figure = results.figure(kind)
+        assert isinstance(figure, Figure)
+        data, size = figure._repr_png_()  # type: ignore[attr-defined]
+        assert data.startswith(b"\x89PNG")
+        assert size["width"] > 300
+    for kind in ("subjects", "cost", "forest", "wins"):
+        assert isinstance(results.figure(kind, task=TASKS[0]), Figure)
+        with pytest.raises(UserError, match=f"shows one task, and there are .*; choose one: task='{TASKS[1]}'"):
+            results.figure(kind)
+    with pytest.raises(UserError, match="no two of these methods were tested"):
+        results.figure("wins", task=TASKS[0], methods="ccps")
+    with pytest.raises(UserError, match=r"got 'reliabilty'\. Did you mean 'reliability'"):
+        results.figure("reliabilty")
+    with pytest.raises(UserError, match=r"got 'ccpss'\. Did you mean 'ccps'"):
+        results.figures.reliability(methods="ccpss")
+    with pytest.raises(UserError, match="got 'taks'"):
+        results.figure("cost", taks=TASKS[0])
+
+
+def test_a_figure_shows_the_methods_that_were_asked_for(results: Results) -> None:
+    def words(**options: str) -> str:
+        figure = results.figures.reliability(task=TASKS[0], **options)
+        return " ".join(text.get_text() for text in figure.findobj(match=lambda each: hasattr(each, "get_text")))
+
+    assert "pik" in words()
+    assert "pik" not in words(methods="ccps,ptrue")
+
+
+def test_the_page_is_written_and_shown(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = report(results, out="a page.html", quiet=True)
+    assert isinstance(page, Path)
+    assert page.read_text(encoding="utf-8").lower().startswith("<!doctype html")
+    shown_as = page._repr_html_()
+    assert shown_as is not None
+    assert 'src="a%20page.html"' in shown_as
+    assert str(tmp_path) not in shown_as
+    assert page.parent._repr_html_() is None  # type: ignore[attr-defined]
+
+
+def test_bad_requests_are_one_sentence(results: Results, folder: Path, tmp_path: Path) -> None:
+    for call, words in (
+        (lambda: load_results(tmp_path / "none"), "does not exist"),
+        (lambda: load_results(folder, methods="ccp", quiet=True, cache=tmp_path), "Did you mean 'ccps'"),
+        (lambda: load_results(folder, modles="x"), "load_results() has no option 'modles'. Did you mean 'models'?"),
+        (lambda: results.table(stat=True), "table() has no option 'stat'. Did you mean 'stats'?"),
+        (lambda: results.table(partial=True), "table(): partial is chosen when results are loaded"),
+        (lambda: results.table(metrics="breir"), "Did you mean 'brier'"),
+        (lambda: results.compare("ccps"), "at least two different methods"),
+        (lambda: results.table(layout="sideways"), "expected one of methods, models, got 'sideways'"),
+        (lambda: report(results, out=tmp_path), "expected the name of a file, got a folder"),
+    ):
+        with pytest.raises(UserError) as told:
+            call()
+        assert words in str(told.value)

@@ -1,0 +1,104 @@
+"""The rows with which the page opens, and the order of its lines, against verdicts and tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bench.report import page
+from bench.report.page import verdict
+from bench.report.page.render import html
+from bench.report.tables.build import build
+from bench.report.tables.model import Table
+from bench.report.verdict import summary_of, verdict_of
+from tests.browser import large
+
+
+@pytest.fixture(scope="module")
+def tables() -> list[Table]:
+    """20 tables: 4 models on 5 benchmarks."""
+    return large.tables()
+
+
+def rows_of(tables):
+    return verdict.of(tables, [f"table {k}" for k, _ in enumerate(tables)])["rows"]
+
+
+def test_one_model_has_a_row_for_each_benchmark_with_all_leaders(tables):
+    mine = [table for table in tables if table.model == large.MODELS[0]]
+    states = set()
+    for row, table in zip(rows_of(mine), mine, strict=True):
+        found = verdict_of(table)
+        title, leads, sure, by, orders, cost = row["texts"]
+        states.add(found.state)
+        assert (title, row["state"], by) == (table.task, found.state, found.brief.by)
+        assert leads.replace(" and ", ", ").split(", ") == [line.method for line in found.leaders]
+        assert sure == ("sure" if found.state == "sure" else f"tied: these {len(found.leaders)} can't be distinguished")
+        assert orders == found.brief.orders
+        assert "5,000 labels" in cost
+    assert states == {"sure", "tied"}
+
+
+def test_two_models_of_one_benchmark_have_a_row_each_and_more_share_one(tables):
+    of_task = [table for table in tables if table.task == "mmlu-pro"]
+    assert [row["texts"][0] for row in rows_of(of_task[:2])] == [f"mmlu-pro ({model})" for model in large.MODELS[:2]]
+    [row] = rows_of(of_task)
+    summary = summary_of(of_task).rows[0]
+    assert row["state"] == "several"
+    assert summary.leads.startswith(row["texts"][1])
+    assert row["texts"][2] == f"sure with {summary.sure} models"
+
+
+def test_what_was_not_tested_is_said_in_words(tables):
+    [untested] = build([row for row in large.rows() if (row.model, row.task) == ("qwen32b", "medmcqa")])
+    [row] = rows_of([untested])
+    assert row["state"] == "not tested"
+    assert row["texts"][1:] == [
+        "nobody: not tested", "not tested", "no second method to compare", "not tested", "nobody leads",
+    ]  # fmt: skip
+    alone = replace(untested, lines=untested.lines[:1])
+    assert all("\u2013" not in text for row in rows_of([alone]) for text in row["texts"])
+
+
+def test_the_metric_that_judges_is_named_and_explained(tables):
+    told = verdict.of([tables[0].ordered_by("nll")], ["one"])
+    assert told["title"] == "Who leads, by NLL"
+    assert told["explained"][0].startswith("Methods are judged by NLL: less is better.")
+    assert told["columns"][3][0] == "Ahead of the next by (nats)"
+    assert told["words"] == [["one", list(verdict_of(tables[0], "nll").sentences)]]
+
+
+# --- the board's order ------------------------------------------------------------------------------------------------
+
+
+def test_orders_and_leaders_of_every_headline_are_those_of_the_tables(tables):
+    some = tables[::7]
+    built = page.payload(some, large.records_of, lambda task, version: {})
+    names = [method["name"] for method in built["methods"]]
+    assert next(iter(built["headlines"])) == "brier"
+    assert sorted(built["headlines"]) == sorted(large.RANKED)
+    for block, table in zip(built["blocks"], some, strict=True):
+        methods = [names[line["method"]] for line in block["lines"]]
+        assert methods == [line.method for line in table.lines]
+        for headline, found in block["headlines"].items():
+            assert [methods[i] for i in found["order"]] == [line.method for line in table.ordered_by(headline).lines]
+            assert [methods[i] for i in found["leads"]] == [line.method for line in table.leaders(headline)]
+        assert block["headlines"]["brier"]["order"] == list(range(len(methods)))
+
+
+def test_parts_are_named_and_methods_that_were_not_run_stand_last_in_theirs():
+    rows = [row for row in large.rows() if row.task == "medmcqa" and row.model in large.MODELS[:2]]
+    first = [row for row in rows if row.model == large.MODELS[0]]
+    more = [
+        replace(row, method=name) for row in first
+        for name in (f"{row.method}+isotonic", "sequence-probability") if row.method in {"lts", "ccps"}
+    ]  # fmt: skip
+    tables = build([*rows, *more[:3]])
+    built = page.payload(tables, lambda row: large.records_of(replace(row, method="lts")), lambda task, version: {})
+    assert built["parts"] == [
+        "Methods of the paper", "Other methods, which learn nothing", "Methods of the paper, recalibrated by isotonic",
+    ]  # fmt: skip
+    other = built["blocks"][1]["lines"]
+    assert [line["status"] for line in other] == ["ok"] * len(large.QUALITY) + ["missing"]
+    assert html(built).count('class="part"') == 5

@@ -1,0 +1,306 @@
+"""Comparisons of the page: the numbers of `bench table --compare`, planted cases, and the questions of a pair."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.cli import app
+from bench.metrics import METRICS
+from bench.report import page
+from bench.report.page import disagreements, pairs
+from bench.report.page.disagreements import Depth, most
+from bench.report.page.pairs import MILLION, between, millionths
+from bench.report.page.questions import Texts
+from bench.report.page.render import html
+from bench.report.selection import Selection
+from bench.report.tables.request import tables_of
+from bench.report.text import interval_text, precise
+from bench.results import files, questions
+from bench.results.questions import QuestionText
+from bench.results.submissions.numbers import with_numbers_of
+from bench.stats import TESTED
+from tests.fixtures import compared
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("results")
+    compared.write_all(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def tables(folder, cache):
+    return tables_of(Selection(folder), cache)
+
+
+@pytest.fixture(scope="module")
+def built(tables, folder):
+    return payload_of(tables, folder)
+
+
+def payload_of(tables, folder):
+    return page.payload(
+        tables,
+        lambda row: files.read_records(files.place_of(row, folder)),
+        lambda task, version: questions.read(folder, task, version),
+    )
+
+
+def names_in(built, block):
+    """Names of the lines in pairs, by place."""
+    lines = {line["column"]: built["methods"][line["method"]]["name"] for line in block["lines"]}
+    return [lines[column] for column in block["pairs"]["columns"]]
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_pair_is_the_one_that_the_comparison_table_prints(built, folder, cache, capsys, monkeypatch):
+    """Through the command line, which computes and formats on another path."""
+    monkeypatch.setenv("CONFBENCH_CACHE", str(cache))
+    block = built["blocks"][0]
+    names = names_in(built, block)
+    asked = ["bench", "table", "--results", str(folder), "--compare", ",".join(names), "--format", "json"]
+    monkeypatch.setattr(sys, "argv", asked)
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert ended.value.code == 0
+    told = json.loads(capsys.readouterr().out)
+    table = next(t for t in (told if isinstance(told, list) else told["tables"]) if t["model"] == "alpha")
+    seen = 0
+    for record in table["comparisons"]:
+        first, second = (names.index(record[end]["method"]) for end in ("first", "second"))
+        difference, low, high, p, winner = between(block["pairs"], record["metric"], first, second)
+        assert difference / MILLION == pytest.approx(record["difference"], abs=1e-6)
+        assert low / MILLION == pytest.approx(record["interval"]["low"], abs=1e-6)
+        assert high / MILLION == pytest.approx(record["interval"]["high"], abs=1e-6)
+        assert p / 1000 == pytest.approx(record["p_corrected"], abs=0.0005)
+        better = {"0": f"{names[first]} is better", "1": f"{names[second]} is better", "=": "can't be distinguished"}
+        assert better[winner] == record["verdict"]
+        turned = between(block["pairs"], record["metric"], second, first)
+        assert turned == (-difference, -high, -low, p, {"0": "1", "1": "0"}.get(winner, winner))
+        seen += 1
+    assert seen == len(TESTED) * len(names) * (len(names) - 1) // 2
+
+
+def test_wins_and_losses_make_the_ranks(built):
+    """1 + losses among the lines that are ranked together."""
+    for block in built["blocks"]:
+        lines = {line["column"]: line for line in block["lines"]}
+        lines = [lines[column] for column in block["pairs"]["columns"]]
+        names = names_in(built, block)
+        for metric in TESTED:
+            for i, line in enumerate(lines):
+                kind = names[i].partition("+")[2]
+                rivals = [
+                    j for j, other in enumerate(lines)
+                    if j != i and metric in other["rank"] and names[j].partition("+")[2] == kind
+                ]  # fmt: skip
+                losses = sum(between(block["pairs"], metric, i, j)[4] == "1" for j in rivals)
+                assert line["rank"].get(metric, 1 + losses) == 1 + losses
+            assert metric not in lines[names.index(compared.CUT_SHORT)]["rank"]
+
+
+@given(st.floats(-1, 1), st.sampled_from(["brier", "nll", "auroc"]))
+def test_millionths_are_shown_as_the_difference_is(value, name):
+    metric = METRICS[name]
+    whole = millionths(metric, value)
+    assert abs(whole - value * MILLION) <= 1.5
+    assert (whole > 0, whole < 0) == (value > 1e-12, value < -1e-12)
+    if abs(value) >= 1.5 / MILLION:
+        assert precise(metric, whole / MILLION) == precise(metric, value)
+
+
+# --- planted cases ----------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_scores_alone_and_skipped_ones_are_in_no_pair(built):
+    block = built["blocks"][0]
+    names = names_in(built, block)
+    assert set(names) == {*compared.SKILLS, compared.RECALIBRATED, "pik+isotonic"}
+    lines = {line["column"]: built["methods"][line["method"]]["name"] for line in block["lines"]}
+    ((column, why),) = block["pairs"]["untested"]
+    assert lines[column] == compared.SCORES
+    assert "no probabilities" in why
+    assert all(compared.SCORES not in {lines[a], lines[b]} for a, b, *_ in block["questions"]["disagreements"])
+
+
+def test_the_best_of_each_recalibration_is_its_first_leader(built):
+    block = built["blocks"][0]
+    names = names_in(built, block)
+    best = {kind: names[place] for kind, place in block["pairs"]["best"].items()}
+    mean = {built["methods"][line["method"]]["name"]: line["mean"][list(METRICS).index("brier")]
+            for line in block["lines"] if line["status"] == "ok"}  # fmt: skip
+    ranked = [name for name in compared.SKILLS if name != compared.CUT_SHORT]
+    assert best[""] == min(ranked, key=mean.__getitem__)
+    assert best["isotonic"] == min((compared.RECALIBRATED, "pik+isotonic"), key=mean.__getitem__)
+    assert mean[compared.CUT_SHORT] < mean[best[""]]  # which has no rank and is never the best
+
+
+@pytest.mark.parametrize("methods", [("ccps",), ("ccps", "ptrue")])
+def test_one_method_has_no_pair_and_two_have_one(tmp_path, methods):
+    for method in methods:
+        compared.cell(tmp_path, method, "alpha", "atlas-choice")
+    found = tables_of(Selection(tmp_path), None)
+    told = payload_of(found, tmp_path)["blocks"][0]
+    text = html(payload_of(found, tmp_path))
+    if len(methods) == 1:
+        assert told["pairs"] is None
+        assert told["questions"]["disagreements"] == []
+        assert "No two methods were tested against each other here." in text
+    else:
+        assert told["pairs"]["columns"] == [0, 1]
+        assert [len(told["pairs"]["metrics"][name]["values"]) for name in TESTED] == [3] * len(TESTED)
+
+
+def test_a_line_that_is_not_shown_is_in_no_pair_but_counts_in_the_correction(tables, built):
+    (keys,) = [[line.key for line in t.lines if line.key.method != "ptrue"] for t in tables[:1]]
+    fewer = pairs.of(tables[0].only(keys))
+    names = [line.key.method for line in tables[0].only(keys).placed]
+    names = [names[column] for column in fewer["columns"]]
+    assert "ptrue" not in names
+    every = names_in(built, built["blocks"][0])
+    for first, second in combinations(names, 2):
+        ends = every.index(first), every.index(second)
+        own = between(fewer, "brier", names.index(first), names.index(second))
+        assert own == between(built["blocks"][0]["pairs"], "brier", *ends)
+
+
+@pytest.mark.parametrize(("odd", "shared"), [("ccps", 1), ("ptrue", 0)])
+def test_lines_on_other_labels_are_untested_and_share_no_questions(tmp_path, odd, shared):
+    """The questions shown are those of the line that is placed first, here `ptrue`."""
+    rows = {name: compared.cell(tmp_path, name, "alpha", "atlas-choice") for name in ("ccps", "litcab", "ptrue")}
+    own = compared.records(odd, "alpha", "atlas-choice", 0)
+    turned = replace(own, correct=~own.correct)
+    files.write(with_numbers_of(rows[odd], turned), turned, tmp_path)
+    block = payload_of(tables_of(Selection(tmp_path), None), tmp_path)["blocks"][0]
+    assert len(block["pairs"]["columns"]) == 2
+    ((_, why),) = block["pairs"]["untested"]
+    assert "shares its answers and labels with no other method" in why
+    assert len(block["questions"]["disagreements"]) == shared
+
+
+# --- disagreements ----------------------------------------------------------------------------------------------------
+
+
+def test_disagreements_are_the_largest_differences_over_all_questions(built):
+    for (model, task), block in zip(compared.TABLES, built["blocks"], strict=True):
+        lines = {line["column"]: built["methods"][line["method"]]["name"] for line in block["lines"]}
+        columns = block["pairs"]["columns"]
+        found = {(a, b): sides for a, b, *sides in block["questions"]["disagreements"]}
+        assert set(found) == set(combinations(columns, 2))
+        for (a, b), sides in found.items():
+            first, second = (
+                np.mean([compared.records(lines[c], model, task, s).confidence for s in seeds_of(lines[c])], axis=0)
+                for c in (a, b)
+            )
+            for difference, rows in zip((first - second, second - first), sides, strict=True):
+                ids = [block["questions"]["id"][row] for row in rows]
+                largest = np.sort(difference)[::-1][:10]
+                values = [difference[compared.ids(task).index(key)] for key in ids]
+                assert values == pytest.approx(largest[: len(values)])
+                assert len(values) == min(10, int((difference > 0).sum()))
+
+
+def seeds_of(method):
+    return (0, 1) if method == "ccps" else (0,)
+
+
+def test_ties_come_in_order_and_unknown_confidences_nowhere():
+    confidence = np.array([[0.9, 0.9, np.nan, 0.1, 0.5], [0.1, 0.1, 0.0, 0.9, 0.5]])
+    ((_, _, above, below),) = most(confidence, [(0, 1)], 1)
+    assert (above.tolist(), below.tolist()) == ([0], [3])
+    assert most(np.array([[np.nan], [0.3]]), [(0, 1)], 10) == []
+
+
+def test_a_large_page_keeps_the_pairs_with_the_best_alone(tables):
+    small, large = disagreements.depth_of(tables), disagreements.depth_of(list(tables) * 40)
+    assert small == Depth(10, all_pairs=True)
+    assert not large.all_pairs
+    wanted = disagreements.wanted(tables[1], large)
+    best = pairs.best_of(tables[1])[""]
+    assert len(wanted) == len(compared.SKILLS) - 1
+    assert all(best in ends for ends in wanted)
+
+
+def test_the_questions_added_are_in_no_group(built):
+    told = built["blocks"][0]["questions"]
+    grouped = {row for rows in told["groups"].values() for row in rows}
+    assert grouped < set(range(len(told["id"])))
+    assert {name: len(rows) for name, rows in told["groups"].items()} == dict.fromkeys(told["groups"], 50)
+
+
+def test_texts_of_disagreements_give_way_before_those_of_groups(monkeypatch):
+    texts = Texts()
+    written = "w" * 300 + "\n\n  (a): tin\n  (b): bronze"
+    asked = [QuestionText(f"q{i}", "", written, ("tin", "bronze"), "a") for i in range(40)]
+    for i, question in enumerate(asked):
+        texts.add("rivers", 1, question, brief=i >= 10)
+    assert texts.add("rivers", 1, asked[39]) == 39  # in a group after all
+    monkeypatch.setattr("bench.report.page.questions._BRIEF_BUDGET", 29 * 250)
+    shown = texts.shortened([])
+    assert texts.limit is None
+    assert texts.brief_limit == 200
+    assert [len(text) for text, _, _ in shown] == [300] * 10 + [201] * 29 + [300]
+    assert [options for _, options, _ in shown] == [["tin", "bronze"]] * 10 + [[]] * 29 + [["tin", "bronze"]]
+
+
+# --- without the script -----------------------------------------------------------------------------------------------
+
+
+class Cells(HTMLParser):
+    """Texts of the table rows of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self._in = [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "tr":
+            self.rows.append([])
+        self._in = tag in {"td", "th"}
+        if self._in:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        self._in = False
+
+    def handle_data(self, data):
+        if self._in:
+            self.rows[-1][-1] += data
+
+
+def test_the_static_table_has_the_differences_to_the_best(tables, built):
+    rows = Cells(pairs.static(built)).rows
+    brier = METRICS["brier"]
+    for table, block in zip(tables, built["blocks"], strict=True):
+        best = names_in(built, block)[block["pairs"]["best"][""]]
+        for pair in table.standings.pairs:
+            if pair.metric == "brier" and best in {pair.first.method, pair.second.method}:
+                own = pair if pair.second.method == best else pair.reversed()
+                size = precise(brier, own.difference)
+                texts = ["+" * (own.difference > 0) + size, interval_text(brier, own.fixed.low, own.fixed.high)]
+                assert any(row[0] == own.first.method and row[1:3] == texts for row in rows)
+    assert sum(row[0] == "Method" for row in rows) == len(built["blocks"])
+
+
+def test_names_in_the_static_table_are_text(built):
+    hostile = {**built, "methods": [{**method, "name": f"<i>{method['name']}</i>"} for method in built["methods"]]}
+    assert "<i>" not in pairs.static(hostile)
+    assert "&lt;i&gt;ccps&lt;/i&gt;" in pairs.static(hostile)

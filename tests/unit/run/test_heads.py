@@ -1,0 +1,603 @@
+"""A head says of an answer what the run said, wherever it is read; whatever is wrong with it is told in a sentence."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bench import registry
+from bench.api import Question, UserError
+from bench.backbone import models
+from bench.cli.app import app
+from bench.data.question_files import task_of_file
+from bench.data.sources import open_source
+from bench.progress import Silent
+from bench.results import files
+from bench.run.config import RunConfig
+from bench.run.heads import load_head
+from bench.run.heads.card import CARD, FORMAT, read_card
+from bench.run.heads.checking import as_record, check
+from bench.run.heads.head import Setting
+from bench.run.heads.scoring import ScoreRequest, score
+from bench.run.pipeline import RunReport, run
+from bench.store.files import write_whole_folder
+from bench.store.folders import sealed
+
+CPU = Setting(device="cpu")
+SUBJECTS = ("harbour_law", "bird_cartography")
+
+
+def few(path: Path, per_split: int = 24) -> Path:
+    """Questions of two subjects of the atlas as a file, with exemplars."""
+    task = registry.tasks().get("atlas-choice")(open_source(None))
+    rows = []
+    for split, n in (("dev", 3), ("train", 3 * per_split), ("validation", per_split), ("test", per_split // 2)):
+        for subject in SUBJECTS:
+            own = (q for q in task.questions(split) if q.subject == subject)  # type: ignore[arg-type]
+            rows += [
+                {"id": q.id, "subject": subject, "question": q.text, "choices": q.choices, "answer": q.answer,
+                 "split": split} for q in itertools.islice(own, n)
+            ]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+PROBE = '''
+"""A probe of a plugin, which may save what it likes."""
+import pickle
+from dataclasses import dataclass
+import numpy as np
+from bench.api import At, ConfidenceMethod, Hidden, Needs, method
+
+STATE = Hidden(1.0, At.ANSWER_END)
+
+@method("far")
+@dataclass(kw_only=True, eq=False)
+class Far(ConfidenceMethod):
+    """Distance from the mean state."""
+    reference = "none"
+    needs = Needs(fit=frozenset({STATE}), predict=frozenset({STATE}))
+    width: float = 20.0
+    def fit(self, train, ctx):
+        self.mean_ = train[STATE].mean(axis=0)
+        return self
+    def predict(self, batch):
+        return np.exp(-np.linalg.norm(batch[STATE] - self.mean_, axis=1) / self.width)
+
+@method("pickled")
+class Pickled(Far):
+    """The same, pickled."""
+    reference = "none"
+    def save(self, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "mean.pkl").write_bytes(pickle.dumps(self.mean_))
+    def load(self, folder):
+        self.mean_ = pickle.loads((folder / "mean.pkl").read_bytes())
+        return self
+'''
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunReport]:
+    """Heads of a small run, of two seeds."""
+    folder = tmp_path_factory.mktemp("heads")
+    config = RunConfig(
+        ("lts", "pik", "sequence-probability", "logistic-probe"),
+        "tiny", task_files=(few(folder / "few.jsonl"),), recalibrate=("isotonic",), device="cpu",
+        out=folder / "out", cache=folder / "cache", save_heads=folder / "heads",
+    )  # fmt: skip
+    report = run(config)
+    again = run(replace(config, methods=("pik",), recalibrate=(), seed=1, limit=10))
+    report.heads += again.heads
+    report.paths += again.paths
+    return folder, report
+
+
+def allowed(folder: Path) -> float:
+    """Largest difference of a confidence: passes of other shapes differ in last bits, which a steep step enlarges."""
+    return 1e-4 if "isotonic" in folder.name else 1e-6
+
+
+def head_of(made: tuple[Path, RunReport], name: str = "pik--demo--s0") -> Path:
+    return next(path for path in made[1].heads if path.name == name)
+
+
+def questions(made: tuple[Path, RunReport]) -> dict[str, Question]:
+    task = task_of_file(made[0] / "few.jsonl")(open_source(None))
+    return {question.id: question for question in task.questions("test")}
+
+
+@pytest.fixture
+def copy(made: tuple[Path, RunReport], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(head_of(made), tmp_path / "copy"))
+
+
+def test_every_cell_has_a_head_that_says_what_the_run_said(made: tuple[Path, RunReport]) -> None:
+    known = questions(made)
+    pairs = list(
+        zip(sorted(made[1].heads), sorted(path for path in made[1].paths if "pickled" not in path.name), strict=True)
+    )
+    assert {path.name for path, _ in pairs} >= {"lts+isotonic--demo--s0", "pik--demo--s0", "pik--demo--s1--n10"}
+    for folder, cell in pairs:
+        assert folder.name == cell.stem
+        head, records = load_head(folder, device="cpu"), files.read_records(cell)
+        asked = [known[key] for key in records.id]
+        given, own = head.score(asked, list(records.answer)), head.score(asked)
+        np.testing.assert_allclose(given, records.confidence, atol=allowed(folder), rtol=0, err_msg=folder.name)
+        np.testing.assert_allclose(own, records.confidence, atol=allowed(folder), rtol=0, err_msg=folder.name)
+
+
+def test_one_question_as_a_dict_is_what_the_run_said(made: tuple[Path, RunReport]) -> None:
+    folder = head_of(made, "lts--demo--s0")
+    records = files.read_records(next(path for path in made[1].paths if path.stem == folder.name))
+    question = questions(made)[records.id[5]]
+    asked = {"question": question.text, "choices": list(question.choices), "subject": question.subject}
+    assert load_head(folder, device="cpu")(asked, records.answer[5]) == pytest.approx(records.confidence[5], abs=1e-6)
+
+
+def test_a_card_tells_model_method_learning_and_test(made: tuple[Path, RunReport]) -> None:
+    card, row = read_card(head_of(made)), next(row for row in made[1].rows if row.method == "pik")
+    assert (card.backbone.model, card.backbone.dtype, card.method.name) == ("tiny", "float32", "pik")
+    assert (card.asked.format, card.asked.letters, card.method.plugin) == ("choice", "abcd", "built-in")
+    assert (card.learned.rows, card.learned.labels) == (6 * 24, row.labels_seen)
+    brier = card.test.metrics["brier"]
+    assert brier.value == row.metrics["brier"].mean
+    assert brier.low is not None
+    assert brier.high is not None
+    assert brier.low < row.metrics["brier"].mean < brier.high
+    assert card.method.constants == {
+        k: list(v) if isinstance(v, tuple) else v
+        for k, v in registry.methods().get("pik")(**registry.methods().get("pik").presets["demo"]).params().items()
+    }
+    text = (head_of(made) / CARD).read_text(encoding="utf-8")
+    assert str(made[0]) not in text
+
+
+def test_a_scaled_score_keeps_its_scale(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    report = run(
+        RunConfig(
+            ("perplexity",), "tiny", task_files=(made[0] / "few.jsonl",), recalibrate=("platt", "temperature"),
+            device="cpu", out=tmp_path / "out", cache=made[0] / "cache", save_heads=tmp_path / "heads",
+        )
+    )  # fmt: skip
+    known = questions(made)
+    assert len(report.heads) == 3
+    for folder, cell in zip(report.heads, report.paths, strict=True):
+        records = files.read_records(cell)
+        confidence = load_head(folder, device="cpu").score([known[key] for key in records.id])
+        np.testing.assert_allclose(confidence, records.confidence, atol=1e-6, rtol=0)
+    assert read_card(report.heads[0]).output.labelled == 2 * 24
+
+
+def test_heads_hold_no_pickle(made: tuple[Path, RunReport]) -> None:
+    endings = {path.suffix for path in (made[0] / "heads").rglob("*") if path.is_file()}
+    assert endings == {".json", ".safetensors"}
+
+
+def test_what_is_no_head_is_never_overwritten(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    config = RunConfig(
+        ("ptrue",), "tiny", task_files=(made[0] / "few.jsonl",), limit=4, device="cpu", out=tmp_path / "out",
+        cache=made[0] / "cache", save_heads=tmp_path / "heads",
+    )  # fmt: skip
+    (folder,) = run(config).heads
+    before = read_card(folder)
+    assert run(config).heads == [folder]  # a head is
+    assert read_card(folder) == before
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "novel.txt").write_text("mine", encoding="utf-8")
+    report = run(config)
+    assert report.heads == []
+    assert not report.failed
+    assert any("is there already and is no head; it is not overwritten" in note for note in report.notes)
+    assert [path.name for path in folder.iterdir()] == ["novel.txt"]
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_a_dry_run_says_where_heads_would_go(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    config = RunConfig(
+        ("ptrue",), "tiny", task_files=(made[0] / "few.jsonl",), limit=4, device="cpu", out=tmp_path / "out",
+        cache=made[0] / "cache", save_heads=tmp_path / "heads", dry_run=True,
+    )  # fmt: skip
+    assert f"heads: one for each cell that ends ok, below {tmp_path / 'heads'}" in run(config).plan
+    assert not (tmp_path / "heads").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_the_work(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    config = RunConfig(
+        ("ptrue",), "tiny", task_files=(made[0] / "few.jsonl",), limit=4, out=tmp_path / "out", cache=made[0] / "cache",
+        save_heads=tmp_path / "file" / "heads",
+    )  # fmt: skip
+    with pytest.raises(UserError, match="file"):
+        run(config)
+    assert not (tmp_path / "out").exists()
+
+
+# --- damaged, foreign and other heads ---------------------------------------------------------------------------------
+
+
+def altered(name: str) -> Callable[[Path], None]:
+    def alter(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[-3] ^= 1
+        (folder / name).write_bytes(bytes(content))
+
+    return alter
+
+
+def changed_card(**changes: object) -> Callable[[Path], None]:
+    """Another card that is sealed all the same: a head of somebody else."""
+
+    def change(folder: Path) -> None:
+        values = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        for key, value in changes.items():
+            part, _, field = key.partition("__")
+            if field:
+                values[part][field] = value
+            else:
+                values[part] = value
+        (folder / CARD).write_text(json.dumps(sealed(values)), encoding="utf-8")
+
+    return change
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-20]) and None
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (altered("method/fitted.safetensors"), "method/fitted.safetensors was altered or cut short"),
+        (cut("method/fitted.safetensors"), "method/fitted.safetensors was altered or cut short"),
+        (altered("kept.json"), "kept.json was altered"),
+        (cut(CARD), "head.json is damaged"),
+        (lambda folder: (folder / CARD).write_text("[1]", encoding="utf-8"), "not that of a head"),
+        (lambda folder: (folder / "output.safetensors").unlink(), "output.safetensors is missing"),
+        (lambda folder: (folder / CARD).unlink(), "expected head.json in it, found none"),
+        (lambda folder: (folder / "method" / "more.json").write_text("{}"), "method/more.json is no file of this head"),
+        (changed_card(format=FORMAT + 1), f"expected format {FORMAT}.*got {FORMAT + 1}; use the version that made it"),
+        (changed_card(kept="many"), "head.json: kept: expected int"),
+        (changed_card(colour="red"), "unknown key 'colour'"),
+        (changed_card(method__code="0" * 64), "another version of method 'pik' .*make it again"),
+        (changed_card(method__name="pok"), "its method 'pok' is not here; it came from built-in"),
+        (changed_card(asked__digest="0" * 16), "other words around questions"),
+        (
+            changed_card(backbone__fingerprint="0" * 64, backbone__weights="1" * 64),
+            "other: weights. Name its own model",
+        ),
+        (changed_card(backbone__fingerprint="0" * 64, backbone__chat_template="1"), "other: chat template"),
+    ],
+)
+def test_a_head_that_is_not_as_it_must_be(copy: Path, damage: Callable[[Path], None], told: str) -> None:
+    damage(copy)
+    with pytest.raises(UserError, match=told):
+        load_head(copy, device="cpu")
+
+
+def test_a_folder_of_heads_is_no_head(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"found none; it has heads in .*s0"):
+        load_head(head_of(made).parent)
+    with pytest.raises(UserError, match="expected a folder"):
+        load_head(tmp_path / "nowhere")
+
+
+def test_another_model_is_refused_with_both_fingerprints(made: tuple[Path, RunReport], small_model: Path) -> None:
+    own = read_card(head_of(made)).backbone.fingerprint
+    with pytest.raises(UserError) as raised:
+        load_head(head_of(made), model=str(small_model), device="cpu")
+    assert own[:16] in str(raised.value)
+    assert str(raised.value).count("fingerprint") == 2
+    assert "weights" in str(raised.value)
+    assert str(small_model.parent) not in str(raised.value)
+
+
+def test_the_same_model_in_another_folder_is_the_same(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    there = shutil.copytree(models.resolve("tiny").source, tmp_path / "copied")
+    question = next(iter(questions(made).values()))
+    one, other = (load_head(head_of(made), model=name, device="cpu").score([question]) for name in (None, str(there)))
+    assert one == other
+
+
+@pytest.mark.slow
+def test_a_plugin_s_head_needs_its_plugin(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    plugin = tmp_path / "far.py"
+    plugin.write_text(PROBE, encoding="utf-8")
+    config = RunConfig(
+        ("far", "pickled"), "tiny", task_files=(made[0] / "few.jsonl",), plugins=(plugin,), device="cpu",
+        out=tmp_path / "out", cache=made[0] / "cache", save_heads=tmp_path / "heads",
+    )  # fmt: skip
+    report = run(config)
+    (note,) = [note for note in report.notes if note.startswith("no head of pickled on ")]
+    assert "method/mean.pkl; a head holds JSON and safetensors only" in note
+    (folder,) = report.heads
+    records, known = files.read_records(next(p for p in report.paths if p.stem == folder.name)), questions(made)
+    confidence = load_head(folder, device="cpu", plugins=[plugin]).score([known[key] for key in records.id])
+    np.testing.assert_allclose(confidence, records.confidence, atol=1e-6, rtol=0)
+    with pytest.raises(UserError, match=r"it came from the file far.py: give it with --plugin FILE"):
+        load_head(folder, device="cpu")
+    other = tmp_path / "other" / "far.py"
+    other.parent.mkdir()
+    other.write_text(PROBE.replace("/ self.width", "/ 2 / self.width"), encoding="utf-8")
+    with pytest.raises(UserError, match=r"another version of method 'far' .*here in far.py"):
+        load_head(folder, device="cpu", plugins=[other])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "methods"),
+    [
+        (
+            "atlas-choice",
+            ("saplma-f", "ccps"),
+        ),
+        (
+            "atlas-oe",
+            ("ptrue", "litcab", "ct"),
+        ),
+    ],
+)
+def test_every_kind_of_method_says_what_its_run_said(task: str, methods: tuple[str, ...], tmp_path: Path) -> None:
+    config = RunConfig(
+        methods, "tiny", tasks=(task,), recalibrate=("isotonic",), limit=16, device="cpu", out=tmp_path / "out",
+        cache=tmp_path / "cache", save_heads=tmp_path / "heads", overrides=("ct.steps=4",) if "ct" in methods else (),
+    )  # fmt: skip
+    report = run(config)
+    known = {q.id: q for q in registry.tasks().get(task)(open_source(None)).questions("test")}
+    assert len(report.heads) == len(report.paths) == 2 * len(methods)
+    shutil.rmtree(tmp_path / "cache")  # a head needs nothing of it
+    for folder, cell in zip(report.heads, report.paths, strict=True):
+        records = files.read_records(cell)
+        confidence = load_head(folder, device="cpu").score([known[key] for key in records.id], list(records.answer))
+        np.testing.assert_allclose(confidence, records.confidence, atol=allowed(folder), rtol=0, err_msg=folder.name)
+
+
+# --- files of questions -----------------------------------------------------------------------------------------------
+
+
+def scored(
+    made: tuple[Path, RunReport], path: Path, name: str = "pik--demo--s0", **options: object
+) -> list[dict[str, object]]:
+    request = ScoreRequest(path, head_of(made, name), setting=CPU, cache=made[0] / "scores", **options)  # type: ignore[arg-type]
+    report = score(request, Silent())
+    return [json.loads(line) for line in report.lines] + [{"notes": report.notes}]
+
+
+def written(path: Path, *rows: dict[str, object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_a_file_is_scored_line_by_line(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    asked = list(questions(made).values())[:3]
+    cells = next(path for path in made[1].paths if path.stem == "pik--demo--s0")
+    records = files.read_records(cells)
+    rows = [{"id": q.id, "question": q.text, "choices": q.choices, "subject": q.subject} for q in asked]
+    rows[1]["given"] = str(records.answer[1])
+    path = written(
+        tmp_path / "asked.jsonl",
+        *rows,
+        {"id": "new", "question": "Which?", "choices": ["a", "b"], "given": "the first"},
+    )  # type: ignore[arg-type]
+    *lines, told = scored(made, path)
+    assert [line["id"] for line in lines] == [*(q.id for q in asked), "new"]
+    np.testing.assert_allclose([line["confidence"] for line in lines[:3]], records.confidence[:3], atol=1e-5)  # type: ignore[arg-type]
+    assert [line["answer"] for line in lines[:3]] == records.answer[:3]
+    assert lines[3]["note"] == "the answer is no option's letter"
+    assert {line["head"] for line in lines} == {read_card(head_of(made)).name}
+    notes = " ".join(told["notes"])  # type: ignore[arg-type]
+    assert "4 of 4 questions scored" in notes
+    assert "answers given: 2, the model's: 2" in notes
+    assert "letter, scored all the same: 1" in notes
+    assert "1 questions are of subjects that the head has no exemplars of ('general knowledge')" in notes
+
+
+def test_answers_may_be_in_a_file_of_their_own(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    q = next(iter(questions(made).values()))
+    row: dict[str, object] = {"id": "one", "question": q.text, "choices": q.choices, "subject": q.subject}
+    path = written(tmp_path / "asked.jsonl", row)
+    answers = written(tmp_path / "answers.jsonl", {"id": "one", "text": "b"}, {"id": "two", "text": "c"})
+    line, told = scored(made, path, answers=answers)
+    inside, _ = scored(made, written(tmp_path / "inside.jsonl", {**row, "given": "b"}))
+    assert line == inside
+    assert "answers.jsonl: 1 answers are to no question of asked.jsonl" in told["notes"]  # type: ignore[operator]
+    with pytest.raises(UserError, match="has answers of its own in column 'given'"):
+        scored(made, tmp_path / "inside.jsonl", answers=answers)
+    with pytest.raises(UserError, match="found none, but such as 'three'; give both files the same ids"):
+        scored(made, path, answers=written(tmp_path / "others.jsonl", {"id": "three", "text": "c"}))
+
+
+def test_what_cannot_be_asked_is_told_and_the_rest_is_scored(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"question": "Which?", "choices": ["red", "blue"], "given": ""},
+        {"question": "word " * 17_000, "choices": ["red", "blue"]},
+        {"question": "Who?", "choices": ["red", "blue"], "given": "a"},
+    ]
+    empty, long, fine, told = scored(made, written(tmp_path / "asked.jsonl", *rows))
+    assert (empty["confidence"], empty["note"]) == (0.0, "the answer has no text")
+    assert (long["answer"], long["confidence"]) == (None, None)
+    assert "context" in str(long["note"])
+    assert isinstance(fine["confidence"], float)
+    notes = " ".join(told["notes"])  # type: ignore[arg-type]
+    assert "2 of 3 questions scored" in notes
+    assert "not scored: 1" in notes
+    assert "without text, scored as the protocol says: 1" in notes
+
+
+def test_standard_input(made: tuple[Path, RunReport], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = json.dumps({"question": "Which?", "choices": ["red", "blue"]}) + "\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    line, _ = scored(made, Path("-"))
+    assert line["id"] == "asked:0"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    with pytest.raises(UserError, match="standard input: expected at least one row"):
+        scored(made, Path("-"))
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (None, "expected at least one row, found none"),
+        ({"question": "Which?"}, "it is for questions with options .* has open questions; add the options"),
+        ({"qestion": "Which?", "choices": ["a", "b"]}, "nothing is known of column 'qestion'. Did you mean 'question'"),
+        ({"question": "Which?", "choises": ["a", "b"]}, "column 'choises'. Did you mean 'choices'"),
+        ({"question": "Which?", "choices": ["a", "b"], "givn": "a"}, "column 'givn'. Did you mean 'given'"),
+        (
+            {"question": "Which?", "choices": ["a", "b"], "model_answer": "a"},
+            "'model_answer' is not read; name it 'given'",
+        ),
+        ({"question": "Which?", "choices": ["a", "b"], "given": 3}, "expected a text in column 'given', got int 3"),
+        ({"question": "Which?", "choices": ["a", "b"], "split": "train"}, "expected split 'test' .* got 'train'"),
+        ({"question": "Which?", "choices": ["a", "b"], "split": "dev", "answer": "b"}, "found only exemplars"),
+        ({"question": " ", "choices": ["a", "b"]}, "a text that is not empty"),
+    ],
+)
+def test_a_file_that_cannot_be_scored(
+    made: tuple[Path, RunReport], tmp_path: Path, row: dict[str, object], told: str
+) -> None:
+    path = written(tmp_path / "asked.jsonl", *([row] if row else []))
+    with pytest.raises(UserError, match=told):
+        scored(made, path)
+
+
+@pytest.mark.parametrize(
+    ("question", "answers", "told"),
+    [
+        (3, None, "expected a question as text or as a dict, got int"),
+        ("Which?", None, "expected 2 to 26 options, got 1|expected 2 to 26 options"),
+        ({"question": "Which?", "choises": ["a"]}, None, "nothing is known of 'choises'.*Did you mean 'choices'"),
+        ({"question": "Which?", "choices": "ab"}, None, "choices as a list of texts"),
+        ({"question": "", "choices": ["a", "b"]}, None, "a text that is not empty"),
+        ({"question": "Which?", "choices": ["a", "b"]}, ["a", "b"], "expected an answer to each of 1 questions, got 2"),
+        ({"question": "Which?", "choices": ["a", "b"]}, [1], "expected answers as text, got int"),
+        ({"question": "word " * 17_000, "choices": ["a", "b"]}, None, "context"),
+    ],
+)
+def test_what_python_refuses(made: tuple[Path, RunReport], question: object, answers: object, told: str) -> None:
+    head = load_head(head_of(made), device="cpu")
+    assert head.score([]).shape == (0,)
+    with pytest.raises(UserError, match=told):
+        head.score([question], answers)  # type: ignore[list-item,arg-type]
+
+
+# --- fidelity ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_setting_changes_nothing(made: tuple[Path, RunReport]) -> None:
+    found = check(head_of(made, "lts+isotonic--demo--s0"), CPU, Silent())
+    assert (found.passed, found.questions, found.prompts_differ, found.flips) == (True, 24, 0, 0)
+    assert found.confidence_max < 1e-6
+    assert max(drift.largest for drift in found.states.values()) < 1e-5
+    assert len(found.states) == 4
+
+
+def test_another_setting_is_measured_and_judged(made: tuple[Path, RunReport]) -> None:
+    folder = head_of(made, "logistic-probe--demo--s0")
+    setting = replace(CPU, dtype="bfloat16", plain=True, attention="eager")
+    found = check(folder, setting, Silent(), tolerance=1.0, state_tolerance=1.0)
+    assert found.passed
+    assert "bfloat16, eager attention, each question alone" in found.setting
+    assert min(drift.mean for drift in found.states.values()) > 1e-3
+    assert max(drift.mean for drift in found.states.values()) < 0.05
+    strict = check(folder, setting, Silent(), tolerance=1e-7, state_tolerance=1e-4)
+    assert not strict.passed
+    assert len(strict.complaints) == 2
+    assert list(strict.lines())[-1].startswith("NOT OK: a confidence differs by ")
+    json.dumps(as_record(strict))
+
+
+def test_another_model_is_told_apart(made: tuple[Path, RunReport], tmp_path: Path, small_model: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    there = Path(shutil.copytree(models.resolve("tiny").source, tmp_path / "wrong"))
+    (weights,) = there.glob("*.safetensors")
+    tensors = load_file(weights)
+    for name, tensor in tensors.items():
+        if name.endswith("o_proj.weight"):
+            tensor.mul_(0.5)
+    save_file(tensors, weights, metadata={"format": "pt"})
+    found = check(head_of(made), replace(CPU, model=str(there)), Silent())
+    assert not found.passed
+    assert "other: weights" in found.notes[0]
+    with pytest.raises(UserError, match="expected states of"):
+        check(head_of(made), replace(CPU, model=str(small_model)), Silent())
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_commands_print_scores_and_end_with_their_codes(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    head, env = head_of(made, "lts--demo--s0"), {"CONFBENCH_CACHE": str(made[0] / "scores")}
+    asked = written(tmp_path / "asked.jsonl", {"question": "Which?", "choices": ["red", "blue"], "given": "a"})
+    out = tmp_path / "scores.jsonl"
+    device = ["--device", "cpu"]
+    printed = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), *device], env=env)
+    kept = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), "--out", str(out), *device], env=env)
+    assert (printed.exit_code, kept.exit_code, kept.stdout) == (0, 0, "")
+    assert printed.stdout == out.read_text(encoding="utf-8")
+    assert json.loads(printed.stdout)["answer"] == "a"
+    assert "1 of 1 questions scored" in printed.stderr
+    same = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), "--out", str(asked)])
+    assert isinstance(same.exception, UserError)
+    assert asked.read_text(encoding="utf-8").count("Which?") == 1
+    nowhere = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), "--out", str(tmp_path / "a" / "b")])
+    assert "make it first" in str(nowhere.exception)
+    well = CliRunner().invoke(app, ["head", "check", str(head), *device, "--json"])
+    assert (well.exit_code, json.loads(well.stdout)["passed"]) == (0, True)
+    badly = CliRunner().invoke(app, ["head", "check", str(head), *device, "--plain", "--tolerance", "-1"])
+    assert isinstance(badly.exception, UserError)
+    off = CliRunner().invoke(app, ["head", "check", str(head), *device, "--dtype", "bfloat16", "--tolerance", "1e-9"])
+    assert off.exit_code == 1
+    assert off.stdout.strip().splitlines()[-1].startswith("NOT OK")
+    shown = CliRunner().invoke(app, ["head", "show", str(head), "--json"])
+    assert json.loads(shown.stdout)["method"]["name"] == "lts"
+    assert "95 % interval" in CliRunner().invoke(app, ["head", "show", str(head)]).stdout
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "head"
+
+    def fails(folder: Path) -> None:
+        (folder / "half").write_text("1", encoding="utf-8")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_whole_folder(path, fails)
+    assert list(tmp_path.iterdir()) == []
+    write_whole_folder(path, lambda folder: (folder / "whole").write_text("1", encoding="utf-8"))
+    with pytest.raises(OSError, match="No space"):
+        write_whole_folder(path, fails)
+    assert [file.name for file in path.iterdir()] == ["whole"]
+    write_whole_folder(path, lambda folder: (folder / "other").write_text("1", encoding="utf-8"))
+    assert [file.name for file in path.iterdir()] == ["other"]
+
+
+def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from bench.store.files import write_whole_folder;"
+        "write_whole_folder(Path(sys.argv[1]), lambda f: ((f / 'half').write_text('1'), print('now', flush=True),"
+        " time.sleep(60)))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "head")], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert not (tmp_path / "head").exists()
+        child.kill()
+    assert len(list(tmp_path.iterdir())) == 1
+    write_whole_folder(tmp_path / "head", lambda folder: (folder / "whole").write_text("1", encoding="utf-8"))
+    assert [path.name for path in tmp_path.iterdir()] == ["head"]

@@ -1,0 +1,176 @@
+"""What lies in the store, and removing it: nothing that is claimed or read, nothing outside, nothing half."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.store.claims import adapter_claim, in_use, shard_claim, used_models
+from bench.store.folders import Store, key_of
+from bench.store.pruning import Wish, chosen, prune
+from bench.store.usage import Use, used
+
+ROOT = Path(__file__).parents[3]
+SHARD = "readings/" + "a" * 64
+
+
+def put(root: Path, kind: str, name: str, model: str = "tiny", split: str = "mmlu/test") -> Use:
+    def write(folder: Path) -> None:
+        (folder / "answers.safetensors").write_bytes(b"a" * 10)
+        (folder / "signal.safetensors").write_bytes(b"s" * 100)
+
+    fields = {"name": name}
+    entry = Store(root).put(kind, key_of(fields), fields, write, model=model, split=split)
+    (found,) = (use for use in used(root) if use.path == entry.folder)
+    return found
+
+
+@contextmanager
+def held_elsewhere(root: Path, program: str) -> Iterator[None]:
+    """Within the context another process is in the `with` of this program."""
+    lines = f"from pathlib import Path\nfrom bench.store.claims import *\nroot = Path({str(root)!r})\n{program}"
+    lines += ":\n    print(flush=True)\n    input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        process.communicate("\n")
+
+
+def test_what_lies_there_is_told_by_kind_model_and_task(tmp_path: Path) -> None:
+    reading = put(tmp_path, SHARD, "one", "llama", "mmlu/test")
+    fit = put(tmp_path, "fits", "two", "", "")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_bytes(b"12345")
+    assert (reading.kind, reading.model, reading.corpus, reading.answers) == ("readings", "llama", "mmlu", 10)
+    assert reading.bytes > 110
+    assert (reading.store_kind, fit.store_kind) == (SHARD, "fits")
+    assert (fit.model, fit.corpus, fit.answers) == ("", "", 0)
+    assert {use.kind: use.bytes for use in used(tmp_path)}["logs"] == 5
+    assert used(tmp_path / "nowhere") == []
+
+
+def test_a_damaged_manifest_is_still_counted_and_can_go(tmp_path: Path) -> None:
+    use = put(tmp_path, "fits", "one")
+    (use.path / "manifest.json").write_text("{", encoding="utf-8")
+    (found,) = chosen(tmp_path, used(tmp_path), Wish()).gone
+    assert found.model == ""
+    assert prune(tmp_path, [found]).gone
+    assert not use.path.exists()
+
+
+def test_wishes(tmp_path: Path) -> None:
+    made = [put(tmp_path, SHARD, "r", "tiny"), put(tmp_path, "fits", "f", "llama"), put(tmp_path, "adapters", "a")]
+    old = time.time() - 10 * 86_400
+    os.utime(made[1].path, (old, old))
+
+    def kinds(wish: Wish) -> set[str]:
+        return {use.kind for use in chosen(tmp_path, used(tmp_path), wish).gone}
+
+    assert kinds(Wish()) == {"readings", "fits", "adapters"}
+    assert kinds(Wish(model="tiny")) == {"readings", "adapters"}
+    assert kinds(Wish(("fits", "adapters"))) == {"fits", "adapters"}
+    assert kinds(Wish(seconds=9 * 86_400)) == {"fits"}
+    assert kinds(Wish(seconds=11 * 86_400)) == set()
+
+
+def test_entries_go_whole_and_others_stay(tmp_path: Path) -> None:
+    first, second, other = put(tmp_path, SHARD, "1"), put(tmp_path, SHARD, "2"), put(tmp_path, "fits", "3")
+    (tmp_path / "verdicts").mkdir()
+    assert prune(tmp_path, [first]).gone == [first]
+    assert Store(tmp_path).keys(SHARD) == [second.path.name]
+    prune(tmp_path, [second])
+    assert not (tmp_path / SHARD).exists()
+    assert other.path.exists()
+    assert (tmp_path / "verdicts").exists()
+    assert list(tmp_path.glob("tmp-*")) == []
+    put(tmp_path, SHARD, "1")  # can be made again
+
+
+@pytest.mark.parametrize("kind", [SHARD, "adapters"])
+def test_what_a_process_claims_stays(tmp_path: Path, kind: str) -> None:
+    use = put(tmp_path, kind, "one")
+    path = shard_claim(tmp_path, kind) if kind == SHARD else adapter_claim(tmp_path, use.path.name)
+    with held_elsewhere(tmp_path, f"with claimed(Path({str(path)!r}), None)"):
+        choice = chosen(tmp_path, [use], Wish())
+        assert (list(choice.gone), list(choice.held)) == ([], [use])
+        assert prune(tmp_path, [use]).held == [use]  # also where it is claimed after it was chosen
+        assert use.path.exists()
+    assert prune(tmp_path, [use]).gone == [use]
+
+
+def test_what_a_run_reads_stays(tmp_path: Path) -> None:
+    mine, other, unnamed = (put(tmp_path, "fits", name, name) for name in ("llama", "qwen", ""))
+    with held_elsewhere(tmp_path, "with in_use(root, 'llama')"):
+        choice = chosen(tmp_path, [mine, other, unnamed], Wish())
+        assert (list(choice.gone), list(choice.held)) == ([other], [mine, unnamed])
+        assert prune(tmp_path, [mine]).held == [mine]
+    assert prune(tmp_path, [mine]).gone == [mine]
+
+
+def test_a_run_that_was_killed_holds_nothing(tmp_path: Path) -> None:
+    program = (
+        "import os\nfrom pathlib import Path\nfrom bench.store.claims import in_use\n"
+        f"with in_use(Path({str(tmp_path)!r}), 'm'): os._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert list((tmp_path / "claims").glob("run-*.lock"))
+    assert not used_models(tmp_path)("m")
+    assert not list((tmp_path / "claims").glob("run-*.lock"))
+
+
+def test_a_run_leaves_no_claim_behind_and_needs_no_folder_that_can_be_written(tmp_path: Path) -> None:
+    with in_use(tmp_path, "m"):
+        assert list((tmp_path / "claims").iterdir())
+    assert not [path for path in (tmp_path / "claims").iterdir() if path.name.startswith("run-")]
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with in_use(tmp_path / "file", "m"):
+        pass
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "cache"
+    outside.mkdir()
+    root.mkdir()
+    use = put(outside, "fits", "one")
+    (root / "fits").symlink_to(outside / "fits")
+    (root / "adapters" / "ab").mkdir(parents=True)
+    (root / "adapters" / "ab" / "abc").symlink_to(use.path)
+    (root / "logs").symlink_to(outside)
+    assert [each for each in used(root) if each.bytes] == []
+    as_if = Use("fits", root / "fits" / use.path.parent.name / use.path.name, 1, store_kind="fits")
+    assert prune(root, [as_if]).held == [as_if]
+    assert (use.path / "manifest.json").exists()
+
+
+def test_folders_of_somebody_else_are_no_entries(tmp_path: Path) -> None:
+    for name in ("fits/ab/suit", "readings/old/ab/novel"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "mine.txt").write_text("mine", encoding="utf-8")
+    assert chosen(tmp_path, used(tmp_path), Wish()).gone == []
+
+
+def test_being_killed_leaves_whole_entries_and_a_rest_that_the_next_one_removes(tmp_path: Path) -> None:
+    uses = [put(tmp_path, "fits", str(number)) for number in range(3)]
+    program = (
+        "import os, shutil\nfrom pathlib import Path\nfrom bench.store.pruning import prune\n"
+        "from bench.store.usage import used\nshutil.rmtree = lambda *a, **k: os._exit(9)\n"
+        f"prune(Path({str(tmp_path)!r}), used(Path({str(tmp_path)!r})))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 9
+    store = Store(tmp_path)
+    assert len(store.entries("fits")) == len(store.keys("fits")) == len(uses) - 1
+    assert list(tmp_path.glob("tmp-*"))
+    prune(tmp_path, [])
+    assert not list(tmp_path.glob("tmp-*"))
