@@ -13,12 +13,12 @@ from bench.report.figures.panel import AXIS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, marker_settings, sheet, styled, text_width
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.grouping import Key
-from bench.report.standings.compute import Pair
+from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.style import FAINT, INK, MUTED, NORMAL, TEXT_WIDTH
 from bench.report.tables.best import judged_by
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
-from bench.report.text import interval_text, plain, signed
+from bench.report.text import interval_text, plain, precise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -175,7 +175,7 @@ def _numbers(pair: Pair, alpha: float) -> str:
     metric, low, high = METRICS[pair.metric], pair.fixed.low, pair.fixed.high
     ends = "" if low is None or high is None else f" ({interval_text(metric, low, high)})"
     sign = "\u2248 " if pair.winner(alpha) is None else ""
-    return f"{sign}{signed(metric, pair.difference)}{ends}"
+    return f"{sign}{'+' * (pair.difference > ROUNDING)}{precise(metric, pair.difference)}{ends}"
 
 
 def _numbers_width(comparisons: Sequence[Comparison]) -> float:

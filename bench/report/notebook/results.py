@@ -18,6 +18,7 @@ from bench.report.notebook.page import Page
 from bench.report.notebook.shown import Sentences, ShownTable
 from bench.report.selection import Layout, Selection, View, Wanted
 from bench.report.tables import build, comparison, published
+from bench.report.tables.caption import apart
 from bench.report.tables.choice import chosen, refuse_unknown_metrics
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
@@ -190,9 +191,16 @@ class Results:
         return ShownTable(build.views(tables, stats=view.stats, models=view.layout == Layout.MODELS))
 
     def verdict(self) -> Sentences:
-        """Sentences on which methods are best by the tests; those of a table begin with its model and task."""
+        """Sentences on which methods are best by the tests; those of a table begin with its model and task.
+
+        Tables of one model and task, e.g. one of a part of the questions, also say what tells them apart.
+        """
         tables = [table.whole() for table in self._chosen(self.selection)]
-        return Sentences(f"{table.model} on {table.task}: {' '.join(verdict_of(table).sentences)}" for table in tables)
+        asides = (f" ({words})" if words else "" for words in apart([table.rows[0] for table in tables]))
+        return Sentences(
+            f"{table.model} on {table.task}{aside}: {' '.join(verdict_of(table).sentences)}"
+            for table, aside in zip(tables, asides, strict=True)
+        )
 
     @property
     def figures(self) -> Figures:

@@ -44,7 +44,7 @@ from bench.metrics import METRICS
 from bench.report.page import curves, disagreements, pairs, questions, verdict
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
-from bench.report.tables.caption import limit_of, preset_of
+from bench.report.tables.caption import apart, limit_of, preset_of
 from bench.report.tables.model import GROUPS, HEADLINE, Line, Table, methods_of
 from bench.report.text import plain
 from bench.results.files import Records
@@ -242,13 +242,8 @@ def _titles(row: ResultRow) -> tuple[str, ...]:
 
 def _name_apart(blocks: Sequence[dict[str, Any]], tables: Sequence[Table]) -> None:
     """Give blocks of one model and task a label that says how they differ."""
-    first = [table.rows[0] for table in tables]
-    keys = [(row.model, row.task, row.limit) for row in first]
-    for block, row, key in zip(blocks, first, keys, strict=True):
-        label = [] if row.limit is None else [f"partial, --limit {row.limit}"]
-        if keys.count(key) > 1:
-            label.append(f"protocol {row.protocol[:8]}")
-        block["label"] = plain(", ".join(label))
+    for block, label in zip(blocks, apart([table.rows[0] for table in tables]), strict=True):
+        block["label"] = label
 
 
 def _size_of(rows: Sequence[ResultRow], subject: str) -> int | None:

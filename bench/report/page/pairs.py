@@ -4,12 +4,15 @@
      "best": {recalibration: place in `columns`},            the best by the headline metric
      "costs": {"tokens": [...], "generated": [...]},         of these lines; null where it is not known
      "metrics": {metric: {"values": [difference, low, high, ...], "p": [...], "winner": "10=-..."}},
+     "fronts": {metric: {"competing": [place, ...], cost: {recalibration or "all": [place, ...]}}},
+     "hidden": 0,                                            lines that the page doesn't show
      "untested": [[column, why], ...]}                       lines that are ok and in no pair
 
 Pairs go over places i < j: (0, 1), (0, 2), ..., (1, 2), ... A difference is the line at i minus the one at j, in
 millionths, with the ends of its 95 % interval; null where there is none. `p` is corrected for all pairs, in
 thousandths. `winner` has a character for each pair: 0 where the line at i is better, 1 where the one at j is, `=` where
-neither is, `-` without a test.
+neither is, `-` without a test. A front holds the lines than which no other one is better and cheaper, those that the
+page doesn't show included; only `competing` ones can be on it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any, NamedTuple
 
 from bench.metrics import METRICS, Metric
 from bench.report.averages import mean_of
+from bench.report.front import competing, front
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.best import judged_by
@@ -43,6 +47,8 @@ class Between(NamedTuple):
     """0 for the first, 1 for the second, `=` for neither, `-` without a test."""
 
 
+COSTS = ("tokens", "generated")
+"""What quality is drawn against: attributes of `Line`."""
 MILLION = 1_000_000
 """Differences and ends of intervals are integers in these parts of 1."""
 _ABOUT = (
@@ -70,15 +76,16 @@ def of(table: Table) -> dict[str, Any] | None:
     return {
         "columns": columns,
         "best": {kind: columns.index(k) for kind, k in best_of(table).items()},
-        "costs": {
-            "tokens": [_rounded(mean_of(table.placed[k].tokens)) for k in columns],
-            "generated": [_rounded(mean_of(table.placed[k].generated)) for k in columns],
-        },
+        "costs": {cost: [_rounded(mean_of(getattr(table.placed[k], cost))) for k in columns] for cost in COSTS},
         "metrics": {
             name: _metric(name, [found.get((*ends, name)) for ends in combinations(keys, 2)])
             for name in RANKED
             if any(metric == name for _, _, metric in found)
         },
+        "fronts": {
+            name: _fronts(table, name, keys) for name in RANKED if any(metric == name for _, _, metric in found)
+        },
+        "hidden": len(table.others),
         "untested": [
             [k, _why(table, line)] for k, line in enumerate(table.placed) if line.done and line.key not in tested
         ],
@@ -137,6 +144,23 @@ def _winner(pair: Pair | None, alpha: float) -> str:
         return "-"
     winner = pair.winner(alpha)
     return "=" if winner is None else "01"[winner == pair.second]
+
+
+def _fronts(table: Table, metric: str, keys: Sequence[Key]) -> dict[str, Any]:
+    """Places of the lines on each front, and of those that can be on one; none where the metric has no ranks."""
+    if not table.leaders(metric):
+        return {"competing": [], **{cost: {} for cost in COSTS}}
+    every = {line.key.recalibration for line in (*table.lines, *table.others)}
+    kinds = {**{kind: {kind} for kind in sorted({key.recalibration for key in keys})}, "all": every}
+    place = {key: i for i, key in enumerate(keys)}
+    on = {
+        cost: {
+            name: [place[key] for key in front(table, metric, cost, kind) if key in place]
+            for name, kind in kinds.items()
+        }
+        for cost in COSTS
+    }
+    return {"competing": [place[line.key] for line in competing(table, metric) if line.key in place], **on}
 
 
 def _rounded(cost: float | None) -> int | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.tables.best import judged_by
+from bench.report.tables.caption import apart
 from bench.report.tables.model import Line, Table
 from bench.report.text import ARROWS, EN_DASH
 from bench.report.verdict import SummaryRow, Verdict, asides, summary_of, verdict_of
@@ -61,10 +62,7 @@ def of(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
     metric = judged_by(tables[0].headline)
     found = [verdict_of(table) for table in whole]
     if len(whole) <= _FEW or len({table.task for table in whole}) == len(whole):
-        several = len({table.model for table in whole}) > 1
-        rows = [
-            _row(_title(table, several=several), table, verdict) for table, verdict in zip(whole, found, strict=True)
-        ]
+        rows = [_row(title, table, verdict) for title, table, verdict in zip(_titles(whole), whole, found, strict=True)]
     else:
         rows = list(map(_of_summary, summary_of(whole).rows))
     is_several = any(row["state"] == "several" for row in rows)
@@ -96,8 +94,12 @@ def _unit(metric: str) -> str:
     return f" (points of {METRICS[metric].label}{ARROWS[None]})" if METRICS[metric].is_fraction else " (nats)"
 
 
-def _title(table: Table, *, several: bool) -> str:
-    return f"{table.task} ({table.model})" if several else table.task
+def _titles(tables: Sequence[Table]) -> list[str]:
+    """The benchmark of each table, with its model and what else tells it from the others where these differ."""
+    models, asides_ = [table.model for table in tables], apart([table.rows[0] for table in tables])
+    more = [words for words in (models, asides_) if len(set(words)) > 1]
+    apart_by = (", ".join(filter(None, words)) for words in zip(*more, strict=True)) if more else ("" for _ in tables)
+    return [f"{table.task} ({words})" if words else table.task for table, words in zip(tables, apart_by, strict=True)]
 
 
 # --- a benchmark with one model ---------------------------------------------------------------------------------------
@@ -134,12 +136,13 @@ def _sure(table: Table, verdict: Verdict) -> str:
 def _costs(leaders: Sequence[Line]) -> Iterator[str]:
     """Costs of the leaders, the cheapest first."""
     by_cost: dict[str, list[str]] = {}
-    for line in sorted(leaders, key=lambda line: (sum(line.tokens) / max(1, len(line.tokens)), asides.labels(line))):
+    for line in sorted(leaders, key=asides.by_cost):
         by_cost.setdefault(asides.in_brief(line), []).append(name(line))
-    for cost, names in list(by_cost.items())[:_COSTS]:
+    told, others = list(by_cost.items())[:_COSTS], list(by_cost)[_COSTS:]
+    for cost, names in told:
         yield cost if len(leaders) == 1 else f"{_several(names)}: {cost}{' each' * (len(names) > 1)}"
-    if len(by_cost) > _COSTS:
-        yield "others cost more"
+    if others:
+        yield "others cost more" + ", or nobody knows what" * any(asides.UNKNOWN in cost for cost in others)
 
 
 # --- a benchmark with several models ----------------------------------------------------------------------------------
@@ -150,13 +153,27 @@ def _of_summary(row: SummaryRow) -> dict[str, Any]:
     sure = row.sure
     if " of " in sure:
         number, _, models = sure.partition(" of ")
-        sure = f"sure with {'none' if number == '0' else number} of {models} models"
+        sure = f"sure with {'none' if number == '0' else number} of {models} models{_of_these(row.leads, number)}"
     leads = "nobody" if row.leads == EN_DASH else _without_sure(row.leads)
     by = "no second method to compare" if row.by == EN_DASH else row.by
     cost = "nobody leads" if row.cost == EN_DASH else row.cost
     state = "several" if several else row.sure if row.sure in {"sure", "tied", "not tested"} else "none"
     orders = _without_sure(_ORDERS.get(row.orders, row.orders))
     return {"state": state, "texts": [row.task, leads, sure, by, orders, cost]}
+
+
+def _of_these(leads: str, sure: str) -> str:
+    """The words for how many of the sure models are those of the leader, where it isn't all of them.
+
+    >>> _of_these("ccps with 3 of 4 models, surely with 2", "3"), _of_these("ccps with 4 of 4 models", "0")
+    (', of these ccps with 2', '')
+    """
+    names, _, of_leader = leads.partition(" with ")
+    own = of_leader.partition(", surely with ")[2] or "0"
+    if own == sure:
+        return ""
+    each = " each" * (", " in names or " and " in names)
+    return f", of these {names} with {own if own != '0' else 'none'}{each}"
 
 
 def _without_sure(text: str) -> str:

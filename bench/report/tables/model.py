@@ -194,7 +194,7 @@ class Line:
 
     @property
     def orders_answers(self) -> bool:
-        """Whether its AUROC is above 50 % beyond chance; also where that can't be told."""
+        """Whether its AUROC is above 50 % beyond chance, see `LineStanding`; also where that can't be told."""
         return self.standing is None or self.standing.orders_answers
 
     @property

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from bench.report import training
 from bench.report.averages import mean_of
-from bench.report.standings.compute import CHANCE
 from bench.report.tables.best import CALIBRATION
 from bench.report.tables.model import Line, Table
 from bench.report.text import count, plain
@@ -16,6 +15,8 @@ from bench.report.verdict.phrases import behind, compact, joined, metric_name, n
 
 ORDER = "auroc"
 """Metric of how well right answers are ordered before wrong ones."""
+UNKNOWN = "tokens unknown"
+"""Words for a cost in brief where it isn't known how many tokens the model read."""
 
 # --- ordering ---------------------------------------------------------------------------------------------------------
 
@@ -29,7 +30,7 @@ def on_order(block: Judgement, main: Judgement) -> Iterator[str]:
     """
     if not block.known:
         yield f"Which method orders answers best can't be told: {_why_undefined(block.unknown)}."
-    elif block.ranked and not any(orders(line) for line in block.ranked):
+    elif block.ranked and not any(line.orders_answers for line in block.ranked):
         methods = "No ranked method orders" if len(block.ranked) > 1 else f"{name(block.ranked[0])} doesn't order"
         yield f"{methods} right answers before wrong ones beyond chance: no AUROC has a 95 % interval above 50 %."
     elif block.state == "sure":
@@ -57,12 +58,6 @@ def on_calibration(block: Judgement) -> Iterator[str]:
         yield f"Best calibrated, by {metric_name(CALIBRATION)}, is {leaders}."
     elif len(block.leaders) > 1:
         yield f"In calibration ({metric_name(CALIBRATION)}), {leaders} can't be distinguished."
-
-
-def orders(line: Line) -> bool:
-    """Whether its AUROC is above 50 % beyond chance; also where it has no interval."""
-    standing = line.estimate(ORDER).standing
-    return standing is None or standing.fixed.low is None or standing.fixed.low > CHANCE
 
 
 def _on_best(block: Judgement, main: Judgement) -> str:
@@ -115,7 +110,12 @@ def on_cost(block: Judgement) -> Iterator[str]:
 
 def cheapest(lines: Sequence[Line]) -> Line:
     """The line with the fewest token positions; of several, with the fewest labels, then parameters."""
-    return min(lines, key=lambda line: (_mean(line.tokens), labels(line), _mean(line.parameters), line.place))
+    return min(lines, key=by_cost)
+
+
+def by_cost(line: Line) -> tuple[float, int, float, tuple[str, int, str, str]]:
+    """Sorts lines by cost, the cheapest first; what isn't known comes last."""
+    return _mean(line.tokens), labels(line), _mean(line.parameters), line.place
 
 
 def labels(line: Line) -> int:
@@ -125,7 +125,7 @@ def labels(line: Line) -> int:
 
 def in_brief(line: Line) -> str:
     """Cost in a few words, e.g. `25 k tokens, 1,600 labels`."""
-    tokens = [f"{compact(_mean(line.tokens))} tokens"] if line.tokens else []
+    tokens = [f"{compact(_mean(line.tokens))} tokens" if line.tokens else UNKNOWN]
     tokens += [f"{compact(_mean(line.generated))} generated"] if any(line.generated) else []
     n = labels(line)
     return ", ".join([*tokens, f"{count(n)} labels" if n else "no labels"])

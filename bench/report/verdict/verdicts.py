@@ -126,7 +126,7 @@ def _lead(block: Judgement) -> str:
 def _orders(block: Judgement) -> str:
     if not block.known:
         return "undefined" if any(line.done for line in block.unknown) else EN_DASH
-    if block.ranked and not any(map(asides.orders, block.ranked)):
+    if block.ranked and not any(line.orders_answers for line in block.ranked):
         return "none"
     if block.state == "tied" and not block.others:
         return f"all {len(block.ranked)} tied"

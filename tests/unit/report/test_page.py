@@ -283,7 +283,7 @@ def test_lines_on_other_labels_say_so():
     found = [replace(standing_of(0.1, 0.2), labels=k) for k in (0, 1)]
     built = world.page(standings_of=lambda _: Standings(0.95, dict(zip(keys, found, strict=True)), (), {}))
     notes = {name: [built["footnotes"][k - 1] for k in line_named(built, name)["notes"]] for name in ("ccps", "ptrue")}
-    assert notes == {"ccps": [], "ptrue": [_OTHER_LABELS]}
+    assert notes == {"ccps": [], "ptrue": [f"{_OTHER_LABELS}: compared with none"]}
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,218 @@
+"""What a reader concludes: planted results in which a view could say more than the tests, or something else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import load_results
+from bench.api.protocol import Protocol
+from bench.report import page
+from bench.report.figures import differences_to_best
+from bench.report.front import front
+from bench.report.page import pairs, verdict
+from bench.report.selection import Selection
+from bench.report.tables.choice import chosen
+from bench.report.tables.model import Table
+from bench.report.tables.request import tables_of
+from bench.report.verdict import summary_of, verdict_of
+from bench.results import files
+from bench.results.files import Records, write
+from bench.results.row import LabelsSeen, ResultRow
+from bench.results.submissions.numbers import with_numbers_of
+from tests.browser import large
+
+N = 300
+TRUTH = np.random.default_rng(0).normal(size=N)
+CORRECT = TRUTH + 0.5 * np.random.default_rng(1).normal(size=N) > -0.3
+SUBJECTS = [f"subject {i % 3}" for i in range(N)]
+
+
+def skilled(skill: float, seed: int = 0) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(size=N)
+    return np.asarray(1 / (1 + np.exp(-2.5 * (skill * TRUTH + (1 - skill) * noise))))
+
+
+def put(out: Path, method: str, confidence: np.ndarray, correct: np.ndarray = CORRECT, **changes: object) -> None:
+    """Write a result as a run does."""
+    n = len(confidence)
+    row = ResultRow(
+        method=method, model="tiny", task="atlas-choice", preset="demo", seed=0, protocol=Protocol().digest(),
+        task_version=1, status="ok", n=n, n_unparsed=0, n_empty=0, labels_seen=LabelsSeen(64, 16), llm_accuracy=0.6,
+        forward_tokens_alone=1000, generated_tokens_alone=0,
+    )  # fmt: skip
+    ids = [f"q{i:03}" for i in range(n)]
+    records = Records(ids, SUBJECTS[:n], correct, confidence, ["a"] * n, np.ones(n, dtype=np.bool_))
+    write(with_numbers_of(replace(row, **changes), records), records, out)
+
+
+def tables_in(out: Path, **options: object) -> list[Table]:
+    return tables_of(Selection(out, **options), out / "cache")
+
+
+def page_of(tables: Sequence[Table], out: Path) -> dict:
+    return page.payload(tables, lambda row: files.read_records(files.place_of(row, out)), lambda task, version: {})
+
+
+# --- calibration ------------------------------------------------------------------------------------------------------
+
+
+def test_a_constant_is_not_best_calibrated_where_auroc_has_no_interval(tmp_path):
+    """A subject with one wrong answer refuses all intervals of AUROC; that of a constant is 50 % all the same."""
+    correct = np.where(np.array(SUBJECTS) == SUBJECTS[2], True, CORRECT)
+    correct[2] = False
+    shares = {name: correct[np.array(SUBJECTS) == name].mean() for name in SUBJECTS}
+    put(tmp_path, "ccps", skilled(0.9) * 0.5, correct)
+    put(tmp_path, "pik", skilled(0.8, 1) * 0.5, correct)
+    put(tmp_path, "lts", np.array([shares[name] for name in SUBJECTS]), correct)
+    [table] = tables_in(tmp_path)
+    line = {line.method: line for line in table.lines}
+    assert line["lts"].estimate("auroc").half is line["ccps"].estimate("auroc").half is None
+    assert line["lts"].estimate("auroc").mean == 0.5
+    assert line["lts"].estimate("ece").mean == pytest.approx(0)
+    assert (line["lts"].orders_answers, line["ccps"].orders_answers) == (False, True)
+    assert line["lts"].estimate("ece").best is None
+    assert "lts" not in [leader.method for leader in (*table.leaders("ece"), *verdict_of(table, "ece").leaders)]
+    assert any("does not order answers" in note for note in line["lts"].estimate("ece").notes)
+
+
+# --- tables of one model and task -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def twice(tmp_path: Path) -> Path:
+    """All questions, a part of them, and answers from elsewhere: who leads is another one each time."""
+    put(tmp_path, "ccps", skilled(0.9))
+    put(tmp_path, "pik", skilled(0.3, 1))
+    put(tmp_path, "ccps", skilled(0.2, 2)[:60], CORRECT[:60], limit=60)
+    put(tmp_path, "pik", skilled(0.95, 3)[:60], CORRECT[:60], limit=60)
+    elsewhere = {"answers_source": "file:0123", "config": {"answers": "file:0123"}}
+    put(tmp_path, "ccps", skilled(0.1, 4), **elsewhere)
+    put(tmp_path, "pik", skilled(0.95, 5), **elsewhere)
+    return tmp_path
+
+
+def test_verdicts_on_one_model_and_task_say_what_they_are_on(twice, tmp_path):
+    found = load_results(twice, partial=True, cache=tmp_path / "kept", quiet=True).verdict()
+    leader = {text.partition(": By ")[0]: "pik" if "pik also" in text else "ccps" for text in found}
+    assert leader == {
+        "tiny on atlas-choice (partial, --limit 60)": "pik",
+        "tiny on atlas-choice": "ccps",
+        "tiny on atlas-choice (answers from file:0123)": "pik",
+    }
+
+
+def test_the_page_names_tables_of_one_model_and_task_apart(twice):
+    tables = tables_in(twice, partial=True)
+    built = page_of(tables, twice)
+    assert [block["label"] for block in built["blocks"]] == [
+        "partial, --limit 60", "", "answers from file:0123",
+    ]  # fmt: skip
+    some = verdict.of(tables[:2], ["one", "two"])
+    assert [row["texts"][:2] for row in some["rows"]] == [
+        ["atlas-choice (partial, --limit 60)", "pik"], ["atlas-choice", "ccps"],
+    ]  # fmt: skip
+    [alone] = verdict.of(tables[:1], ["one"])["rows"]
+    assert alone["texts"][0] == "atlas-choice"
+
+
+# --- several models ---------------------------------------------------------------------------------------------------
+
+
+def test_models_that_are_sure_of_another_method_are_not_counted_for_the_leader():
+    """The methods' names swapped in one model: it is sure of another one than the rest."""
+
+    def named(row: ResultRow) -> ResultRow:
+        other = {"ccps": "it", "it": "ccps"} if row.model == large.MODELS[0] else {}
+        return replace(row, method=other.get(row.method, row.method))
+
+    rows = [named(row) for row in large.rows() if row.task == "mmlu-pro" and row.method in {"ccps", "it", "ptrue"}]
+    tables = large.build(rows, standings_of=large.standings_of)
+    states = {table.model: (verdict_of(table).state, verdict_of(table).leaders[0].method) for table in tables}
+    sure = [method for state, method in states.values() if state == "sure"]
+    assert (sure.count("ccps"), sure.count("it")) == (3, 1)
+    [row] = verdict.of(tables, list(states))["rows"]
+    _, leads, told, *_ = row["texts"]
+    assert leads.startswith("ccps with ")
+    assert told == "sure with 4 of 4 models, of these ccps with 3"
+    assert summary_of(tables).rows[0].sure == "4 of 4"
+
+
+# --- costs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_leader_of_unknown_cost_is_not_the_cheapest(tmp_path):
+    put(tmp_path, "ccps", skilled(0.9), forward_tokens_alone=None)
+    put(tmp_path, "pik", skilled(0.9))
+    tables = tables_in(tmp_path)
+    assert len(verdict_of(tables[0]).leaders) == 2
+    [row] = verdict.of(tables, ["one"])["rows"]
+    assert row["texts"][-1] == "pik: 1,000 tokens, 80 labels; ccps: tokens unknown, 80 labels"
+    assert verdict_of(tables[0]).brief.cost == "pik: 1,000 tokens, 80 labels"
+
+
+def fronts(table: Table, metric: str) -> tuple[list[str], list[str]]:
+    """Names on the front by tokens, and of those that can be on one, as the page has them."""
+    found = pairs.of(table)
+    assert found is not None
+    names = [table.placed[column].method for column in found["columns"]]
+    of = found["fronts"][metric]
+    return [names[i] for i in of["tokens"]["all"]], [names[i] for i in of["competing"]]
+
+
+def test_methods_that_are_not_shown_count_on_the_front(tmp_path):
+    put(tmp_path, "ccps", skilled(0.95), forward_tokens_alone=10)
+    put(tmp_path, "pik", skilled(0.4, 1), forward_tokens_alone=20)
+    put(tmp_path, "lts", skilled(0.2, 2), forward_tokens_alone=30)
+    [table] = tables_in(tmp_path)
+    [some] = chosen([table], Selection(tmp_path, methods=("pik", "lts")))
+    assert fronts(table, "brier") == (["ccps"], ["ccps", "pik", "lts"])
+    assert fronts(some, "brier")[0] == []
+    assert [key.method for key in front(some, "brier", "tokens", {""})] == ["ccps"]
+
+
+def test_methods_on_other_labels_are_on_no_front(tmp_path):
+    put(tmp_path, "ccps", skilled(0.9), forward_tokens_alone=20)
+    put(tmp_path, "pik", skilled(0.4, 1), forward_tokens_alone=10)
+    put(tmp_path, "lts", skilled(0.3, 2), forward_tokens_alone=30)
+    for method, skill in (("ptrue", 0.9), ("ct", 0.8)):
+        put(tmp_path, method, skilled(skill, 3), CORRECT | (TRUTH > -2), forward_tokens_alone=1)
+    [table] = tables_in(tmp_path)
+    assert table.lines[0].method in {"ptrue", "ct", "ccps"}
+    on, can = fronts(table, "brier")
+    assert (on, set(can)) == (["pik", "ccps"], {"ccps", "pik", "lts"})
+    notes = {line.method: [note for note in line.notes if "labels" in note] for line in table.lines}
+    assert notes["ptrue"] == ["rests on other answers or labels than most lines: ranked and compared only with ct"]
+    assert notes["ccps"] == []
+
+
+def test_the_front_by_calibration_takes_less_than_nothing_as_nothing_and_no_constant(tmp_path):
+    shares = {name: CORRECT[np.array(SUBJECTS) == name].mean() for name in SUBJECTS}
+    put(tmp_path, "lts", np.array([shares[name] for name in SUBJECTS]), forward_tokens_alone=1)
+    chance = np.random.default_rng(7).random(N)
+    for method, cost in (("pik", 10), ("ccps", 20)):
+        sure = np.where(CORRECT, 0.999, 0.001) + 1e-4 * chance * (cost - 10) / 10
+        put(tmp_path, method, sure, forward_tokens_alone=cost)
+    put(tmp_path, "ptrue", skilled(0.5) ** 4, forward_tokens_alone=5)
+    [table] = tables_in(tmp_path)
+    debiased = {line.method: line.estimate("ece_debiased").mean for line in table.lines}
+    assert max(debiased[m] for m in ("pik", "ccps", "lts")) <= 0 < debiased["ptrue"]
+    on, can = fronts(table, "ece_debiased")
+    assert (on, set(can)) == (["ptrue", "pik"], {"ptrue", "pik", "ccps"})
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_small_difference_has_its_sign_in_the_forest_plot(tmp_path):
+    put(tmp_path, "ccps", skilled(0.9))
+    put(tmp_path, "pik", np.clip(skilled(0.9) + np.where(CORRECT, -1, 1) * 1e-4, 0, 1))
+    tables = tables_in(tmp_path)
+    [pair] = [pair for pair in tables[0].standings.pairs if pair.metric == "brier"]
+    assert 0 < abs(100 * pair.difference) < 0.05
+    texts = [text.get_text() for text in differences_to_best(tables).texts]
+    assert any(text.removeprefix("\u2248 ").startswith("+0.0") and text[:6].strip("\u2248 +0.") for text in texts)
