@@ -53,14 +53,11 @@ def competing(table: Table, metric: str) -> list[Line]:
     In calibration, lines that don't order answers are none of them. Where the metric has no ranks, lines compete that
     rest on the labels of most and were not cut short.
     """
-    leaders = table.leaders(metric)
-    labels = leaders[0].standing.labels if leaders and leaders[0].standing else 0
-    found = [
-        line
-        for line in (*table.lines, *table.others)
-        if line.done
-        and not training.cut_short(line.training)
-        and (table.standings is None or (line.standing is not None and line.standing.labels == labels))
-        and (not leaders or line.rank(metric) is not None)
-    ]
-    return [line for line in found if line.orders_answers] if judged_by(metric) == CALIBRATION else found
+    lines = [line for line in (*table.lines, *table.others) if line.done and not training.cut_short(line.training)]
+    if table.standings is not None:
+        tested = [line for line in lines if line.standing]
+        lines = [line for line in tested if line.rank(metric) is not None] or tested
+        blocks = [(line.key.recalibration, line.standing.labels) for line in lines if line.standing]
+        labels = min(blocks, default=("", 0))[1]
+        lines = [line for line in lines if line.standing and line.standing.labels == labels]
+    return [line for line in lines if line.orders_answers] if judged_by(metric) == CALIBRATION else lines

@@ -10,7 +10,7 @@
       "headline": metric that lines are ordered and ranked by, "headlines": {metric: sentences},
       "parts": [name of each part of the methods, ...], "costs": [{"key", "label", "title"}, ...],
       "verdict": {...},                                     see `verdict.of`
-      "blocks": [{"model", "task", "label", "facts": [...], "subjects": [...], "sizes": [...],
+      "blocks": [{"model", "task", "label", "facts": [...], "caption", "subjects": [...], "sizes": [...],
                   "lines": [...],                           see `lines.line_of`, and `curves.of` for their "curve"
                   "headlines": {metric: {"order": [line, ...], "leads": [line, ...]}},
                   "questions": {...} | None,                see `questions.chosen`
@@ -155,7 +155,8 @@ class _Page:
         found = {subject for runs in records for run in runs for subject in run.subject}
         subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
         asked = self.asked(first.task, first.task_version)
-        wanted = questions.Wanted(disagreements.wanted(table, self.depth), self.depth.each)
+        usual = (k for k, line in enumerate(lines) if line.done and line.standing and not line.standing.labels)
+        wanted = questions.Wanted(disagreements.wanted(table, self.depth), self.depth.each, next(usual, None))
         chosen = questions.chosen(first, records, subjects, asked, self.texts, wanted)
         ordered = self._ordered(table)
         return {
@@ -163,6 +164,7 @@ class _Page:
             "task": table.task,
             "label": "",
             "facts": [fact for fact in table.facts if fact not in _titles(first)],
+            "caption": ". ".join((table.facts[0], " ".join(table.facts[1:]))),
             "subjects": list(map(plain, subjects)),
             "sizes": [_size_of(table.rows, subject) for subject in subjects],
             "lines": list(self._lines(table, ordered, records, subjects)),

@@ -148,7 +148,7 @@ def _winner(pair: Pair | None, alpha: float) -> str:
 
 def _fronts(table: Table, metric: str, keys: Sequence[Key]) -> dict[str, Any]:
     """Places of the lines on each front, and of those that can be on one; none where the metric has no ranks."""
-    if not table.leaders(metric):
+    if all(line.rank(metric) is None for line in (*table.lines, *table.others)):
         return {"competing": [], **{cost: {} for cost in COSTS}}
     every = {line.key.recalibration for line in (*table.lines, *table.others)}
     kinds = {**{kind: {kind} for kind in sorted({key.recalibration for key in keys})}, "all": every}

@@ -10,19 +10,21 @@ import numpy as np
 import pytest
 
 from bench import load_results
+from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.report import page
 from bench.report.figures import differences_to_best
 from bench.report.front import front
 from bench.report.page import pairs, verdict
 from bench.report.selection import Selection
+from bench.report.tables.build import views
 from bench.report.tables.choice import chosen
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.report.verdict import summary_of, verdict_of
 from bench.results import files
 from bench.results.files import Records, write
-from bench.results.row import LabelsSeen, ResultRow
+from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions.numbers import with_numbers_of
 from tests.browser import large
 
@@ -216,3 +218,46 @@ def test_a_small_difference_has_its_sign_in_the_forest_plot(tmp_path):
     assert 0 < abs(100 * pair.difference) < 0.05
     texts = [text.get_text() for text in differences_to_best(tables).texts]
     assert any(text.removeprefix("\u2248 ").startswith("+0.0") and text[:6].strip("\u2248 +0.") for text in texts)
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def test_questions_are_right_or_wrong_as_most_methods_have_them(tmp_path):
+    """The method that is listed first has another judge; its labels are its own."""
+    put(tmp_path, "lts", skilled(0.9), ~CORRECT)
+    put(tmp_path, "pik", skilled(0.4, 1))
+    put(tmp_path, "ccps", skilled(0.3, 2))
+    tables = tables_in(tmp_path)
+    assert tables[0].placed[0].method == "lts"
+    [block] = page_of(tables, tmp_path)["blocks"]
+    found = block["questions"]
+    assert found["correct"] == [int(CORRECT[int(name.removeprefix("q"))]) for name in found["id"]]
+    assert found["relabelled"] == [0]
+    assert [(first, second) for first, second, *_ in found["disagreements"]] == [(1, 2)]
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def test_methods_that_never_differ_have_no_interval_to_speak_of(tmp_path):
+    put(tmp_path, "ccps", skilled(0.9))
+    put(tmp_path, "pik", skilled(0.9))
+    put(tmp_path, "lts", skilled(0.2, 1))
+    [table] = tables_in(tmp_path)
+    said = " ".join(verdict_of(table).sentences)
+    assert "No number of such questions decides between " in said
+    assert "they don't differ on any of these." in said
+    assert "tenth of the width" not in said
+
+
+def test_a_footnote_of_one_model_is_not_on_the_other_beside_it(tmp_path):
+    stage = TrainingStage(name="", limit=10, taken=10, kept=10, epochs=1.0, cut_short=True)
+    for model, training in (("tiny", None), ("small", Training(stages=(stage,)))):
+        put(tmp_path, "ccps", skilled(0.9), model=model, training=training)
+        put(tmp_path, "pik", skilled(0.4, 1), model=model)
+    [grid] = views(tables_in(tmp_path), models=True).grids
+    notes = {row.cells[0].text: row.cells[0].notes for row in grid.rows}
+    assert notes["pik"] == ()
+    [note] = notes["ccps"]
+    assert note.startswith("with small: ")

@@ -125,7 +125,8 @@ function drawCompare(view, selects, places, kinds, pick) {
   if (hadFocus) places.forest.querySelector("[aria-pressed=true]").focus();
   const without = absentFrom(view);
   const absent = `Not compared: ${without.join("; ")}.`;
-  places.left.replaceChildren(without.length ? el("p", { class: "muted legend" }, absent) : "");
+  places.left.replaceChildren(...[without.length ? absent : "", ...onCalibration(view)].filter(Boolean)
+    .map((text) => el("p", { class: "muted legend" }, text)));
   places.counts.replaceChildren(...countPart(view));
   showPareto(view, view.cost, places.pareto);
   places.disagreements.replaceChildren(disagreementLists(reference, other));
@@ -138,6 +139,15 @@ function absentFrom({ block, pairs, every }) {
     const reason = line.ok ? why.get(line.column) : line.reasons.map((k) => DATA.footnotes[k - 1]).join(", ");
     return `${line.name} (${reason})`;
   });
+}
+
+/** What a difference in calibration is, and whom a win in it doesn't make a leader. */
+function onCalibration({ metric, lines, pairs: { fronts } }) {
+  if (metric.name !== "ece_debiased") return [];
+  const competing = new Set(fronts.ece_debiased.competing);
+  const others = lines.filter((line) => line.isRanked && !competing.has(line.place)).map(({ name }) => name);
+  return [DATA.words.excess, others.length
+    ? `Never leading in calibration, as they don’t order answers or rest on other labels: ${others.join(", ")}.` : ""];
 }
 
 function countPart({ block, metric, over, lines }) {

@@ -32,8 +32,8 @@ function recordOf(line, metrics, headline) {
   record.forward_tokens_alone = line.tokens ?? null;
   record.generated_tokens_alone = line.generated ?? null;
   const notes = [...line.notes, ...line.reasons, ...metrics.flatMap((m) => line.remarks?.[m] ?? [])];
-  record.caption = `${block.name}. ${block.facts.join(" ")}`;
   record.notes = [...new Set(notes)].map((k) => DATA.footnotes[k - 1]).join("; ");
+  record.caption = block.caption;
   return record;
 }
 
