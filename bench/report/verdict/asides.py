@@ -101,7 +101,7 @@ def on_cost(block: Judgement) -> Iterator[str]:
         return
     others = [other for other in block.leaders if other.key != line.key]
     if len({in_brief(other) for other in block.leaders}) == 1 and line.parameters:
-        yield _on_equal_costs(line, others, costs)
+        yield _on_equal_costs(block.leaders, line, costs)
         return
     same = [name(other) for other in others if line.tokens and _mean(other.tokens) == _mean(line.tokens)]
     also = f" (as {'does' if len(same) == 1 else 'do'} {named(same)})" if same else ""
@@ -116,10 +116,11 @@ def on_cost(block: Judgement) -> Iterator[str]:
     yield f"Of {tied}, {name(line)} is the cheapest{cheapest_in}: it needs {joined(costs)}{writes}{free}."
 
 
-def _on_equal_costs(line: Line, others: Sequence[Line], costs: Sequence[str]) -> str:
+def _on_equal_costs(leaders: Sequence[Line], line: Line, costs: Sequence[str]) -> str:
     """Cost of leaders that differ in trained parameters at most."""
+    others = [other for other in leaders if other.key != line.key]
     shared = [text for text in costs if text != _parameters(line)]
-    who = f"{named([name(line), *map(name, others)])} need"
+    who = f"{named(list(map(name, leaders)))} need"
     most = max((_mean(other.parameters) for other in others if other.parameters), default=0.0)
     if most <= _mean(line.parameters):
         return f"{who} {joined([*costs])}."

@@ -370,7 +370,7 @@ def test_of_tied_methods_the_cheapest_is_named_and_one_without_labels():
 def test_of_methods_that_cost_the_same_the_one_with_the_fewest_parameters_is_named():
     found = words(planted({"a": 0.1, "b": 0.101}, rows={"a": {"n_parameters": 22_000}}))
     same = "25 k token positions fed to the model and 1,600 labelled answers"
-    assert f" b and a need {same}; b trains 258 parameters, a 22 k." in found
+    assert f" a and b need {same}; b trains 258 parameters, a 22 k." in found
     assert "cheapest" not in found
 
 
