@@ -139,9 +139,8 @@ def test_models_that_are_sure_of_another_method_are_not_counted_for_the_leader()
     assert (sure.count("ccps"), sure.count("it")) == (3, 1)
     [row] = verdict.of(tables, list(states))["rows"]
     _, leads, told, *_ = row["texts"]
-    assert leads.startswith("ccps with ")
-    assert told == "sure with 4 of 4 models, of these ccps with 3"
-    assert summary_of(tables).rows[0].sure == "4 of 4"
+    assert leads == "ccps with 3 of 4 models, it 1"
+    assert told == f"sure {summary_of(tables).rows[0].sure}" == "sure with 4 of 4 models: ccps 3, it 1"
 
 
 # --- costs ------------------------------------------------------------------------------------------------------------
@@ -261,3 +260,11 @@ def test_a_footnote_of_one_model_is_not_on_the_other_beside_it(tmp_path):
     assert notes["pik"] == ()
     [note] = notes["ccps"]
     assert note.startswith("with small: ")
+
+
+def test_unknown_parameters_are_not_said_to_be_equal(tmp_path):
+    put(tmp_path, "ccps", skilled(0.9), n_parameters=258)
+    put(tmp_path, "pik", skilled(0.9), n_parameters=None)
+    [table] = tables_in(tmp_path)
+    said = " ".join(verdict_of(table).sentences)
+    assert "need 1,000 token positions fed to the model, 80 labelled answers and 258 trained parameters." not in said
