@@ -80,6 +80,11 @@ class Judgement:
         is_alone = len(self.leaders) == 1 and len(self.beaten_by(self.best)) == len(self.others)
         return "sure" if is_alone else "tied"
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether methods were tested against each other, so that one leads, or several."""
+        return self.state in {"sure", "tied"}
+
     def beaten_by(self, line: Line) -> tuple[Line, ...]:
         """Ranked lines that are significantly worse than this one."""
         beaten = self.standings.beaten.get((self.metric, line.key), frozenset()) if self.standings else frozenset()

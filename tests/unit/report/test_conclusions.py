@@ -268,3 +268,24 @@ def test_unknown_parameters_are_not_said_to_be_equal(tmp_path):
     [table] = tables_in(tmp_path)
     said = " ".join(verdict_of(table).sentences)
     assert "need 1,000 token positions fed to the model, 80 labelled answers and 258 trained parameters." not in said
+
+
+def test_the_only_ranked_method_leads_nobody(tmp_path):
+    """The method with the better mean was cut short, so that the other one was tested against nobody."""
+    stage = TrainingStage(name="", limit=10, taken=10, kept=10, epochs=1.0, cut_short=True)
+    put(tmp_path, "ccps", skilled(0.95), training=Training(stages=(stage,)))
+    put(tmp_path, "pik", skilled(0.2, 1))
+    for method in ("ccps+isotonic", "pik+isotonic"):
+        put(tmp_path, method, skilled(0.9 if method.startswith("ccps") else 0.3, 2))
+    tables = tables_in(tmp_path)
+    found = verdict_of(tables[0])
+    assert (found.state, found.leaders, found.places, tables[0].leaders()) == ("not tested", (), (), ())
+    assert not any("pik needs" in sentence for sentence in found.sentences)
+    [row] = verdict.of(tables, ["one"])["rows"]
+    assert (row["texts"][1], row["texts"][-1]) == ("nobody: not tested", "nobody leads")
+    [block] = page_of(tables, tmp_path)["blocks"]
+    assert block["headlines"]["brier"]["leads"] == []
+    assert not any(line["curve"]["leads"] for line in block["lines"])
+    [grid] = views(tables).grids
+    assert not any(cell.shaded for row in grid.rows for cell in row.cells)
+    assert "▸" not in " ".join(grid.legend)
