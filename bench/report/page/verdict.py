@@ -18,7 +18,7 @@ from bench.report.tables.model import Line, Table
 from bench.report.text import ARROWS, EN_DASH
 from bench.report.verdict import SummaryRow, Verdict, asides, summary_of, verdict_of
 from bench.report.verdict.judgement import judged
-from bench.report.verdict.phrases import joined, metric_name, name, named
+from bench.report.verdict.phrases import metric_name, name, named
 
 _FEW = 2
 """Tables that have a row each, even of one benchmark."""
@@ -104,22 +104,15 @@ def _title(table: Table, *, several: bool) -> str:
 
 
 def _row(title: str, table: Table, verdict: Verdict) -> dict[str, Any]:
-    leads, sure = _NOTHING.get(verdict.state) or (_several(list(map(name, verdict.leaders))), _sure(table, verdict))
+    leads, sure = _NOTHING.get(verdict.state) or (_few(verdict.leaders), _sure(table, verdict))
     brief = verdict.brief
     costs = "; ".join(_costs(verdict.leaders)) or "nobody leads"
     by = "no second method to compare" if brief.by == EN_DASH else brief.by
     return {"state": verdict.state, "texts": [title, leads, sure, by, _ORDERS.get(brief.orders, brief.orders), costs]}
 
 
-def _several(names: Sequence[str]) -> str:
-    """Names, of which the last are counted where they are many.
-
-    >>> _several(["a", "b", "c"]), _several(list("abcdef"))
-    ('a, b and c', 'a, b, c, d and 2 others')
-    """
-    if len(names) <= _LEADERS:
-        return joined(names) if names else "nobody"
-    return f"{', '.join(names[: _LEADERS - 1])} and {len(names) - _LEADERS + 1} others"
+def _few(lines: Sequence[Line]) -> str:
+    return named(list(map(name, lines)), most=_LEADERS)
 
 
 def _sure(table: Table, verdict: Verdict) -> str:
@@ -133,12 +126,12 @@ def _sure(table: Table, verdict: Verdict) -> str:
 
 def _costs(leaders: Sequence[Line]) -> Iterator[str]:
     """Costs of the leaders, the cheapest first."""
-    by_cost: dict[str, list[str]] = {}
-    for line in sorted(leaders, key=lambda line: (sum(line.tokens) / max(1, len(line.tokens)), asides.labels(line))):
-        by_cost.setdefault(asides.in_brief(line), []).append(name(line))
-    for cost, names in list(by_cost.items())[:_COSTS]:
-        yield cost if len(leaders) == 1 else f"{_several(names)}: {cost}{' each' * (len(names) > 1)}"
-    if len(by_cost) > _COSTS:
+    found: dict[str, list[Line]] = {}
+    for line in asides.by_cost(leaders):
+        found.setdefault(asides.in_brief(line), []).append(line)
+    for cost, lines in list(found.items())[:_COSTS]:
+        yield cost if len(leaders) == 1 else f"{_few(lines)}: {cost}{' each' * (len(lines) > 1)}"
+    if len(found) > _COSTS:
         yield "others cost more"
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from bench.report import training
 from bench.report.averages import mean_of
-from bench.report.standings.compute import CHANCE
 from bench.report.tables.best import CALIBRATION
 from bench.report.tables.model import Line, Table
 from bench.report.text import count, plain
@@ -29,7 +28,7 @@ def on_order(block: Judgement, main: Judgement) -> Iterator[str]:
     """
     if not block.known:
         yield f"Which method orders answers best can't be told: {_why_undefined(block.unknown)}."
-    elif block.ranked and not any(orders(line) for line in block.ranked):
+    elif block.ranked and not any(line.orders_answers for line in block.ranked):
         methods = "No ranked method orders" if len(block.ranked) > 1 else f"{name(block.ranked[0])} doesn't order"
         yield f"{methods} right answers before wrong ones beyond chance: no AUROC has a 95 % interval above 50 %."
     elif block.state == "sure":
@@ -59,12 +58,6 @@ def on_calibration(block: Judgement) -> Iterator[str]:
         yield f"In calibration ({metric_name(CALIBRATION)}), {leaders} can't be distinguished."
 
 
-def orders(line: Line) -> bool:
-    """Whether its AUROC is above 50 % beyond chance; also where it has no interval."""
-    standing = line.estimate(ORDER).standing
-    return standing is None or standing.fixed.low is None or standing.fixed.low > CHANCE
-
-
 def _on_best(block: Judgement, main: Judgement) -> str:
     best, following = block.best, block.others[0]
     also = "also " * (main.state == "sure" and main.best.key == best.key)
@@ -92,7 +85,7 @@ def on_cost(block: Judgement) -> Iterator[str]:
     """The cost of the best; where several are, that of the cheapest."""
     if not block.leaders:
         return
-    line = cheapest(block.leaders)
+    line = by_cost(block.leaders)[0]
     costs = [text for text in (_tokens(line), _generated(line), _labels(line), _parameters(line)) if text]
     if not costs:
         return
@@ -113,14 +106,14 @@ def on_cost(block: Judgement) -> Iterator[str]:
     yield f"Of {tied}, {name(line)} is the cheapest{cheapest_in}: it needs {joined(costs)}{writes}{free}."
 
 
-def cheapest(lines: Sequence[Line]) -> Line:
-    """The line with the fewest token positions; of several, with the fewest labels, then parameters."""
-    return min(lines, key=lambda line: (_mean(line.tokens), labels(line), _mean(line.parameters), line.place))
+def by_cost(lines: Sequence[Line]) -> list[Line]:
+    """Lines by token positions, the fewest first; equal ones by labels, then parameters."""
+    return sorted(lines, key=lambda line: (_mean(line.tokens), labels(line), _mean(line.parameters), line.place))
 
 
 def labels(line: Line) -> int:
     """Answers or questions that it was told right or wrong, of the seed with the most."""
-    return max((seen.train + seen.validation + seen.gold for seen in line.labels), default=0)
+    return sum(_told(line))
 
 
 def in_brief(line: Line) -> str:
@@ -145,13 +138,17 @@ def _generated(line: Line) -> str:
     return f"{compact(_mean(line.generated))} generated tokens" if any(line.generated) else ""
 
 
+def _told(line: Line) -> tuple[int, int]:
+    """Labelled answers, and right answers to training questions, of the seed with the most."""
+    return max(((seen.train + seen.validation, seen.gold) for seen in line.labels), key=sum, default=(0, 0))
+
+
 def _labels(line: Line) -> str:
-    told = max(line.labels, key=lambda seen: seen.train + seen.validation + seen.gold, default=None)
-    if told is None:
+    if not line.labels:
         return ""
-    answers = told.train + told.validation
+    answers, gold = _told(line)
     texts = [f"{count(answers)} labelled answers"] * bool(answers)
-    texts += [f"{count(told.gold)} right answers to training questions"] * bool(told.gold)
+    texts += [f"{count(gold)} right answers to training questions"] * bool(gold)
     return joined(texts) if texts else "no labelled answers"
 
 

@@ -86,7 +86,7 @@ def _sentences(table: Table, blocks: Sequence[Judgement], order: Judgement) -> I
 def _brief(main: Judgement, order: Judgement) -> Brief:
     cost = ""
     if main.leaders:
-        line = asides.cheapest(main.leaders)
+        line = asides.by_cost(main.leaders)[0]
         cost = f"{name(line)}: " * (len(main.leaders) > 1) + asides.in_brief(line)
     return Brief(
         leads=_names(main),
@@ -126,7 +126,7 @@ def _lead(block: Judgement) -> str:
 def _orders(block: Judgement) -> str:
     if not block.known:
         return "undefined" if any(line.done for line in block.unknown) else EN_DASH
-    if block.ranked and not any(map(asides.orders, block.ranked)):
+    if block.ranked and not any(line.orders_answers for line in block.ranked):
         return "none"
     if block.state == "tied" and not block.others:
         return f"all {len(block.ranked)} tied"
