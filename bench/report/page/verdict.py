@@ -15,10 +15,10 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.tables.best import judged_by
 from bench.report.tables.model import Line, Table
-from bench.report.text import ARROWS, EN_DASH
+from bench.report.text import ARROWS, EN_DASH, metric_name
 from bench.report.verdict import SummaryRow, Verdict, asides, summary_of, verdict_of
 from bench.report.verdict.judgement import judged
-from bench.report.verdict.phrases import metric_name, name, named
+from bench.report.verdict.phrases import name, named
 
 _FEW = 2
 """Tables that have a row each, even of one benchmark."""

@@ -9,9 +9,9 @@ from bench.report import training
 from bench.report.averages import mean_of
 from bench.report.tables.best import CALIBRATION
 from bench.report.tables.model import Line, Table
-from bench.report.text import count, plain
+from bench.report.text import count, metric_name, plain
 from bench.report.verdict.judgement import SEVERAL, Judgement
-from bench.report.verdict.phrases import behind, compact, joined, metric_name, name, named, value, with_value
+from bench.report.verdict.phrases import behind, compact, joined, name, named, value, with_value
 
 ORDER = "auroc"
 """Metric of how well right answers are ordered before wrong ones."""

@@ -10,15 +10,9 @@ from bench.report.tables.best import counted
 from bench.report.tables.model import Line
 from bench.report.text import count, interval_text, precise, shown
 
-_NAMES = {"brier": "Brier score", "ece_debiased": "ECE minus floor"}
 _NAMED = 4
 """Methods that a sentence names; of more, one fewer is, and the others are counted."""
 _THOUSAND, _MILLION = 10_000, 1_000_000
-
-
-def metric_name(metric: str) -> str:
-    """A metric as sentences call it."""
-    return _NAMES.get(metric, METRICS[metric].label)
 
 
 def name(line: Line) -> str:
