@@ -86,7 +86,7 @@ def _sentences(table: Table, blocks: Sequence[Judgement], order: Judgement) -> I
 def _brief(main: Judgement, order: Judgement) -> Brief:
     cost = ""
     if main.leaders:
-        line = asides.by_cost(main.leaders)[0]
+        line = asides.cheapest(main.leaders)
         cost = f"{name(line)}: " * (len(main.leaders) > 1) + asides.in_brief(line)
     return Brief(
         leads=_names(main),
