@@ -16,7 +16,7 @@ import typer
 
 from bench.api import UserError
 from bench.cli import cached, completing, heads, new, reproduce
-from bench.cli.commands import Commands, root
+from bench.cli.commands import AsJson, Commands, root
 from bench.cli.doctor import doctor
 from bench.cli.ending import exit_code
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
@@ -45,6 +45,8 @@ app = Commands(
 )
 app.command(cls=GroupedHelp)(run)
 app.command()(doctor)
+app.command()(heads.score)
+app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
 app.add_typer(cached.app, name="cache")
 app.add_typer(new.app, name="new")
 app.add_typer(heads.app, name="head")
@@ -69,14 +71,7 @@ class Tool(StrEnum):
 
 HELP = help_of(RunConfig)
 Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help=HELP["plugins"])]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")]
 DataDir = Annotated[Path | None, typer.Option(help=HELP["data_dir"])]
-
-
-app.command()(heads.score)
-
-
-app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
 
 
 @app.command("list")

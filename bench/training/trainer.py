@@ -221,7 +221,7 @@ class AdapterTrainer:
         return {"source": source, "revision": self.backbone.files.commit or spec.revision}
 
     def _dtype(self) -> str:
-        name = str(self.backbone.dtype).removeprefix("torch.")
+        name = self.backbone.dtype_name
         if name == "float16":
             raise UserError(
                 f"{self.method} can't be trained in float16, whose gradients underflow:"

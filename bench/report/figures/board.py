@@ -37,6 +37,24 @@ class Board:
     tables: Mapping[tuple[str, str], Table]
     """Tables by model and task."""
 
+    @property
+    def model(self) -> str:
+        """The model of a figure of one.
+
+        Raises:
+            ValueError: there are several.
+        """
+        return _only(self.models, "model")
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Model and task of a figure of one table.
+
+        Raises:
+            ValueError: there are several.
+        """
+        return self.model, _only(self.tasks, "task")
+
     def column(self, model: str, task: str) -> list[Line]:
         """All methods on one model and task, also those that were not run there."""
         cell = self.cells.get((model, task), {})
@@ -139,12 +157,7 @@ def marked(line: Line, leading: Sequence[Line]) -> str:
     return f"{LEADS} {line.key.label}" if is_leading else line.key.label
 
 
-def only(values: Sequence[str], kind: str) -> str:
-    """The one model or task of a figure that shows one.
-
-    Raises:
-        ValueError: there are several.
-    """
+def _only(values: Sequence[str], kind: str) -> str:
     if len(values) != 1:
         raise ValueError(f"expected the tables of one {kind}, got those of {', '.join(values)}")
     return values[0]

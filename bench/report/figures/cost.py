@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
 from bench.report.averages import mean_of
-from bench.report.figures.board import board_of, is_unranked, on_unranked, only
+from bench.report.figures.board import board_of, is_unranked, on_unranked
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel
 from bench.report.figures.sheet import EDGE, LINE, arrow, marker_settings, sheet, short, styled
@@ -104,7 +104,7 @@ def cost_quality(tables: Sequence[Table], *, remark: str = "") -> Figure:
     """
     with styled():
         board = board_of(tables)
-        model, task = only(board.models, "model"), only(board.tasks, "task")
+        model, task = board.place
         table = board.tables[model, task]
         column = [line for line in board.column(model, task) if line.done]
         unranked = {line.key for line in column if is_unranked(table, line)}
@@ -216,8 +216,7 @@ def _axes(panel: Panel, scale: Scale, metric: str, *, left: bool, bottom: bool) 
     panel.y_axis(ticks, tick_names(ticks, metric) if left else ())
     if scale.has_zero:
         between = scale.lowest - scale.zero_gap / 2
-        line = [[(between, panel.y[0]), (between, panel.y[1])]]
-        panel.segments(line, "zero", colors=FAINT, linewidths=0.5, linestyles=(0, (1, 2)), zorder=0.5)
+        panel.verticals([between], "zero", linewidths=0.5, linestyles=(0, (1, 2)), zorder=0.5)
     if left:
         x, y, _, height = panel.place
         label = f"{METRICS[metric].label}{arrow(metric)} (%)"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bench.api import UserError
 from bench.api.options import from_keywords
@@ -136,12 +137,10 @@ class Results:
         Raises:
             UserError: a file of a result is missing or not as it must be.
         """
-        kept: dict[tuple[str, int], Any] = {}
 
-        def texts(task: str, version: int) -> Any:
-            if (task, version) not in kept:
-                kept[task, version] = questions.read(self.folder, task, version) if text else {}
-            return kept[task, version]
+        @functools.cache
+        def texts(task: str, version: int) -> Mapping[str, questions.QuestionText]:
+            return questions.read(self.folder, task, version) if text else {}
 
         found = frames.questions(self.tables, self._records, texts)
         return found if text else found.drop(columns=["text", "gold"])

@@ -18,7 +18,6 @@ page doesn't show included; only `competing` ones can be on it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from html import escape
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from bench.metrics import METRICS, Metric
 from bench.report.averages import mean_of
 from bench.report.front import competing, front
 from bench.report.grouping import Key
+from bench.report.page.elements import Element, el, html
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.best import judged_by
 from bench.report.tables.export import RANKED
@@ -53,9 +53,9 @@ MILLION = 1_000_000
 """Differences and ends of intervals are integers in these parts of 1."""
 _ABOUT = (
     "Differences to the best method, on the same questions. The 95 % interval is for other questions of these subjects;"
-    " p is corrected for all pairs, and a method is better or worse where it is below 0.05. All pairs and metrics:"
-    " <code>bench table --compare A,B</code>."
+    " p is corrected for all pairs, and a method is better or worse where it is below 0.05. All pairs and metrics: "
 )
+_NOTHING = "No two methods were tested against each other here."
 _NUMBERS = 3
 """Cells after the method that are numbers."""
 _ALONE = "shares its answers and labels with no other method here"
@@ -200,12 +200,13 @@ def static(payload: Mapping[str, Any]) -> str:
     """
     names = [method["name"] for method in payload.get("methods", ())]
     blocks = [block for block in payload.get("blocks", ()) if block.get("pairs")]
-    told = _ABOUT if blocks else "No two methods were tested against each other here."
-    tables = "".join(_static_block(block, names, payload["headline"]) for block in blocks)
-    return f'<h2 id="compare-title">Comparison</h2><p class="muted legend">{told}</p>{tables}'
+    about = (_ABOUT, el("code", {}, "bench table --compare A,B"), ".") if blocks else (_NOTHING,)
+    tables = (_static_block(block, names, payload["headline"]) for block in blocks)
+    title = el("h2", {"id": "compare-title"}, "Comparison")
+    return html(title, el("p", {"class": "muted legend"}, *about), *tables)
 
 
-def _static_block(block: Mapping[str, Any], names: Sequence[str], headline: str) -> str:
+def _static_block(block: Mapping[str, Any], names: Sequence[str], headline: str) -> Element:
     pairs = block["pairs"]
     name = judged_by(headline)
     name = name if name in pairs["metrics"] else next(iter(pairs["metrics"]))
@@ -224,18 +225,16 @@ def _static_block(block: Mapping[str, Any], names: Sequence[str], headline: str)
     )
     head = _row("th", ("Method", "Difference", "95 % interval", "p corrected", f"Beside {label[reference]}"))
     body = (_row("td", (label[place], *_told(metric, told))) for place, told in rows)
-    table = f"<caption><span>{escape(caption)}</span></caption><thead>{head}</thead><tbody>{''.join(body)}</tbody>"
-    return f'<div class="wide"><table>{table}</table></div>'
+    parts = el("caption", {}, el("span", {}, caption)), el("thead", {}, head), el("tbody", {}, *body)
+    return el("div", {"class": "wide"}, el("table", {}, *parts))
 
 
-def _row(tag: str, texts: Iterable[str]) -> str:
+def _row(tag: str, texts: Iterable[str]) -> Element:
     """A table row; its first cell is the heading of the others."""
-    first, *others = map(escape, texts)
-    scope = "row" if tag == "td" else "col"
-    kinds = [' class="num"' if i < _NUMBERS else "" for i in range(len(others))]
-    mark = ' scope="col"' if tag == "th" else ""
-    cells = "".join(f"<{tag}{mark}{kind}>{text}</{tag}>" for kind, text in zip(kinds, others, strict=True))
-    return f'<tr><th scope="{scope}">{first}</th>{cells}</tr>'
+    first, *others = texts
+    scope = "col" if tag == "th" else None
+    cells = (el(tag, {"scope": scope, "class": "num" if i < _NUMBERS else None}, text) for i, text in enumerate(others))
+    return el("tr", {}, el("th", {"scope": scope or "row"}, first), *cells)
 
 
 def _told(metric: Metric, told: Between) -> tuple[str, ...]:

@@ -16,10 +16,10 @@ from bench.metrics import METRICS
 from bench.report.tables.best import judged_by
 from bench.report.tables.caption import apart
 from bench.report.tables.model import Line, Table
-from bench.report.text import ARROWS, EN_DASH
+from bench.report.text import ARROWS, EN_DASH, metric_name
 from bench.report.verdict import SummaryRow, Verdict, asides, summary_of, verdict_of
 from bench.report.verdict.judgement import judged
-from bench.report.verdict.phrases import joined, metric_name, name, named
+from bench.report.verdict.phrases import name, named
 
 _FEW = 2
 """Tables that have a row each, even of one benchmark."""
@@ -109,22 +109,15 @@ def _titles(tables: Sequence[Table]) -> list[str]:
 
 
 def _row(title: str, table: Table, verdict: Verdict) -> dict[str, Any]:
-    leads, sure = _NOTHING.get(verdict.state) or (_several(list(map(name, verdict.leaders))), _sure(table, verdict))
+    leads, sure = _NOTHING.get(verdict.state) or (_few(verdict.leaders), _sure(table, verdict))
     brief = verdict.brief
     costs = "; ".join(_costs(verdict.leaders)) or "nobody leads"
     by = "no second method to compare" if brief.by == EN_DASH else brief.by
     return {"state": verdict.state, "texts": [title, leads, sure, by, _ORDERS.get(brief.orders, brief.orders), costs]}
 
 
-def _several(names: Sequence[str]) -> str:
-    """Names, of which the last are counted where they are many.
-
-    >>> _several(["a", "b", "c"]), _several(list("abcdef"))
-    ('a, b and c', 'a, b, c, d and 2 others')
-    """
-    if len(names) <= _LEADERS:
-        return joined(names) if names else "nobody"
-    return f"{', '.join(names[: _LEADERS - 1])} and {len(names) - _LEADERS + 1} others"
+def _few(lines: Sequence[Line]) -> str:
+    return named(list(map(name, lines)), most=_LEADERS)
 
 
 def _sure(table: Table, verdict: Verdict) -> str:
@@ -138,12 +131,12 @@ def _sure(table: Table, verdict: Verdict) -> str:
 
 def _costs(leaders: Sequence[Line]) -> Iterator[str]:
     """Costs of the leaders, the cheapest first."""
-    by_cost: dict[str, list[str]] = {}
-    for line in sorted(leaders, key=asides.by_cost):
-        by_cost.setdefault(asides.in_brief(line), []).append(name(line))
-    told, others = list(by_cost.items())[:_COSTS], list(by_cost)[_COSTS:]
-    for cost, names in told:
-        yield cost if len(leaders) == 1 else f"{_several(names)}: {cost}{' each' * (len(names) > 1)}"
+    found: dict[str, list[Line]] = {}
+    for line in asides.cheapest_first(leaders):
+        found.setdefault(asides.in_brief(line), []).append(line)
+    told, others = list(found.items())[:_COSTS], list(found)[_COSTS:]
+    for cost, lines in told:
+        yield cost if len(leaders) == 1 else f"{_few(lines)}: {cost}{' each' * (len(lines) > 1)}"
     if others:
         yield "others cost more" + ", or nobody knows what" * any(asides.UNKNOWN in cost for cost in others)
 

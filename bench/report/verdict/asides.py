@@ -9,9 +9,9 @@ from bench.report import training
 from bench.report.averages import mean_of
 from bench.report.tables.best import CALIBRATION
 from bench.report.tables.model import Line, Table
-from bench.report.text import count, plain
+from bench.report.text import count, metric_name, plain
 from bench.report.verdict.judgement import SEVERAL, Judgement
-from bench.report.verdict.phrases import behind, compact, joined, metric_name, name, named, value, with_value
+from bench.report.verdict.phrases import behind, compact, joined, name, named, value, with_value
 
 ORDER = "auroc"
 """Metric of how well right answers are ordered before wrong ones."""
@@ -125,17 +125,17 @@ def _on_equal_costs(leaders: Sequence[Line], line: Line, costs: Sequence[str]) -
 
 def cheapest(lines: Sequence[Line]) -> Line:
     """The line with the fewest token positions; of several, with the fewest labels, then parameters."""
-    return min(lines, key=by_cost)
+    return cheapest_first(lines)[0]
 
 
-def by_cost(line: Line) -> tuple[float, int, float, tuple[str, int, str, str]]:
-    """Sorts lines by cost, the cheapest first; what isn't known comes last."""
-    return _mean(line.tokens), labels(line), _mean(line.parameters), line.place
+def cheapest_first(lines: Sequence[Line]) -> list[Line]:
+    """Lines by token positions, labels and parameters; what isn't known comes last."""
+    return sorted(lines, key=lambda line: (_mean(line.tokens), labels(line), _mean(line.parameters), line.place))
 
 
 def labels(line: Line) -> int:
     """Answers or questions that it was told right or wrong, of the seed with the most."""
-    return max((seen.train + seen.validation + seen.gold for seen in line.labels), default=0)
+    return sum(_told(line))
 
 
 def in_brief(line: Line) -> str:
@@ -160,13 +160,17 @@ def _generated(line: Line) -> str:
     return f"{compact(_mean(line.generated))} generated tokens" if any(line.generated) else ""
 
 
+def _told(line: Line) -> tuple[int, int]:
+    """Labelled answers, and right answers to training questions, of the seed with the most."""
+    return max(((seen.train + seen.validation, seen.gold) for seen in line.labels), key=sum, default=(0, 0))
+
+
 def _labels(line: Line) -> str:
-    told = max(line.labels, key=lambda seen: seen.train + seen.validation + seen.gold, default=None)
-    if told is None:
+    if not line.labels:
         return ""
-    answers = told.train + told.validation
+    answers, gold = _told(line)
     texts = [f"{count(answers)} labelled answers"] * bool(answers)
-    texts += [f"{count(told.gold)} right answers to training questions"] * bool(told.gold)
+    texts += [f"{count(gold)} right answers to training questions"] * bool(gold)
     return joined(texts) if texts else "no labelled answers"
 
 

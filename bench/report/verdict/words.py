@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from bench.report.tables.best import CALIBRATION
 from bench.report.tables.model import Line
-from bench.report.text import count
+from bench.report.text import count, metric_name
 from bench.report.verdict.judgement import SEVERAL, Judgement, rounded
 from bench.report.verdict.phrases import (
     amount,
     behind,
     interval,
     joined,
-    metric_name,
     name,
     named,
     with_value,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bench import registry
-from bench.api import ConfidenceMethod, FloatArray, Format, Question, Signal, UserError
+from bench.api import ConfidenceMethod, FloatArray, Format, Question, UserError
 from bench.api.confidence import given
 from bench.api.errors import TooLongError, did_you_mean, fenced, require_text
 from bench.api.protocol import Protocol, changed
@@ -33,7 +33,7 @@ from bench.run.heads.learned import Output, adapter_of, read_method, read_output
 from bench.run.preparation import relating_of
 from bench.run.resolve import judge_options
 from bench.signals.batches import Batches
-from bench.signals.definition import definition, read_from_model, reads_own_adapter
+from bench.signals.definition import read_from_model, reads_own_adapter
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
@@ -381,9 +381,3 @@ def _model(card: Card, model: str | None, folder: Path) -> str:
             " folder: --model FOLDER, or model=FOLDER."
         ) from None
     return card.backbone.model
-
-
-def states_of(reading: Reading, reader: Reader, signals: frozenset[Signal]) -> dict[str, FloatArray]:
-    """States `(n, d)` of a reading by signal, in the order of its questions."""
-    split = reader.stored(reader.read(reading, signals)).of(np.arange(len(reading.questions)))
-    return {repr(signal): definition(signal).column(split) for signal in sorted(signals, key=repr)}  # type: ignore[misc]

@@ -126,7 +126,7 @@ def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
             f"{others.questions:,} questions are of subjects that the head has no exemplars of ({named}): their prompts"
             f" show {others.shown} of other subjects; add rows of split 'dev' to show your own"
         )
-    dtype = str(head.reader.backbone.dtype).removeprefix("torch.")
+    dtype = head.reader.backbone.dtype_name
     if dtype != card.backbone.dtype:
         yield (
             f"the head was made in {card.backbone.dtype}, and its model is read in {dtype}; how far that moves its"

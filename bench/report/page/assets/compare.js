@@ -25,9 +25,7 @@ function startCompare() {
     selects[key] = el("select", { id: `compare-${key}`, on: { input: () => pick({ [key]: selects[key].value }) } });
     return el("label", {}, label, " ", selects[key]);
   };
-  const form = (label, ...controls) => el("form", {
-    class: "controls", "aria-label": label, on: { submit: (event) => event.preventDefault() },
-  }, ...controls);
+  const form = (label, ...controls) => el("form", { class: "controls", "aria-label": label }, ...controls);
   const kinds = select("methods", "Methods");
   const places = Object.fromEntries(["forest", "counts", "pareto", "disagreements", "left"].map((name) =>
     [name, el("div", { id: `compare-${name}-place`, class: "part" })]));
@@ -66,7 +64,7 @@ function comparison() {
   const names = COMPARED.map(({ name }) => name);
   const block = COMPARED[names.indexOf(one("block", names, names[0]))];
   const tested = Object.keys(block.pairs.metrics);
-  const headline = DATA.headline === "ece" ? "ece_debiased" : DATA.headline;
+  const headline = judgedBy(DATA.headline);
   const metricName = one("metric", tested, tested.includes(headline) ? headline : tested[0]);
   const m = METRICS.findIndex(({ name }) => name === metricName);
   const kind = one("methods", [...block.kinds.map((name) => name || "none"), ALL_KINDS], block.kinds[0] || "none");

@@ -22,7 +22,6 @@ function startOverview() {
     choose({ overview: select.value === DATA.headline ? null : select.value });
     show();
   });
-  select.form.addEventListener("submit", (event) => event.preventDefault());
   onChosen(restore);
   restore();
 }
