@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,6 +168,8 @@ class Head:
             raise UserError(f"expected answers as text, got {type(wrong).__name__} {wrong!r:.60}")
         if not asked:
             return np.zeros(0)
+        if twice := [key for key, n in Counter(question.id for question in asked).items() if n > 1]:
+            raise UserError(f"expected questions with ids of their own, got {twice[0]!r:.60} twice; change one of them")
         pairs = zip(asked, given_answers, strict=True)
         told = {q.id: Released(None, text.strip(), None) for q, text in pairs if text is not None}
         scored = self.scored(asked, told)
