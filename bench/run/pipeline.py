@@ -6,7 +6,7 @@ questions -> prompts -> answers and signals (once, shared by all methods) -> fit
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -92,7 +92,8 @@ def run(
         with closing(Isolation(config.method_timeout, log)) as isolation:
             resolved = resolve(config, isolation, classes)
             resources = open_resources(config, resolved, progress, opened)
-            with closing(resources.reader.working), _in_use(config, resolved):
+            with closing(resources.reader.working), _in_use(config, resolved) as reads:
+                resources.reader.store.reads = reads
                 report = _run(config, resolved, resources, progress)
         report.notes += isolation.notes
         if report.failed and log.written:
@@ -100,9 +101,9 @@ def run(
     return report
 
 
-def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[None]:
+def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[Callable[[str], object]]:
     """Keeps others from pruning what is stored of the model; a plan writes nothing."""
-    return nullcontext() if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
+    return nullcontext(str) if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
 
 
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
