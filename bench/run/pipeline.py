@@ -34,7 +34,7 @@ from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
 from bench.run.preparation import Opened, Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
-from bench.run.resolve import ResolvedRun, resolve
+from bench.run.resolve import ResolvedRun, resolve, source_digest
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
@@ -106,8 +106,13 @@ def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[
     return nullcontext(str) if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
 
 
+def _sources(resolved: ResolvedRun) -> dict[str, str]:
+    """Digest of the source of each method that learns, as long as it is what was imported."""
+    return {name: source_digest(type(method)) for name, method in resolved.methods.items() if method.trains()}
+
+
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
-    guard = resolved.isolation
+    guard, sources = resolved.isolation, _sources(resolved)
     reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
 
     reasons = infeasible(
@@ -127,7 +132,9 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
 
     batches = Batches(reader)
     guard.attach(reader.backbone, resolved.cache)
-    fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings)
+    fitter = Fitter(
+        resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings, sources=sources
+    )
     predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
     made = StepResults(resolved, prepared.selecting, prepared.readings)
