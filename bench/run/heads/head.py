@@ -87,6 +87,11 @@ class Scored:
         return sum(a is not None and bool(a.text) and not a.parsed for a in self.answers)
 
     @property
+    def written_otherwise(self) -> int:
+        """Answers that name an option, but not by its letter alone as prompts ask for it, e.g. `A` or `a.` for `a`."""
+        return sum(a is not None and a.letter is not None and a.text != a.letter for a in self.answers)
+
+    @property
     def empty(self) -> int:
         """Answers without text."""
         return sum(a is not None and not a.text for a in self.answers)

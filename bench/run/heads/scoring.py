@@ -123,6 +123,7 @@ def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
         f"too long for the model's context of {context} tokens, not scored": len(scored.too_long),
         "answers without text, scored as the protocol says": scored.empty,
         "answers that are no option's letter, scored all the same": scored.unparsed,
+        "answers that name an option not by its letter alone (A for a), scored as written": scored.written_otherwise,
     }
     yield from (f"{what}: {count:,}" for what, count in counts.items() if count)
     if others.questions:

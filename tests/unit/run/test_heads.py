@@ -499,6 +499,14 @@ def test_what_python_refuses(made: tuple[Path, RunReport], question: object, ans
         head.score([question], answers)  # type: ignore[list-item,arg-type]
 
 
+def test_a_letter_that_is_written_otherwise_is_counted(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    """The model reads `A` where its own answers are `a`: another number, and somebody has to say so."""
+    path = written(tmp_path / "asked.jsonl", *({**ASKED, "id": each, "given": each} for each in ("A", "a", "b.")))
+    *_, told = scored(made, path)
+    notes = " ".join(told["notes"])  # type: ignore[arg-type]
+    assert "not by its letter alone (A for a), scored as written: 2" in notes
+
+
 def test_two_questions_of_one_id_are_refused_in_python(made: tuple[Path, RunReport]) -> None:
     """The confidence of the second would stand at both."""
     head = load_head(head_of(made), device="cpu")
