@@ -6,7 +6,7 @@ questions -> prompts -> answers and signals (once, shared by all methods) -> fit
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -34,7 +34,7 @@ from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
 from bench.run.preparation import Opened, Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
-from bench.run.resolve import ResolvedRun, resolve
+from bench.run.resolve import ResolvedRun, resolve, source_digest
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
@@ -92,7 +92,8 @@ def run(
         with closing(Isolation(config.method_timeout, log)) as isolation:
             resolved = resolve(config, isolation, classes)
             resources = open_resources(config, resolved, progress, opened)
-            with closing(resources.reader.working), _in_use(config, resolved):
+            with closing(resources.reader.working), _in_use(config, resolved) as reads:
+                resources.reader.store.reads = reads
                 report = _run(config, resolved, resources, progress)
         report.notes += isolation.notes
         if report.failed and log.written:
@@ -100,13 +101,18 @@ def run(
     return report
 
 
-def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[None]:
+def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[Callable[[str], object]]:
     """Keeps others from pruning what is stored of the model; a plan writes nothing."""
-    return nullcontext() if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
+    return nullcontext(str) if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
+
+
+def _sources(resolved: ResolvedRun) -> dict[str, str]:
+    """Digest of the source of each method that learns, as long as it is what was imported."""
+    return {name: source_digest(type(method)) for name, method in resolved.methods.items() if method.trains()}
 
 
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
-    guard = resolved.isolation
+    guard, sources = resolved.isolation, _sources(resolved)
     reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
 
     reasons = infeasible(
@@ -126,7 +132,9 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
 
     batches = Batches(reader)
     guard.attach(reader.backbone, resolved.cache)
-    fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings)
+    fitter = Fitter(
+        resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings, sources=sources
+    )
     predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
     made = StepResults(resolved, prepared.selecting, prepared.readings)

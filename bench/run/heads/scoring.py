@@ -11,12 +11,14 @@ import numpy as np
 
 from bench.api import Format, UserError
 from bench.api.question import Released
+from bench.backbone.models import label_of
 from bench.data.answer_files import read_answers
 from bench.data.asked_files import AskedFile, read_asked
 from bench.progress import Progress
 from bench.run.heads.asked import read_words
 from bench.run.heads.card import Card, read_card
 from bench.run.heads.head import Head, Scored, Setting, open_head
+from bench.store.claims import in_use
 from bench.store.folders import cache_folder
 
 
@@ -52,8 +54,11 @@ def score(request: ScoreRequest, progress: Progress) -> ScoreReport:
     _require_format(card, asked, request.head)
     given, notes = _given(asked, request.answers)
     progress.say(f"{len(asked.questions):,} questions, {len(given):,} with an answer; loading {card.backbone.model}")
-    head = open_head(request.head, request.setting, request.cache or cache_folder(), progress=progress)
-    scored = head.scored(asked.questions, given, asked.dev)
+    cache = request.cache or cache_folder()
+    head = open_head(request.head, request.setting, cache, progress=progress)
+    with in_use(cache, label_of(head.reader.backbone.spec)) as reads:
+        head.reader.store.reads = reads
+        scored = head.scored(asked.questions, given, asked.dev)
     return ScoreReport(list(_lines(scored, head)), [*notes, *_notes(scored, head, len(given))])
 
 
@@ -118,6 +123,7 @@ def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
         f"too long for the model's context of {context} tokens, not scored": len(scored.too_long),
         "answers without text, scored as the protocol says": scored.empty,
         "answers that are no option's letter, scored all the same": scored.unparsed,
+        "answers that name an option not by its letter alone (A for a), scored as written": scored.written_otherwise,
     }
     yield from (f"{what}: {count:,}" for what, count in counts.items() if count)
     if others.questions:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ from bench.store.files import write_whole_folder
 from bench.store.folders import sealed
 
 CPU = Setting(device="cpu")
+ASKED: dict[str, Any] = {"question": "Which?", "choices": ["a thing", "another"]}
 SUBJECTS = ("harbour_law", "bird_cartography")
 
 
@@ -482,6 +484,11 @@ def test_a_file_that_cannot_be_scored(
         ({"question": "", "choices": ["a", "b"]}, None, "a text that is not empty"),
         ({"question": "Which?", "choices": ["a", "b"]}, ["a", "b"], "expected an answer to each of 1 questions, got 2"),
         ({"question": "Which?", "choices": ["a", "b"]}, [1], "expected answers as text, got int"),
+        (ASKED, ["\ud800"], "the answer to question 0: expected text that UTF-8 can hold"),
+        ({**ASKED, "id": ["x"]}, None, "expected an id as text or a whole number, got"),
+        ({**ASKED, "subject": 3}, None, "expected a subject as text, got int 3"),
+        ({**ASKED, "given": "a"}, ["b"], "it has the answer 'a' in 'given', and 'b' was given beside it"),
+        (ASKED, "a", "expected a list of answers, got str 'a'"),
         ({"question": "word " * 17_000, "choices": ["a", "b"]}, None, "context"),
     ],
 )
@@ -490,6 +497,32 @@ def test_what_python_refuses(made: tuple[Path, RunReport], question: object, ans
     assert head.score([]).shape == (0,)
     with pytest.raises(UserError, match=told):
         head.score([question], answers)  # type: ignore[list-item,arg-type]
+
+
+def test_a_letter_that_is_written_otherwise_is_counted(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    """The model reads `A` where its own answers are `a`: another number, and somebody has to say so."""
+    path = written(tmp_path / "asked.jsonl", *({**ASKED, "id": each, "given": each} for each in ("A", "a", "b.")))
+    *_, told = scored(made, path)
+    notes = " ".join(told["notes"])  # type: ignore[arg-type]
+    assert "not by its letter alone (A for a), scored as written: 2" in notes
+
+
+def test_two_questions_of_one_id_are_refused_in_python(made: tuple[Path, RunReport]) -> None:
+    """The confidence of the second would stand at both."""
+    head = load_head(head_of(made), device="cpu")
+    for first in ("x", "asked:1"):
+        other = ASKED if first == "asked:1" else {**ASKED, "id": "x"}
+        with pytest.raises(UserError, match=rf"ids of their own, got '{first}' twice"):
+            head.score([{**ASKED, "id": first}, other], ["a", "b"])
+
+
+def test_an_answer_that_a_question_brings_is_scored(made: tuple[Path, RunReport]) -> None:
+    """Rows of a file for `bench score` mean the same in Python; the model's own answer would be another number."""
+    head = load_head(head_of(made, "lts--demo--s0"), device="cpu")
+    a, b = head.score([ASKED, ASKED], ["a", "b"])
+    brought = head.score([{**ASKED, "given": "a"}, {**ASKED, "given": "b", "choices": np.array(ASKED["choices"])}])
+    assert brought.tolist() == [a, b]
+    assert a != b
 
 
 # --- fidelity ---------------------------------------------------------------------------------------------------------
