@@ -48,7 +48,7 @@ class Between(NamedTuple):
 
 
 COSTS = ("tokens", "generated")
-"""What quality is drawn against: attributes of `Line`."""
+"""Costs that quality is drawn against: attributes of `Line`."""
 MILLION = 1_000_000
 """Differences and ends of intervals are integers in these parts of 1."""
 _ABOUT = (
