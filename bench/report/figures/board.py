@@ -134,10 +134,19 @@ def place_of(table: Table) -> tuple[str, str]:
 
 
 def is_unranked(table: Table, line: Line) -> bool:
-    """Whether a line with results stands outside the ranks: cut short, or not tested while others were."""
-    if not line.done:
-        return False
-    return bool(training.cut_short(line.training)) or (bool(table.leaders()) and line.rank(table.headline) is None)
+    """Whether a line with results stands outside the ranks of the leaders; see `_why_unranked`."""
+    return line.done != () and bool(_why_unranked(table, line))
+
+
+def _why_unranked(table: Table, line: Line) -> str:
+    """Why a line isn't ranked with the leaders: cut short, not tested while others were, or on other labels."""
+    if training.cut_short(line.training):
+        return "training cut short"
+    leaders = table.leaders()
+    if leaders and line.rank(table.headline) is None:
+        return "not tested"
+    labels = [each.standing.labels for each in (*leaders[:1], line) if each.standing]
+    return "other answers or labels" if leaders and len(set(labels)) > 1 else ""
 
 
 def on_unranked(table: Table, column: Sequence[Line], so: str = "") -> str:
@@ -145,8 +154,7 @@ def on_unranked(table: Table, column: Sequence[Line], so: str = "") -> str:
     by_reason: dict[str, list[str]] = {}
     for line in column:
         if is_unranked(table, line):
-            why = "training cut short" if training.cut_short(line.training) else "not tested"
-            by_reason.setdefault(why, []).append(line.key.label)
+            by_reason.setdefault(_why_unranked(table, line), []).append(line.key.label)
     named = "; ".join(f"{', '.join(labels)} ({why})" for why, labels in by_reason.items())
     return f"Not ranked{so}: {named}." if named else ""
 

@@ -13,7 +13,7 @@ from bench import load_results
 from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.report import page
-from bench.report.figures import differences_to_best
+from bench.report.figures import cost_quality, differences_to_best
 from bench.report.front import front
 from bench.report.page import pairs, verdict
 from bench.report.selection import Selection
@@ -186,6 +186,15 @@ def test_methods_on_other_labels_are_on_no_front(tmp_path):
     assert table.lines[0].method in {"ptrue", "ct", "ccps"}
     on, can = fronts(table, "brier")
     assert (on, set(can)) == (["pik", "ccps"], {"ccps", "pik", "lts"})
+    figure = cost_quality([table])
+    fills = {
+        each.get_label().split("/")[-2]: each.get_fillstyle()
+        for each in figure.get_children()
+        if each.get_label().startswith("tokens/brier/") and each.get_label().endswith("/mean")
+    }
+    assert {method for method, fill in fills.items() if fill == "none"} == {"ptrue", "ct"}
+    words = " ".join(" ".join(text.get_text() for text in figure.texts).split())
+    assert "hollow and not on the front: ptrue, ct (other answers or labels)." in words
     notes = {line.method: [note for note in line.notes if "labels" in note] for line in table.lines}
     assert notes["ptrue"] == ["rests on other answers or labels than most lines: ranked and compared only with ct"]
     assert notes["ccps"] == []
