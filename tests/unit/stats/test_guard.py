@@ -90,7 +90,7 @@ def test_the_true_risk_is_kept_as_often_as_said(shape: Callable[[], Shape]) -> N
     if shape is flat:
         assert broken > DRAWS / 25  # the test uses up its level
     if shape in {calibrated, up_and_down, tied}:
-        assert found > DRAWS / 2  # a guard that never finds a threshold keeps any risk
+        assert found > DRAWS / 3  # a guard that never finds a threshold keeps any risk
 
 
 def test_a_search_without_a_rule_breaks_the_same_risk() -> None:
