@@ -21,6 +21,9 @@ from bench.api import BoolArray, FloatArray, IntArray
 
 STEPS = 50
 """Thresholds of a grid at most: each keeps 2 % more of the unlabelled answers than the one before."""
+FORGIVEN = 3
+"""Mistakes that the strictest threshold of a grid may keep, where there are answers enough: with none, the first chance
+mistake would end the sequence."""
 _MOST = 10**9
 """Answers up to which a number that would be enough is looked for."""
 
@@ -163,8 +166,8 @@ def grid(values: npt.ArrayLike, n: int, *, risk: float, level: float, floor: flo
 
     Values come from answers that are not those of the calibration, so that the grid is fixed before it is tested: had
     it been made of the same answers, their number above a threshold and the threshold would depend on one another. The
-    first one is where as many calibration answers are expected as the risk asks for with one mistake, so that a single
-    mistake doesn't end the sequence; where there are not so many answers, with none. A threshold lies half-way between
+    first one is where as many calibration answers are expected as the risk asks for with `FORGIVEN` mistakes; with fewer
+    where that were more than half of them. A threshold lies half-way between
     two neighbouring values, so that ties stay together and rounding of the last bit turns no answer; the last one is
     the floor, and keeps all answers.
 
@@ -175,12 +178,13 @@ def grid(values: npt.ArrayLike, n: int, *, risk: float, level: float, floor: flo
         level: inside (0, 1).
         floor: least value that there can be, 0 for confidences; None where there is none, then the least one here.
 
-    >>> grid([0.9, 0.9, 0.6, 0.2], 160, risk=0.05, level=0.9, floor=0.0).tolist()
+    >>> grid([0.9, 0.9, 0.6, 0.2], 270, risk=0.05, level=0.9, floor=0.0).tolist()
     [0.75, 0.4, 0.0]
     """
     ordered = np.sort(np.asarray(values, dtype=np.float64))[::-1]
     r = ordered.size
-    wanted = next((m for m in (fewest(risk, level, 1), fewest(risk, level)) if m <= n), n)
+    asked = [fewest(risk, level, mistakes) for mistakes in range(FORGIVEN, -1, -1)]
+    wanted = min(n, next((m for m in asked if 2 * m <= n), asked[-1]))
     first = min(r, -(-wanted * r // max(n, 1)))
     ranks = np.append(np.arange(first, r, -(-r // STEPS)), r)  # from 1
     lowest = np.unique(ordered[ranks - 1])[::-1]

@@ -54,10 +54,8 @@ def _grid(found: GuardedTable) -> Grid:
         )
     if any(len(line.seeds) > 1 for line in found.lines):
         legend.append("Each seed is a fit of its own, with a threshold of its own; the first line has their range.")
-    return Grid(
-        (found.table.facts[0],), columns, tuple(rows), tuple(legend), (*needs(found), *found.remarks, *found.table.remarks),
-        verdict(found),
-    )  # fmt: skip
+    remarks = (*needs(found), *found.remarks, *found.table.remarks)
+    return Grid((found.table.facts[0],), columns, tuple(rows), tuple(legend), remarks, verdict(found))
 
 
 def _rows(line: GuardedLine) -> Iterator[GridRow]:
