@@ -166,10 +166,9 @@ def grid(values: npt.ArrayLike, n: int, *, risk: float, level: float, floor: flo
 
     Values come from answers that are not those of the calibration, so that the grid is fixed before it is tested: had
     it been made of the same answers, their number above a threshold and the threshold would depend on one another. The
-    first one is where as many calibration answers are expected as the risk asks for with `FORGIVEN` mistakes; with fewer
-    where that were more than half of them. A threshold lies half-way between
-    two neighbouring values, so that ties stay together and rounding of the last bit turns no answer; the last one is
-    the floor, and keeps all answers.
+    first one is where as many calibration answers are expected as the risk asks for with `FORGIVEN` mistakes; with
+    fewer where that were more than half of them. A threshold lies half-way between two neighbouring values, so that
+    ties stay together and rounding of the last bit turns no answer; the last one is the floor, and keeps all answers.
 
     Args:
         values: shape (r,), r > 0: confidences or scores of unlabelled answers; infinite scores are no thresholds.

@@ -44,7 +44,7 @@ def overconfident() -> Shape:
 def up_and_down() -> Shape:
     """The surest answers are right, the next ones wrong, then right again: the risk rises, falls and rises."""
     c = np.linspace(0.0, 1.0, SUPPORT)
-    return c, np.where(c > 0.75, 0.99, np.where(c > 0.65, 0.6, np.where(c > 0.2, 0.995, 0.3))), 400
+    return c, np.where(c > 0.75, 0.99, np.where(c > 0.65, 0.6, np.where(c > 0.2, 0.995, 0.3))), 1_000
 
 
 def wrong_at_the_top() -> Shape:
@@ -174,7 +174,7 @@ def test_a_grid_begins_where_the_risk_can_be_certified() -> None:
 
 def test_ties_stay_together_and_the_last_bit_turns_nothing() -> None:
     values = np.repeat([0.2, 0.6, 0.9], 100)
-    thresholds = grid(values, 300, risk=0.05, level=0.9, floor=0.0)
+    thresholds = grid(values, 600, risk=0.05, level=0.9, floor=0.0)
     assert thresholds.tolist() == pytest.approx([0.75, 0.4, 0.0])
     moved = values - 1e-12
     assert counted(moved, values > 0, thresholds)[0].tolist() == [100, 200, 300]
