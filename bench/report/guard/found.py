@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from bench.report.tables.model import Line, Table
 from bench.results.files import Records
 from bench.results.row import ResultRow
 from bench.stats.guard import Feasible, Guard, counted, enough, grid, guard, share_interval, upper_bound
+
+if TYPE_CHECKING:
+    from bench.report.guard.request import GuardRequest
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,8 @@ class GuardedLine:
 class GuardedTable:
     """The methods on one model and task."""
 
+    request: GuardRequest
+    """What was asked for."""
     table: Table
     terms: Terms
     lines: tuple[GuardedLine, ...]

@@ -128,8 +128,9 @@ class _Guarding:
             reasons = "; ".join(f"{line.line.key.label}: {line.reason}" for line in lines[:3])
             raise UserError(f"{table.model} on {table.task}: no method has a result to guard. {reasons}")
         n, right = len(first.calibration.correct), int(first.calibration.correct.sum())
+        possible = feasible(n, right, risk=self.terms.risk, level=self.terms.level)
         return GuardedTable(
-            table, self.terms, tuple(lines), feasible(n, right, risk=self.terms.risk, level=self.terms.level),
+            self.request, table, self.terms, tuple(lines), possible,
             self._source(first), self.request.calibrate_on or table.task, tuple(self._remarks(table, first)),
         )  # fmt: skip
 

@@ -108,10 +108,15 @@ def lacks(seed: Guarded) -> str:
     )
     if _is_worse(seed):
         return f"{told}; more answers would not help, a better order of the answers or a higher --risk would"
-    needed = "more" if seed.needed is None else f"about {seed.needed:,}"
+    needed = "more" if seed.needed is None else f"about {_about(seed.needed):,}"
     return (
         f"{told}; with that share of mistakes {risk} takes {needed} calibration answers, of which there are {_n(seed)}"
     )
+
+
+def _about(number: int) -> int:
+    """A number with two digits that say something."""
+    return int(float(f"{number:.1e}"))
 
 
 def _n(seed: Guarded) -> str:
@@ -131,7 +136,7 @@ def needs(found: GuardedTable) -> Iterator[str]:
         kept = [seed for seed in seeds if seed.kept]
         helped = [seed.needed for seed in kept if not _is_worse(seed) and seed.needed is not None]
         if helped:
-            few.append(f"{label} ({span(helped, count)})")
+            few.append(f"{label} ({span(map(_about, helped), count)})")
         elif kept:
             worse.append(label)
         elif seeds:
