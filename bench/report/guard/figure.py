@@ -11,6 +11,7 @@ import numpy as np
 from bench.api import UserError
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel, percent
 from bench.report.figures.sheet import EDGE, LINE, fitted, marker_settings, save, sheet, styled
+from bench.report.figures.write import safe_name
 from bench.report.guard.found import Guarded, GuardedLine, GuardedTable
 from bench.report.guard.words import share
 from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH
@@ -38,7 +39,7 @@ def write_figures(tables: Sequence[GuardedTable], out: Path) -> list[Path]:
     written: list[Path] = []
     try:
         for found in tables:
-            stem = f"{model_folder(found.table.model)}{SEPARATOR}{model_folder(f'/{found.table.task}').strip('-')}"
+            stem = f"{model_folder(found.table.model)}{SEPARATOR}{safe_name(found.table.task)}"
             figures = list(drawn(found))
             for k, figure in enumerate(figures, start=1):
                 ending = f"{SEPARATOR}{k}" if len(figures) > 1 else ""
