@@ -47,13 +47,18 @@ def _grid(found: GuardedTable) -> Grid:
     legend = [column.sentence for column in columns if column.sentence]
     if len(found.some) < len(found.tested):
         legend.append("Where there is no threshold, bound and calibration are those of the strictest one.")
-    if len(found.tested) > 1:
+    times = sum(len(line.seeds) for line in found.lines)
+    if times > 1:
+        together = 1 - (1 - found.terms.level) / times
         legend.append(
-            "Each line holds by itself. Whoever looks at all of them and takes the one that keeps most has looked"
-            f" {len(found.tested)} times: choose the method first, or ask for a higher --level."
+            f"Each threshold holds by itself. Whoever takes the one that keeps most has looked at {times}: choose the"
+            f" method first, or ask for --level {together:.4g}, at which all of them hold together."
         )
     if any(len(line.seeds) > 1 for line in found.lines):
-        legend.append("Each seed is a fit of its own, with a threshold of its own; the first line has their range.")
+        legend.append(
+            "Each seed is a fit of its own, with a threshold of its own; the line above has their range, and the mean of"
+            " Kept."
+        )
     remarks = (*needs(found), *found.remarks, *found.table.remarks)
     return Grid((found.table.facts[0],), columns, tuple(rows), tuple(legend), remarks, verdict(found))
 

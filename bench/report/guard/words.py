@@ -85,15 +85,11 @@ def feasibility(found: GuardedTable) -> str:
     start = f"{found.source}. {possible.right:,} of the {possible.n:,} answers are right"
     if not possible.right:
         return f"{start}, so nothing can be certified."
-    most = (
-        f"it could keep {percent(possible.most / possible.n)} % of the answers at most"
-        if possible.most
-        else "it could keep none"
-    )
+    keeps = f"keep more than {percent(possible.most / possible.n)} %" if possible.most else "keep any"
     return (
-        f"{start}: even an order with all right answers first could certify no risk below"
-        f" {percent(possible.least_risk)} %. {risk} asks for {possible.fewest:,} answers without a mistake, or"
-        f" {possible.fewest_with_one:,} with one; {most}."
+        f"{start}: even an order with all of these first could certify no risk below {percent(possible.least_risk)} %,"
+        f" and could not {keeps} of the answers at {risk}, which asks for {possible.fewest:,} answers without a mistake"
+        f" or {possible.fewest_with_one:,} with one."
     )
 
 
