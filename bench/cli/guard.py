@@ -11,7 +11,7 @@ import typer
 
 from bench.api import UserError
 from bench.cli.options import options_from
-from bench.report.guard.request import GuardRequest
+from bench.report.selection import GuardRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

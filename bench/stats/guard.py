@@ -32,7 +32,7 @@ _MOST = 10**9
 
 
 def set_aside(ids: Iterable[str], *, share: float, seed: int) -> BoolArray:
-    """Which questions (n,) are set aside for calibration.
+    """Questions (n,) that are set aside for calibration.
 
     Each is decided by the hash of its own id and the seed, with this share for its chance. So the side of a question
     depends neither on the method, nor on the order or the number of the others, nor on its subject. Strata are not kept
@@ -127,7 +127,7 @@ def _least(holds: Callable[[int], bool], start: int) -> int | None:
 
 @dataclass(frozen=True)
 class Feasible:
-    """What any method at all could certify with so many labelled answers."""
+    """Limits that so many labelled answers set to any method."""
 
     n: int
     """Calibration answers."""
@@ -144,7 +144,7 @@ class Feasible:
 
 
 def feasible(n: int, right: int, *, risk: float, level: float) -> Feasible:
-    """What is possible with n calibration answers of which so many are right.
+    """Limits that n calibration answers set, of which so many are right.
 
     >>> found = feasible(100, 60, risk=0.05, level=0.9)
     >>> round(found.least_risk, 3), found.most

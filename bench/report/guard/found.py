@@ -15,12 +15,12 @@ from bench.results.row import ResultRow
 from bench.stats.guard import Feasible, Guard, counted, enough, grid, guard, share_interval, upper_bound
 
 if TYPE_CHECKING:
-    from bench.report.guard.request import GuardRequest
+    from bench.report.selection import GuardRequest
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a threshold has to keep."""
+    """Risk that a threshold has to keep, and the chance of that."""
 
     risk: float
     """Largest share of mistakes among trusted answers, inside (0, 1)."""
@@ -45,7 +45,7 @@ def answers_of(records: Records, rows: BoolArray) -> Answers:
 
 @dataclass(frozen=True)
 class Realised:
-    """What a threshold keeps of the answers that had no part in testing it."""
+    """Answers that had no part in testing a threshold, and those of them that it keeps."""
 
     n: int
     """Answers."""
@@ -125,7 +125,7 @@ class Guarded:
 
     @cached_property
     def realised(self) -> Realised | None:
-        """What the threshold keeps of the other answers; None without a threshold."""
+        """Other answers, and those that the threshold keeps; None without a threshold."""
         if self.threshold is None:
             return None
         kept, mistakes = counted(*self.rest, [self.threshold])
@@ -170,13 +170,13 @@ class GuardedTable:
     """The methods on one model and task."""
 
     request: GuardRequest
-    """What was asked for."""
+    """The request."""
     table: Table
     terms: Terms
     lines: tuple[GuardedLine, ...]
     """Methods with guards first, those that keep most answers before others."""
     feasible: Feasible
-    """What is possible with the calibration answers; of the first method where they differ between methods."""
+    """Limits that the calibration answers set to any method; of the first one's where they differ between methods."""
     source: str
     """Where calibration answers come from, in words."""
     calibrated_on: str

@@ -8,19 +8,17 @@ Example: `guarded(GuardRequest(Path("results"), risk=0.05), cache)[0].lines[0].s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 
 from bench import registry
 from bench.api import BoolArray, UserError
 from bench.api.errors import did_you_mean
-from bench.api.options import Heading
 from bench.report import recomputed, style
 from bench.report.guard.found import Guarded, GuardedLine, GuardedTable, Terms, answers_of
-from bench.report.selection import Selection
+from bench.report.selection import GuardRequest
 from bench.report.tables import build
 from bench.report.tables.choice import chosen, chosen_rows
 from bench.report.tables.model import Line, Table
@@ -33,24 +31,6 @@ _SEEN = ("train", "validation", "dev")
 """Splits that a method, or the prompts, have seen."""
 _SAME = ("preset", "config", "deviations", "protocol", "train_on", "labels_seen", "base_rate", "n_parameters", "limit")
 """Fields that two cells of one method have alike, where one fit is behind both."""
-
-
-@dataclass(frozen=True)
-class GuardRequest(Selection):
-    """Results to guard. A docstring below is the help of its option."""
-
-    risk: Annotated[float, Heading("What is guaranteed")] = 0.05
-    """Largest share of mistakes among trusted answers, between 0 and 1."""
-    level: float = 0.9
-    """Least chance with which that holds, between 0 and 1."""
-    share: Annotated[float, Heading("Questions that decide")] = 0.5
-    """Share of the test's questions by which thresholds are chosen; the others show what they keep."""
-    split_seed: int = 0
-    """Seed of that division; it is the same for all methods."""
-    calibrate_on: str | None = None
-    """Choose thresholds on all questions of this task instead, from results of the same model, method and fit."""
-    out: Annotated[Path | None, Heading("Where")] = None
-    """Folder to write figures (SVG), guard.csv and guard.json to."""
 
 
 def guarded(

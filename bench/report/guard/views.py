@@ -56,8 +56,8 @@ def _grid(found: GuardedTable) -> Grid:
         )
     if any(len(line.seeds) > 1 for line in found.lines):
         legend.append(
-            "Each seed is a fit of its own, with a threshold of its own; the line above has their range, and the mean of"
-            " Kept."
+            "Each seed is a fit of its own, with a threshold of its own; the line above has their range, and their mean"
+            " of Kept."
         )
     remarks = (*needs(found), *found.remarks, *found.table.remarks)
     return Grid((found.table.facts[0],), columns, tuple(rows), tuple(legend), remarks, verdict(found))

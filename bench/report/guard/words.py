@@ -80,7 +80,7 @@ def _closest(found: GuardedTable) -> str:
 
 
 def feasibility(found: GuardedTable) -> str:
-    """What any method could have certified with these labels."""
+    """The most that any method could have certified with these labels."""
     possible, risk = found.feasible, share(found.terms.risk)
     start = f"{found.source}. {possible.right:,} of the {possible.n:,} answers are right"
     if not possible.right:

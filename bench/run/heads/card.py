@@ -155,7 +155,7 @@ class OutputCard:
 
 @dataclass(frozen=True, kw_only=True)
 class GuardCard:
-    """From which confidence on its answers are trusted, by `bench guard`."""
+    """Confidence from which on its answers are trusted, by `bench guard`."""
 
     threshold: float
     """Answers with this confidence or more are trusted."""

@@ -1,4 +1,4 @@
-"""Which answers a head trusts: those at the threshold of its guard or above."""
+"""Answers that a head trusts: those at the threshold of its guard or above."""
 
 from __future__ import annotations
 
