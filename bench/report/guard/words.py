@@ -37,8 +37,8 @@ def _verdict(found: GuardedTable) -> Iterator[str]:
     if not possible.most:
         yield (
             f"No threshold can keep mistakes to {risk}, whatever the method: with a chance of {level} that asks for"
-            f" {possible.fewest:,} calibration answers without a mistake, and {possible.right:,} of the {possible.n:,}"
-            " that there are are right."
+            f" {possible.fewest:,} calibration answers without a mistake, and there are {possible.n:,}, of which"
+            f" {possible.right:,} are right."
         )
     elif not found.some:
         whose = "the method has no" if methods == 1 else f"none of the {methods} methods has a"
