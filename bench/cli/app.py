@@ -19,6 +19,7 @@ from bench.cli import cached, completing, heads, new, reproduce
 from bench.cli.commands import AsJson, Commands, root
 from bench.cli.doctor import doctor
 from bench.cli.ending import exit_code
+from bench.cli.guard import guard
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
     announcer,
@@ -47,6 +48,7 @@ app.command(cls=GroupedHelp)(run)
 app.command()(doctor)
 app.command()(heads.score)
 app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
+app.command(cls=GroupedHelp)(guard)
 app.add_typer(cached.app, name="cache")
 app.add_typer(new.app, name="new")
 app.add_typer(heads.app, name="head")

@@ -64,7 +64,8 @@ def score(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """Say how sure a method is of your own answers: one line of JSON for each question.
 
     Where a question has no answer, the model answers it. Each line has the question's id, the answer, the confidence
-    that it is right (0 to 1) and the head's name; what was left out or is odd is counted on standard error.
+    that it is right (0 to 1) and the head's name; what was left out or is odd is counted on standard error. After
+    bench guard --head, each line also says whether the answer is trusted, and by which guard.
 
     Example: bench score --model tiny --head heads/lts questions.jsonl
     """
@@ -115,7 +116,7 @@ def _shown(card: dict[str, Any]) -> dict[str, Any]:
     metrics = {name: _metric(each) for name, each in card["test"].pop("metrics").items() if each["value"] is not None}
     constants = card["method"].pop("constants")
     card["asked"].pop("protocol")
-    parts = {name: each for name, each in card.items() if name != "provenance"}
+    parts = {name: each for name, each in card.items() if name != "provenance" and each is not None}
     plain = {name: _filled(each) if isinstance(each, dict) else each for name, each in parts.items()}
     rows = [{"constant": name, "value": value} for name, value in constants.items()]
     return {**plain, "metrics": metrics, "constants": rows}

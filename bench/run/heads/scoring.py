@@ -15,6 +15,7 @@ from bench.backbone.models import label_of
 from bench.data.answer_files import read_answers
 from bench.data.asked_files import AskedFile, read_asked
 from bench.progress import Progress
+from bench.run.heads import trust
 from bench.run.heads.asked import read_words
 from bench.run.heads.card import Card, read_card
 from bench.run.heads.head import Head, Scored, Setting, open_head
@@ -105,6 +106,8 @@ def _lines(scored: Scored, head: Head) -> Iterator[str]:
             "confidence": None if np.isnan(sure) else sure,
             "head": head.name,
         }
+        if head.card.guard is not None:
+            line |= {"trusted": trust.trusted(head.card.guard, sure), "guard": trust.name_of(head.card.guard)}
         if answer is None:
             line["note"] = scored.too_long[question.id]
         elif not answer.text:
@@ -132,6 +135,7 @@ def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
             f"{others.questions:,} questions are of subjects that the head has no exemplars of ({named}): their prompts"
             f" show {others.shown} of other subjects; add rows of split 'dev' to show your own"
         )
+    yield from trust.notes_of(card, scored.confidence, given, others.questions)
     dtype = head.reader.backbone.dtype_name
     if dtype != card.backbone.dtype:
         yield (

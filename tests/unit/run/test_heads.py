@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from bench import registry
 from bench.api import Question, UserError
@@ -27,13 +28,14 @@ from bench.progress import Silent
 from bench.results import files
 from bench.run.config import RunConfig
 from bench.run.heads import load_head
-from bench.run.heads.card import CARD, FORMAT, read_card
+from bench.run.heads.card import CARD, FORMAT, read_card, write_guard
 from bench.run.heads.checking import as_record, check
 from bench.run.heads.head import Setting
 from bench.run.heads.scoring import ScoreRequest, score
 from bench.run.pipeline import RunReport, run
 from bench.store.files import write_whole_folder
-from bench.store.folders import sealed
+from bench.store.folders import DIGEST, sealed
+from bench.store.processes import machine
 
 CPU = Setting(device="cpu")
 ASKED: dict[str, Any] = {"question": "Which?", "choices": ["a thing", "another"]}
@@ -597,6 +599,80 @@ def test_commands_print_scores_and_end_with_their_codes(made: tuple[Path, RunRep
     shown = CliRunner().invoke(app, ["head", "show", str(head), "--json"])
     assert json.loads(shown.stdout)["method"]["name"] == "lts"
     assert "95 % interval" in CliRunner().invoke(app, ["head", "show", str(head)]).stdout
+
+
+# --- guards -----------------------------------------------------------------------------------------------------------
+
+
+def guard(made: tuple[Path, RunReport], head: Path, *words: str) -> Result:
+    words = ("--results", str(made[0] / "out"), "--head", str(head), *words)
+    return CliRunner().invoke(app, ["guard", *words], env={"CONFBENCH_CACHE": str(made[0] / "guards")})
+
+
+def test_a_guard_enters_the_card_and_every_scored_line(
+    made: tuple[Path, RunReport], copy: Path, tmp_path: Path
+) -> None:
+    before = (copy / CARD).read_text(encoding="utf-8")
+    assert "guard" not in json.loads(before)
+    done = guard(made, copy, "--risk", "0.6", "--level", "0.5", "--share", "0.6", "--split-seed", "3")
+    assert done.exit_code == 0, done.output
+    own = read_card(copy).guard
+    assert own is not None
+    assert (own.risk, own.level, own.share, own.split_seed) == (0.6, 0.5, 0.6, 3)
+    assert own.task == read_card(copy).asked.task
+    assert own.mistakes <= own.kept <= own.answers < 24
+    values, older = json.loads((copy / CARD).read_text(encoding="utf-8")), json.loads(before)
+    assert {key: value for key, value in values.items() if key not in {"guard", DIGEST}} == {
+        key: value for key, value in older.items() if key != DIGEST
+    }
+    middle = (tmp_path / "head").with_name("middle")
+    shutil.copytree(copy, middle)
+    write_guard(middle, replace(own, threshold=0.5))
+    asked = list(questions(made).values())[:8]
+    rows: list[dict[str, object]] = [
+        {"id": q.id, "question": q.text, "choices": q.choices, "subject": q.subject} for q in asked
+    ]
+    rows += [{"id": "long", "question": "word " * 17_000, "choices": ["red", "blue"], "subject": SUBJECTS[0]}]
+    rows[0]["given"] = "a"
+    request = ScoreRequest(written(tmp_path / "asked.jsonl", *rows), middle, None, CPU, made[0] / "scores")
+    report = score(request, Silent())
+    lines = [json.loads(line) for line in report.lines]
+    assert [line["trusted"] for line in lines] == [(line["confidence"] or 0) >= 0.5 for line in lines]
+    assert lines[-1]["trusted"] is False
+    assert {line["guard"] for line in lines} == {f"{own.task}: risk 0.6, level 0.5, threshold 0.5"}
+    told = " ".join(report.notes)
+    assert f": {sum(line['trusted'] for line in lines)}" in told
+    assert "of 1 answers that were given to it it guarantees nothing" in told
+    assert "threshold" in CliRunner().invoke(app, ["head", "show", str(middle)]).stdout
+
+
+def test_a_guard_that_fails_leaves_the_head_as_it_was(made: tuple[Path, RunReport], copy: Path) -> None:
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    for words, told in (
+        (("--risk", "0.001"), "no threshold of .* keeps mistakes to 0.1 %"),
+        (("--method", "lts"), "none of these guards is of the result of its run"),
+        (("--level", "2"), "--level: expected a chance"),
+    ):
+        done = guard(made, copy, *words)
+        assert isinstance(done.exception, UserError)
+        assert re.search(told, str(done.exception)), done.exception
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_a_killed_guard_leaves_a_head_that_can_be_read(made: tuple[Path, RunReport], copy: Path) -> None:
+    """A new card that was not finished lies beside the old one, and goes with the next guard."""
+    (copy / f".0a1b2c3d.{machine()}.999999999.tmp").write_text("half", encoding="utf-8")
+    assert read_card(copy).guard is None
+    assert guard(made, copy, "--risk", "0.6", "--level", "0.5").exit_code == 0
+    assert read_card(copy).guard is not None
+    assert not list(copy.glob(".*.tmp"))
+
+
+def test_a_damaged_head_gets_no_guard(made: tuple[Path, RunReport], copy: Path) -> None:
+    altered("kept.json")(copy)
+    done = guard(made, copy, "--risk", "0.6", "--level", "0.5")
+    assert "kept.json was altered" in str(done.exception)
+    assert "guard" not in json.loads((copy / CARD).read_text(encoding="utf-8"))
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
