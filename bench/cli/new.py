@@ -124,7 +124,7 @@ def _test_of(path: Path) -> Path:
 
 def _class_of(name: str, kind: Kind, sources: Sequence[str]) -> str:
     """Name of the class; one that the files use for something else gets the kind behind it."""
-    taken = {word for text in sources for word in re.findall(r"\w+", text)}
+    taken = {word for text in sources for word in re.findall(r"\w+", text)} - {f"My{kind.title()}"}  # it goes away
     made = "".join(part.capitalize() for part in name.split("-"))
     while made in taken or keyword.iskeyword(made):
         made += kind.title()
