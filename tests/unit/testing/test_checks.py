@@ -197,7 +197,7 @@ class Seed32(Honest):
 
     def fit(self, train: Batch, ctx: Context) -> Seed32:
         super().fit(train, ctx)
-        self.slope_ += float(np.random.RandomState(ctx.seed).rand())  # noqa: NPY002
+        self.slope_ += float(np.random.RandomState(ctx.seed).rand())
         return self
 
 
