@@ -79,7 +79,7 @@ def _print(report: RunReport, config: RunConfig) -> None:
         print_written([*report.paths, *report.heads])
         print_notes(report.notes)
         if not report.failed:
-            for line in next_steps(config):
+            for line in next_steps(config, report.heads):
                 print_line(line)
 
 

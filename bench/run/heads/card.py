@@ -273,7 +273,8 @@ def read_card(folder: Path) -> Card:
 def _values(folder: Path) -> Any:
     """The card as JSON has it."""
     if not folder.is_dir():
-        raise UserError(f"--head {folder}: expected a folder that bench run --save-heads wrote, found none.")
+        near = _near(folder)
+        raise UserError(f"--head {folder}: expected a folder that bench run --save-heads wrote, found none{near}.")
     try:
         return parsed((folder / CARD).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -288,6 +289,14 @@ def _inside(folder: Path) -> str:
     """Hint to heads below a folder."""
     found = sorted(path.parent.relative_to(folder).as_posix() for path in folder.glob(f"**/{CARD}"))
     return f"; it has heads in {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
+
+
+def _near(folder: Path) -> str:
+    """Hint to heads of the same model and task; a run with `--limit` puts them below `partial`."""
+    *root, model, task, _ = ("", "", "", *folder.parts)
+    places = (Path(*root, model, task), Path(*root, "partial", model, task))
+    found = sorted(path.parent.as_posix() for place in places for path in place.glob(f"*/{CARD}"))
+    return f"; there is {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
 
 
 def _check_files(folder: Path, digests: object) -> None:

@@ -291,6 +291,14 @@ def test_a_head_that_is_not_as_it_must_be(copy: Path, damage: Callable[[Path], N
         load_head(copy, device="cpu")
 
 
+def test_a_head_that_a_limit_put_elsewhere_is_named(copy: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept" / "partial" / "tiny" / "atlas-choice" / "lts--demo--s0--n60"
+    shutil.copytree(copy, kept)
+    asked = tmp_path / "kept" / "tiny" / "atlas-choice" / "lts--demo--s0"
+    with pytest.raises(UserError, match=rf"found none; there is {re.escape(kept.as_posix())}\.$"):
+        load_head(asked)
+
+
 def test_a_folder_of_heads_is_no_head(made: tuple[Path, RunReport], tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"found none; it has heads in .*s0"):
         load_head(head_of(made).parent)
