@@ -59,7 +59,11 @@ class Stack:
             stopping.record_loss(lambda _: float("nan") if value is None else float(value), keep=keep)
 
         def on_validation(forward: _Together) -> Tensor | None:
-            return forward(lambda encoder: loss(encoder, validation, tested)) if validation and tested is not None else None
+            return (
+                forward(lambda encoder: loss(encoder, validation, tested))
+                if validation and tested is not None
+                else None
+            )
 
         self._train(
             "encoder", stage, stoppings, batches,
