@@ -35,9 +35,9 @@ from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 
 __all__ = [
     "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "Batch", "BoolArray", "ChoiceLogits",
-    "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings", "FloatArray", "Followup", "Format",
-    "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection", "PromptStyle",
-    "QueryLogits", "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples", "Signal",
-    "Source", "Split", "Task", "TaskCard", "Text", "TokenIds", "TokenScores", "TrainAdapter", "Unembedding",
-    "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
+    "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings", "FloatArray",
+    "Followup", "Format", "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection",
+    "PromptStyle", "QueryLogits", "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples",
+    "Signal", "Source", "Split", "Task", "TaskCard", "Text", "TokenIds", "TokenScores", "TrainAdapter",
+    "Unembedding", "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
 ]  # fmt: skip

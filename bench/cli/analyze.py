@@ -91,10 +91,14 @@ def analyze(
         return
     if figure and out is None:
         raise UserError("--figure: expected --out DIR as well, the folder to write it to")
+    if out is not None:
+        from bench.results.files import ensure_writable
+
+        ensure_writable(out)
     from bench.cli import loudness
     from bench.report.variants import read_published
 
-    found = analysing.analysed(method, analysis, request, loudness.progress(), out=out or Path())
+    found = analysing.analysed(method, analysis, request, loudness.progress())
     published = [read_published(each, Path("results")) for each in found]
     _print(found, published, format_)
     if out is not None:

@@ -1,4 +1,4 @@
-"""Numbers of an analysis as rows for people, as data, and as a sentence; the paper's beside them where there are some."""
+"""Numbers of an analysis as rows for people, as data, and as a sentence, beside the paper's where there are some."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.metrics import METRICS
 from bench.progress import visible, visible_json
 from bench.report.tables.formats import markdown_text
 from bench.report.tables.published import lines_of, published_folder
-from bench.report.text import interval_text, plain, probability, shown, signed
+from bench.report.text import MINUS, interval_text, plain, probability, shown, signed
 from bench.stats.variants import Estimate, VariantRow, Variants
 
 COLUMNS = ("model", "task", "variant", "metric", "mean")
@@ -25,6 +25,7 @@ ENDS = 5
 _LONG = 12
 """Variants from which on a list is long."""
 _ALPHA = 0.05
+NO_BREAK = "\u00a0"
 
 Published = Mapping[tuple[str, str, str, str], float]
 """Model, task, variant and metric -> fraction."""
@@ -101,33 +102,37 @@ def _record(found: Variants, row: VariantRow, published: Published) -> dict[str,
         "metric": metric.label,
         "variant": plain(row.variant),
         "columns": "" if size is None else str(size),
-        "value": "undefined"
-        if row.estimate is None
-        else _told(row.metric, row.estimate, shown(metric, row.estimate.value)),
-        f"{found.reference} minus it": ""
-        if difference is None
-        else _told(row.metric, difference, signed(metric, difference.value)),
+        "value": "undefined" if row.estimate is None else shown(metric, row.estimate.value),
+        "interval": _ends(row.metric, row.estimate),
+        f"{found.reference} {MINUS} it": "" if difference is None else signed(metric, difference.value),
+        "its interval": _ends(row.metric, difference),
         "p": "" if row.p is None else probability(row.p),
-        "p (Holm)": "" if row.p_corrected is None else probability(row.p_corrected),
-        "of seeds": "" if share is None else f"{100 * share:.0f} %",
+        "Holm": "" if row.p_corrected is None else probability(row.p_corrected),
+        "seeds": "" if share is None else f"{100 * share:.0f} %",
         "paper": "" if paper is None else shown(metric, paper),
     }
 
 
+def _ends(name: str, estimate: Estimate | None) -> str:
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    return interval_text(METRICS[name], estimate.low, estimate.high).replace(" ", NO_BREAK)
+
+
 def _told(name: str, estimate: Estimate, value: str) -> str:
-    if estimate.low is None or estimate.high is None:
-        return value
-    return f"{value} ({interval_text(METRICS[name], estimate.low, estimate.high)})"
+    ends = _ends(name, estimate).replace(NO_BREAK, " ")
+    return f"{value} ({ends})" if ends else value
 
 
 def legend(found: Variants, published: Published) -> list[str]:
     """Sentences below the rows."""
     count = len(found.of(found.metrics[-1]))
-    lines = [
+    what = (
         f"Percent, means over subjects and seeds, with {100 * found.level:g} % intervals for other questions and other"
-        f" seeds. Differences are on the same questions and seeds; p (Holm) is corrected for the {count} variants; of"
-        " seeds: share of the squared standard error that is the spread between seeds.",
-    ]
+        f" seeds. Differences are on the same questions and seeds; Holm: p corrected for {count} variants; seeds: share"
+        " of the squared standard error that is the spread between seeds."
+    )
+    lines = [what]
     if is_long(found):
         lines.append(
             f"Shown: the {ENDS} largest and the {ENDS} smallest of {count} differences; CSV and JSON have all."
@@ -170,26 +175,26 @@ def verdict(found: Variants) -> str:
         (e.high - e.low) / 2 for row in tested if (e := row.difference) and e.high is not None and e.low is not None
     ]
     unseen = (
-        f"{_a_half(median(widths), found)} in {metric.label} would be within the interval of a variant (median),"
-        f" with {found.n:,} questions and {len(found.seeds)} seeds"
+        f"An interval reaches {_points(median(widths), found)} to each side (median), so that smaller effects can't be"
+        f" seen with {found.n:,} questions and {len(found.seeds)} seeds."
     )
     if not decided:
         most = max(tested, key=lambda row: abs(row.difference.value) if row.difference else 0)
         return begin + (
-            f"Nothing shows: none of {len(tested)} variants differs significantly from {found.reference} in"
+            f"Nothing shows: none of the {len(tested)} variants differs significantly from {found.reference} in"
             f" {metric.label} after Holm's correction. The largest difference is {_difference(most)}, {most.variant}."
-            f" {unseen}."
+            f" {unseen}"
         )
     parts = [
         f"{_better(row, found)} {_difference(row)}, p {probability(row.p_corrected or 0.0)}" for row in decided[:ENDS]
     ]
     more = f"; and {len(decided) - ENDS} more" if len(decided) > ENDS else ""
     rest = len(tested) - len(decided)
-    others = f" The other {rest} can't be told apart from it: {unseen}." if rest else ""
+    others = f" The other {rest} can't be told apart from it. {unseen}" if rest else ""
     return begin + f"In {metric.label}, after Holm's correction: {'; '.join(parts)}{more}.{others}"
 
 
-def _a_half(width: float, found: Variants) -> str:
+def _points(width: float, found: Variants) -> str:
     return f"{100 * width:.1f} points" if METRICS[found.metrics[-1]].is_fraction else f"{width:.3f}"
 
 

@@ -100,7 +100,6 @@ def analysed(
     request: AnalysisRequest,
     progress: Progress,
     *,
-    out: Path,
     cache: Path | None = None,
     classes: Sequence[type[ConfidenceMethod]] = (),
 ) -> list[Variants]:
@@ -111,7 +110,6 @@ def analysed(
         name: of the analysis.
         request: what it is done on.
         progress: told how far it is.
-        out: folder that will be written to; nothing is written here.
         cache: folder of the store; by default the user's.
         classes: methods of no file.
 
@@ -122,7 +120,7 @@ def analysed(
     analysis, seeds = chosen(method, name, classes), request.numbers()
     if not request.model:
         raise UserError(f"--model: expected the model of the run, e.g. bench analyze {method} {name} --model tiny")
-    config = request.config(method, out, cache)
+    config = request.config(method, cache)
     with closing(Isolation(config.method_timeout, RunLog.below(cache or cache_folder()))) as isolation:
         resolved = resolve(config, isolation, classes)
         resources = open_resources(config, resolved, progress)

@@ -45,13 +45,13 @@ class AnalysisRequest:
     token_budget: int | None = None
     """Tokens of one forward pass, as of the run."""
 
-    def config(self, method: str, out: Path, cache: Path | None) -> RunConfig:
+    def config(self, method: str, cache: Path | None) -> RunConfig:
         """The run that reads what the analysis needs."""
         return RunConfig(
             methods=(method,), model=self.model, tasks=self.tasks, preset=self.preset, overrides=self.overrides,
             train_on=self.train_on, answers=self.answers, judge=self.judge, judge_model=self.judge_model,
             judge_url=self.judge_url, data_dir=self.data_dir, device=self.device, dtype=self.dtype,
-            token_budget=self.token_budget, out=out, cache=cache,
+            token_budget=self.token_budget, out=Path(), cache=cache,
         )  # fmt: skip
 
     def command(self, method: str) -> str:

@@ -10,7 +10,8 @@ Satterthwaite: those of the seeds where the seeds decide. P values are corrected
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -114,11 +115,10 @@ def rows_of(
         refused = _refused(metric, correct, strata)
         if refused:
             notes.append(f"no intervals of {METRICS[metric].label}: {refused}")
-        own = [
-            _row(name, found[name][metric], None if name == reference else found[reference][metric], metric, settings,
-                 len(correct) - len(strata.names), refused is not None)
-            for name in (reference, *(name for name in confidence if name != reference))
-        ]  # fmt: skip
+        rule = _Rule(metric, settings.level, len(correct) - len(strata.names), refused is not None)
+        against = found[reference][metric]
+        others = (name for name in confidence if name != reference)
+        own = [rule.row(reference, against, None), *(rule.row(name, found[name][metric], against) for name in others)]
         rows += _corrected(own)
     order = {name: k for k, name in enumerate(dict.fromkeys(row.variant for row in rows))}
     return tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(notes)
@@ -141,30 +141,54 @@ def _refused(metric: str, correct: BoolArray, strata: Strata) -> str | None:
     if strata.alone is not None:
         return f"subject {strata.alone!r} has one question, from which no spread can be told"
     none = no_spread_of_ranks(correct, strata) if metric in RANKED else None
-    return none and none.reason
+    return None if none is None else none.reason
 
 
-def _row(
-    name: str, own: Resampled, other: Resampled | None, metric: str, settings: Settings, freedom: int, refused: bool  # noqa: FBT001
-) -> VariantRow:  # fmt: skip
-    by_seed = _seeds(own)
-    if by_seed is None:
-        return VariantRow(name, metric, None)
-    low, high = METRICS[metric].bounds
-    estimate = _estimate(by_seed, own.replicates, freedom, settings.level, (low, high))[0]
-    estimate = _bare(estimate) if refused else estimate
-    others = None if other is None else _seeds(other)
-    if other is None or others is None:
-        return VariantRow(name, metric, estimate)
-    found = _estimate(
-        others - by_seed, other.replicates - own.replicates, freedom, settings.level, (low - high, high - low)
-    )
-    difference, p = found
-    return VariantRow(name, metric, estimate, _bare(difference) if refused else difference, None if refused else p)
+class _Rule(NamedTuple):
+    """Makes rows of one metric."""
 
+    metric: str
+    level: float
+    freedom: int
+    """Degrees of freedom of what questions vary."""
+    bare: bool
+    """Without intervals."""
 
-def _bare(estimate: Estimate) -> Estimate:
-    return Estimate(estimate.value, None, None, None)
+    def row(self, name: str, own: Resampled, other: Resampled | None) -> VariantRow:
+        """Row of a variant; `other`: that of the reference, None of the reference itself."""
+        by_seed = _seeds(own)
+        if by_seed is None:
+            return VariantRow(name, self.metric, None)
+        low, high = METRICS[self.metric].bounds
+        estimate, _ = self._estimate(by_seed, own.replicates, (low, high))
+        others = None if other is None else _seeds(other)
+        if other is None or others is None:
+            return VariantRow(name, self.metric, estimate)
+        drawn = other.replicates - own.replicates
+        return VariantRow(
+            name, self.metric, estimate, *self._estimate(others - by_seed, drawn, (low - high, high - low))
+        )
+
+    def _estimate(
+        self, by_seed: FloatArray, replicates: FloatArray, bounds: tuple[float, float]
+    ) -> tuple[Estimate, float | None]:
+        """Mean over seeds with its interval, and the p value of 0."""
+        from scipy.special import stdtr, stdtrit
+
+        value = float(by_seed.mean())
+        if self.bare:
+            return Estimate(value, None, None, None), None
+        of_questions, of_seeds = float(replicates.var(ddof=1)), float(by_seed.var(ddof=1)) / len(by_seed)
+        square = of_questions + of_seeds
+        error = float(np.sqrt(square))
+        if error <= _TINY:
+            return Estimate(value, value, value, 0.0, 0.0), float(abs(value) <= _TINY)
+        df = square**2 / (of_questions**2 / max(self.freedom, 1) + of_seeds**2 / (len(by_seed) - 1))
+        half = float(stdtrit(min(df, _MANY), (1 + self.level) / 2)) * error
+        low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))
+        return Estimate(value, low, high, error, of_seeds / square), float(
+            2 * stdtr(min(df, _MANY), -abs(value) / error)
+        )
 
 
 def _seeds(of: Resampled) -> FloatArray | None:
@@ -173,28 +197,7 @@ def _seeds(of: Resampled) -> FloatArray | None:
     return np.array(values) if len(values) == len(of.by_subject) else None
 
 
-def _estimate(
-    by_seed: FloatArray, replicates: FloatArray, freedom: int, level: float, bounds: tuple[float, float]
-) -> tuple[Estimate, float]:
-    """Mean over seeds with its interval, and the p value of 0."""
-    from scipy.special import stdtr, stdtrit
-
-    value = float(by_seed.mean())
-    of_questions, of_seeds = float(replicates.var(ddof=1)), float(by_seed.var(ddof=1)) / len(by_seed)
-    square = of_questions + of_seeds
-    error = float(np.sqrt(square))
-    if error <= _TINY:
-        return Estimate(value, value, value, 0.0, 0.0), float(abs(value) <= _TINY)
-    df = square**2 / (of_questions**2 / max(freedom, 1) + of_seeds**2 / (len(by_seed) - 1))
-    half = float(stdtrit(min(df, _MANY), (1 + level) / 2)) * error
-    low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))
-    p = float(2 * stdtr(min(df, _MANY), -abs(value) / error))
-    return Estimate(value, low, high, error, of_seeds / square), p
-
-
 def _corrected(rows: Sequence[VariantRow]) -> list[VariantRow]:
-    from dataclasses import replace
-
     tested = [row for row in rows if row.p is not None]
     by_variant = dict(zip((row.variant for row in tested), holm([row.p or 0.0 for row in tested]), strict=True))
     return [replace(row, p_corrected=by_variant.get(row.variant)) for row in rows]

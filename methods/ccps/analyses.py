@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -40,8 +41,7 @@ def features(given: AnalysisInput) -> Findings:
     """All columns against those of the original state and those of the perturbed states (docs/methods.md §5)."""
     material = _material(given)
     confidence = {
-        name: _by_seed(given, lambda ctx, name=name: _retrained(material, columns_of(names), ctx), name)  # type: ignore[misc]
-        for name, names in _SETS.items()
+        name: _by_seed(given, partial(_retrained, material, columns_of(names)), name) for name, names in _SETS.items()
     }
     return Findings(
         question="Does CCPS need both kinds of features?",
@@ -55,9 +55,9 @@ def features(given: AnalysisInput) -> Findings:
 def leave_one_out(given: AnalysisInput) -> Findings:
     """All columns against all but one, for each (docs/methods.md §5)."""
     material = _material(given)
-    full = _by_seed(given, lambda ctx: _retrained(material, columns_of(FEATURES), ctx), FULL)
+    full = _by_seed(given, partial(_retrained, material, columns_of(FEATURES)), FULL)
     without = [[k for k in range(len(FEATURES)) if k != left_out] for left_out in range(len(FEATURES))]
-    together = _by_seed(given, lambda ctx: retrained_together(material, without, ctx), "75 times without one column")
+    together = _by_seed(given, partial(retrained_together, material, without), "75 times without one column")
     return Findings(
         question="Which feature does CCPS miss most?",
         reference=FULL,

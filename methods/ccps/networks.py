@@ -203,7 +203,8 @@ def hadsell_loss(encoder: Callable[[Tensor], Tensor], data: Data, pairs: Tensor,
     The two sides go through the encoder one after the other, so that the gradients of its last bias, which is in no
     distance, cancel exactly. In one pass they would leave rounding, which Adam scales up to whole steps.
     """
-    distance = functional.pairwise_distance(*(encoder(data.features[side]) for side in pairs))
+    one, other = (encoder(data.features[side]) for side in pairs)
+    distance = functional.pairwise_distance(one, other)
     differ = data.labels[pairs[0]] != data.labels[pairs[1]]
     return torch.where(differ, (margin - distance).clamp(min=0), distance).square().mean()
 

@@ -7,8 +7,12 @@ its own `EarlyStopping`; those that have ended leave the stack.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
@@ -23,6 +27,17 @@ _VALUES_AT_ONCE = 1 << 22
 Stacked = Mapping[str, Tensor]
 """Weights of k networks, `(k, ...)` each."""
 Forward = Callable[[Tensor], Tensor]
+
+
+class _Learning(NamedTuple):
+    """What a stage minimises, and what is looked at on validation."""
+
+    loss: Callable[[Forward, Tensor], Tensor]
+    """Of one network in a batch."""
+    on_validation: Callable[[_Together], Tensor | None]
+    """What all networks give there, `(k, ...)`."""
+    record: Callable[[EarlyStopping, Tensor | None, Callable[[], Weights]], None]
+    """Takes what one of them gave."""
 
 
 class Stack:
@@ -52,23 +67,18 @@ class Stack:
         if validation:
             tested = paired(torch.arange(len(validation.labels)), len(validation.labels), generator)
 
-        def loss(encoder: Forward, data: Data, pairs: Tensor) -> Tensor:
+        def loss(data: Data, encoder: Forward, pairs: Tensor) -> Tensor:
             return hadsell_loss(encoder, data, pairs, stage.margin)
 
+        def on_validation(together: _Together) -> Tensor | None:
+            if validation is None or tested is None:
+                return None
+            return together(partial(loss, validation), tested)
+
         def record(stopping: EarlyStopping, value: Tensor | None, keep: Callable[[], Weights]) -> None:
-            stopping.record_loss(lambda _: float("nan") if value is None else float(value), keep=keep)
+            stopping.record_loss(lambda _: math.nan if value is None else float(value), keep=keep)
 
-        def on_validation(forward: _Together) -> Tensor | None:
-            return (
-                forward(lambda encoder: loss(encoder, validation, tested))
-                if validation and tested is not None
-                else None
-            )
-
-        self._train(
-            "encoder", stage, stoppings, batches,
-            loss=lambda encoder, pairs: loss(encoder, train, pairs), on_validation=on_validation, record=record,
-        )  # fmt: skip
+        self._train("encoder", stage, stoppings, batches, _Learning(partial(loss, train), on_validation, record))
 
     def train_classifier(self, splits: Splits, stage: Stage, stoppings: Sequence[EarlyStopping], seed: int) -> None:
         """The second stage of all; as `methods.ccps.networks.train_classifier`."""
@@ -78,13 +88,13 @@ class Stack:
         def loss(network: Forward, rows: Tensor) -> Tensor:
             return functional.cross_entropy(network(train.features[rows]), train.labels[rows])
 
-        def record(stopping: EarlyStopping, value: Tensor | None, keep: Callable[[], Weights]) -> None:
-            stopping.record(lambda _: [] if value is None else value.numpy(), keep=keep)  # type: ignore[arg-type, return-value]
+        def on_validation(together: _Together) -> Tensor | None:
+            return _likely(together, validation.features) if validation else None
 
-        self._train(
-            "", stage, stoppings, batches, loss=loss, record=record,
-            on_validation=lambda together: _likely(together, validation.features) if validation else None,
-        )  # fmt: skip
+        def record(stopping: EarlyStopping, value: Tensor | None, keep: Callable[[], Weights]) -> None:
+            stopping.record(lambda _: np.zeros(0) if value is None else value.numpy(), keep=keep)
+
+        self._train("", stage, stoppings, batches, _Learning(loss, on_validation, record))
 
     def probabilities(self, features: Tensor) -> Tensor:
         """Probabilities `(k, n)`, float64, that answers with all their features `(n, ...)` are right."""
@@ -97,10 +107,7 @@ class Stack:
         stage: Stage,
         stoppings: Sequence[EarlyStopping],
         batches: Iterator[Tensor],
-        *,
-        loss: Callable[[Forward, Tensor], Tensor],
-        on_validation: Callable[[_Together], Tensor | None],
-        record: Callable[[EarlyStopping, Tensor | None, Callable[[], Weights]], None],
+        learning: _Learning,
     ) -> None:
         """Train a part of all networks ("": the whole), and leave each with the weights of the step that it keeps."""
         module: nn.Module = self.template.get_submodule(part)
@@ -120,14 +127,14 @@ class Stack:
                 together = _Together(module, weights, self.columns[going])
                 rows = next(batches)
                 optimiser.zero_grad()
-                together(lambda forward, rows=rows: loss(forward, rows)).sum().backward()  # type: ignore[misc, no-untyped-call]
+                together(learning.loss, rows).sum().backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 if stoppings[going[0]].due:
                     with torch.no_grad():
-                        values = on_validation(together)
+                        values = learning.on_validation(together)
                     for place, i in enumerate(going):
                         value = None if values is None else values[place].cpu()
-                        record(stoppings[i], value, lambda place=place: _of(weights, place))  # type: ignore[misc]
+                        learning.record(stoppings[i], value, partial(_of, weights, place))
         for i, stopping in enumerate(stoppings):
             for name, tensor in stopping.kept.items():
                 self.weights[beginning + name][i] = tensor
@@ -139,11 +146,11 @@ class _Together:
     def __init__(self, module: nn.Module, weights: Stacked, columns: Tensor) -> None:
         self.module, self.weights, self.columns = module, dict(weights), columns
 
-    def __call__(self, of: Callable[[Forward], Tensor]) -> Tensor:
-        """`(k, ...)` of what the function gives for each network, which reads all columns and takes its own."""
+    def __call__(self, of: Callable[[Forward, Tensor], Tensor], x: Tensor) -> Tensor:
+        """`(k, ...)` of what a function of a network and x gives; a network takes its own of all columns."""
 
         def one(weights: Weights, columns: Tensor) -> Tensor:
-            return of(lambda x: functional_call(self.module, weights, (x[..., columns],)))
+            return of(lambda features: functional_call(self.module, weights, (features[..., columns],)), x)
 
         result: Tensor = vmap(one)(self.weights, self.columns)
         return result
@@ -151,7 +158,8 @@ class _Together:
 
 def _likely(together: _Together, features: Tensor) -> Tensor:
     at_once = max(1, _VALUES_AT_ONCE // (len(together.columns) * features[0].numel()))
-    logits = torch.cat([together(lambda forward, x=x: forward(x)).cpu() for x in features.split(at_once)], 1)  # type: ignore[misc]
+    parts = torch.split(features, at_once)
+    logits = torch.cat([together(lambda forward, x: forward(x), part).cpu() for part in parts], 1)
     return logits.double().softmax(dim=2)[:, :, 1]
 
 

@@ -57,10 +57,10 @@ def differences_of_variants(found: Variants) -> Figure:
 def _panel(
     page: Sheet, place: tuple[float, float, float, float], metric: str, shown: Sequence[VariantRow], style: Style
 ) -> None:
-    x, y, width, height = place
+    x, y, width, _ = place
     page.text(x, 0, fitted(f"{METRICS[metric].label}{arrow(metric)}, difference", width + 0.9, NORMAL), fontsize=NORMAL)
     panel = Panel(page, metric, place, _ends(shown), (float(len(shown)), 0.0))
-    ticks = ticks_between(*panel.x, most=5)
+    ticks = ticks_between(*panel.x, most=4)
     panel.segments(
         [[(tick, panel.y[0]), (tick, panel.y[1])] for tick in ticks], "grid", colors=FAINT, linewidths=0.4, zorder=0.3
     )
