@@ -52,12 +52,8 @@ def analyses_of(method: str, classes: Sequence[type[ConfidenceMethod]] = ()) -> 
         UserError: there is no such method, or it has none.
         ContractError: one of them can't be imported.
     """
-    known = registry.methods(made=classes)
-    plugin = known.get(method)
-    if not plugin.analyses:
-        others = [name for name in known.names() if known.get(name).analyses]
-        raise UserError(f"{method} has no analyses; methods that have some: {', '.join(others) or 'none'}")
-    return {name: _imported(plugin, name, place) for name, place in plugin.analyses.items()}
+    plugin = _with_analyses(method, classes)
+    return {name: _imported(plugin, name) for name in plugin.analyses}
 
 
 def sentence_of(analysis: Analysis) -> str:
@@ -66,20 +62,29 @@ def sentence_of(analysis: Analysis) -> str:
 
 
 def chosen(method: str, name: str, classes: Sequence[type[ConfidenceMethod]] = ()) -> Analysis:
-    """One analysis.
+    """One analysis; no other is imported.
 
     Raises:
         UserError, ContractError: as `analyses_of`, or the method has no such analysis.
     """
-    known = analyses_of(method, classes)
-    if name not in known:
-        raise UserError(
-            f"{method} has no analysis {name!r}.{did_you_mean(name, tuple(known))} It has: {', '.join(known)}"
-        )
-    return known[name]
+    plugin = _with_analyses(method, classes)
+    if name not in plugin.analyses:
+        known = tuple(plugin.analyses)
+        raise UserError(f"{method} has no analysis {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}")
+    return _imported(plugin, name)
 
 
-def _imported(plugin: type[ConfidenceMethod], name: str, place: str) -> Analysis:
+def _with_analyses(method: str, classes: Sequence[type[ConfidenceMethod]]) -> type[ConfidenceMethod]:
+    known = registry.methods(made=classes)
+    plugin = known.get(method)
+    if not plugin.analyses:
+        others = [name for name in known.names() if known.get(name).analyses]
+        raise UserError(f"{method} has no analyses; methods that have some: {', '.join(others) or 'none'}")
+    return plugin
+
+
+def _imported(plugin: type[ConfidenceMethod], name: str) -> Analysis:
+    place = plugin.analyses[name]
     module, _, function = place.rpartition(":")
     try:
         home = importlib.import_module(module) if module else sys.modules[plugin.__module__]

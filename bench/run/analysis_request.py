@@ -20,6 +20,8 @@ class AnalysisRequest:
     """Model of the run: alias (bench list models), Hub id, or folder."""
     tasks: Names = ()
     """Task; may be repeated. Default: the model's own."""
+    task_files: tuple[Path, ...] = ()
+    """Questions as JSON Lines, CSV or Parquet, as of the run; may be repeated."""
     preset: str | None = None
     """paper, refcode, fixed or demo. Default: the model's own."""
     overrides: Annotated[tuple[str, ...], Flag("--set")] = ()
@@ -48,7 +50,8 @@ class AnalysisRequest:
     def config(self, method: str, cache: Path | None) -> RunConfig:
         """The run that reads what the analysis needs."""
         return RunConfig(
-            methods=(method,), model=self.model, tasks=self.tasks, preset=self.preset, overrides=self.overrides,
+            methods=(method,), model=self.model, tasks=self.tasks,
+            task_files=self.task_files, preset=self.preset, overrides=self.overrides,
             train_on=self.train_on, answers=self.answers, judge=self.judge, judge_model=self.judge_model,
             judge_url=self.judge_url, data_dir=self.data_dir, device=self.device, dtype=self.dtype,
             token_budget=self.token_budget, out=Path(), cache=cache,
@@ -59,6 +62,8 @@ class AnalysisRequest:
         words = ["bench", "run", "--method", method, "--model", self.model]
         for name in self.tasks:
             words += ["--task", name]
+        for path in self.task_files:
+            words += ["--task-file", str(path)]
         given = {
             "--preset": self.preset, "--train-on": self.train_on, "--answers": self.answers, "--judge": self.judge,
             "--judge-model": self.judge_model, "--judge-url": self.judge_url, "--data-dir": self.data_dir,

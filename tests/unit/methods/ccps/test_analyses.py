@@ -134,4 +134,4 @@ def test_leave_one_out_finds_the_column_that_tells_the_label(monkeypatch: pytest
     assert min(auroc, key=lambda name: auroc[name]) == "pei_value_token"
     assert auroc["full"] - auroc["pei_value_token"] > 0.2
     others = [auroc["full"] - value for name, value in auroc.items() if name not in {"full", "pei_value_token"}]
-    assert max(map(abs, others)) < 0.05
+    assert max(map(abs, others)) < 0.1
