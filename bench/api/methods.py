@@ -183,6 +183,9 @@ class ConfidenceMethod(ABC):
     """Length of the published training in words, for the footnote of one that was cut short."""
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
     """Preset -> what its source does and this method does not, a sentence each; `bench show` lists them."""
+    analyses: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Name -> "module:function" of an analysis that `bench analyze` runs: it gets an `AnalysisInput` and returns
+    `Findings`. Imported only when it is asked for; a missing module is that of the class."""
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Contract check -> reason why this method may break it; an entry that is no longer needed fails."""
 
