@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bench.api import BoolArray, FloatArray, IntArray
 
 STEPS = 50
-"""Thresholds of a grid at most: each keeps 2 % more of the unlabelled answers than the one before."""
+"""Steps of a grid, each of 2 % of the unlabelled answers."""
 FORGIVEN = 3
 """Mistakes that the strictest threshold of a grid may keep, where there are answers enough: with none, the first chance
 mistake would end the sequence."""
