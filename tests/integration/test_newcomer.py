@@ -90,7 +90,8 @@ def test_the_commands_that_bench_new_prints_lead_to_a_row(typed: Type, place: Pa
     told = typed("bench new method my-method")
     check, run = re.findall(r"^  (bench .+)$", told, flags=re.MULTILINE)
     path = place / "my_method.py"
-    own = re.sub(r"^(        return )(.+)$", r"\g<1>2.0 * (\2)", path.read_text(encoding="utf-8"), count=1, flags=re.M)
+    written = path.read_text(encoding="utf-8")
+    own = re.sub(r"^(        return )(.+)$", r"\g<1>2.0 * (\2)", written, count=1, flags=re.MULTILINE)
     assert "return 2.0 * (" in own
     path.write_text(own, encoding="utf-8")
     typed(check)
