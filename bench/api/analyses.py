@@ -15,7 +15,7 @@ from bench.api.methods import ConfidenceMethod, Context
 
 @dataclass(frozen=True, eq=False)
 class AnalysisInput:
-    """What an analysis works with: a method, and the answers and signals that a run of it has read."""
+    """Material of an analysis: a method, and the answers and signals that a run of it has read."""
 
     method: ConfidenceMethod
     """With the arguments of the run; it has learned nothing yet."""
@@ -34,16 +34,16 @@ class Findings:
     """Confidences of the variants of a method in the test answers."""
 
     question: str
-    """What the analysis asks, e.g. "Which features matter?"."""
+    """Question that the analysis asks, e.g. "Which features matter?"."""
     reference: str
     """Variant with which each other one is compared."""
     confidence: Mapping[str, FloatArray]
     """Variant -> `(seeds, n)` in the order of `AnalysisInput.contexts` and of `test`; within [0, 1]."""
     metrics: Sequence[str] = ("ece", "brier", "auroc")
-    """Of `bench.metrics.METRICS`; the last one decides."""
+    """Names in `bench.metrics.METRICS`; the last one decides."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Variant -> number of its columns."""
     published: str = ""
     """File below `results/paper` with columns model, task, variant, metric and mean (percent); empty: there is none."""
     notes: Sequence[str] = ()
-    """What a reader of the numbers must know."""
+    """Sentences that a reader of the numbers must know."""

@@ -73,7 +73,7 @@ def shown_rows(found: Variants, metric: str) -> list[VariantRow]:
 
 
 def title(found: Variants) -> str:
-    """Of what the numbers are."""
+    """Heading that says of what the numbers are."""
     seeds = ", ".join(map(str, found.seeds))
     return (
         f"{found.method} {found.analysis}: {found.model} on {found.task}, preset {found.preset}, seeds {seeds},"
@@ -163,7 +163,7 @@ def _beside_published(found: Variants, published: Published) -> Iterator[str]:
 
 
 def verdict(found: Variants) -> str:
-    """What the numbers say, in words."""
+    """Sentences on what the numbers say."""
     name = found.metrics[-1]
     metric, rows = METRICS[name], [row for row in sorted_rows(found, name) if row.difference is not None]
     tested = [row for row in rows if row.p_corrected is not None]

@@ -136,7 +136,7 @@ def analysed(
 
 @dataclass(frozen=True)
 class _Reached:
-    """What the store has of a run."""
+    """Answers and signals that the store has of a run."""
 
     resolved: ResolvedRun
     resources: Resources

@@ -90,7 +90,7 @@ def _material(given: AnalysisInput) -> _Material:
 
 
 def _by_seed(given: AnalysisInput, trained: Callable[[Context], FloatArray], name: str) -> FloatArray:
-    """What each seed gives, `(seeds, ...)`."""
+    """Result of each seed, `(seeds, ...)`."""
     found = []
     for seed, ctx in given.contexts.items():
         given.say(f"{given.method.name}, {name}: seed {seed}")

@@ -221,7 +221,7 @@ class Ccps(ConfidenceMethod):
         return Splits(learned, _data(inputs, ctx.validation.correct, ctx.device))
 
     def test_inputs(self, batch: Batch) -> npt.NDArray[np.float32]:
-        """What networks read of answers that are not learned from, `(n, 75)` or `(n, max_tokens, 75)`."""
+        """Inputs of networks for answers that are not learned from, `(n, 75)` or `(n, max_tokens, 75)`."""
         return self._network_inputs(self._test_tokens(batch, Format(self.format_)))
 
     def trained(self, splits: Splits, ctx: Context) -> Network:

@@ -30,12 +30,12 @@ Forward = Callable[[Tensor], Tensor]
 
 
 class _Learning(NamedTuple):
-    """What a stage minimises, and what is looked at on validation."""
+    """Loss of a stage, and what is looked at on validation."""
 
     loss: Callable[[Forward, Tensor], Tensor]
-    """Of one network in a batch."""
+    """Loss of one network in a batch."""
     on_validation: Callable[[_Together], Tensor | None]
-    """What all networks give there, `(k, ...)`."""
+    """Values of all networks there, `(k, ...)`."""
     record: Callable[[EarlyStopping, Tensor | None, Callable[[], Weights]], None]
     """Takes what one of them gave."""
 
