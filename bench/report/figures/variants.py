@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.intervals import NAME_WIDTH, rows
+from bench.report.figures.intervals import rows
 from bench.report.figures.panel import AXIS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, sheet, styled, text_width
 from bench.report.figures.ticks import tick_names, ticks_between
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ROW, GAP, DOT = 0.125, 0.14, 3.2
 """Inches of a variant and between panels; points of a dot."""
+_NAME = 2.4
+"""Inches of the longest name of a variant."""
 _MOST = 70
 """Variants on one figure: as many as a page has room for."""
 _ALPHA = 0.05
@@ -40,7 +42,7 @@ def differences_of_variants(found: Variants) -> Figure:
         )
         if cut:
             note += f" Shown: the {half} largest and the {half} smallest."
-        left = min(max(map(text_width, names)), NAME_WIDTH) + EDGE + 0.07
+        left = min(max(map(text_width, names)), _NAME) + EDGE + 0.07
         number = max(text_width(_numbers(row)) for metric in found.metrics for row in found.of(metric)) + 0.1
         each = (TEXT_WIDTH - left - EDGE - GAP * (len(found.metrics) - 1)) / len(found.metrics)
         height, heading = ROW * len(names), LINE * 1.4

@@ -120,7 +120,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[Findings, np.nd
 
     monkeypatch.setattr(Ccps, "prepared", prepared)
     monkeypatch.setattr(Ccps, "test_inputs", lambda _self, _batch: drawn(tested).numpy())
-    study = given(seeds=1, learning_rate=0.01, classifier_steps=100)
+    study = given(seeds=3, contrastive_steps=60, classifier_steps=120)
     study.method.format_ = "choice"  # type: ignore[attr-defined]
     return of_ccps.leave_one_out(study), tested
 
