@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
-from bench.cli import cached, completing, heads, new, reproduce
+from bench.cli import analyze, cached, completing, heads, new, reproduce
 from bench.cli.commands import Commands, root
 from bench.cli.doctor import doctor
 from bench.cli.ending import exit_code
@@ -48,6 +48,7 @@ app.command()(doctor)
 app.add_typer(cached.app, name="cache")
 app.add_typer(new.app, name="new")
 app.add_typer(heads.app, name="head")
+app.add_typer(analyze.app, name="analyze")
 
 
 class TableFormat(StrEnum):
