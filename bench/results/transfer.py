@@ -27,7 +27,7 @@ class Corpus:
     @property
     def label(self) -> str:
         """Words for a reader."""
-        return f"{self.task}, without the subject" if self.leaves_out else self.task
+        return f"{self.task} without the subject" if self.leaves_out else self.task
 
 
 @dataclass(frozen=True)

@@ -117,12 +117,16 @@ def at_work(
 ) -> Iterator[Work]:
     """Everything that a request works with, as long as it works. The same arguments and errors as `run`."""
     log = RunLog.below(config.cache or cache_folder())
-    with _ONE_AT_A_TIME, interrupts_told_apart(), log.opened(progress.say if config.debug else None):
-        with closing(Isolation(config.method_timeout, log)) as isolation:
-            resolved = resolve(config, isolation, classes)
-            resources = open_resources(config, resolved, progress, opened)
-            with closing(resources.reader.working), _in_use(config, resolved):
-                yield Work(resolved, resources, log)
+    with (
+        _ONE_AT_A_TIME,
+        interrupts_told_apart(),
+        log.opened(progress.say if config.debug else None),
+        closing(Isolation(config.method_timeout, log)) as isolation,
+    ):
+        resolved = resolve(config, isolation, classes)
+        resources = open_resources(config, resolved, progress, opened)
+        with closing(resources.reader.working), _in_use(config, resolved):
+            yield Work(resolved, resources, log)
 
 
 def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[None]:

@@ -33,8 +33,18 @@ from bench.report.transfer.model import (
 )
 from bench.results.files import Records, read_records
 from bench.results.transfer import Corpus, TransferCell
-from bench.stats import Interval, NoInterval, Settings, Strata, basic_interval, corrected, losses, mean_interval
-from bench.stats import resample, strata_of
+from bench.stats import (
+    Interval,
+    NoInterval,
+    Settings,
+    Strata,
+    basic_interval,
+    corrected,
+    losses,
+    mean_interval,
+    resample,
+    strata_of,
+)
 from bench.stats.holm import holm
 from bench.stats.intervals import macro_mean, no_spread_of_ranks
 from bench.stats.resampling import Resampled

@@ -36,12 +36,14 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
     """
     with styled():
         about, names = matrix.about, matrix.methods
+        seeds = ", ".join(map(str, about.seeds))
         note = (
-            f"{METRICS[metric].label} in percent, mean over subjects, ± half the 95 % interval. Colour: the price against"
-            f" the first column of a block, where methods learn by default, on the same questions; orange is worse, blue"
+            f"{METRICS[metric].label} in percent, mean over subjects, ± half the 95 % interval. Colour: the price"
+            " against the first column of a block, where methods learn by default, on the same questions; orange is worse, blue"
             f" better, full at {100 * FULL:g} points. {SHOWN}: shown to be different from it, by Holm's correction."
-            f" Without the subject: no question of the tested subject was learned from. {SAME}: the method is told"
-            f" nothing, so its price is 0 by construction. Preset {about.preset}; seeds {', '.join(map(str, about.seeds))}."
+            " Without the subject: no question of the tested subject was learned from."
+            f" {SAME}: the method is told nothing, so its price is 0 by construction."
+            f" Preset {about.preset}; seed {seeds}."
         )
         left = min(max(text_width(plain(name)) for name in names), NAME_WIDTH) + EDGE + 0.07
         blocks = [(test, columns_of(matrix, test)) for test in about.tests]

@@ -156,7 +156,7 @@ class Matrix:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Methods with or without numbers: those that learn, those that are scaled, then those that are told nothing."""
+        """Methods with or without numbers: those that learn, those that are scaled, those that are told nothing."""
         names = dict.fromkeys(each.method for each in (*self.entries, *self.missing))
         groups = (self.about.learners, self.about.scaled)
         place = {name: next((k for k, group in enumerate(groups) if name in group), len(groups)) for name in names}

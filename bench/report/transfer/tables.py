@@ -8,9 +8,9 @@ from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.report.text import ARROWS, plain, probability, shown, signed
+from bench.report.text import ARROWS, EN_DASH, plain, shown, signed
 from bench.report.transfer.model import LEVEL, METRICS_SHOWN, Entry, Matrix, Price
-from bench.report.transfer.verdict import between, place, verdict
+from bench.report.transfer.verdict import between, verdict
 from bench.results.transfer import Corpus
 
 SHOWN = "*"
@@ -98,14 +98,12 @@ def _prices(matrix: Matrix, metric: str, test: str) -> Grid:
     rows = [GridRow([Cell(plain(name)), *(_price(found.get((name, corpus))) for corpus in corpora)]) for name in names]
     means = {m.corpus: m for m in matrix.means if (m.metric, m.test) == (metric, test)}
     if means:
-        mean = [f"{signed(METRICS[metric], m.points)}{between(metric, m.ends)}" if (m := means.get(c)) else "–"
+        mean = [f"{signed(METRICS[metric], m.points)}{between(metric, m.ends)}" if (m := means.get(c)) else EN_DASH
                 for c in corpora]  # fmt: skip
         rows.append(GridRow([Cell("mean of those that learn"), *map(Cell, mean)], is_apart=True))
     family = sum(price.metric == metric and price.p_holm is not None for price in matrix.prices)
-    facts = (
-        f"{matrix.about.model}, tested on {test}: the price of learning elsewhere than on"
-        f" {home.label if home else '–'}, {METRICS[metric].label}, points",
-    )
+    elsewhere = f"the price of learning elsewhere than on {home.label if home else EN_DASH}"
+    facts = (f"{matrix.about.model}, tested on {test}: {elsewhere}, {METRICS[metric].label}, points",)
     legend = (
         "Prices are paired, on the same test questions; positive is worse.",
         f"{SHOWN}: different from 0, p < 0.05 by Holm's correction for the {family} prices of {METRICS[metric].label}.",
@@ -115,7 +113,7 @@ def _prices(matrix: Matrix, metric: str, test: str) -> Grid:
 
 def _price(price: Price | None) -> Cell:
     if price is None:
-        return Cell("–")
+        return Cell(EN_DASH)
     text = f"{signed(METRICS[price.metric], price.points)}{between(price.metric, price.ends)}"
     return Cell(text, mark=SHOWN * price.is_shown, notes=(price.ends.reason,) if price.ends.reason else ())
 
@@ -136,10 +134,10 @@ def _worst(matrix: Matrix) -> Grid:
         for metric in METRICS_SHOWN:
             worst = found.get((name, metric))
             if worst is None:
-                cells += [Cell("–"), Cell("–"), Cell("–")]
+                cells += [Cell(EN_DASH), Cell(EN_DASH), Cell(EN_DASH)]
                 continue
             rank = (
-                Cell("–", notes=(worst.reason,) if worst.reason else ())
+                Cell(EN_DASH, notes=(worst.reason,) if worst.reason else ())
                 if worst.rank is None
                 else Cell(str(worst.rank))
             )
@@ -148,17 +146,17 @@ def _worst(matrix: Matrix) -> Grid:
             cells += [rank, Cell(text_of(entry)), Cell(plain(at))]
         rows.append(GridRow(cells))
     seeds = ", ".join(map(str, about.seeds))
-    facts = (
-        f"{about.model}: methods by their worst cell",
-        f"Preset {about.preset}, seed{'s' * (len(about.seeds) > 1)} {seeds}; learned on"
-        f" {'; '.join(corpus.label for corpus in about.corpora)}; tested on {', '.join(about.tests)};"
-        f" {about.forward_tokens:,} tokens were read for it.",
+    learned, tested = "; ".join(corpus.label for corpus in about.corpora), ", ".join(about.tests)
+    basis = (
+        f"Preset {about.preset}, seed{'s' * (len(about.seeds) > 1)} {seeds}; learned on {learned}; tested on {tested};"
+        f" {about.forward_tokens:,} tokens were read for it."
     )
     legend = (
-        "Rank: 1 plus the methods whose worst cell is significantly better, all pairs tested together; where: what was"
-        " learned on → what was tested, or what was tested alone.",
+        "Rank: 1 plus the methods whose worst cell is significantly better, all pairs tested together."
+        " Where: what was learned on → what was tested, or what was tested alone."
     )
-    return Grid(facts, tuple(columns), tuple(rows), legend, verdict=verdict(matrix), is_folded=True)
+    facts = (f"{about.model}: methods by their worst cell", basis)
+    return Grid(facts, tuple(columns), tuple(rows), (legend,), verdict=verdict(matrix), is_folded=True)
 
 
 # --- data -------------------------------------------------------------------------------------------------------------

@@ -15,9 +15,8 @@ _FEW = 6
 
 def verdict(matrix: Matrix) -> tuple[str, ...]:
     """Sentences: who leads by its worst cell, what moving costs, and who falls behind what is not trained."""
-    return tuple(
-        [*_leaders(matrix), *_moves(matrix), *_dearest(matrix), *_beside(matrix), *_untold(matrix), *_gaps(matrix)]
-    )
+    parts = (_leaders, _moves, _dearest, _beside, _untold, _gaps)
+    return tuple(sentence for part in parts for sentence in part(matrix))
 
 
 def place(corpus: Corpus | None, test: str) -> str:
@@ -114,7 +113,8 @@ def _beside(matrix: Matrix) -> Iterator[str]:
     which = f"{reference}, the untrained method with the best worst Brier"
     if worse:
         kind = "is worse" if len(worse) == 1 else "are worse"
-        yield f"Trained elsewhere, {named(worse)} {kind} than {which}, in at least one cell ({len(worse)} of {len(names)})."
+        counted = f"{len(worse)} of {len(names)}"
+        yield f"Trained elsewhere, {named(worse)} {kind} than {which}, in at least one cell ({counted})."
     else:
         yield f"Trained elsewhere, no method is shown to be worse than {which}."
     if better:

@@ -22,10 +22,11 @@ from bench.run.analyses.stored import Needed, read_all
 from bench.run.config import RunConfig
 from bench.run.feasibility import infeasible
 from bench.run.fitting import Fitter
+from bench.run.forecast import Forecast, duration
 from bench.run.heads.saving import HeadWriter
 from bench.run.inputs import Inputs, StepResults
 from bench.run.pipeline import CellWriter, RunReport, Work, at_work
-from bench.run.plan import TrainOn
+from bench.run.plan import Fit, TrainOn, adapted
 from bench.run.predicting import Predictor
 from bench.run.preparation import Opened, Prepared, prepare
 from bench.run.resolve import ResolvedRun
@@ -158,11 +159,12 @@ class _Matrix:
         needed = [Needed(each.resolved, each.prepared) for each in self.learning]
         adapters = Adapters(self.config, needed, resources, self.progress)
         taking = adapters.taking()
-        folds = self._announce(taking)
-        adapters.say_cost(taking, folds)
+        times = self._announce(taking)
         guard.attach(reader.backbone, self.work.resolved.cache)
         with guard.weights_watched("the splits were read"):
             readings = read_all(needed, taking, self.config, resources, self.progress)
+        self._say_fits(taking, times)
+        adapters.say_cost(taking, times)
         reader.working.rest()
         heads = HeadWriter(None, self.config.run_config(), self.work.resolved, reader, resources.tasks)
         account = RunReport([])
@@ -191,15 +193,37 @@ class _Matrix:
         subjects = max(
             len({question.subject for question in tests[TaskSplit(test, "test")].questions}) for test in report.tests
         )
-        each = 1 + subjects * self.config.leave_subject_out
-        fits = len(self.learning) * len(learners) * each
+        times = 1 + subjects * self.config.leave_subject_out
         self.progress.say(
             f"Transfer on {self.config.model}, preset {report.preset}, seed {self.config.seed}: {len(learners)} methods"
             f" that learn and {len(taking) - len(learners)} that don't; learned on"
             f" {', '.join(corpus.label for corpus in report.corpora)}; tested on {', '.join(report.tests)};"
-            f" up to {fits} fits, those that are stored are taken from there"
+            f" up to {times * len(self.learning) * len(learners)} fits, of which stored ones are not made again"
         )
-        return each
+        return times
+
+    def _say_fits(self, taking: Sequence[str], times: int) -> None:
+        """Say how long fits take from nothing, where each is made many times."""
+        if not self.config.leave_subject_out:
+            return
+        seconds: dict[str, float] = {}
+        unknown: list[str] = []
+        for each in self.learning:
+            forecast = Forecast(each.prepared, each.resolved, self.work.resources.grader)
+            for step in each.prepared.steps:
+                if isinstance(step, Fit) and step.method in taking and not adapted(each.resolved.methods[step.method]):
+                    one = forecast.seconds(step)
+                    if isinstance(one, str):
+                        unknown.append(step.method)
+                    else:
+                        seconds[step.method] = seconds.get(step.method, 0.0) + times * one
+        longest = max(seconds, key=lambda name: seconds[name], default=None)
+        if longest is not None:
+            also = f"; not known of {', '.join(dict.fromkeys(unknown))}" if unknown else ""
+            self.progress.say(
+                f"  all fits from nothing: {duration(sum(seconds.values()), 'at most')}, of which {longest}"
+                f" {duration(seconds[longest], 'at most')}{also}"
+            )
 
     def _learn_whole(
         self, taking: Sequence[str], readings: Mapping[TaskSplit, Reading], adapters: Adapters, writer: CellWriter
