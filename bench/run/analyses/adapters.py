@@ -20,8 +20,8 @@ from bench.training.trainer import PutOffError
 WAY_OUT = "--with-adapters does it"
 
 
-class NotTrainedError(PutOffError):
-    """No adapter was to be trained or read."""
+class NotReadError(PutOffError):
+    """A split was not to be read through an adapter."""
 
 
 class Never:
@@ -36,10 +36,10 @@ class Never:
         """Refuse it.
 
         Raises:
-            NotTrainedError: always.
+            PutOffError: always.
         """
         del key, wait
-        raise NotTrainedError(f"not trained again: no run has stored the adapter of {work.method} for it; {WAY_OUT}")
+        raise PutOffError(work.method)
 
 
 @dataclass(eq=False)
@@ -74,14 +74,14 @@ class Adapters:
         """Refuse to read a split through an adapter, unless that is stored or was asked for.
 
         Raises:
-            NotTrainedError: it is neither.
+            NotReadError: it is neither.
         """
         ref = fitted.method.fitted().get("adapter_")
         if self.config.with_adapters or not isinstance(ref, AdapterRef):
             return
         if not self.resources.reader.is_read_through(reading, ref):
-            raise NotTrainedError(
-                f"not read again: no run has read {reading.where} through the adapter of {name} for it; {WAY_OUT}"
+            raise NotReadError(
+                f"not read again: no run has read {reading.where} through this adapter of {name}; {WAY_OUT}"
             )
 
     def say_cost(self, taking: Sequence[str], times: int) -> None:

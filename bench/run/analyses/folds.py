@@ -11,12 +11,13 @@ from bench.api import FloatArray
 from bench.api.errors import attempted
 from bench.data.splits import TaskSplit
 from bench.results.row import LabelsSeen
-from bench.run.analyses.adapters import Adapters, NotTrainedError
+from bench.run.analyses.adapters import WAY_OUT, Adapters, NotReadError
 from bench.run.fitting import Fitted, Fitter
 from bench.run.inputs import AdaptedReading, Inputs, StepResults
 from bench.run.plan import Fit, TrainOn, adapted
 from bench.run.predicting import Prediction, Predictor, Skipped
 from bench.signals.reading import Reading
+from bench.training.trainer import PutOffError
 
 _TWO = 2
 Outcome = Prediction | Skipped | BaseException
@@ -111,8 +112,10 @@ class Folds:
         return self.predictor.read_through(name, reading, fitted)
 
     def _outcome(self, name: str, inputs: Inputs) -> Outcome:
-        if isinstance(inputs.failure, NotTrainedError):
+        if isinstance(inputs.failure, NotReadError):
             return Untaken(str(inputs.failure))
+        if isinstance(inputs.failure, PutOffError):
+            return Untaken(f"not trained again: no run has stored such an adapter of {name}; {WAY_OUT}")
         return attempted(self.predictor.predict, name, inputs)
 
     # --- all folds of a test ------------------------------------------------------------------------------------------
