@@ -40,7 +40,7 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
         note = (
             f"{METRICS[metric].label} in percent, mean over subjects, ± half the 95 % interval. Colour: the price"
             " against the first column of a block, where methods learn by default, on the same questions; orange is"
-            f" worse, blue better, full at {100 * FULL:g} points. {SHOWN}: shown to differ from it, by Holm's correction."
+            f" worse, blue better, full at {100 * FULL:g} points. {SHOWN}: shown to differ (Holm's correction)."
             " Without the subject: no question of the tested subject was learned from."
             f" {SAME}: the method is told nothing, so its price is 0 by construction."
             f" Preset {about.preset}; seed {seeds}."
