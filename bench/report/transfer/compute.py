@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bench.api import FloatArray, UserError
+from bench.api import BoolArray, FloatArray, UserError
 from bench.metrics import METRICS
 from bench.metrics.answers import ranked
 from bench.report.transfer.model import (
@@ -62,7 +62,7 @@ class _Tested:
 
     test: str
     strata: Strata
-    correct: FloatArray
+    correct: BoolArray
     brier: Mapping[Key, FloatArray]
     """Loss of each question, (n,), mean over seeds."""
     resampled: Mapping[Key, Mapping[str, Resampled]]

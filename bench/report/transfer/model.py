@@ -157,7 +157,7 @@ class Matrix:
     @property
     def methods(self) -> tuple[str, ...]:
         """Methods with or without numbers: those that learn, those that are scaled, those that are told nothing."""
-        names = dict.fromkeys(each.method for each in (*self.entries, *self.missing))
+        names = dict.fromkeys([*(each.method for each in self.entries), *(each.method for each in self.missing)])
         groups = (self.about.learners, self.about.scaled)
         place = {name: next((k for k, group in enumerate(groups) if name in group), len(groups)) for name in names}
         return tuple(sorted(names, key=lambda name: (place[name], name)))

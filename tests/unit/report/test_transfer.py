@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.api import FloatArray, UserError
+from bench.api import BoolArray, FloatArray, UserError
 from bench.report.tables.formats import render
 from bench.report.transfer import About, Matrix, computed, heat_map, verdict, views, write
 from bench.results import files
@@ -73,7 +73,7 @@ def macro(values: FloatArray) -> float:
     return float(np.mean([values[np.asarray(SUBJECT) == subject].mean() for subject in SUBJECTS]))
 
 
-def auroc(sure: FloatArray, correct: FloatArray) -> float:
+def auroc(sure: FloatArray, correct: BoolArray) -> float:
     right, wrong = sure[correct], sure[~correct]
     return float(np.mean((right[:, None] > wrong) + 0.5 * (right[:, None] == wrong)))
 
