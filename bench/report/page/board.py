@@ -48,12 +48,12 @@ def _verdict(payload: Data) -> Iterator[Element]:
     if verdict is None:
         return
     yield el("h2", {"id": "verdict-title"}, verdict["title"])
-    yield from (el("p", {"class": "explained"}, sentence) for sentence in verdict["explained"])
     columns = verdict["columns"]
     head = el("thead", {}, el("tr", {}, *(el("th", {"scope": "col"}, label) for label, _ in columns)))
     rows = (_verdict_row(columns, row) for row in verdict["rows"])
     caption = el("caption", {"class": "hidden"}, f"{verdict['title']}: one row for each benchmark.")
     yield el("table", {"id": "verdicts", "class": "verdicts"}, caption, head, el("tbody", {}, *rows))
+    yield from (el("p", {"class": "explained"}, sentence) for sentence in verdict["explained"])
     yield el(
         "details", {"id": "sentences", "open": "" if len(verdict["words"]) <= _FEW else None},
         el("summary", {}, "The verdicts in sentences"), *map(_in_words, verdict["words"]),

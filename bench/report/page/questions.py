@@ -34,6 +34,8 @@ _BUDGET = 2_500_000
 _BRIEF_BUDGET = 600_000
 """Bytes of the texts of questions that only disagreements show."""
 _BRIEF_LIMITS = (1_000, 400, 200, 100)
+_HEADING = "Choices:"
+"""Line above the options in most prompts."""
 _LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
 """Characters that a text may have; the first with which all fit into the budget."""
 
@@ -132,7 +134,9 @@ def _apart(asked: QuestionText) -> tuple[str, list[str]]:
     question = Question(asked.id, asked.subject, "", asked.choices, 0)
     written = templates.context(question, only_options, Protocol().letters)
     text = asked.text.removesuffix(written)
-    return text.rstrip(), list(asked.choices) if text != asked.text else []
+    if text == asked.text:
+        return text.rstrip(), []
+    return text.rstrip().removesuffix(_HEADING).rstrip(), list(asked.choices)
 
 
 # --- which ones -------------------------------------------------------------------------------------------------------

@@ -31,16 +31,19 @@ _BRIER = (
     " is wrong, in percent; less is better."
 )
 _STATES = (
-    "A method leads where no ranked method is significantly better. It is sure where it is significantly better than"
-    " every other one, tied where it is not."
+    "A method leads where no ranked method is significantly better. Its lead is sure where it is significantly better"
+    " than every other ranked method (all pairs tested together, at 95 %), else it is tied. Ranked are the methods that"
+    " were tested together; the sentences name the others."
 )
-_AHEAD = "Ahead: how far the best mean is from the next, with the 95 % interval of their difference."
-_ORDER = "AUROC: how often a right answer has more confidence than a wrong one."
+_AHEAD = "Ahead: how far the best mean is ahead of the second, in points, with the 95 % interval of this pair."
+_ORDER = "AUROC: how often, in percent, a right answer has more confidence than a wrong one."
 _COST = (
-    "Cost: tokens that the model reads for the method alone (k is a thousand), tokens that it generates, and labels:"
-    " answers that the method was told to be right or wrong."
+    "Cost: tokens that the model reads and generates for this method alone on this benchmark, training included (k: a"
+    " thousand, M: a million), and labels: answers that the method was told to be right or wrong."
 )
-_SEVERAL = "Of several models, the numbers are the smallest and the largest."
+_SEVERAL = (
+    "Where a benchmark has several models, counts are of models, and from … to is the smallest and largest of them."
+)
 _NOTHING: Mapping[str, tuple[str, str]] = MappingProxyType(
     {"not tested": ("nobody: not tested", "not tested"), "none": ("nobody", "nothing to compare")}
 )
@@ -76,7 +79,7 @@ def of(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
         ],
         "columns": [
             ["Benchmark", ""], ["Leads", "Leads"], ["Sure?", "Sure?"],
-            [f"Ahead of the next by{_unit(metric)}", "Ahead by"],
+            [f"Best ahead of second by{_unit(metric)}", "Best ahead of second by"],
             ["Orders answers best (AUROC)", "Orders answers best (AUROC)"], ["Cost of the leader", "Cost"],
         ],
         "rows": rows,
@@ -147,22 +150,10 @@ def _costs(leaders: Sequence[Line]) -> Iterator[str]:
 
 def _of_summary(row: SummaryRow) -> dict[str, Any]:
     several = row.models > 1
-    sure = row.sure
-    if " of " in sure:
-        number, _, models = sure.partition(" of ")
-        sure = f"sure with {'none' if number == '0' else number} of {models} models"
-    leads = "nobody" if row.leads == EN_DASH else _without_sure(row.leads)
+    sure = f"sure {row.sure}" if row.sure.startswith("with ") else row.sure
+    leads = "nobody" if row.leads == EN_DASH else row.leads
     by = "no second method to compare" if row.by == EN_DASH else row.by
     cost = "nobody leads" if row.cost == EN_DASH else row.cost
     state = "several" if several else row.sure if row.sure in {"sure", "tied", "not tested"} else "none"
-    orders = _without_sure(_ORDERS.get(row.orders, row.orders))
+    orders = _ORDERS.get(row.orders, row.orders)
     return {"state": state, "texts": [row.task, leads, sure, by, orders, cost]}
-
-
-def _without_sure(text: str) -> str:
-    """The text without with how many models it is sure, which has a column of its own.
-
-    >>> _without_sure("ccps with 4 of 4 models, surely with 3")
-    'ccps with 4 of 4 models'
-    """
-    return text.partition(", surely with")[0]

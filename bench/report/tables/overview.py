@@ -14,8 +14,10 @@ _LEADS = (
     "A method leads where no ranked method is significantly better; it is sure where it is significantly better than"
     " every other ranked method, all pairs tested together at 95 %."
 )
-_MODELS = "Of several models, sure counts those with such a winner, and ranges are over models."
-_BY = "By is how far the best mean is ahead of the next, with the 95 % interval of this pair alone."
+_MODELS = (
+    "Where a benchmark has several models, counts are of models, and from ... to is the smallest and largest of them."
+)
+_BY = "By is how far the best mean is ahead of the second, with the 95 % interval of this pair alone."
 _COST = (
     "Cost is the token positions fed to the model for the leader, of several for the cheapest, and the labels it read."
 )

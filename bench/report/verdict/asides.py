@@ -100,6 +100,9 @@ def on_cost(block: Judgement) -> Iterator[str]:
         yield f"{name(line)} needs {joined(costs)}."
         return
     others = [other for other in block.leaders if other.key != line.key]
+    if len({in_brief(other) for other in block.leaders}) == 1 and line.parameters:
+        yield _on_equal_costs(block.leaders, line, costs)
+        return
     same = [name(other) for other in others if line.tokens and _mean(other.tokens) == _mean(line.tokens)]
     also = f" (as {'does' if len(same) == 1 else 'do'} {named(same)})" if same else ""
     unlabelled = [name(other) for other in others if not labels(other)] if labels(line) else []
@@ -111,6 +114,18 @@ def on_cost(block: Judgement) -> Iterator[str]:
     writes = f"; {name(writer)} needs the fewest generated tokens, {compact(_mean(writer.generated))}" if fewer else ""
     cheapest_in = " in token positions" if fewer else ""
     yield f"Of {tied}, {name(line)} is the cheapest{cheapest_in}: it needs {joined(costs)}{writes}{free}."
+
+
+def _on_equal_costs(leaders: Sequence[Line], line: Line, costs: Sequence[str]) -> str:
+    """Cost of leaders that differ in trained parameters at most."""
+    others = [other for other in leaders if other.key != line.key]
+    shared = [text for text in costs if text != _parameters(line)]
+    who = f"{named(list(map(name, leaders)))} need"
+    most = max((_mean(other.parameters) for other in others if other.parameters), default=0.0)
+    if most <= _mean(line.parameters):
+        return f"{who} {joined([*costs])}."
+    few = f"{name(line)} trains {compact(_mean(line.parameters)) if _parameters(line) else 'no'} parameters"
+    return f"{who} {joined(shared)}; {few}, {name(others[0]) if len(others) == 1 else 'others up to'} {compact(most)}."
 
 
 def cheapest(lines: Sequence[Line]) -> Line:
@@ -172,7 +187,10 @@ def on_left_out(table: Table, block: Judgement) -> Iterator[str]:
     by_reason: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         by_reason[next(_why_unranked(table, block, line))].append(line)
-    reasons = [f"{named([name(line) for line in found])} ({why})" for why, found in by_reason.items()]
+    reasons = [
+        f"the method{'s' * (len(found) > 1)} {named([name(line) for line in found])} ({why})"
+        for why, found in by_reason.items()
+    ]
     yield f"Left out of this judgement: {'; '.join(reasons)}."
     best = block.ranked[0].badness(block.metric) or 0.0
     better = [with_value(line, block.metric) for line in lines if _is_below(line.badness(block.metric), best)]

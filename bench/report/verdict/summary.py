@@ -12,8 +12,11 @@ from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
 from bench.report.verdict.asides import ORDER, in_brief
 from bench.report.verdict.judgement import SEVERAL, Judgement, judged
-from bench.report.verdict.phrases import name
+from bench.report.verdict.phrases import joined, name
 from bench.report.verdict.verdicts import verdict_of
+
+_NAMED = 3
+"""Methods that a cell names; of more, one fewer is, and the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +28,15 @@ class SummaryRow:
     models: int
     """Number of models."""
     leads: str
-    """Method that leads with the most models, e.g. `ccps with 4 of 4 models, surely with 3`."""
+    """Methods that lead, with how many models, the most first, e.g. `ccps with 4 of 4 models, pik 2`."""
     sure: str
-    """Models with a sure winner, e.g. `3 of 4`."""
+    """Models with a sure winner, and who that is, e.g. `with 3 of 4 models: ccps`."""
     by: str
-    """Smallest and largest lead of the best mean over the next."""
+    """Smallest and largest lead of the best mean over the second, over the models."""
     orders: str
-    """Method that orders answers best with the most models."""
+    """Methods that order answers best, as `leads`."""
     cost: str
-    """Smallest and largest cost of the method that leads most."""
+    """Smallest and largest cost of the methods that lead most, over the models."""
 
 
 @dataclass(frozen=True)
@@ -79,45 +82,75 @@ def _row(title: str, tables: Sequence[Table], metric: str) -> SummaryRow:
         brief = verdict_of(tables[0], metric).brief
         return SummaryRow(title, 1, brief.leads, brief.sure, brief.by, brief.orders, brief.cost)
     blocks = [judged(table, metric)[0] for table in tables]
-    winner, leads = _most(blocks)
     tested = [block for block in blocks if block.state in {"sure", "tied"}]
-    sure = sum(block.state == "sure" for block in tested)
     return SummaryRow(
         task=title,
         models=len({table.model for table in tables}),
-        leads=leads,
-        sure=f"{sure} of {len(tables)}" if tested else "not tested",
+        leads=_leading(blocks),
+        sure=_sure(blocks) if tested else "not tested",
         by=_range_of_leads(tested, judged_by(metric)),
-        orders=_most([judged(table, ORDER)[0] for table in tables])[1],
-        cost=_range_of_costs(blocks, winner),
+        orders=_leading([judged(table, ORDER)[0] for table in tables]),
+        cost=_costs(blocks),
     )
 
 
-def _most(blocks: Sequence[Judgement]) -> tuple[str, str]:
-    """Method that leads with the most models, of several the one that is sure with more; and the words for it."""
+def _counts(blocks: Sequence[Judgement]) -> list[tuple[str, int]]:
+    """Methods that lead, with the number of models; the most first, and of several those that are sure with more."""
     tested = [block for block in blocks if block.state in {"sure", "tied"}]
     leads = Counter(name(line) for block in tested for line in block.leaders)
     sure = Counter(name(block.best) for block in tested if block.state == "sure")
-    if not leads:
-        return "", EN_DASH
-    score = {method: (n, sure[method]) for method, n in leads.items()}
-    best = max(score.values())
-    methods = [method for method, found in score.items() if found == best]
-    names = ", ".join(methods[:SEVERAL]) + (f" and {len(methods) - SEVERAL} others" if len(methods) > SEVERAL else "")
-    surely = f", surely with {best[1]}" if best[1] else ""
-    return methods[0], f"{names} with {best[0]} of {len(blocks)} models{surely}"
+    return sorted(leads.items(), key=lambda found: (-found[1], -sure[found[0]]))
+
+
+def _leading(blocks: Sequence[Judgement]) -> str:
+    """Words for who leads with how many models."""
+    found = _counts(blocks)
+    if not found:
+        return EN_DASH
+    (first, most), *others = found
+    texts = [f"{first} with {most} of {len(blocks)} models", *(f"{method} {n}" for method, n in others)]
+    if len(texts) > _NAMED:
+        texts = [*texts[: _NAMED - 1], f"{len(texts) - _NAMED + 1} others"]
+    return ", ".join(texts)
+
+
+def _sure(blocks: Sequence[Judgement]) -> str:
+    """Words for who is a sure winner with how many models."""
+    found = Counter(name(block.best) for block in blocks if block.state == "sure").most_common()
+    number = f"with {sum(n for _, n in found) or 'none'} of {len(blocks)} models"
+    winners = [method if len(found) == 1 else f"{method} {n}" for method, n in found]
+    return f"{number}: {', '.join(winners)}" if winners else number
 
 
 def _range_of_leads(blocks: Sequence[Judgement], metric: str) -> str:
     pairs = [block.lead(*block.ranked[:SEVERAL]) for block in blocks]
     sizes = sorted({pair.difference for pair in pairs if pair})
     ends = dict.fromkeys(f"{'+' * (size > 0)}{precise(METRICS[metric], size)}" for size in (sizes[:1] + sizes[-1:]))
-    return " to ".join(ends) or EN_DASH
+    return _across(list(ends)) or EN_DASH
+
+
+def _across(ends: Sequence[str]) -> str:
+    """One value, or the smallest and the largest.
+
+    >>> _across(["+0.1", "+1.6"]), _across(["+0.1"])
+    ('from +0.1 to +1.6, by model', '+0.1')
+    """
+    return f"from {' to '.join(ends)}, by model" if len(ends) > 1 else "".join(ends)
+
+
+def _costs(blocks: Sequence[Judgement]) -> str:
+    """Costs of the methods that lead with the most models, where they lead."""
+    found = _counts(blocks)
+    names = [method for method, n in found if n == found[0][1]]
+    by_cost: dict[str, list[str]] = {}
+    for method in names[:_NAMED]:
+        by_cost.setdefault(_range_of_costs(blocks, method), []).append(method)
+    texts = [f"{joined(methods)}: {cost}{' each' * (len(methods) > 1)}" for cost, methods in by_cost.items()]
+    return "; ".join([*texts, *["others not listed"] * (len(names) > _NAMED)]) or EN_DASH
 
 
 def _range_of_costs(blocks: Sequence[Judgement], method: str) -> str:
     """Costs of a method where it leads: of the model with the fewest token positions, and of that with the most."""
     lines = [line for block in blocks for line in block.leaders if name(line) == method]
     lines = sorted(lines, key=lambda line: sum(line.tokens) / max(1, len(line.tokens)))
-    costs = dict.fromkeys(in_brief(line) for line in lines[:1] + lines[-1:])
-    return f"{method}: {' to '.join(costs)}" if costs else EN_DASH
+    return _across(list(dict.fromkeys(in_brief(line) for line in lines[:1] + lines[-1:])))

@@ -126,7 +126,9 @@ def _on_followers(block: Judgement) -> str:
     """Comparison of the leaders with the other ranked methods."""
     number, following = len(block.others), block.others[0]
     lead = block.lead(block.best, following)
-    nearest = f"; the next, {name(following)}, {behind(lead, name(block.best))}" if lead and number > 1 else ""
+    nearest = (
+        f"; the first behind these, {name(following)}, {behind(lead, name(block.best))}" if lead and number > 1 else ""
+    )
     missed = {line.key: _not_beaten(block, line) for line in block.leaders}
     if not any(missed.values()):
         all_of_them = "Both are" if len(missed) == SEVERAL else f"All {len(missed)} are"
@@ -213,7 +215,7 @@ def _on_questions(block: Judgement, needs: Sequence[tuple[Line, float]]) -> str:
     seen = f" ({amount(block.metric, pair.difference)}; {interval(pair)})" if pair else ""
     text = (
         f"About {count(rounded(number))} questions instead of {count(n)} would decide between {best} and {name(first)}"
-        f" in 4 of 5 such tests, if the difference is as large as seen{seen}"
+        f" with a probability of 80 %, if the true difference is the one seen{seen}"
     )
     text += "".join(f"; about {count(rounded(other))} between {best} and {name(line)}" for line, other in rest)
     left = len(needs) - _ESTIMATED

@@ -499,8 +499,9 @@ def test_picked_rows_are_extreme_and_of_their_kind(answers, seed, each):
 
 def test_texts_stand_once_with_their_options_apart():
     world = World()
+    options = "Choices:\n  (a): x\n  (b): y"
     world.texts = {
-        f"rivers/test/{i}": QuestionText(f"rivers/test/{i}", "bells", f"Q: {i}?\n\n  (a): x\n  (b): y", ("x", "y"), "b")
+        f"rivers/test/{i}": QuestionText(f"rivers/test/{i}", "bells", f"Q: {i}?\n\n{options}", ("x", "y"), "b")
         for i in range(90)
     }
     world.add(records_like(seed=1), model="one")

@@ -47,7 +47,10 @@ def test_two_models_of_one_benchmark_have_a_row_each_and_more_share_one(tables):
     summary = summary_of(of_task).rows[0]
     assert row["state"] == "several"
     assert summary.leads.startswith(row["texts"][1])
-    assert row["texts"][2] == f"sure with {summary.sure} models"
+    assert row["texts"][2] == f"sure {summary.sure}"
+    best = {model: verdict_of(table) for model, table in zip(large.MODELS, of_task, strict=True)}
+    alone = [found.leaders[0].method for found in best.values() if found.state == "sure"]
+    assert summary.sure == f"with {len(alone)} of 4 models: {alone[0]}"
 
 
 def test_what_was_not_tested_is_said_in_words(tables):
@@ -65,7 +68,7 @@ def test_the_metric_that_judges_is_named_and_explained(tables):
     told = verdict.of([tables[0].ordered_by("nll")], ["one"])
     assert told["title"] == "Who leads, by NLL"
     assert told["explained"][0].startswith("Methods are judged by NLL: less is better.")
-    assert told["columns"][3][0] == "Ahead of the next by (nats)"
+    assert told["columns"][3][0] == "Best ahead of second by (nats)"
     assert told["words"] == [["one", list(verdict_of(tables[0], "nll").sentences)]]
 
 

@@ -157,20 +157,17 @@ def test_two_are_tied_and_both_better_than_the_rest():
     assert found.sentences == (
         "By Brier score, no single method is best: ccps (14.1) and pik (14.7) can't be distinguished.",
         (
-            "Both are significantly better than each of the 2 other ranked methods; the next, litcab, is behind ccps by"
-            " 2.9 points (95 % interval of this pair 1.9 to 3.9)."
+            "Both are significantly better than each of the 2 other ranked methods; the first behind these, litcab, is"
+            " behind ccps by 2.9 points (95 % interval of this pair 1.9 to 3.9)."
         ),
         (
             "At ordering right answers before wrong ones (AUROC), none of the 4 ranked methods can be distinguished"
             " from another."
         ),
+        ("ccps and pik need 25 k token positions fed to the model, 1,600 labelled answers and 258 trained parameters."),
         (
-            "Of the 2 that are tied by Brier score, pik is the cheapest: it needs 25 k token positions fed to the model"
-            " (as does ccps), 1,600 labelled answers and 258 trained parameters."
-        ),
-        (
-            f"About {n:,.0f} questions instead of 1,200 would decide between ccps and pik in 4 of 5 such tests, if the"
-            f" difference is as large as seen (0.6 points; 95 % interval of this pair {MINUS}0.4 to 1.6)."
+            f"About {n:,.0f} questions instead of 1,200 would decide between ccps and pik with a probability of 80 %,"
+            f" if the true difference is the one seen (0.6 points; 95 % interval of this pair {MINUS}0.4 to 1.6)."
         ),
     )
     assert found.brief.leads == "ccps, pik (tied)"
@@ -185,7 +182,7 @@ def test_leaders_that_are_not_better_than_all_others_say_of_which():
         "By Brier score, no single method is best: a (10.0) and b (11.0) can't be distinguished.",
         (
             "Of the 3 other ranked methods, a is significantly better than all of them and b than all but c and d; the"
-            " next, c, is behind a by 1.6 points (95 % interval of this pair 0.6 to 2.6)."
+            " first behind these, c, is behind a by 1.6 points (95 % interval of this pair 0.6 to 2.6)."
         ),
     )
 
@@ -280,7 +277,10 @@ def test_unranked_methods_are_named_with_their_reason_and_a_better_mean_is_told(
     found = verdict_of(table)
     assert [line.method for line in found.leaders] == ["a"]
     assert found.sentences[-2:] == (
-        "Left out of this judgement: ct (training cut short); x (other answers or labels); lts (skipped); it (failed).",
+        (
+            "Left out of this judgement: the method ct (training cut short); the method x (other answers or labels);"
+            " the method lts (skipped); the method it (failed)."
+        ),
         "Of these, ct (10.0) has a better mean than every ranked method.",
     )
 
@@ -367,6 +367,13 @@ def test_of_tied_methods_the_cheapest_is_named_and_one_without_labels():
     ) in words(planted({"a": 0.1, "b": 0.101, "c": 0.102}, rows=rows))
 
 
+def test_of_methods_that_cost_the_same_the_one_with_the_fewest_parameters_is_named():
+    found = words(planted({"a": 0.1, "b": 0.101}, rows={"a": {"n_parameters": 22_000}}))
+    same = "25 k token positions fed to the model and 1,600 labelled answers"
+    assert f" a and b need {same}; b trains 258 parameters, a 22 k." in found
+    assert "cheapest" not in found
+
+
 def test_rounding_does_not_hide_on_which_side_of_0_an_interval_ends():
     assert "95 % interval of this pair 0.02 to 2.0" in words(planted({"a": 0.1, "b": 0.11}, error=0.0098 / 1.96))
 
@@ -416,8 +423,8 @@ def test_a_summary_counts_over_models():
     ]
     row = summary_of(tables).rows[0]
     assert (row.task, row.models) == ("atlas-choice", 3)
-    assert row.leads == "ccps with 3 of 3 models, surely with 2"
-    assert (row.sure, row.by) == ("2 of 3", "+0.1 to +10.0")
+    assert row.leads == "ccps with 3 of 3 models, lts 1"
+    assert (row.sure, row.by) == ("with 2 of 3 models: ccps", "from +0.1 to +10.0, by model")
     assert row.cost == "ccps: 25 k tokens, 1,600 labels"
     grid = views(tables).grids[0]
     assert grid.facts == ("Who leads, by Brier score",)
