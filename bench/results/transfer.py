@@ -18,7 +18,7 @@ SUBJECT = "subject"
 
 @dataclass(frozen=True, order=True)
 class Corpus:
-    """What a method learned from."""
+    """Training and validation answers that a method learned from."""
 
     task: str
     leaves_out: bool = False

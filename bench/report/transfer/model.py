@@ -16,7 +16,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class About:
-    """What a matrix is of."""
+    """Description of a matrix."""
 
     model: str
     preset: str
@@ -60,11 +60,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Price:
-    """What a method loses by learning elsewhere: positive where it is worse, on the same test questions."""
+    """Loss of a method by learning elsewhere: positive where it is worse, on the same test questions."""
 
     method: str
     corpus: Corpus
-    """What it learned on instead."""
+    """Corpus that it learned on instead."""
     home: Corpus
     test: str
     metric: str
@@ -109,7 +109,7 @@ class Worst:
     rank: int | None
     """1 plus the number of methods whose worst cell is significantly better; None without a rank."""
     reason: str = ""
-    """Why there is no rank."""
+    """Reason why there is no rank."""
 
 
 @dataclass(frozen=True)

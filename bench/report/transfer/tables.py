@@ -196,7 +196,7 @@ def _data(matrix: Matrix) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As what JSON knows."""
+    """Value as JSON knows it."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return _named(asdict(value))

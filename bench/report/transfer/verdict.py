@@ -56,7 +56,7 @@ def _leaders(matrix: Matrix) -> Iterator[str]:
 
 
 def _moves(matrix: Matrix) -> Iterator[str]:
-    """What each move costs the methods that learn, on the average."""
+    """Sentences on the mean price of each move."""
     for mean in (each for each in matrix.means if each.metric == "brier"):
         where = f"from {mean.home.label} to {mean.corpus.label}, tested on {mean.test}"
         beside = next(

@@ -44,7 +44,7 @@ class Never:
 
 @dataclass(eq=False)
 class Adapters:
-    """Which adapters take part."""
+    """Adapters of a matrix."""
 
     config: TransferConfig
     needed: Sequence[Needed]
@@ -56,7 +56,7 @@ class Adapters:
 
     @property
     def elsewhere(self) -> Never | None:
-        """What trains adapters instead of this machine; None where this machine may."""
+        """Trainer of adapters instead of this machine; None where this machine may."""
         return None if self.config.with_adapters else Never()
 
     def taking(self) -> list[str]:

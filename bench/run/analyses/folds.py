@@ -25,7 +25,7 @@ Outcome = Prediction | Skipped | BaseException
 
 @dataclass(frozen=True)
 class Untaken(Skipped):
-    """Why a cell is not computed; nothing is written of it."""
+    """Reason why a cell is not computed; nothing is written of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Folds:
     adapters: Adapters
 
     def whole(self, name: str, test: TaskSplit) -> tuple[Inputs, Outcome]:
-        """What a method that learned on the whole corpus says of a test."""
+        """Prediction of a test by a method that learned on the whole corpus."""
         inputs = self._inputs(name, test, self.made)
         return inputs, self._outcome(name, inputs)
 

@@ -1,4 +1,4 @@
-"""What a matrix reads of its splits: found in the store, or read after saying what it costs."""
+"""Signals of a matrix: found in the store, or read after saying what that costs."""
 
 from __future__ import annotations
 
