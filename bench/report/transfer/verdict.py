@@ -71,7 +71,7 @@ def _moves(matrix: Matrix) -> Iterator[str]:
         if _is_decided(mean):
             yield f"Moving {where}, {'costs' if mean.points > 0 else 'gains'} {what}; {counted}."
         else:
-            yield f"Moving {where}, has no cost that is shown: {what}; {counted}."
+            yield f"Moving {where}: no cost is shown, {what}; {counted}."
 
 
 def _is_decided(mean: MeanPrice) -> bool:
