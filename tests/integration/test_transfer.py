@@ -141,6 +141,21 @@ def test_stored_adapters_take_part(
     assert not whole["missing"]
 
 
+def test_a_task_without_training_rows_is_only_tested(bench: Any, cached: dict[str, Any], tmp_path: Path) -> None:
+    """It is no corpus, has no price, since nobody learns on it, and has no subject that could be left out."""
+    made = bench(
+        "analyze", "transfer", *cached["common"], "--on", f"{TASKS},lagoons", "--leave-subject-out", "--read",
+        "--out", tmp_path / "t", "--json", env=cached["env"],
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    matrix = json.loads(made.stdout)
+    assert {each["task"] for each in matrix["about"]["corpora"]} == set(TASKS.split(","))
+    assert value(matrix, "placid", "shores-oe", "lagoons") > 0
+    assert not [price for price in matrix["prices"] if price["test"] == "lagoons"]
+    assert {(each["test"], each["corpus"]["leaves_out"]) for each in matrix["missing"]} == {("lagoons", True)}
+    assert all("no subject in common" in each["reason"] for each in matrix["missing"])
+
+
 def test_what_is_not_stored_is_named_with_its_command_and_read_when_asked_for(
     bench: Any, small_model: Path, tmp_path: Path
 ) -> None:
