@@ -14,6 +14,10 @@ LEAVE_OUT = "leave_out"
 """Setting in `ResultRow.config` of a cell whose methods learned without the subject of the question."""
 SUBJECT = "subject"
 """Value of that setting."""
+FOLDER = "transfer"
+"""Folder of such cells in a folder of results, reserved in `bench.results.files.RESERVED`."""
+MATRIX = "--transfer.json"
+"""End of the name of the matrix's own JSON file beside its cells."""
 
 
 @dataclass(frozen=True, order=True)

@@ -20,7 +20,7 @@ def cached(bench: Any, small_model: Path, tmp_path_factory: pytest.TempPathFacto
     """A folder in which an ordinary run has read both tasks, and the matrix made after it."""
     folder = tmp_path_factory.mktemp("shores")
     env = {"CONFBENCH_CACHE": str(folder / "cache")}
-    common = ["--model", small_model, "--plugin", SHORES, "--method", "rote,placid,ptrue"]
+    common = ["--model", small_model, "--plugin", SHORES, "--method", "rote,placid,ptrue,perplexity"]
     ran = bench("run", *common, "--task", "shores-choice", "--task", "shores-oe", "--out", folder / "results", env=env)
     assert ran.returncode == 0, ran.stderr
     made = bench(
@@ -76,7 +76,7 @@ def test_what_depends_on_no_corpus_keeps_its_number(cached: dict[str, Any]) -> N
 def test_cells_are_ordinary_results_in_a_folder_that_tables_leave_out(bench: Any, cached: dict[str, Any]) -> None:
     results = cached["folder"] / "results"
     rows = [read(path) for path in sorted((results / "transfer").glob("*/*/*.json"))]
-    assert len(rows) == 2 * (2 * 4 + 1)
+    assert len(rows) == 2 * (3 * 4 + 1)
     configs = {json.dumps(dict(row.config), sort_keys=True) for row in rows if row.method == "rote"}
     assert '{"leave_out": "subject", "train_on": "shores-oe:train"}' in configs
     assert "{}" in configs
@@ -85,10 +85,13 @@ def test_cells_are_ordinary_results_in_a_folder_that_tables_leave_out(bench: Any
     of_matrix = bench("table", "--results", results / "transfer")
     assert of_matrix.returncode == 0
     assert "shores-oe:train" in of_matrix.stdout
-    checked = bench("check", "--results", results / "transfer", "--json")
-    problems = [problem for each in json.loads(checked.stdout) for problem in each.get("problems", [])]
-    ours = [text for text in problems if "leave_out" in text or "settings" in text or "labels_seen" in text]
-    assert not ours
+    checked = json.loads(bench("check", "--results", results / "transfer", "--json").stdout)
+    assert sum(each["file"].endswith(".json") for each in checked) == len(rows)
+    problems = [problem for each in checked for problem in each["problems"]]
+    words = ("leave_out", "settings", "labels_seen", "no result", "do not rise", "deviates", "don't rename")
+    assert not [text for text in problems if any(word in text for word in words)]
+    whole = json.loads(bench("check", "--results", results, "--json").stdout)
+    assert not [each["file"] for each in whole if each["file"].startswith("transfer")]
 
 
 def test_files_are_written(cached: dict[str, Any]) -> None:
