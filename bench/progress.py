@@ -95,7 +95,7 @@ class Silent:
 
 
 def _speed(done: int, seconds: float) -> str:
-    """How fast it goes; below one a second, how long each takes."""
+    """Speed; below one a second, how long each takes."""
     if 0 < done < seconds:
         return f"{seconds / done:,.1f} s each"
     return f"{done / seconds:,.0f}/s"

@@ -110,7 +110,7 @@ class Context:
     """Everything that `fit` gets besides data: the only source of randomness, device and shared numbers."""
 
     seed: int
-    """Of 63 bits, derived from the run's seed, the method, the model and the task; for scikit-learn `seed % 2**32`."""
+    """Seed of 63 bits, from the run's seed, the method, the model and the task; for scikit-learn `seed % 2**32`."""
     format: Format = Format.CHOICE
     device: str = "cpu"
     protocol: SharedProtocol = field(default_factory=SharedProtocol)

@@ -1,8 +1,9 @@
-"""`bench analyze`: analyses that methods bring along, on what their runs have read; no model is run."""
+"""`bench analyze`: analyses of what runs have read: those that methods bring along, and the price of shift."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,11 @@ import typer
 from typer.core import TyperGroup
 
 from bench.api import UserError
-from bench.cli.commands import Commands
+from bench.cli import loudness
+from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
+from bench.cli.printing import announcer, console, print_notes, print_written
+from bench.run.analyses.request import TransferConfig
 from bench.run.analysis_request import AnalysisRequest
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ class ByMethod(TyperGroup):
 
 
 app = Commands(
-    help="Run an analysis that a method brings along, on what bench run has read; the model is not run.",
+    help="Look closer at what runs have read: METHOD's own analyses, or how methods bear another corpus.",
     cls=ByMethod, no_args_is_help=True, rich_markup_mode=None,
 )  # fmt: skip
 
@@ -95,7 +99,6 @@ def analyze(
         from bench.results.files import ensure_writable
 
         ensure_writable(out)
-    from bench.cli import loudness
     from bench.report.variants import read_published
 
     found = analysing.analysed(method, analysis, request, loudness.progress())
@@ -134,3 +137,34 @@ def _tell(paths: list[Path], format_: OutFormat) -> None:
         print_written(paths)
     else:
         print_notes([f"wrote {path}" for path in paths])
+
+
+@app.command("transfer", cls=GroupedHelp)
+@options_from(TransferConfig, without=("cache",), each="seed")
+def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> None:
+    """Train every method on each of several corpora, test it on all, and price the shift.
+
+    Signals are taken from the store: after an ordinary run the model reads nothing more. Results, tables (md, csv,
+    json) and a figure are written below --out, which tables of ordinary results leave out.
+
+    Example: bench analyze transfer --model tiny --on atlas-choice,atlas-oe --leave-subject-out
+    """
+    from bench.report import transfer as shown
+    from bench.report.tables import formats
+    from bench.run.analyses.transfer import run_transfer
+
+    report = run_transfer(configs, loudness.progress())
+    about = shown.About(
+        report.model, report.preset, report.corpora, report.tests, report.homes, report.learners, report.scaled,
+        report.seeds, report.forward_tokens,
+    )  # fmt: skip
+    matrix = shown.computed(report.cells, about, announcer())
+    views = shown.views(matrix)
+    written = shown.write(matrix, views, configs[0].out)
+    if as_json:
+        sys.stdout.write(formats.render(views, "json"))
+    else:
+        formats.print_terminal(views.grids, console())
+        print_written(written)
+    print_notes(report.notes)
+    raise typer.Exit(1 if report.failed else 0)

@@ -6,8 +6,8 @@ questions -> prompts -> answers and signals (once, shared by all methods) -> fit
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -87,18 +87,47 @@ def run(
     Raises:
         UserError: something outside the program is not as it must be; nothing was computed for it.
     """
-    progress, log = progress or Silent(), RunLog.below(config.cache or cache_folder())
-    with _ONE_AT_A_TIME, interrupts_told_apart(), log.opened(progress.say if config.debug else None):
-        with closing(Isolation(config.method_timeout, log)) as isolation:
-            resolved = resolve(config, isolation, classes)
-            resources = open_resources(config, resolved, progress, opened)
-            with closing(resources.reader.working), _in_use(config, resolved) as reads:
-                resources.reader.store.reads = reads
-                report = _run(config, resolved, resources, progress)
-        report.notes += isolation.notes
-        if report.failed and log.written:
-            report.notes.append(f"tracebacks, and what plugins printed, are in {log.path}")
+    progress = progress or Silent()
+    with at_work(config, progress, classes, opened) as work:
+        report = _run(config, work.resolved, work.resources, progress)
+    report.notes += work.notes(failed=report.failed)
     return report
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A request that was checked, and what its work is done with."""
+
+    resolved: ResolvedRun
+    resources: Resources
+    log: RunLog
+
+    def notes(self, *, failed: bool) -> list[str]:
+        """Notes on plugins for the user; `failed`: whether a cell did."""
+        where = [f"tracebacks, and what plugins printed, are in {self.log.path}"] if failed and self.log.written else []
+        return [*self.resolved.isolation.notes, *where]
+
+
+@contextmanager
+def at_work(
+    config: RunConfig,
+    progress: Progress,
+    classes: Sequence[type[ConfidenceMethod]] = (),
+    opened: Opened | None = None,
+) -> Iterator[Work]:
+    """Everything that a request works with, as long as it works. The same arguments and errors as `run`."""
+    log = RunLog.below(config.cache or cache_folder())
+    with (
+        _ONE_AT_A_TIME,
+        interrupts_told_apart(),
+        log.opened(progress.say if config.debug else None),
+        closing(Isolation(config.method_timeout, log)) as isolation,
+    ):
+        resolved = resolve(config, isolation, classes)
+        resources = open_resources(config, resolved, progress, opened)
+        with closing(resources.reader.working), _in_use(config, resolved) as reads:
+            resources.reader.store.reads = reads
+            yield Work(resolved, resources, log)
 
 
 def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[Callable[[str], object]]:
@@ -139,7 +168,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
     made = StepResults(resolved, prepared.selecting, prepared.readings)
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
-    writer = _Writer(config.out, resolved.protocol.letters, report, heads)
+    writer = CellWriter(config.out, resolved.protocol.letters, report, heads)
 
     for step in Order(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
@@ -169,7 +198,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
 
 
 @dataclass(frozen=True)
-class _Writer:
+class CellWriter:
     """Writes cells, once beside them the texts of what was tested, and heads where they are asked for."""
 
     out: Path
@@ -179,6 +208,7 @@ class _Writer:
     digests: dict[TaskSplit, str | None] = field(default_factory=dict)
 
     def write(self, scored: ScoredRow, inputs: Inputs) -> None:
+        """Write a cell; the report gets its row as it is read again, and its path."""
         row = replace(scored.row, questions_digest=self._questions_digest(inputs.predicted))
         self.report.paths.append(files.write(row, scored.records, self.out))
         self.report.rows.append(files.read(self.report.paths[-1]))

@@ -29,7 +29,7 @@ _WIDTH = 8
 VALIDATION = 40
 """Answers to choose a step by."""
 SEED = 2**62 + 7
-"""As large as the seeds of a run, of 63 bits: scikit-learn and `numpy.random.seed` take 32 bits alone."""
+"""Seed of 63 bits, as runs have: scikit-learn and `numpy.random.seed` take 32 bits alone."""
 
 
 def context(make: MakeMethod, *, right: bool | None = None) -> Context:

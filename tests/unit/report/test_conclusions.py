@@ -26,7 +26,7 @@ from bench.results import files
 from bench.results.files import Records, write
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions.numbers import with_numbers_of
-from tests.browser import large
+from tests.fixtures import large_page as large
 
 N = 300
 TRUTH = np.random.default_rng(0).normal(size=N)
