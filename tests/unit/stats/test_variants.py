@@ -47,7 +47,7 @@ def test_values_are_means_over_subjects_and_seeds_and_differences_theirs() -> No
     rows, _ = rows_of(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"), QUICK)
     places = [np.arange(s, N, 4) for s in range(4)]
     for metric, of in (("brier", brier), ("auroc", auroc)):
-        value = {name: np.mean([[of(p[q], CORRECT[q]) for q in places] for p in runs]) for name, runs in given.items()}  # type: ignore[operator]
+        value = {name: np.mean([[of(p[q], CORRECT[q]) for q in places] for p in runs]) for name, runs in given.items()}
         found = by_name(rows, metric)
         for name, row in found.items():
             assert row.estimate is not None
