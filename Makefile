@@ -17,11 +17,11 @@ test: install lint types contracts tests  ## everything that must hold
 
 install: .venv/installed
 
-# What users need; pip says what it does, since it is hundreds of megabytes.
+# What users need; pip says what it does, since it is gigabytes.
 .venv/demo: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "Installing confbench and its libraries into .venv: torch alone is some 200 MB, so it takes minutes"
+	@echo "Installing confbench and its libraries into .venv: with torch's CUDA some 3 GB to download, so it takes minutes"
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 

@@ -94,6 +94,13 @@ class Silent:
         del text
 
 
+def _speed(done: int, seconds: float) -> str:
+    """Speed; below one a second, how long each takes."""
+    if 0 < done < seconds:
+        return f"{seconds / done:,.1f} s each"
+    return f"{done / seconds:,.0f}/s"
+
+
 class Lines:
     """Plain lines, for logs and pipes."""
 
@@ -114,7 +121,7 @@ class Lines:
                 last = now
                 rate = done / (now - start)
                 left = f"{max(total - done, 0) / rate:,.0f} s left" if rate else "time left unknown"
-                self.say(f"{name}: {done:,}/{total:,} {unit}, {rate:,.0f}/s, {left}")
+                self.say(f"{name}: {done:,}/{total:,} {unit}, {_speed(done, now - start)}, {left}")
 
         yield advance
         seconds = time.monotonic() - start
@@ -155,7 +162,7 @@ class Bars:
                 nonlocal done
                 done += step
                 seconds = time.monotonic() - start
-                bar.update(job, advance=step, rate=f"{done / seconds:,.0f}/s" if seconds else "")
+                bar.update(job, advance=step, rate=_speed(done, seconds) if seconds else "")
 
             yield advance
 

@@ -5,6 +5,7 @@ was learned with it.
 """
 
 from bench.api.adapters import AdapterModel, AdapterRef, TrainAdapter, Validation
+from bench.api.analyses import AnalysisInput, Findings
 from bench.api.batch import Batch, BoolArray, FloatArray, IntArray, OutputHead, Ragged
 from bench.api.early_stopping import POINTS, EarlyStopping
 from bench.api.errors import ContractError, UntrainableError, UserError
@@ -33,10 +34,10 @@ from bench.api.signals import (
 from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 
 __all__ = [
-    "POINTS", "Adapter", "AdapterModel", "AdapterRef", "At", "Batch", "BoolArray", "ChoiceLogits",
-    "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "FloatArray", "Followup", "Format",
-    "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection", "PromptStyle",
-    "QueryLogits", "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples", "Signal",
-    "Source", "Split", "Task", "TaskCard", "Text", "TokenIds", "TokenScores", "TrainAdapter", "Unembedding",
-    "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
+    "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "Batch", "BoolArray", "ChoiceLogits",
+    "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings", "FloatArray",
+    "Followup", "Format", "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection",
+    "PromptStyle", "QueryLogits", "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples",
+    "Signal", "Source", "Split", "Task", "TaskCard", "Text", "TokenIds", "TokenScores", "TrainAdapter",
+    "Unembedding", "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
 ]  # fmt: skip

@@ -110,7 +110,7 @@ class Context:
     """Everything that `fit` gets besides data: the only source of randomness, device and shared numbers."""
 
     seed: int
-    """Derived from the run's seed, the method, the model and the task."""
+    """Seed of 63 bits, from the run's seed, the method, the model and the task; for scikit-learn `seed % 2**32`."""
     format: Format = Format.CHOICE
     device: str = "cpu"
     protocol: SharedProtocol = field(default_factory=SharedProtocol)
@@ -183,6 +183,9 @@ class ConfidenceMethod(ABC):
     """Length of the published training in words, for the footnote of one that was cut short."""
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
     """Preset -> what its source does and this method does not, a sentence each; `bench show` lists them."""
+    analyses: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Name -> "module:function" of an analysis that `bench analyze` runs: it gets an `AnalysisInput` and returns
+    `Findings`. Imported only when it is asked for; a missing module is that of the class."""
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Contract check -> reason why this method may break it; an entry that is no longer needed fails."""
 

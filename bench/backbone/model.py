@@ -86,6 +86,11 @@ class Backbone:
         return dtype  # type: ignore[no-any-return]
 
     @property
+    def dtype_name(self) -> str:
+        """The dtype as options name it, e.g. `bfloat16`."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
     def attention(self) -> str:
         """The attention implementation; a soft cap on attention scores needs the eager one."""
         capped = getattr(self.config.get_text_config(), "attn_logit_softcapping", None)

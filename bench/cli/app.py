@@ -15,10 +15,11 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
-from bench.cli import cached, completing, heads, new, reproduce
-from bench.cli.commands import Commands, root
+from bench.cli import analyze, cached, completing, heads, new, reproduce
+from bench.cli.commands import AsJson, Commands, root
 from bench.cli.doctor import doctor
 from bench.cli.ending import exit_code
+from bench.cli.guard import guard
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
     announcer,
@@ -45,9 +46,13 @@ app = Commands(
 )
 app.command(cls=GroupedHelp)(run)
 app.command()(doctor)
+app.command()(heads.score)
+app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
+app.command(cls=GroupedHelp)(guard)
 app.add_typer(cached.app, name="cache")
 app.add_typer(new.app, name="new")
 app.add_typer(heads.app, name="head")
+app.add_typer(analyze.app, name="analyze")
 
 
 class TableFormat(StrEnum):
@@ -69,14 +74,7 @@ class Tool(StrEnum):
 
 HELP = help_of(RunConfig)
 Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help=HELP["plugins"])]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")]
 DataDir = Annotated[Path | None, typer.Option(help=HELP["data_dir"])]
-
-
-app.command()(heads.score)
-
-
-app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
 
 
 @app.command("list")

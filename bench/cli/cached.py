@@ -12,7 +12,7 @@ import typer
 
 from bench.api import UserError
 from bench.cli import completing, loudness
-from bench.cli.commands import Commands, with_loudness
+from bench.cli.commands import AsJson, Commands, with_loudness
 from bench.store.folders import cache_folder
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 """Unit of an age -> seconds."""
 _UNKNOWN = "not known"
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def show(ctx: typer.Context, *, as_json: AsJson = False) -> None:

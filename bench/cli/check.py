@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.text import Text
 
 from bench.cli.checker import check_file
+from bench.cli.loudness import is_verbose
 from bench.cli.printing import console, print_json, print_line
 from bench.data.sources import open_source
 from bench.progress import progress_on
@@ -74,14 +75,17 @@ def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: 
 
 
 def _print_checks(results: Sequence[CheckResult]) -> None:
-    for result in results:
+    """Say what is broken or remarkable; with `--verbose` each rule."""
+    told = [result for result in results if not result.ok or result.message or is_verbose()]
+    for result in told:
         console().print(
             _mark(ok=result.ok, remark=bool(result.message)),
             Text(result.name),
             Text(result.message, style="dim"),
             soft_wrap=True,
         )
-    console().print(f"{sum(result.ok for result in results)} of {len(results)} checks passed")
+    rest = "" if len(told) == len(results) else "; -v lists each"
+    console().print(f"{sum(result.ok for result in results)} of {len(results)} checks passed{rest}")
 
 
 def _print_verdicts(verdicts: Sequence[Verdict], rerun: Rerun | None) -> None:

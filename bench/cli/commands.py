@@ -12,6 +12,7 @@ import typer
 from bench.cli import loudness
 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also say what is decided: device, budgets, revisions.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors alone.")]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.api import UserError
-from bench.cli.commands import Commands
+from bench.cli.commands import AsJson, Commands
 
 app = Commands(
     help="Look at heads that bench run --save-heads kept, and check them.", no_args_is_help=True, rich_markup_mode=None
@@ -26,7 +26,8 @@ class Attention(StrEnum):
     EAGER = "eager"
 
 
-Folder = Annotated[Path, typer.Argument(help="Folder of a head, which bench run --save-heads wrote.")]
+_FOLDER = "Folder of a head, which bench run --save-heads wrote."
+Folder = Annotated[Path, typer.Argument(help=_FOLDER)]
 Model = Annotated[
     str | None, typer.Option(help="The head's model: alias, Hub id or folder. Default: the name of the head's run.")
 ]
@@ -37,7 +38,6 @@ Plugins = Annotated[
     list[Path] | None, typer.Option("--plugin", help="The .py file of the head's method, if any; it is executed.")
 ]
 Trusted = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def score(  # noqa: PLR0913, PLR0917 - one parameter for each option
@@ -48,7 +48,7 @@ def score(  # noqa: PLR0913, PLR0917 - one parameter for each option
             " are needed. Column 'given' may hold the answers to score. - reads JSON Lines from standard input."
         ),
     ],
-    head: Annotated[Path, typer.Option(help="Folder of a head, which bench run --save-heads wrote.")],
+    head: Annotated[Path, typer.Option(help=_FOLDER)],
     model: Model = None,
     answers: Annotated[
         Path | None, typer.Option(help="File of answers to score (.jsonl, .parquet), with columns 'id' and 'text'.")
@@ -64,7 +64,8 @@ def score(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """Say how sure a method is of your own answers: one line of JSON for each question.
 
     Where a question has no answer, the model answers it. Each line has the question's id, the answer, the confidence
-    that it is right (0 to 1) and the head's name; what was left out or is odd is counted on standard error.
+    that it is right (0 to 1) and the head's name; what was left out or is odd is counted on standard error. After
+    bench guard --head, each line also says whether the answer is trusted, and by which guard.
 
     Example: bench score --model tiny --head heads/lts questions.jsonl
     """
@@ -115,7 +116,7 @@ def _shown(card: dict[str, Any]) -> dict[str, Any]:
     metrics = {name: _metric(each) for name, each in card["test"].pop("metrics").items() if each["value"] is not None}
     constants = card["method"].pop("constants")
     card["asked"].pop("protocol")
-    parts = {name: each for name, each in card.items() if name != "provenance"}
+    parts = {name: each for name, each in card.items() if name != "provenance" and each is not None}
     plain = {name: _filled(each) if isinstance(each, dict) else each for name, each in parts.items()}
     rows = [{"constant": name, "value": value} for name, value in constants.items()]
     return {**plain, "metrics": metrics, "constants": rows}

@@ -46,6 +46,11 @@ def choose(*, verbose: bool, quiet: bool) -> None:
         DECISIONS.setLevel(logging.INFO)
 
 
+def is_verbose() -> bool:
+    """Whether what was decided is said, too."""
+    return _now is Loudness.VERBOSE
+
+
 def is_quiet() -> bool:
     """Whether nothing but results and errors is printed."""
     return _now is Loudness.QUIET

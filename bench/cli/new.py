@@ -21,6 +21,8 @@ Kind = Literal["method", "task"]
 Name = Annotated[str, typer.Argument(help="Lower-case words joined by '-', as it is named on the command line.")]
 Out = Annotated[Path | None, typer.Option(help="File to write. Default: the name, here; its test file beside it.")]
 
+_MISSING = "  (pytest is not installed here: pip install pytest)"
+
 app = Commands(help="Write a method or a task to begin with, and its tests.", no_args_is_help=True)
 
 
@@ -124,7 +126,7 @@ def _test_of(path: Path) -> Path:
 
 def _class_of(name: str, kind: Kind, sources: Sequence[str]) -> str:
     """Name of the class; one that the files use for something else gets the kind behind it."""
-    taken = {word for text in sources for word in re.findall(r"\w+", text)}
+    taken = {word for text in sources for word in re.findall(r"\w+", text)} - {f"My{kind.title()}"}  # it goes away
     made = "".join(part.capitalize() for part in name.split("-"))
     while made in taken or keyword.iskeyword(made):
         made += kind.title()
@@ -148,7 +150,8 @@ def _write_all(contents: dict[Path, str]) -> None:
 def _print_next(path: Path, commands: Sequence[str], modules: str) -> None:
     from bench.cli.printing import print_line
 
+    has_pytest = importlib.util.find_spec("pytest") is not None
     print_line(f"wrote {path} and {_test_of(path)}; what you have to decide has a comment there. Next:")
     for command in (f"bench check {shlex.quote(str(path))}", *commands, f"pytest {shlex.quote(str(_test_of(path)))}"):
-        print_line(f"  {command}")
+        print_line(f"  {command}{_MISSING if command.startswith('pytest') and not has_pytest else ''}")
     print_line(f"The interface: docs/signals.md, and python -m pydoc of {modules}")

@@ -5,19 +5,22 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.run.config import RunConfig
 
 
-def next_steps(config: RunConfig) -> list[str]:
-    """Lines with the commands that show what a run has written."""
+def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
+    """Lines with the commands that show what a run has written, and that use the first of its heads."""
     where = [] if config.out == Path("results") else ["--results", str(config.out)]
     rows = [name for name, chosen in (("--partial", config.limit), ("--deviations", config.overrides)) if chosen]
     commands = {
         "with intervals, calibration and training": ["table", *where, *rows, "--stats"],
         "as a page": ["report", *where, *rows, "--serve"],
     }
+    if heads:
+        commands["your own questions"] = ["score", "--head", str(heads[0]), "--model", config.model, "questions.jsonl"]
     named = {what: f"{program()} {shlex.join(words)}" for what, words in commands.items()}
     width = max(map(len, named.values()))
     return [

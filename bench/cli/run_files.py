@@ -17,6 +17,7 @@ import typer
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
+from bench.backbone.models import aliases
 from bench.cli.options import Field, fields_of
 from bench.run.config import RunConfig
 
@@ -26,6 +27,8 @@ NO_OPTIONS = ("cache",)
 _HEAD = "# Options of `bench run`; start it with: bench run FILE. Relative paths begin at this file's folder.\n\n"
 _NAME_OR_PLACE = ("model", "answers", "train_on", "judge_model", "nli", "similarity")
 """Fields whose text is a name, or a file or folder."""
+_MODELS = ("model", "judge_model", "nli", "similarity")
+"""Those of them that name a model, or its folder."""
 _PLACE = re.compile(r"\.{1,2}/.*|.*\.(jsonl?|csv|parquet)(:\w+)?", flags=re.DOTALL)
 """Text of such a field that is a file or folder, whatever lies there."""
 _WORDS: Mapping[type, str] = {
@@ -66,7 +69,7 @@ def read(path: Path) -> dict[str, Value]:
     if path.suffix != SUFFIX:
         raise UserError(f"expected a run file that ends in {SUFFIX}, or options that begin with --, got {str(path)!r}")
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        given = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"run file {path} can't be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -199,12 +202,16 @@ def text_of(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
 def _written(field: Field, value: Any, folder: Path | None) -> Any:
     if isinstance(value, tuple):
         return [_written(field, each, folder) for each in value]
-    place = _kind(field) is Path or (
-        field.name in _NAME_OR_PLACE and (_PLACE.fullmatch(value) is not None or Path(value).exists())
-    )
-    if not place:
+    if not (_kind(field) is Path or (field.name in _NAME_OR_PLACE and _is_place(field.name, value))):
         return value
     return str(value) if folder is None else str(Path(value).absolute())
+
+
+def _is_place(name: str, value: str) -> bool:
+    """Whether a text that may be a name is a file or folder for the run; a name wins, whatever lies there."""
+    if _PLACE.fullmatch(value) is not None:
+        return True
+    return name in _MODELS and value not in aliases() and Path(value).is_dir()
 
 
 def _table_of(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:

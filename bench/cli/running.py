@@ -11,6 +11,7 @@ import typer
 
 from bench.api import UserError
 from bench.cli import loudness, run_files
+from bench.cli.commands import AsJson
 from bench.cli.next_steps import next_steps
 from bench.cli.options import options_from
 from bench.cli.printing import announcer, console, print_json, print_line, print_notes, print_written
@@ -28,7 +29,6 @@ File = Annotated[
         rich_help_panel="Run file (.toml)", callback=run_files.take_defaults, is_eager=True, metavar="[FILE]",
     ),
 ]  # fmt: skip
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")]
 DumpConfig = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Write these options as a run file and stop; - prints it.",
@@ -79,7 +79,7 @@ def _print(report: RunReport, config: RunConfig) -> None:
         print_written([*report.paths, *report.heads])
         print_notes(report.notes)
         if not report.failed:
-            for line in next_steps(config):
+            for line in next_steps(config, report.heads):
                 print_line(line)
 
 

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import Question, Row, UserError
-from bench.api.errors import did_you_mean, require_text
+from bench.api.errors import require_text
 from bench.api.question import Released, Text
 from bench.data.splits import TaskSplit
-from bench.data.tables import json_lines, parquet_table, require_rows
+from bench.data.tables import json_lines, parquet_table, require_rows, require_spelling
 
 _KINDS = frozenset({".jsonl", ".parquet"})
 _COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge")
@@ -136,26 +136,12 @@ def _rows(name: str, content: bytes, kind: str) -> Iterable[Row]:
     if kind == ".jsonl":
         rows = list(json_lines(io.BytesIO(content), name))
         require_rows(name, len(rows))
-        _require_spelling(name, dict.fromkeys(column for row in rows for column in row.values))
+        require_spelling(name, dict.fromkeys(column for row in rows for column in row.values), _COLUMNS)
         return rows
     table = parquet_table(io.BytesIO(content), name)
-    _require_spelling(name, table.column_names)
+    require_spelling(name, table.column_names, _COLUMNS)
     kept = [column for column in _COLUMNS if column in table.column_names]
     return [Row(i, f"{name} row {i}", values) for i, values in enumerate(table.select(kept).to_pylist())]
-
-
-def _require_spelling(name: str, columns: Iterable[str]) -> None:
-    """Refuse a column that is nearly the name of one that no row has.
-
-    Raises:
-        UserError: there is one; names it.
-    """
-    found = list(columns)
-    lacking = [column for column in _COLUMNS if column not in found]
-    for column in found:
-        hint = "" if column in _COLUMNS else did_you_mean(column.lower(), lacking)
-        if hint:
-            raise UserError(f"{name}: nothing is known of column {column!r}.{hint} Rename it, or take it out")
 
 
 # --- a row ------------------------------------------------------------------------------------------------------------

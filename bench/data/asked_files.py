@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.api import Format, Question, Row, UserError
-from bench.api.errors import did_you_mean, require_text
+from bench.api.errors import require_text
 from bench.api.question import Released
 from bench.data import question_files
-from bench.data.tables import json_lines, require_rows
+from bench.data.tables import json_lines, require_rows, require_spelling
 
 STREAM = "-"
 """Stands for standard input, and for standard output."""
@@ -66,7 +66,9 @@ def read_asked(path: Path, subject: str) -> AskedFile:
             raise UserError(f"Expected a file of questions at {path}: {error.strerror or error}") from error
         rows = list(question_files.rows_of(path, content))
     require_rows(name, len(rows))
-    _require_spelling(name, dict.fromkeys(str(column) for row in rows for column in row.values))
+    columns = list(dict.fromkeys(str(column) for row in rows for column in row.values))
+    require_spelling(name, columns, _COLUMNS, also_known=question_files.READ)
+    _require_answers_named(name, columns)
     stem = path.stem if str(path) != STREAM else "asked"
     return _questions(name, rows, subject, stem, flat=path.suffix.lower() == ".csv")
 
@@ -125,21 +127,15 @@ def _given(row: Row) -> Released:
     return Released(None, text.strip(), None)
 
 
-def _require_spelling(name: str, columns: Iterable[str]) -> None:
-    """Refuse a column that is nearly one that means something, or in which answers seem to be.
+def _require_answers_named(name: str, columns: Sequence[str]) -> None:
+    """Refuse a column in which answers seem to be, where none is called `given`.
 
     Raises:
         UserError: there is one; names it.
     """
-    found = list(columns)
-    lacking = [column for column in _COLUMNS if column not in found]
-    for column in found:
-        known = column in question_files.READ or column == GIVEN
-        hint = "" if known else did_you_mean(column.lower(), lacking)
-        if hint:
-            raise UserError(f"{name}: nothing is known of column {column!r}.{hint} Rename it, or take it out")
-        if column.casefold() in _OTHERS and GIVEN in lacking:
-            raise UserError(
-                f"{name}: column {column!r} is not read; name it {GIVEN!r} if it holds the answers to be scored, or"
-                " take it out, and the model answers"
-            )
+    other = next((column for column in columns if column.casefold() in _OTHERS), None)
+    if other is not None and GIVEN not in columns:
+        raise UserError(
+            f"{name}: column {other!r} is not read; name it {GIVEN!r} if it holds the answers to be scored, or"
+            " take it out, and the model answers"
+        )

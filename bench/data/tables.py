@@ -7,12 +7,13 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
 from bench.api import Row, UserError
+from bench.api.errors import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -268,3 +269,25 @@ def decoded(raw: bytes, name: str, line: int = 1) -> str:
         f"{name} line {line}: expected text in UTF-8, got the byte 0x{raw[at]:02x} at place {place} of the line{guess};"
         " save the file as UTF-8"
     )
+
+
+def require_spelling(
+    name: str, columns: Iterable[str], wanted: Sequence[str], also_known: Collection[str] = ()
+) -> None:
+    """Refuse a column that is nearly the name of a wanted one that the file lacks.
+
+    Args:
+        name: of the file.
+        columns: of the file.
+        wanted: names of which a misspelt one would be passed over without a word.
+        also_known: names of further columns that mean something.
+
+    Raises:
+        UserError: there is one; names it.
+    """
+    found = list(columns)
+    lacking = [column for column in wanted if column not in found]
+    for column in found:
+        hint = "" if column in wanted or column in also_known else did_you_mean(column.lower(), lacking)
+        if hint:
+            raise UserError(f"{name}: nothing is known of column {column!r}.{hint} Rename it, or take it out")

@@ -1,4 +1,4 @@
-"""Requests of `bench table` and `bench report`. Their fields are the options: name, type, default and help.
+"""Requests of `bench table`, `bench report` and `bench guard`; their fields are options: name, type, default and help.
 
 Example: `View(Path("results"), methods=("ccps", "lts"), headline="auroc")`.
 """
@@ -72,3 +72,21 @@ class Wanted(Selection):
     """The page."""
     figures: Path | None = None
     """Also draw the figures into this folder."""
+
+
+@dataclass(frozen=True)
+class GuardRequest(Selection):
+    """Results to guard. A docstring below is the help of its option."""
+
+    risk: Annotated[float, Heading("What is guaranteed")] = 0.05
+    """Largest share of mistakes among trusted answers, between 0 and 1."""
+    level: float = 0.9
+    """Least chance with which that holds, between 0 and 1."""
+    share: Annotated[float, Heading("Questions that decide")] = 0.5
+    """Share of the test's questions by which thresholds are chosen; the others show what they keep."""
+    split_seed: int = 0
+    """Seed of that division; it is the same for all methods."""
+    calibrate_on: str | None = None
+    """Choose thresholds on all questions of this task instead, from results of the same model, method and fit."""
+    out: Annotated[Path | None, Heading("Where")] = None
+    """Folder to write figures (SVG), guard.csv and guard.json to."""

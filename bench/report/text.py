@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from bench.metrics import Metric
+from bench.metrics import METRICS, Metric
 from bench.progress import visible
 
 REASON_LENGTH = 300
@@ -17,6 +17,8 @@ _JOINERS = "\u200c\u200d"
 """Characters without width that Persian and composed emoji are written with."""
 EN_DASH = "\u2013"
 MINUS = "\u2212"
+_METRIC_NAMES = {"brier": "Brier score", "ece_debiased": "ECE minus floor"}
+"""Metrics whose label is no name for a sentence."""
 _ROUNDING = 1e-12
 """Values below it are rounding."""
 ARROWS = {True: " ↑", False: " ↓", None: ""}
@@ -32,6 +34,15 @@ def plain(text: str) -> str:
     printable = "".join(" " if unicodedata.category(c) == "Cf" and c not in _JOINERS else c for c in visible(text))
     words = " ".join(printable.split())
     return words if len(words) <= REASON_LENGTH else words[: REASON_LENGTH - 1] + "…"
+
+
+def metric_name(metric: str) -> str:
+    """A metric as sentences call it.
+
+    >>> metric_name("brier"), metric_name("auroc")
+    ('Brier score', 'AUROC')
+    """
+    return _METRIC_NAMES.get(metric, METRICS[metric].label)
 
 
 def percent(fraction: float) -> str:

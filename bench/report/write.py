@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.api import UserError
+from bench.backbone.models import NAME
 from bench.report.selection import Wanted
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.results import files, questions
 from bench.results.row import ResultRow
+
+if TYPE_CHECKING:
+    from bench.report.variants import Published
+    from bench.stats.variants import Variants
 
 
 def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
@@ -58,4 +64,32 @@ def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] 
         from bench.report.figures import write_figures
 
         paths += write_figures(tables, records_of, wanted.figures, say=say)
+    return paths
+
+
+def write_variants(
+    found: Sequence[Variants], published: Sequence[Published], out: Path, formats: Sequence[str]
+) -> list[Path]:
+    """Write the numbers of analyses as JSON and their figures: `<model folder>--<task>--<method>-<analysis>.*`.
+
+    Raises:
+        UserError: the folder can't be written.
+    """
+    from bench.report.figures.sheet import save
+    from bench.report.figures.variants import differences_of_variants
+    from bench.report.variants import as_json
+    from bench.store.files import write_whole
+
+    files.ensure_writable(out)
+    paths = []
+    for each, paper in zip(found, published, strict=True):
+        task = each.task if NAME.fullmatch(each.task) else files.model_folder(f"/{each.task}")
+        parts = (files.model_folder(each.model), task, f"{each.method}-{each.analysis}")
+        stem = files.SEPARATOR.join(parts)
+        numbers = out / f"{stem}.json"
+        try:
+            write_whole(numbers, as_json([each], [paper]).encode())
+            paths += [numbers, *(save(differences_of_variants(each), out / f"{stem}.{kind}") for kind in formats)]
+        except OSError as error:
+            raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another") from error
     return paths

@@ -20,14 +20,13 @@ def tell(config: RunConfig, resolved: ResolvedRun, resources: Resources, prepare
     backbone = reader.backbone
     commit = f"commit {backbone.files.commit}" if backbone.files.commit else f"weights {backbone.files.weights[:12]}"
     DECISIONS.info("model %s, %s", backbone.spec.name, commit)
-    dtype = str(backbone.dtype).removeprefix("torch.")
-    DECISIONS.info("device %s, dtype %s, attention %s", ", ".join(backbone.devices), dtype, backbone.attention)
+    devices = ", ".join(backbone.devices)
+    DECISIONS.info("device %s, dtype %s, attention %s", devices, backbone.dtype_name, backbone.attention)
     budget = resolved.training_budget or training_budget(backbone.device)
     DECISIONS.info("token budget %s, of training an adapter %s", f"{reader.budget:,}", f"{budget:,}")
     workers = "" if config.workers is None else f", {config.workers} workers"
     DECISIONS.info("engine %s%s; seed %d; preset %s", config.engine, workers, config.seed, resolved.preset)
     DECISIONS.info("cache %s; results %s", resolved.cache, config.out)
-
     for where, told in prepared.origins.items():
         for name, revision in told.items():
             DECISIONS.info("data of %s: %s %s", where, name, revision)

@@ -86,6 +86,8 @@ class Fitter:
     """Trains adapters; None: this machine does."""
     puts_off: bool = False
     """Whether a fit isn't waited for while its adapter is being trained elsewhere."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Method -> digest of its source when the run began: that is what runs, though its file was edited since."""
     _unusable: set[str] = field(default_factory=set)
     """Keys of stored fits that new ones replace."""
 
@@ -106,7 +108,7 @@ class Fitter:
         fields = {
             "method": name,
             "code": f"{type(method).__module__}:{type(method).__qualname__}",
-            "source": source_digest(type(method)),
+            "source": self.sources.get(name) or source_digest(type(method)),
             "params": {k: repr(v) for k, v in method.params().items()},
             "seed": seed,
             "protocol": self.resolved.protocol.digest(),

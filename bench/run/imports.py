@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import sys
 import sysconfig
@@ -24,6 +25,14 @@ def source_files(path: Path) -> set[Path]:
         found |= new
         left += new
     return found
+
+
+def source_of_files(path: Path) -> str:
+    """Digest of a file and of those that it imports, as they are now."""
+    digest = hashlib.sha256()
+    for file in sorted(source_files(path)):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _imported(path: Path) -> Iterator[Path]:

@@ -70,8 +70,8 @@ class Inputs:
 
     def facts(self, model: ModelFacts) -> RunFacts:
         """Facts by which a method may decide to be skipped."""
-        task = self.predicted.task
-        return RunFacts(model, task.name, task.format, self.n_learned)
+        learned = self.learned or self.predicted  # a method that learned elsewhere has the shapes of that format
+        return RunFacts(model, self.predicted.task.name, learned.task.format, self.n_learned)
 
 
 @dataclass(frozen=True, eq=False)

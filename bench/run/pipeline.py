@@ -6,8 +6,8 @@ questions -> prompts -> answers and signals (once, shared by all methods) -> fit
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -34,7 +34,7 @@ from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
 from bench.run.preparation import Opened, Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
-from bench.run.resolve import ResolvedRun, resolve
+from bench.run.resolve import ResolvedRun, resolve, source_digest
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
@@ -87,26 +87,61 @@ def run(
     Raises:
         UserError: something outside the program is not as it must be; nothing was computed for it.
     """
-    progress, log = progress or Silent(), RunLog.below(config.cache or cache_folder())
-    with _ONE_AT_A_TIME, interrupts_told_apart(), log.opened(progress.say if config.debug else None):
-        with closing(Isolation(config.method_timeout, log)) as isolation:
-            resolved = resolve(config, isolation, classes)
-            resources = open_resources(config, resolved, progress, opened)
-            with closing(resources.reader.working), _in_use(config, resolved):
-                report = _run(config, resolved, resources, progress)
-        report.notes += isolation.notes
-        if report.failed and log.written:
-            report.notes.append(f"tracebacks, and what plugins printed, are in {log.path}")
+    progress = progress or Silent()
+    with at_work(config, progress, classes, opened) as work:
+        report = _run(config, work.resolved, work.resources, progress)
+    report.notes += work.notes(failed=report.failed)
     return report
 
 
-def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[None]:
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A request that was checked, and what its work is done with."""
+
+    resolved: ResolvedRun
+    resources: Resources
+    log: RunLog
+
+    def notes(self, *, failed: bool) -> list[str]:
+        """Notes on plugins for the user; `failed`: whether a cell did."""
+        where = [f"tracebacks, and what plugins printed, are in {self.log.path}"] if failed and self.log.written else []
+        return [*self.resolved.isolation.notes, *where]
+
+
+@contextmanager
+def at_work(
+    config: RunConfig,
+    progress: Progress,
+    classes: Sequence[type[ConfidenceMethod]] = (),
+    opened: Opened | None = None,
+) -> Iterator[Work]:
+    """Everything that a request works with, as long as it works. The same arguments and errors as `run`."""
+    log = RunLog.below(config.cache or cache_folder())
+    with (
+        _ONE_AT_A_TIME,
+        interrupts_told_apart(),
+        log.opened(progress.say if config.debug else None),
+        closing(Isolation(config.method_timeout, log)) as isolation,
+    ):
+        resolved = resolve(config, isolation, classes)
+        resources = open_resources(config, resolved, progress, opened)
+        with closing(resources.reader.working), _in_use(config, resolved) as reads:
+            resources.reader.store.reads = reads
+            yield Work(resolved, resources, log)
+
+
+def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[Callable[[str], object]]:
     """Keeps others from pruning what is stored of the model; a plan writes nothing."""
-    return nullcontext() if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
+    return nullcontext(str) if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
+
+
+def _sources(resolved: ResolvedRun) -> dict[str, str]:
+    """Digest of the source of each method that learns, as long as it is what was imported."""
+    return {name: source_digest(type(method)) for name, method in resolved.methods.items() if method.trains()}
 
 
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
-    guard = resolved.isolation
+    guard, sources = resolved.isolation, _sources(resolved)
     reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
 
     reasons = infeasible(
@@ -126,12 +161,14 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
 
     batches = Batches(reader)
     guard.attach(reader.backbone, resolved.cache)
-    fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings)
+    fitter = Fitter(
+        resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings, sources=sources
+    )
     predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
     made = StepResults(resolved, prepared.selecting, prepared.readings)
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
-    writer = _Writer(config.out, resolved.protocol.letters, report, heads)
+    writer = CellWriter(config.out, resolved.protocol.letters, report, heads)
 
     for step in Order(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
@@ -161,7 +198,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
 
 
 @dataclass(frozen=True)
-class _Writer:
+class CellWriter:
     """Writes cells, once beside them the texts of what was tested, and heads where they are asked for."""
 
     out: Path
@@ -171,6 +208,7 @@ class _Writer:
     digests: dict[TaskSplit, str | None] = field(default_factory=dict)
 
     def write(self, scored: ScoredRow, inputs: Inputs) -> None:
+        """Write a cell; the report gets its row as it is read again, and its path."""
         row = replace(scored.row, questions_digest=self._questions_digest(inputs.predicted))
         self.report.paths.append(files.write(row, scored.records, self.out))
         self.report.rows.append(files.read(self.report.paths[-1]))

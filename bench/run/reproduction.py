@@ -115,11 +115,11 @@ class Reproduction:
             (row.method, row.task)
             for row in rows
             if (row.model, row.seed, row.preset, row.status) == (model, seed, self.grid.preset, "ok")
+            and (row.method, row.task) in wanted
             and not row.deviations
             and (self.tasks[row.task].format is not Format.OPEN or (row.judge or "").startswith(self.judge))
-            if row.task in self.grid.tasks
         }
-        return len(wanted & found)
+        return len(found)
 
     @cached_property
     def judged(self) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, Verdict
 from bench.results.submissions.cell import Cell, Known, draws, in_order
 from bench.results.submissions.numbers import with_numbers_of
+from bench.results.transfer import LEAVE_OUT
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
 
@@ -74,6 +75,8 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
         raise UserError(f"--rerun {cell}: its answers were judged by a server that it names itself; run it by hand")
     if before.row.answers_source.startswith(SOURCE):
         raise UserError(f"--rerun {cell}: its answers are {before.row.answers_source}; run it by hand with the file")
+    if LEAVE_OUT in before.row.config:
+        raise UserError(f"--rerun {cell}: its method learned without each subject; run bench analyze transfer again")
     with tempfile.TemporaryDirectory() as out:
         report = run(_config(before.row, Path(out), data_dir), progress)
         made = {row.method: path for path, row in zip(report.paths, report.rows, strict=True)}

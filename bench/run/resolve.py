@@ -92,9 +92,9 @@ class ResolvedRun:
             for owner in (name, "protocol")
             for key, value in self.deviations.get(owner, {}).items()
         }
-        return {**constants, **({"scale_training": True} if self.scale_training and self._told(name) else {})}
+        return {**constants, **({"scale_training": True} if self.scale_training and self.is_told(name) else {})}
 
-    def _told(self, name: str) -> bool:
+    def is_told(self, name: str) -> bool:
         """Whether a method is told any label: it learns, or its scores are scaled."""
         return self.methods[name].trains() or self.methods[name].output == "score"
 
@@ -109,7 +109,7 @@ class ResolvedRun:
         config = {**self.unusual, **judging, **self._relating_of(name, task), **self.deviations_of(name)}
         usual = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
-        if self._told(name) and self.learn_on[task] != usual:
+        if self.is_told(name) and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
         return config
 

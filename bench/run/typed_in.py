@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from symtable import SymbolTable, symtable
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,12 @@ import numpy as np
 from bench.api import UserError
 from bench.run.imports import source_files
 
-_PLAIN = (bool, int, float, complex, str, bytes, np.generic, Enum, Path)
+_PLAIN = (bool, int, float, complex, str, bytes, np.generic, Path)
+_MADE = ("__", "_abc_")
+"""Beginnings of names that Python gives a class."""
+_SLOTS = (MemberDescriptorType, GetSetDescriptorType)
+_BY_DATACLASS = "<string>"
+"""File of functions that a dataclass made."""
 
 
 def is_typed_in(plugin: type | FunctionType) -> bool:
@@ -51,6 +57,7 @@ def digest_of(plugin: type) -> str:
     """
     found = _Found()
     found.of(plugin)
+    found.of_kinds()
     return hashlib.sha256("\n".join(found.parts).encode()).hexdigest()
 
 
@@ -60,6 +67,8 @@ class _Found:
     def __init__(self) -> None:
         self.parts: list[str] = []
         self._seen: set[int] = set()
+        self._kinds: dict[str, type] = {}
+        """Name -> class of a value that was described, of which the functions may be called."""
 
     def of(self, value: Any) -> None:
         """Add a value, and what it names."""
@@ -75,7 +84,12 @@ class _Found:
             self.parts.append(f"module {value.__name__}")
             self._of_file(getattr(value, "__file__", None))
         else:
-            self.parts.append(_described(value))
+            self.parts.append(self._described(value))
+
+    def of_kinds(self) -> None:
+        """Add the classes of the values that were described, in an order that does not depend on sets."""
+        while self._kinds:
+            self.of(self._kinds.pop(min(self._kinds)))
 
     def _of_code(self, value: type | FunctionType) -> None:
         name = f"{value.__module__}.{value.__qualname__}"
@@ -87,9 +101,31 @@ class _Found:
         self.parts.append(f"{name}\n{source}")
         for base in getattr(value, "__mro__", ())[1:]:
             self.of(base)
+        if isinstance(value, type):
+            self._of_attributes(value)
+        else:
+            self._of_defaults(value)
         for key, named in sorted(_named(value, source).items()):
             self.parts.append(key)
             self.of(named)
+
+    def _of_attributes(self, cls: type) -> None:
+        """Add what a class has now: its source doesn't tell what names stood for when it ran, or what was set since."""
+        own = set(_functions(cls))
+        for name, value in sorted((cls.__members__ if issubclass(cls, Enum) else vars(cls)).items()):
+            inner = _inner(value)
+            if isinstance(inner, FunctionType) and inner in own:
+                self._of_defaults(inner)
+            elif not name.startswith(_MADE) and not isinstance(value, _SLOTS):
+                self.parts.append(name)
+                self.of(inner)
+
+    def _of_defaults(self, function: FunctionType) -> None:
+        """Add the values of parameters that a call leaves out: they are those of when the function was defined."""
+        if function.__code__.co_filename == _BY_DATACLASS:
+            return
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self.of(value)
 
     def _of_file(self, file: str | None) -> None:
         """Add a file of somebody's own, with those that it imports; an installed one has a version."""
@@ -97,6 +133,31 @@ class _Found:
             return
         for path in sorted(source_files(Path(file))):
             self.parts.append(hashlib.sha256(path.read_bytes()).hexdigest())
+
+    def _described(self, value: Any) -> str:
+        """A value as text that is the same in another process; one that never comes again where there is none."""
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        if _has_code(type(value)):
+            self._kinds[kind] = type(value)
+        if isinstance(value, Enum):
+            return f"{kind} {value.name} {self._described(value.value)}"
+        if value is None or isinstance(value, _PLAIN):
+            return f"{kind} {value!r}"
+        parts = self._parts(value)
+        return f"{kind} {secrets.token_hex(16) if parts is None else ', '.join(parts)}"
+
+    def _parts(self, value: Any) -> list[str] | None:
+        """Descriptions of what a value is made of; None where that is not known."""
+        if type(value) is np.ndarray:  # others may hold more, masks for example
+            return None if value.dtype.hasobject else [str(value.dtype), str(value.shape), _digest(value)]
+        if isinstance(value, list | tuple | set | frozenset):
+            found = list(map(self._described, value))
+            return found if isinstance(value, list | tuple) else sorted(found)
+        if isinstance(value, Mapping):
+            return sorted(f"{self._described(key)}: {self._described(each)}" for key, each in value.items())
+        if is_dataclass(value) and not isinstance(value, type):
+            return [f"{field.name}={self._described(getattr(value, field.name, None))}" for field in fields(value)]
+        return None
 
 
 def source_of(value: type | FunctionType) -> str:
@@ -142,11 +203,26 @@ def _class_source(cls: type) -> str | None:
 
 def _functions(cls: type) -> Iterator[FunctionType]:
     """Functions that a class itself has."""
-    for value in vars(cls).values():
-        inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
-        inner = inspect.unwrap(inner) if callable(inner) else inner
+    for inner in map(_inner, vars(cls).values()):
         if isinstance(inner, FunctionType) and inner.__qualname__.startswith(f"{cls.__qualname__}."):
             yield inner
+
+
+def _inner(value: Any) -> Any:
+    """The function in a property, a static method and the like; whatever else as it is."""
+    if isinstance(value, staticmethod | classmethod):
+        value = value.__func__
+    elif isinstance(value, property | cached_property):
+        value = value.fget if isinstance(value, property) else value.func
+    return inspect.unwrap(value) if callable(value) else value
+
+
+def _has_code(kind: type) -> bool:
+    """Whether functions of a value's class are of somebody who may change them."""
+    if is_typed_in(kind):
+        return any(function.__code__.co_filename != _BY_DATACLASS for function in _functions(kind))
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file is not None and not _is_installed(Path(file))
 
 
 def _named(value: type | FunctionType, source: str) -> dict[str, Any]:
@@ -166,29 +242,6 @@ def _free(table: SymbolTable) -> set[str]:
     """Names that a piece of source takes from around it."""
     own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
     return own.union(*map(_free, table.get_children()))
-
-
-def _described(value: Any) -> str:
-    """A value as text that is the same in another process; one that never comes again where there is none."""
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    if value is None or isinstance(value, _PLAIN):
-        return f"{kind} {value!r}"
-    parts = _parts(value)
-    return f"{kind} {secrets.token_hex(16) if parts is None else ', '.join(parts)}"
-
-
-def _parts(value: Any) -> list[str] | None:
-    """Descriptions of what a value is made of; None where that is not known."""
-    if isinstance(value, np.ndarray):
-        return None if value.dtype.hasobject else [str(value.dtype), str(value.shape), _digest(value)]
-    if isinstance(value, list | tuple | set | frozenset):
-        found = list(map(_described, value))
-        return found if isinstance(value, list | tuple) else sorted(found)
-    if isinstance(value, Mapping):
-        return sorted(f"{_described(key)}: {_described(each)}" for key, each in value.items())
-    if is_dataclass(value):
-        return [f"{field.name}={_described(getattr(value, field.name))}" for field in fields(value)]
-    return None
 
 
 def _digest(array: np.ndarray[Any, Any]) -> str:

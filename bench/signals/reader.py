@@ -203,24 +203,35 @@ class Reader:
 
     def read_through(self, reading: Reading, adapter: AdapterRef) -> Reading:
         """The same answers, and the self-check query read again through an adapter."""
-        asking = self.asking(reading)
-        signals: frozenset[Signal] = frozenset({QueryLogits(Adapter.OWN)})
-        (own,) = (each.name(asking, self.seed) for each in pass_definitions(signals).values())
-        names = dict.fromkeys(signals, f"{own} adapter {adapter.fingerprint}")
+        names, kept = self._through(reading, adapter)
         through = replace(adapter, folder=adapter.folder.resolve())
 
         def look(i: int) -> Found:
-            kind, answers = f"{self._kind(reading.shards[i], asking)}-adapted", reading.answer_ids[i]
-            fields = {"signals": list(names.values()), "answers": digest_arrays(answers)}
-            entry = self.store.get(kind, key_of(fields))
+            kind, key = kept[i]
+            entry = self.store.get(kind, key)
             if entry is not None:
                 return Found([entry], None)
-            task = self._task(reading, i, kind, [], names, answers)
+            task = self._task(reading, i, kind, [], names, reading.answer_ids[i])
             return Found([], replace(task, stage="adapter_predictions", adapter=through, held=None))
 
         bundles = self._complete(f"read {reading.where} adapted", reading.shards, look)
         named = [names] * len(bundles)
-        return replace(reading, signals=signals, names=named, bundles=bundles, adapter=adapter)
+        return replace(reading, signals=frozenset(names), names=named, bundles=bundles, adapter=adapter)
+
+    def is_read_through(self, reading: Reading, adapter: AdapterRef) -> bool:
+        """Whether the store has all that `read_through` gives."""
+        _, kept = self._through(reading, adapter)
+        return all(self.store.get(kind, key) is not None for kind, key in kept)
+
+    def _through(self, reading: Reading, adapter: AdapterRef) -> tuple[dict[Signal, str], list[tuple[str, str]]]:
+        """Names of what is read through an adapter, and for each shard the part of the store and the key there."""
+        asking = self.asking(reading)
+        signals: frozenset[Signal] = frozenset({QueryLogits(Adapter.OWN)})
+        (own,) = (each.name(asking, self.seed) for each in pass_definitions(signals).values())
+        names = dict.fromkeys(signals, f"{own} adapter {adapter.fingerprint}")
+        fields = [{"signals": list(names.values()), "answers": digest_arrays(ids)} for ids in reading.answer_ids]
+        kinds = [f"{self._kind(shard, asking)}-adapted" for shard in reading.shards]
+        return names, [(kind, key_of(each)) for kind, each in zip(kinds, fields, strict=True)]
 
     def _complete(self, stage: str, shards: list[Shard], look: Callable[[int], Found]) -> list[list[Entry]]:
         """Entries of each shard; what the store lacks is computed.

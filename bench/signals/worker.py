@@ -188,7 +188,7 @@ class WorkerSpec:
         spec, device = backbone.spec, backbone.device
         source = str(Path(spec.source).resolve()) if spec.local else spec.source
         model = replace(spec, source=source, revision=backbone.files.commit or spec.revision)
-        options = replace(backbone.options, device=device, dtype=str(backbone.dtype).removeprefix("torch."))
+        options = replace(backbone.options, device=device, dtype=backbone.dtype_name)
         return cls(model, options, store.root.resolve(), threads, surroundings(backbone), witness)
 
     def opened(self) -> Worker:

@@ -98,23 +98,31 @@ def _described(owner: Path) -> str:
 
 
 @contextmanager
-def in_use(root: Path, model: str) -> Iterator[None]:
+def in_use(root: Path, model: str) -> Iterator[Callable[[str], None]]:
     """Within the context `used_models` tells every process that a run reads and keeps what is stored of this model.
 
+    The context's function adds another model: what was stored under another name of the same weights is read as well.
     Where the folder can't be written, nobody is told: it only keeps `bench cache prune` away.
 
     Args:
         root: the cache folder.
         model: its label.
     """
-    path = root / "claims" / f"{_RUN}{_digest(model)}-{os.urandom(8).hex()}.lock"
+    paths: dict[str, Path] = {}
     with ExitStack() as holding:
-        with suppress(OSError):
-            holding.enter_context(claimed(path, None))
+
+        def add(label: str) -> None:
+            if label and label not in paths:
+                path = paths[label] = root / "claims" / f"{_RUN}{_digest(label)}-{os.urandom(8).hex()}.lock"
+                with suppress(OSError):
+                    holding.enter_context(claimed(path, None))
+
+        add(model)
         try:
-            yield
+            yield add
         finally:
-            _remove(path)
+            for path in paths.values():
+                _remove(path)
 
 
 def used_models(root: Path) -> Callable[[str], bool]:

@@ -143,6 +143,8 @@ class Store:
     """Notes for the user on what was found damaged and is computed again."""
     looks_only: bool = False
     """Whether a damaged entry stays where it is, as in a dry run."""
+    reads: Callable[[str], object] = field(default=str, repr=False, compare=False)
+    """Told the model of each entry that is found, by its name in the manifest."""
     _whole: dict[Path, tuple[_Stamps, Entry]] = field(default_factory=dict, init=False, repr=False)
     """Entries that were found whole, with what the system said of their files then."""
 
@@ -185,6 +187,7 @@ class Store:
                 " again; if it stays so, mend permissions or disk, or delete that entry."
             ) from error
         if problem is None:
+            self.reads(str(manifest.get("model") or ""))
             self._whole[folder] = stamps, Entry(folder, manifest)
             return self._whole[folder][1]
         if self.looks_only:

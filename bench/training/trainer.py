@@ -58,6 +58,7 @@ class Elsewhere(Protocol):
 
         Raises:
             UserError: it failed, or no machine has so many devices.
+            PutOffError: it is not to be made.
         """
 
 
@@ -117,7 +118,13 @@ class AdapterTrainer:
     def _made(self, work: Assignment) -> Entry:
         if self.elsewhere is None:
             return work.carry_out(self.store, self.progress, self._release)
-        told = self.elsewhere.train(work.key, replace(work, devices=(kind_of(self.backbone.device),)), wait=self.waits)
+        try:
+            told = self.elsewhere.train(
+                work.key, replace(work, devices=(kind_of(self.backbone.device),)), wait=self.waits
+            )
+        except PutOffError:
+            self.put_off = True
+            raise
         if told is None:
             self.put_off = True
             self.progress.say(f"the adapter of {self.method} is being trained on the cluster; other work goes on")
@@ -221,7 +228,7 @@ class AdapterTrainer:
         return {"source": source, "revision": self.backbone.files.commit or spec.revision}
 
     def _dtype(self) -> str:
-        name = str(self.backbone.dtype).removeprefix("torch.")
+        name = self.backbone.dtype_name
         if name == "float16":
             raise UserError(
                 f"{self.method} can't be trained in float16, whose gradients underflow:"

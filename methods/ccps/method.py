@@ -19,7 +19,6 @@ from bench.api import (
     BoolArray,
     ConfidenceMethod,
     Context,
-    EarlyStopping,
     FloatArray,
     Format,
     Hidden,
@@ -38,7 +37,7 @@ from methods._shared.training import check_fitted, check_shares, drawing_from
 from methods.ccps.columns import FEATURES, Variant
 
 if TYPE_CHECKING:
-    from methods.ccps.networks import Data, Network, Stage
+    from methods.ccps.networks import Data, Network, Splits, Stage, TimedStage
 
 _HIDDEN = Hidden(1.0, At.ANSWER_PREDICTING)
 _SIGNALS = frozenset({_HIDDEN, TokenIds(Of.ANSWER), Unembedding()})
@@ -65,6 +64,10 @@ class Ccps(ConfidenceMethod):
     """
 
     reference: ClassVar[str] = "arXiv:2505.21772"
+    analyses: ClassVar[Mapping[str, str]] = {
+        "features": "methods.ccps.analyses:features",
+        "leave-one-out": "methods.ccps.analyses:leave_one_out",
+    }
     needs: ClassVar[Needs] = Needs(fit=_SIGNALS, predict=_SIGNALS)
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {},
@@ -180,26 +183,7 @@ class Ccps(ConfidenceMethod):
         Raises:
             UserError: hidden states or output weights that are not finite.
         """
-        from methods.ccps.networks import Splits, train_classifier, train_contrastive
-
-        contrastive, classification = self._stages(ctx.format)
-        tokens = self._tokens(train, ctx.format)
-        self.format_ = ctx.format.value
-        self.mean_, self.scale_ = _scaler(tokens.features)
-        learned = _data(self._network_inputs(tokens), train.correct, ctx.device)
-        validation = None
-        if ctx.validation is not None:
-            inputs = self._network_inputs(self._test_tokens(ctx.validation, ctx.format))
-            validation = _data(inputs, ctx.validation.correct, ctx.device)
-        splits = Splits(learned, validation)
-        # Initial weights and dropout masks come from torch's global generators.
-        with drawing_from(ctx.seed, ctx.device):
-            network = self._network(ctx.format).to(ctx.device)
-            stopping = self._stopping("contrastive", contrastive, ctx, len(train))
-            train_contrastive(network, splits, contrastive, stopping, ctx.seed)
-            stopping = self._stopping("classification", classification, ctx, len(train))
-            train_classifier(network, splits, classification, stopping, ctx.seed)
-        self.weights_ = _snapshot(network)
+        self.weights_ = _snapshot(self.trained(self.prepared(train, ctx), ctx))
         return self
 
     def predict(self, batch: Batch) -> FloatArray:
@@ -209,14 +193,55 @@ class Ccps(ConfidenceMethod):
         from methods.ccps.networks import probabilities
 
         check_fitted(self)
-        answer_format = Format(self.format_)
-        inputs = self._network_inputs(self._test_tokens(batch, answer_format))
+        inputs = self.test_inputs(batch)
         device = batch[Unembedding()].weight.device
         with torch.device("meta"):  # without drawing initial weights
-            network = self._network(answer_format).eval()
+            network = self.network(len(FEATURES)).eval()
         weights = {name: torch.tensor(array, device=device) for name, array in self.weights_.items()}
         network.load_state_dict(weights, assign=True)
         return probabilities(network, torch.from_numpy(inputs).to(device))
+
+    # --- parts of fit and predict, which analyses use as well ---------------------------------------------------------
+
+    def prepared(self, train: Batch, ctx: Context) -> Splits:
+        """Learn the scaler; the standardised features that networks learn from and are chosen by.
+
+        Raises:
+            UserError: hidden states or output weights that are not finite.
+        """
+        from methods.ccps.networks import Splits
+
+        tokens = self._tokens(train, ctx.format)
+        self.format_ = ctx.format.value
+        self.mean_, self.scale_ = _scaler(tokens.features)
+        learned = _data(self._network_inputs(tokens), train.correct, ctx.device)
+        if ctx.validation is None:
+            return Splits(learned, None)
+        inputs = self.test_inputs(ctx.validation)
+        return Splits(learned, _data(inputs, ctx.validation.correct, ctx.device))
+
+    def test_inputs(self, batch: Batch) -> npt.NDArray[np.float32]:
+        """Inputs of networks for answers that are not learned from, `(n, 75)` or `(n, max_tokens, 75)`."""
+        return self._network_inputs(self._test_tokens(batch, Format(self.format_)))
+
+    def trained(self, splits: Splits, ctx: Context) -> Network:
+        """A network of as many features as the splits have, after both stages."""
+        from methods.ccps.networks import train_classifier, train_contrastive
+
+        contrastive, classification = self.stages(ctx, len(splits.train.labels))
+        # Initial weights and dropout masks come from torch's global generators.
+        with drawing_from(ctx.seed, ctx.device):
+            network = self.network(splits.train.features.shape[-1]).to(ctx.device, splits.train.features.dtype)
+            train_contrastive(network, splits, contrastive.stage, contrastive.stopping(), ctx.seed)
+            train_classifier(network, splits, classification.stage, classification.stopping(), ctx.seed)
+        return network
+
+    def stages(self, ctx: Context, n: int) -> tuple[TimedStage, TimedStage]:
+        """Both stages of a training on n answers."""
+        from methods.ccps.networks import TimedStage
+
+        contrastive, classification = self._stages(ctx.format)
+        return TimedStage("contrastive", contrastive, ctx, n), TimedStage("classification", classification, ctx, n)
 
     def n_parameters(self, facts: RunFacts) -> int:
         """9,542 for single-token answers, 21,778 for open ones, with the paper's shapes."""
@@ -261,10 +286,11 @@ class Ccps(ConfidenceMethod):
         inputs[np.arange(self.max_tokens) < tokens.lengths[:, None]] = scaled
         return inputs
 
-    def _network(self, answer_format: Format) -> Network:
+    def network(self, n_features: int) -> Network:
+        """A network of so many features, with weights from torch's global generator."""
         from methods.ccps.networks import build
 
-        return build(answer_format, len(FEATURES), self.encoder_channels, pool_mask=self.pool_mask)
+        return build(Format(self.format_), n_features, self.encoder_channels, pool_mask=self.pool_mask)
 
     def _stages(self, answer_format: Format) -> tuple[Stage, Stage]:
         from methods.ccps.networks import Stage
@@ -286,10 +312,6 @@ class Ccps(ConfidenceMethod):
             dropout=self.classifier_dropout_open if is_open else self.classifier_dropout,
         )
         return contrastive, classification
-
-    @staticmethod
-    def _stopping(name: str, stage: Stage, ctx: Context, n: int) -> EarlyStopping:
-        return ctx.early_stopping(stage.steps, name=name, epochs_per_step=min(stage.batch_size, n) / n)
 
 
 def _first_tokens(rows: Ragged, limit: int) -> tuple[IntArray, IntArray]:

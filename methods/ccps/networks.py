@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bench.api import Batch, EarlyStopping, FloatArray, Format
+from bench.api import Batch, Context, EarlyStopping, FloatArray, Format
 from methods._shared.training import batches_of, descend, threads_for
 
 Activation = Literal["relu", "elu"]
@@ -123,6 +123,21 @@ class Stage(NamedTuple):
     """Margin of the contrastive loss."""
 
 
+class TimedStage(NamedTuple):
+    """A stage, and what ends it."""
+
+    name: str
+    stage: Stage
+    ctx: Context
+    n: int
+    """Answers that are learned from."""
+
+    def stopping(self) -> EarlyStopping:
+        """Steps of one training."""
+        epochs = min(self.stage.batch_size, self.n) / self.n
+        return self.ctx.early_stopping(self.stage.steps, name=self.name, epochs_per_step=epochs)
+
+
 class Data(NamedTuple):
     """Rows on the device where the network trains."""
 
@@ -139,7 +154,7 @@ class Splits(NamedTuple):
     validation: Data | None
 
 
-_OPTIMISERS: dict[Optimiser, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+OPTIMISERS: dict[Optimiser, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 
 
 def train_contrastive(network: Network, splits: Splits, stage: Stage, stopping: EarlyStopping, seed: int) -> None:
@@ -151,8 +166,8 @@ def train_contrastive(network: Network, splits: Splits, stage: Stage, stopping: 
     generator = torch.Generator().manual_seed(seed)
     train, validation = splits
     anchors = batches_of(len(train.labels), stage.batch_size, generator)
-    batches = (_paired(rows, len(train.labels), generator) for rows in anchors)
-    tested = _paired(torch.arange(len(validation.labels)), len(validation.labels), generator) if validation else None
+    batches = (paired(rows, len(train.labels), generator) for rows in anchors)
+    tested = paired(torch.arange(len(validation.labels)), len(validation.labels), generator) if validation else None
     network.encoder.dropout = stage.dropout
 
     def on_validation(_: Batch) -> float:
@@ -182,18 +197,19 @@ def train_classifier(network: Network, splits: Splits, stage: Stage, stopping: E
     )  # fmt: skip
 
 
-def hadsell_loss(encoder: nn.Module, data: Data, pairs: Tensor, margin: float) -> Tensor:
+def hadsell_loss(encoder: Callable[[Tensor], Tensor], data: Data, pairs: Tensor, margin: float) -> Tensor:
     """Mean of (1 - y) D^2 + y max(0, margin - D)^2 over pairs of rows `(2, n)`; y = 1 where their labels differ.
 
     The two sides go through the encoder one after the other, so that the gradients of its last bias, which is in no
     distance, cancel exactly. In one pass they would leave rounding, which Adam scales up to whole steps.
     """
-    distance = functional.pairwise_distance(*(encoder(data.features[side]) for side in pairs))
+    one, other = (encoder(data.features[side]) for side in pairs)
+    distance = functional.pairwise_distance(one, other)
     differ = data.labels[pairs[0]] != data.labels[pairs[1]]
     return torch.where(differ, (margin - distance).clamp(min=0), distance).square().mean()
 
 
-def _paired(anchors: Tensor, n: int, generator: torch.Generator) -> Tensor:
+def paired(anchors: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """`(2, len(anchors))`: each anchor with a partner drawn from the n - 1 other rows."""
     partners = torch.randint(n - 1, anchors.shape, generator=generator)
     return torch.stack([anchors, partners + (partners >= anchors)])
@@ -217,7 +233,7 @@ def _train(
     record: Callable[[Callable[[], Weights]], None],
 ) -> None:
     """Train a module, and leave it with the weights of the step that is kept."""
-    rule = _OPTIMISERS[stage.optimiser]
+    rule = OPTIMISERS[stage.optimiser]
     optimiser = rule(trained.parameters(), lr=stage.learning_rate, weight_decay=stage.weight_decay, fused=True)
 
     def at_point() -> None:

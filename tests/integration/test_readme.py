@@ -15,6 +15,7 @@ import typer.main
 
 from bench import registry
 from bench.cli.app import app
+from tests.integration.conftest import Command
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -41,15 +42,13 @@ def commands() -> list[str]:
     return lines("sh", *TEXTS)
 
 
-def run_in(folder: Path, command: str, *more: str) -> None:
-    program, *words = shlex.split(command)
-    assert program == "bench"
-    words = [word.replace("../shared/data", str(ROOT.parent / "shared" / "data")) for word in words]
-    environment = {**os.environ, "CONFBENCH_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [BENCH, *words, *more], cwd=folder, env=environment, capture_output=True, text=True, timeout=MINUTES * 60,
-        check=False,
-    )  # fmt: skip
+def words_of(command: str) -> list[str]:
+    """Words after `bench`."""
+    _, *words = shlex.split(command)
+    return [word.replace("../shared/data", str(ROOT.parent / "shared" / "data")) for word in words]
+
+
+def check_ended_well(command: str, done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
@@ -66,15 +65,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.skipif(not BENCH.exists(), reason="the command `bench` is not installed beside this Python")
-def test_its_commands_run_in_order(folder: Path) -> None:
+def test_its_commands_run_in_order(bench: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On few questions and in this process: each of its own would spend seconds on importing libraries."""
+    monkeypatch.chdir(folder)
+    more = {"run": ["--limit", LIMIT], "table": ["--partial"], "report": ["--partial"]}
     for command in commands():
-        if data_is_missing(command):
-            continue
-        if command.startswith("bench run"):
-            run_in(folder, command, "--limit", str(LIMIT))
-        else:
-            run_in(folder, command, *(["--partial"] if command.startswith(("bench table", "bench report")) else []))
+        if not data_is_missing(command):
+            words = words_of(command)
+            done = bench(*words, *more.get(words[0], ()), env={"CONFBENCH_CACHE": str(folder / "cache")})
+            check_ended_well(command, done)
 
 
 def parse(command: str) -> None:
@@ -87,14 +86,8 @@ def parse(command: str) -> None:
         assert not context.args
 
 
-@pytest.mark.parametrize("command", lines("text", *TEXTS))
-def test_commands_that_need_more_than_this_machine_are_spelled_right(command: str) -> None:
-    parse(command)
-
-
-@pytest.mark.skipif("score" not in typer.main.get_command(app).commands, reason="heads are not in this checkout")
-@pytest.mark.parametrize("command", lines("console", *TEXTS))
-def test_commands_of_heads_are_spelled_right(command: str) -> None:
+@pytest.mark.parametrize("command", [*lines("text", *TEXTS), *lines("console", *TEXTS)])
+def test_commands_that_are_not_run_here_are_spelled_right(command: str) -> None:
     parse(command)
 
 
@@ -129,12 +122,18 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
 
 
 @pytest.mark.readme
+@pytest.mark.skipif(not BENCH.exists(), reason="the command `bench` is not installed beside this Python")
 def test_its_commands_run_whole(folder: Path) -> None:
+    environment = {**os.environ, "CONFBENCH_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
     shutil.rmtree(folder / "results", ignore_errors=True)
     for command in commands():
         if data_is_missing(command):
             pytest.skip("../shared/data is not there")
-        run_in(folder, command)
+        done = subprocess.run(
+            [BENCH, *words_of(command)], cwd=folder, env=environment, capture_output=True, text=True,
+            timeout=MINUTES * 60, check=False,
+        )  # fmt: skip
+        check_ended_well(command, done)
 
 
 def test_it_opens_with_the_two_commands() -> None:

@@ -51,6 +51,14 @@ def test_a_long_stage_tells_rate_and_time_left_and_its_end(clock: Clock) -> None
     ]
 
 
+def test_what_takes_seconds_each_is_no_rate_of_zero(clock: Clock) -> None:
+    out = io.StringIO()
+    with Lines(out).stage("train ct", 40, unit="steps") as advance:
+        clock.now += 50
+        advance(4)
+    assert out.getvalue().splitlines()[0] == "train ct: 4/40 steps, 12.5 s each, 450 s left"
+
+
 def test_nothing_done_yet_is_no_division_by_zero(clock: Clock) -> None:
     out = io.StringIO()
     with Lines(out).stage("fit", 1) as advance:

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
+from bench.cli.commands import AsJson
 from bench.cli.doctor.finding import Finding, State
 
 MARKS = {State.OK: "ok", State.NOTE: "note", State.BAD: "stops a run"}
 """State -> its word."""
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Results = Annotated[Path, typer.Option("--out", help="Folder of results that runs will write.")]
 
 

@@ -37,6 +37,24 @@ class Board:
     tables: Mapping[tuple[str, str], Table]
     """Tables by model and task."""
 
+    @property
+    def model(self) -> str:
+        """The model of a figure of one.
+
+        Raises:
+            ValueError: there are several.
+        """
+        return _only(self.models, "model")
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Model and task of a figure of one table.
+
+        Raises:
+            ValueError: there are several.
+        """
+        return self.model, _only(self.tasks, "task")
+
     def column(self, model: str, task: str) -> list[Line]:
         """All methods on one model and task, also those that were not run there."""
         cell = self.cells.get((model, task), {})
@@ -116,10 +134,19 @@ def place_of(table: Table) -> tuple[str, str]:
 
 
 def is_unranked(table: Table, line: Line) -> bool:
-    """Whether a line with results stands outside the ranks: cut short, or not tested while others were."""
-    if not line.done:
-        return False
-    return bool(training.cut_short(line.training)) or (bool(table.leaders()) and line.rank(table.headline) is None)
+    """Whether a line with results stands outside the ranks of the leaders; see `_why_unranked`."""
+    return line.done != () and bool(_why_unranked(table, line))
+
+
+def _why_unranked(table: Table, line: Line) -> str:
+    """Why a line isn't ranked with the leaders: cut short, not tested while others were, or on other labels."""
+    if training.cut_short(line.training):
+        return "training cut short"
+    leaders = table.leaders()
+    if leaders and line.rank(table.headline) is None:
+        return "not tested"
+    labels = [each.standing.labels for each in (*leaders[:1], line) if each.standing]
+    return "other answers or labels" if leaders and len(set(labels)) > 1 else ""
 
 
 def on_unranked(table: Table, column: Sequence[Line], so: str = "") -> str:
@@ -127,8 +154,7 @@ def on_unranked(table: Table, column: Sequence[Line], so: str = "") -> str:
     by_reason: dict[str, list[str]] = {}
     for line in column:
         if is_unranked(table, line):
-            why = "training cut short" if training.cut_short(line.training) else "not tested"
-            by_reason.setdefault(why, []).append(line.key.label)
+            by_reason.setdefault(_why_unranked(table, line), []).append(line.key.label)
     named = "; ".join(f"{', '.join(labels)} ({why})" for why, labels in by_reason.items())
     return f"Not ranked{so}: {named}." if named else ""
 
@@ -139,12 +165,7 @@ def marked(line: Line, leading: Sequence[Line]) -> str:
     return f"{LEADS} {line.key.label}" if is_leading else line.key.label
 
 
-def only(values: Sequence[str], kind: str) -> str:
-    """The one model or task of a figure that shows one.
-
-    Raises:
-        ValueError: there are several.
-    """
+def _only(values: Sequence[str], kind: str) -> str:
     if len(values) != 1:
         raise ValueError(f"expected the tables of one {kind}, got those of {', '.join(values)}")
     return values[0]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
 from bench.report.averages import mean_of
-from bench.report.figures.board import board_of, is_unranked, on_unranked, only
+from bench.report.figures.board import board_of, is_unranked, on_unranked
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel
 from bench.report.figures.sheet import EDGE, LINE, arrow, marker_settings, sheet, short, styled
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.figures.whiskers import Whiskers
+from bench.report.front import front
 from bench.report.grouping import Key
 from bench.report.style import FAINT, MUTED, TEXT_WIDTH, Style
-from bench.report.tables.best import badness
 from bench.report.tables.model import Line, Table
 
 if TYPE_CHECKING:
@@ -104,16 +104,18 @@ def cost_quality(tables: Sequence[Table], *, remark: str = "") -> Figure:
     """
     with styled():
         board = board_of(tables)
-        model, task = only(board.models, "model"), only(board.tasks, "task")
+        model, task = board.place
         table = board.tables[model, task]
         column = [line for line in board.column(model, task) if line.done]
         unranked = {line.key for line in column if is_unranked(table, line)}
         whiskers = Whiskers(board, QUALITY)
+        kinds = {line.key.recalibration for line in column}
+        fronts = {(metric, cost.name): front(table, metric, cost.name, kinds) for metric in QUALITY for cost in COSTS}
         note = note_of(
             board,
             f"Means over subjects{SEEDS if board.n_seeds > 1 else ''}. {whiskers.sentence}",
             "Stepped line: the Pareto front, methods than which none is at once as cheap and better, or cheaper and as"
-            " good.",
+            f" good{_undrawn(column, fronts)}.",
             on_unranked(table, column, ", so hollow and not on the front"),
             "Positions read: the least that the model must read for this method alone, training and test; many go"
             " through it in one pass. Generated: each token waits for the one before. Seconds: without the model's"
@@ -139,38 +141,25 @@ def cost_quality(tables: Sequence[Table], *, remark: str = "") -> Figure:
                     panel.absent("not known")
                     continue
                 _axes(panel, scale, metric, left=j == 0, bottom=i == len(QUALITY) - 1)
-                _front(panel, scale, metric, [line for line in column if line.key not in unranked], cost.name)
+                _front(panel, scale, metric, column, fronts[metric, cost.name])
                 for k, line in enumerate(column):
                     whisker = _within(metric, whiskers.around(line, metric))
                     _point(panel, scale, (line, _looks(line, unranked)), costs[k], whisker)
         return page.figure
 
 
-def front_of(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Points of (cost, badness) than which no other is at least as good in both and better in one, the cheapest first.
-
-    >>> front_of([(1.0, 0.3), (2.0, 0.2), (2.0, 0.25), (3.0, 0.2)])
-    [0, 1]
-    """
-    on = [
-        i
-        for i, (cost, bad) in enumerate(points)
-        if not any(c <= cost and b <= bad and (c, b) != (cost, bad) for c, b in points)
+def _front(panel: Panel, scale: Scale, metric: str, column: Sequence[Line], chosen: Sequence[Key]) -> None:
+    """The Pareto front, as steps between those of its methods that are drawn."""
+    drawn = {line.key: line for line in column}
+    points = [
+        (mean_of(getattr(line, panel.name.partition("/")[0])), line.estimate(metric).mean)
+        for line in (drawn[key] for key in chosen if key in drawn)
     ]
-    return sorted(on, key=lambda i: points[i])
-
-
-def _front(panel: Panel, scale: Scale, metric: str, column: Sequence[Line], cost: str) -> None:
-    """The Pareto front of ranked methods, as steps."""
-    known = []
-    for line in column:
-        mean, price = line.estimate(metric).mean, mean_of(getattr(line, cost))
-        if mean is not None and price is not None:
-            known.append((price, mean))
-    chosen = [known[i] for i in front_of([(price, badness(metric, mean)) for price, mean in known])]
     x: list[float] = []
     y: list[float] = []
-    for price, mean in chosen:
+    for price, mean in points:
+        if price is None or mean is None:
+            continue
         if x:
             x.append(scale.place(price))
             y.append(y[-1])
@@ -185,6 +174,12 @@ def _front(panel: Panel, scale: Scale, metric: str, column: Sequence[Line], cost
 def _looks(line: Line, unranked: set[Key]) -> Style:
     """Style of a method here: hollow where it is not ranked."""
     return line.style._replace(fill="none") if line.key in unranked else line.style
+
+
+def _undrawn(column: Sequence[Line], fronts: Mapping[tuple[str, str], Sequence[Key]]) -> str:
+    """The words for methods of a front that are not drawn; empty where there are none."""
+    drawn = {line.key for line in column}
+    return "; methods that are not drawn count too" if any({*keys} - drawn for keys in fronts.values()) else ""
 
 
 def _unknown(column: Sequence[Line]) -> str:
@@ -221,8 +216,7 @@ def _axes(panel: Panel, scale: Scale, metric: str, *, left: bool, bottom: bool) 
     panel.y_axis(ticks, tick_names(ticks, metric) if left else ())
     if scale.has_zero:
         between = scale.lowest - scale.zero_gap / 2
-        line = [[(between, panel.y[0]), (between, panel.y[1])]]
-        panel.segments(line, "zero", colors=FAINT, linewidths=0.5, linestyles=(0, (1, 2)), zorder=0.5)
+        panel.verticals([between], "zero", linewidths=0.5, linestyles=(0, (1, 2)), zorder=0.5)
     if left:
         x, y, _, height = panel.place
         label = f"{METRICS[metric].label}{arrow(metric)} (%)"

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
-from bench.report.figures.board import board_of, marked, on_unranked, only
+from bench.report.figures.board import board_of, marked, on_unranked
 from bench.report.figures.intervals import NAME_WIDTH, rows
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, marker_settings, sheet, styled, text_width
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.grouping import Key
-from bench.report.standings.compute import Pair
-from bench.report.style import FAINT, INK, MUTED, NORMAL, TEXT_WIDTH
+from bench.report.standings.compute import ROUNDING, Pair
+from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH
 from bench.report.tables.best import judged_by
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
-from bench.report.text import interval_text, plain, signed
+from bench.report.text import interval_text, plain, precise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,7 +79,7 @@ def differences_to_best(tables: Sequence[Table], *, remark: str = "") -> Figure:
     """
     with styled():
         board = board_of(tables)
-        model, task = only(board.models, "model"), only(board.tasks, "task")
+        model, task = board.place
         comparisons = comparisons_of(board.tables[model, task])
         if not comparisons:
             raise ValueError("expected a table with tested pairs, got none")
@@ -119,10 +119,8 @@ def _panel(
     page.text(x, 0, fitted(heading, width + 0.9, NORMAL), fontsize=NORMAL)
     panel = Panel(page, comparison.metric, place, _ends(comparison, column), (float(len(column)), 0.0))
     ticks = ticks_between(*panel.x, most=5)
-    panel.segments(
-        [[(tick, panel.y[0]), (tick, panel.y[1])] for tick in ticks], "grid", colors=FAINT, linewidths=0.4, zorder=0.3
-    )
-    panel.segments([[(0, panel.y[0]), (0, panel.y[1])]], "zero", colors=INK, linewidths=0.6, zorder=0.6)
+    panel.verticals(ticks)
+    panel.verticals([0.0], "zero", colors=INK, linewidths=0.6, zorder=0.6)
     panel.x_axis(ticks, tick_names(ticks, comparison.metric))
     worse, better = ("worse", "better") if metric.higher_is_better else ("better", "worse")
     middle = -panel.x[0] / (panel.x[1] - panel.x[0])
@@ -175,7 +173,7 @@ def _numbers(pair: Pair, alpha: float) -> str:
     metric, low, high = METRICS[pair.metric], pair.fixed.low, pair.fixed.high
     ends = "" if low is None or high is None else f" ({interval_text(metric, low, high)})"
     sign = "\u2248 " if pair.winner(alpha) is None else ""
-    return f"{sign}{signed(metric, pair.difference)}{ends}"
+    return f"{sign}{'+' * (pair.difference > ROUNDING)}{precise(metric, pair.difference)}{ends}"
 
 
 def _numbers_width(comparisons: Sequence[Comparison]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.report.figures.board import Board, only
+from bench.report.figures.board import Board
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel, percent
 from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, sheet, text_width
 from bench.report.style import COLUMN_WIDTH, MAX_HEIGHT, NORMAL, TEXT_WIDTH
@@ -93,7 +93,7 @@ def method_grid(board: Board, look: Look, note: str) -> Figure:
     Raises:
         ValueError: rows of several models.
     """
-    model = only(board.models, "model")
+    model = board.model
     plan = _plan_of(board.labels, len(board.tasks), look.strip)
     tasks_height = LINE * 1.3 if len(board.tasks) > 1 else 0.0
     step = plan.heading + plan.height + look.strip + GAP

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.board import Board, board_of, is_unranked, marked, on_unranked, only
+from bench.report.figures.board import Board, board_of, is_unranked, marked, on_unranked
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import LABELS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, marker_settings, sheet, styled, text_width
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.figures.whiskers import Whiskers
-from bench.report.style import BAND, FAINT, INK, MAX_HEIGHT, MUTED, NORMAL, TEXT_WIDTH
+from bench.report.style import BAND, INK, MAX_HEIGHT, MUTED, NORMAL, TEXT_WIDTH
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import plain
@@ -46,7 +46,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
     """
     with styled():
         board = board_of(tables)
-        model = only(board.models, "model")
+        model = board.model
         whiskers = Whiskers(board, metrics)
         names = {task: _names_of(board, model, task) for task in board.tasks}
         floor = "ece" in metrics and any(FLOOR in row.metrics for row in board.rows)
@@ -146,8 +146,7 @@ def _ends(board: Board, metric: str, whiskers: Whiskers) -> tuple[float, float]:
 
 def _panel(panel: Panel, board: Board, where: tuple[str, str], metric: str, whiskers: Whiskers) -> None:
     ticks = ticks_between(*panel.x, most=4)
-    grid = [[(tick, panel.y[0]), (tick, panel.y[1])] for tick in ticks]
-    panel.segments(grid, "grid", colors=FAINT, linewidths=0.4, zorder=0.3)
+    panel.verticals(ticks)
     panel.x_axis(ticks, tick_names(ticks, metric))
     column = board.sorted_column(*where)
     low, high = METRICS[metric].bounds

@@ -79,6 +79,11 @@ class Panel:
 
         self._add(LineCollection(list(np.asarray(ends)), transform=self.transform, **settings), label)
 
+    def verticals(self, x: Sequence[float], label: str = "grid", **settings: Any) -> None:
+        """Lines from the lower to the upper end; a faint grid by default."""
+        ends = [[(at, self.y[0]), (at, self.y[1])] for at in x]
+        self.segments(ends, label, **{"colors": FAINT, "linewidths": 0.4, "zorder": 0.3, **settings})
+
     def bars(self, boxes: npt.ArrayLike, label: str, **settings: Any) -> None:
         """Rectangles.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report.figures.board import RecordsOf, board_of, only
+from bench.report.figures.board import RecordsOf, board_of
 from bench.report.figures.grid import GAP, MARGIN, TICKS
 from bench.report.figures.notes import note_of
 from bench.report.figures.numbers import Curve, curve_of
@@ -45,7 +45,7 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
     """
     with styled():
         board = board_of(tables)
-        model = only(board.models, "model")
+        model = board.model
         n_tasks = len(board.tasks)
         width = COLUMN_WIDTH if n_tasks == 1 else TEXT_WIDTH
         across = min(ACROSS, n_tasks)

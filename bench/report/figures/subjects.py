@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
 from bench.report.averages import mean_of
-from bench.report.figures.board import board_of, only
+from bench.report.figures.board import board_of
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, marker_settings, sheet, styled, text_width
 from bench.report.figures.ticks import tick_names, ticks_between
-from bench.report.style import BAND, COLUMN_WIDTH, FAINT, INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
+from bench.report.style import BAND, COLUMN_WIDTH, INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
 from bench.report.tables.best import badness
 from bench.report.tables.model import Line, Table
 from bench.report.text import plain, shown
@@ -56,7 +56,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
     """
     with styled():
         board = board_of(tables)
-        model, task = only(board.models, "model"), only(board.tasks, "task")
+        model, task = board.place
         column = [line for line in board.sorted_column(model, task) if line.done]
         label = METRICS[metric].label
         leader = leader_of(board.tables[model, task], metric)
@@ -214,10 +214,9 @@ def _subject_rows(page: Sheet, plan: Plan, subjects: Mapping[str, str], own: Map
 
 def _axes(panel: Panel, metric: str, leader: str) -> None:
     ticks = ticks_between(*panel.x, most=7 if panel.place[2] > COLUMN_WIDTH else 4)
-    grid = [[(tick, panel.y[0]), (tick, panel.y[1])] for tick in ticks]
-    panel.segments(grid, "grid", colors=FAINT, linewidths=0.4, zorder=0.3)
+    panel.verticals(ticks)
     if leader:
-        panel.segments([[(0, panel.y[0]), (0, panel.y[1])]], "zero", colors=INK, linewidths=0.6, zorder=0.6)
+        panel.verticals([0.0], "zero", colors=INK, linewidths=0.6, zorder=0.6)
     panel.x_axis(ticks, tick_names(ticks, metric))
     x, y, width, height = panel.place
     label = f"{METRICS[metric].label}{arrow(metric)}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from bench.metrics import METRICS
-from bench.report.figures.board import board_of, marked, on_unranked, only
+from bench.report.figures.board import board_of, marked, on_unranked
 from bench.report.figures.forest import comparisons_of
 from bench.report.figures.intervals import NAME_WIDTH
 from bench.report.figures.notes import note_of
@@ -71,7 +71,7 @@ def win_matrix(tables: Sequence[Table], *, remark: str = "") -> Figure:
     """
     with styled():
         board = board_of(tables)
-        model, task = only(board.models, "model"), only(board.tasks, "task")
+        model, task = board.place
         table = board.tables[model, task]
         metrics = [comparison.metric for comparison in comparisons_of(table)]
         if not has_matrix(table) or table.standings is None:

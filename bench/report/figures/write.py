@@ -111,7 +111,7 @@ def _figures(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[tuple[s
     keys = {line.key for table in tables for line in table.lines}
     for recalibration in sorted({key.recalibration for key in keys}):
         block = _with_lines(tables, {key for key in keys if key.recalibration == recalibration})
-        ending = f"{SEPARATOR}{_safe(recalibration)}" if recalibration else ""
+        ending = f"{SEPARATOR}{safe_name(recalibration)}" if recalibration else ""
         for kind in _kinds(block, records_of):
             for page in _pages(kind):
                 drawn = partial(kind.draw, page.tables, remark=page.remark)
@@ -144,7 +144,7 @@ def _kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[Kind]:
             yield Kind(f"{folder}--reliability", diagrams, every)
             yield Kind(f"{folder}--risk-coverage", risks, every)
         for task, table in sorted(of_model.items()):
-            stem = f"{folder}--{_safe(task)}"
+            stem = f"{folder}--{safe_name(task)}"
             yield Kind(f"{stem}--reliability", diagrams, [table])
             yield Kind(f"{stem}--risk-coverage", risks, [table])
             yield Kind(f"{stem}--subjects-auroc", partial(subject_differences, metric="auroc"), [table])
@@ -218,7 +218,7 @@ def _portions(values: Sequence[T], most: int) -> list[Sequence[T]]:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def _safe(name: str) -> str:
+def safe_name(name: str) -> str:
     """A task or recalibration as a part of a file name."""
     return name if NAME.fullmatch(name) else model_folder(f"/{name}")
 

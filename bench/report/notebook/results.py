@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bench.api import UserError
 from bench.api.options import from_keywords
@@ -18,6 +19,7 @@ from bench.report.notebook.page import Page
 from bench.report.notebook.shown import Sentences, ShownTable
 from bench.report.selection import Layout, Selection, View, Wanted
 from bench.report.tables import build, comparison, published
+from bench.report.tables.caption import apart
 from bench.report.tables.choice import chosen, refuse_unknown_metrics
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
@@ -135,12 +137,10 @@ class Results:
         Raises:
             UserError: a file of a result is missing or not as it must be.
         """
-        kept: dict[tuple[str, int], Any] = {}
 
-        def texts(task: str, version: int) -> Any:
-            if (task, version) not in kept:
-                kept[task, version] = questions.read(self.folder, task, version) if text else {}
-            return kept[task, version]
+        @functools.cache
+        def texts(task: str, version: int) -> Mapping[str, questions.QuestionText]:
+            return questions.read(self.folder, task, version) if text else {}
 
         found = frames.questions(self.tables, self._records, texts)
         return found if text else found.drop(columns=["text", "gold"])
@@ -190,9 +190,16 @@ class Results:
         return ShownTable(build.views(tables, stats=view.stats, models=view.layout == Layout.MODELS))
 
     def verdict(self) -> Sentences:
-        """Sentences on which methods are best by the tests; those of a table begin with its model and task."""
+        """Sentences on which methods are best by the tests; those of a table begin with its model and task.
+
+        Tables of one model and task, e.g. one of a part of the questions, also say what tells them apart.
+        """
         tables = [table.whole() for table in self._chosen(self.selection)]
-        return Sentences(f"{table.model} on {table.task}: {' '.join(verdict_of(table).sentences)}" for table in tables)
+        asides = (f" ({words})" if words else "" for words in apart([table.rows[0] for table in tables]))
+        return Sentences(
+            f"{table.model} on {table.task}{aside}: {' '.join(verdict_of(table).sentences)}"
+            for table, aside in zip(tables, asides, strict=True)
+        )
 
     @property
     def figures(self) -> Figures:

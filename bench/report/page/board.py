@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.report.page.elements import Element, el, html
+from bench.report.tables.best import judged_by
 from bench.report.tables.legend import LEADS
 from bench.report.text import ARROWS, EN_DASH, count
 
@@ -187,7 +188,7 @@ class _View:
 
     def _rank(self, line: Data) -> int | None:
         ranks: Mapping[str, int] = line.get("rank", {})
-        return ranks.get("ece_debiased" if self.headline == "ece" else self.headline)
+        return ranks.get(judged_by(self.headline))
 
     @staticmethod
     def _half(line: Data, m: int) -> str | None:

@@ -10,7 +10,7 @@
       "headline": metric that lines are ordered and ranked by, "headlines": {metric: sentences},
       "parts": [name of each part of the methods, ...], "costs": [{"key", "label", "title"}, ...],
       "verdict": {...},                                     see `verdict.of`
-      "blocks": [{"model", "task", "label", "facts": [...], "subjects": [...], "sizes": [...],
+      "blocks": [{"model", "task", "label", "facts": [...], "caption", "subjects": [...], "sizes": [...],
                   "lines": [...],                           see `lines.line_of`, and `curves.of` for their "curve"
                   "headlines": {metric: {"order": [line, ...], "leads": [line, ...]}},
                   "questions": {...} | None,                see `questions.chosen`
@@ -44,7 +44,7 @@ from bench.metrics import METRICS
 from bench.report.page import curves, disagreements, pairs, questions, verdict
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
-from bench.report.tables.caption import limit_of, preset_of
+from bench.report.tables.caption import apart, limit_of, preset_of
 from bench.report.tables.model import GROUPS, HEADLINE, Line, Table, methods_of
 from bench.report.text import plain
 from bench.results.files import Records
@@ -155,7 +155,8 @@ class _Page:
         found = {subject for runs in records for run in runs for subject in run.subject}
         subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
         asked = self.asked(first.task, first.task_version)
-        wanted = questions.Wanted(disagreements.wanted(table, self.depth), self.depth.each)
+        usual = (k for k, line in enumerate(lines) if line.done and line.standing and not line.standing.labels)
+        wanted = questions.Wanted(disagreements.wanted(table, self.depth), self.depth.each, next(usual, None))
         chosen = questions.chosen(first, records, subjects, asked, self.texts, wanted)
         ordered = self._ordered(table)
         return {
@@ -163,6 +164,7 @@ class _Page:
             "task": table.task,
             "label": "",
             "facts": [fact for fact in table.facts if fact not in _titles(first)],
+            "caption": ". ".join((table.facts[0], " ".join(table.facts[1:]))),
             "subjects": list(map(plain, subjects)),
             "sizes": [_size_of(table.rows, subject) for subject in subjects],
             "lines": list(self._lines(table, ordered, records, subjects)),
@@ -242,13 +244,8 @@ def _titles(row: ResultRow) -> tuple[str, ...]:
 
 def _name_apart(blocks: Sequence[dict[str, Any]], tables: Sequence[Table]) -> None:
     """Give blocks of one model and task a label that says how they differ."""
-    first = [table.rows[0] for table in tables]
-    keys = [(row.model, row.task, row.limit) for row in first]
-    for block, row, key in zip(blocks, first, keys, strict=True):
-        label = [] if row.limit is None else [f"partial, --limit {row.limit}"]
-        if keys.count(key) > 1:
-            label.append(f"protocol {row.protocol[:8]}")
-        block["label"] = plain(", ".join(label))
+    for block, label in zip(blocks, apart([table.rows[0] for table in tables]), strict=True):
+        block["label"] = label
 
 
 def _size_of(rows: Sequence[ResultRow], subject: str) -> int | None:

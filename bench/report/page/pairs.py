@@ -4,24 +4,28 @@
      "best": {recalibration: place in `columns`},            the best by the headline metric
      "costs": {"tokens": [...], "generated": [...]},         of these lines; null where it is not known
      "metrics": {metric: {"values": [difference, low, high, ...], "p": [...], "winner": "10=-..."}},
+     "fronts": {metric: {"competing": [place, ...], cost: {recalibration or "all": [place, ...]}}},
+     "hidden": 0,                                            lines that the page doesn't show
      "untested": [[column, why], ...]}                       lines that are ok and in no pair
 
 Pairs go over places i < j: (0, 1), (0, 2), ..., (1, 2), ... A difference is the line at i minus the one at j, in
 millionths, with the ends of its 95 % interval; null where there is none. `p` is corrected for all pairs, in
 thousandths. `winner` has a character for each pair: 0 where the line at i is better, 1 where the one at j is, `=` where
-neither is, `-` without a test.
+neither is, `-` without a test. A front holds the lines than which no other one is better and cheaper, those that the
+page doesn't show included; only `competing` ones can be on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from html import escape
 from itertools import combinations
 from typing import Any, NamedTuple
 
 from bench.metrics import METRICS, Metric
 from bench.report.averages import mean_of
+from bench.report.front import competing, front
 from bench.report.grouping import Key
+from bench.report.page.elements import Element, el, html
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.best import judged_by
 from bench.report.tables.export import RANKED
@@ -43,13 +47,15 @@ class Between(NamedTuple):
     """0 for the first, 1 for the second, `=` for neither, `-` without a test."""
 
 
+COSTS = ("tokens", "generated")
+"""Costs that quality is drawn against: attributes of `Line`."""
 MILLION = 1_000_000
 """Differences and ends of intervals are integers in these parts of 1."""
 _ABOUT = (
     "Differences to the best method, on the same questions. The 95 % interval is for other questions of these subjects;"
-    " p is corrected for all pairs, and a method is better or worse where it is below 0.05. All pairs and metrics:"
-    " <code>bench table --compare A,B</code>."
+    " p is corrected for all pairs, and a method is better or worse where it is below 0.05. All pairs and metrics: "
 )
+_NOTHING = "No two methods were tested against each other here."
 _NUMBERS = 3
 """Cells after the method that are numbers."""
 _ALONE = "shares its answers and labels with no other method here"
@@ -70,15 +76,16 @@ def of(table: Table) -> dict[str, Any] | None:
     return {
         "columns": columns,
         "best": {kind: columns.index(k) for kind, k in best_of(table).items()},
-        "costs": {
-            "tokens": [_rounded(mean_of(table.placed[k].tokens)) for k in columns],
-            "generated": [_rounded(mean_of(table.placed[k].generated)) for k in columns],
-        },
+        "costs": {cost: [_rounded(mean_of(getattr(table.placed[k], cost))) for k in columns] for cost in COSTS},
         "metrics": {
             name: _metric(name, [found.get((*ends, name)) for ends in combinations(keys, 2)])
             for name in RANKED
             if any(metric == name for _, _, metric in found)
         },
+        "fronts": {
+            name: _fronts(table, name, keys) for name in RANKED if any(metric == name for _, _, metric in found)
+        },
+        "hidden": len(table.others),
         "untested": [
             [k, _why(table, line)] for k, line in enumerate(table.placed) if line.done and line.key not in tested
         ],
@@ -139,6 +146,23 @@ def _winner(pair: Pair | None, alpha: float) -> str:
     return "=" if winner is None else "01"[winner == pair.second]
 
 
+def _fronts(table: Table, metric: str, keys: Sequence[Key]) -> dict[str, Any]:
+    """Places of the lines on each front, and of those that can be on one; none where the metric has no ranks."""
+    if all(line.rank(metric) is None for line in (*table.lines, *table.others)):
+        return {"competing": [], **{cost: {} for cost in COSTS}}
+    every = {line.key.recalibration for line in (*table.lines, *table.others)}
+    kinds = {**{kind: {kind} for kind in sorted({key.recalibration for key in keys})}, "all": every}
+    place = {key: i for i, key in enumerate(keys)}
+    on = {
+        cost: {
+            name: [place[key] for key in front(table, metric, cost, kind) if key in place]
+            for name, kind in kinds.items()
+        }
+        for cost in COSTS
+    }
+    return {"competing": [place[line.key] for line in competing(table, metric) if line.key in place], **on}
+
+
 def _rounded(cost: float | None) -> int | None:
     return None if cost is None else round(cost)
 
@@ -176,12 +200,13 @@ def static(payload: Mapping[str, Any]) -> str:
     """
     names = [method["name"] for method in payload.get("methods", ())]
     blocks = [block for block in payload.get("blocks", ()) if block.get("pairs")]
-    told = _ABOUT if blocks else "No two methods were tested against each other here."
-    tables = "".join(_static_block(block, names, payload["headline"]) for block in blocks)
-    return f'<h2 id="compare-title">Comparison</h2><p class="muted legend">{told}</p>{tables}'
+    about = (_ABOUT, el("code", {}, "bench table --compare A,B"), ".") if blocks else (_NOTHING,)
+    tables = (_static_block(block, names, payload["headline"]) for block in blocks)
+    title = el("h2", {"id": "compare-title"}, "Comparison")
+    return html(title, el("p", {"class": "muted legend"}, *about), *tables)
 
 
-def _static_block(block: Mapping[str, Any], names: Sequence[str], headline: str) -> str:
+def _static_block(block: Mapping[str, Any], names: Sequence[str], headline: str) -> Element:
     pairs = block["pairs"]
     name = judged_by(headline)
     name = name if name in pairs["metrics"] else next(iter(pairs["metrics"]))
@@ -200,18 +225,16 @@ def _static_block(block: Mapping[str, Any], names: Sequence[str], headline: str)
     )
     head = _row("th", ("Method", "Difference", "95 % interval", "p corrected", f"Beside {label[reference]}"))
     body = (_row("td", (label[place], *_told(metric, told))) for place, told in rows)
-    table = f"<caption><span>{escape(caption)}</span></caption><thead>{head}</thead><tbody>{''.join(body)}</tbody>"
-    return f'<div class="wide"><table>{table}</table></div>'
+    parts = el("caption", {}, el("span", {}, caption)), el("thead", {}, head), el("tbody", {}, *body)
+    return el("div", {"class": "wide"}, el("table", {}, *parts))
 
 
-def _row(tag: str, texts: Iterable[str]) -> str:
+def _row(tag: str, texts: Iterable[str]) -> Element:
     """A table row; its first cell is the heading of the others."""
-    first, *others = map(escape, texts)
-    scope = "row" if tag == "td" else "col"
-    kinds = [' class="num"' if i < _NUMBERS else "" for i in range(len(others))]
-    mark = ' scope="col"' if tag == "th" else ""
-    cells = "".join(f"<{tag}{mark}{kind}>{text}</{tag}>" for kind, text in zip(kinds, others, strict=True))
-    return f'<tr><th scope="{scope}">{first}</th>{cells}</tr>'
+    first, *others = texts
+    scope = "col" if tag == "th" else None
+    cells = (el(tag, {"scope": scope, "class": "num" if i < _NUMBERS else None}, text) for i, text in enumerate(others))
+    return el("tr", {}, el("th", {"scope": scope or "row"}, first), *cells)
 
 
 def _told(metric: Metric, told: Between) -> tuple[str, ...]:

@@ -149,6 +149,8 @@ class Wanted(NamedTuple):
     """Pairs of lines, whose most different confidences are shown too where both have the answers shown."""
     each_way: int
     """At most so many of a pair each way."""
+    base: int | None = None
+    """Line whose answers and labels are shown; by default the first with results."""
 
 
 def chosen(
@@ -167,6 +169,7 @@ def chosen(
         "confidence": [[k values in ten-thousandths, or null] of each line],
         "groups": {"mistakes", "hits", "random": [row, ...]}, "of": {"all", "mistakes", "hits": how many there are},
         "differing": questions on which lines have other answers than those shown,
+        "relabelled": lines of which other answers are right than those shown,
         "disagreements": [[line, line, rows of which the first is surer, rows of which the second is], ...]}
 
     Args:
@@ -177,9 +180,10 @@ def chosen(
         texts: gets the texts of those that are chosen.
         wanted: disagreements to show.
     """
-    base = next((runs[0] for runs in records if runs), None)
-    if base is None:
+    with_results = [runs[0] for runs in records if runs]
+    if not with_results:
         return None
+    base = with_results[0] if wanted.base is None else records[wanted.base][0]
     correct = np.asarray(base.correct, dtype=np.bool_)
     confidence = np.stack([_aligned(runs, base) for runs in records])  # (lines, n)
     seed = hashlib.sha256(f"{row.task}\0{row.task_version}".encode()).digest()
@@ -203,6 +207,7 @@ def chosen(
         "groups": {name: np.searchsorted(kept, group).tolist() for name, group in groups.items()},
         "of": {"all": correct.size, "mistakes": int((~correct).sum()), "hits": int(correct.sum())},
         "differing": _differing(records, base),
+        "relabelled": [line for line, runs in enumerate(records) if any(_is_relabelled(run, base) for run in runs)],
         "disagreements": [
             [first, second, *(np.searchsorted(kept, rows).tolist() for rows in sides)]
             for first, second, *sides in disagreements
@@ -260,6 +265,15 @@ def _same_labels(records: Records, base: Records) -> bool:
     """Whether all answers are to the same questions, and right or wrong alike."""
     labels = dict(zip(base.id, np.asarray(base.correct).tolist(), strict=True))
     return labels == dict(zip(records.id, np.asarray(records.correct).tolist(), strict=True))
+
+
+def _is_relabelled(records: Records, base: Records) -> bool:
+    """Whether an answer to a question of the base is right here and wrong there, or the other way round."""
+    if list(records.id) == list(base.id):
+        return not np.array_equal(records.correct, base.correct)
+    labels = dict(zip(base.id, np.asarray(base.correct).tolist(), strict=True))
+    own = zip(records.id, np.asarray(records.correct).tolist(), strict=True)
+    return any(labels.get(key, correct) != correct for key, correct in own)
 
 
 def _mean_known(confidence: FloatArray) -> FloatArray:

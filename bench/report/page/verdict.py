@@ -14,11 +14,12 @@ from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.tables.best import judged_by
+from bench.report.tables.caption import apart
 from bench.report.tables.model import Line, Table
-from bench.report.text import ARROWS, EN_DASH
+from bench.report.text import ARROWS, EN_DASH, metric_name
 from bench.report.verdict import SummaryRow, Verdict, asides, summary_of, verdict_of
 from bench.report.verdict.judgement import judged
-from bench.report.verdict.phrases import joined, metric_name, name, named
+from bench.report.verdict.phrases import name, named
 
 _FEW = 2
 """Tables that have a row each, even of one benchmark."""
@@ -64,10 +65,7 @@ def of(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
     metric = judged_by(tables[0].headline)
     found = [verdict_of(table) for table in whole]
     if len(whole) <= _FEW or len({table.task for table in whole}) == len(whole):
-        several = len({table.model for table in whole}) > 1
-        rows = [
-            _row(_title(table, several=several), table, verdict) for table, verdict in zip(whole, found, strict=True)
-        ]
+        rows = [_row(title, table, verdict) for title, table, verdict in zip(_titles(whole), whole, found, strict=True)]
     else:
         rows = list(map(_of_summary, summary_of(whole).rows))
     is_several = any(row["state"] == "several" for row in rows)
@@ -99,30 +97,27 @@ def _unit(metric: str) -> str:
     return f" (points of {METRICS[metric].label}{ARROWS[None]})" if METRICS[metric].is_fraction else " (nats)"
 
 
-def _title(table: Table, *, several: bool) -> str:
-    return f"{table.task} ({table.model})" if several else table.task
+def _titles(tables: Sequence[Table]) -> list[str]:
+    """The benchmark of each table, with its model and what else tells it from the others where these differ."""
+    models, asides_ = [table.model for table in tables], apart([table.rows[0] for table in tables])
+    more = [words for words in (models, asides_) if len(set(words)) > 1]
+    apart_by = (", ".join(filter(None, words)) for words in zip(*more, strict=True)) if more else ("" for _ in tables)
+    return [f"{table.task} ({words})" if words else table.task for table, words in zip(tables, apart_by, strict=True)]
 
 
 # --- a benchmark with one model ---------------------------------------------------------------------------------------
 
 
 def _row(title: str, table: Table, verdict: Verdict) -> dict[str, Any]:
-    leads, sure = _NOTHING.get(verdict.state) or (_several(list(map(name, verdict.leaders))), _sure(table, verdict))
+    leads, sure = _NOTHING.get(verdict.state) or (_few(verdict.leaders), _sure(table, verdict))
     brief = verdict.brief
     costs = "; ".join(_costs(verdict.leaders)) or "nobody leads"
     by = "no second method to compare" if brief.by == EN_DASH else brief.by
     return {"state": verdict.state, "texts": [title, leads, sure, by, _ORDERS.get(brief.orders, brief.orders), costs]}
 
 
-def _several(names: Sequence[str]) -> str:
-    """Names, of which the last are counted where they are many.
-
-    >>> _several(["a", "b", "c"]), _several(list("abcdef"))
-    ('a, b and c', 'a, b, c, d and 2 others')
-    """
-    if len(names) <= _LEADERS:
-        return joined(names) if names else "nobody"
-    return f"{', '.join(names[: _LEADERS - 1])} and {len(names) - _LEADERS + 1} others"
+def _few(lines: Sequence[Line]) -> str:
+    return named(list(map(name, lines)), most=_LEADERS)
 
 
 def _sure(table: Table, verdict: Verdict) -> str:
@@ -136,13 +131,14 @@ def _sure(table: Table, verdict: Verdict) -> str:
 
 def _costs(leaders: Sequence[Line]) -> Iterator[str]:
     """Costs of the leaders, the cheapest first."""
-    by_cost: dict[str, list[str]] = {}
-    for line in sorted(leaders, key=lambda line: (sum(line.tokens) / max(1, len(line.tokens)), asides.labels(line))):
-        by_cost.setdefault(asides.in_brief(line), []).append(name(line))
-    for cost, names in list(by_cost.items())[:_COSTS]:
-        yield cost if len(leaders) == 1 else f"{_several(names)}: {cost}{' each' * (len(names) > 1)}"
-    if len(by_cost) > _COSTS:
-        yield "others cost more"
+    found: dict[str, list[Line]] = {}
+    for line in asides.cheapest_first(leaders):
+        found.setdefault(asides.in_brief(line), []).append(line)
+    told, others = list(found.items())[:_COSTS], list(found)[_COSTS:]
+    for cost, lines in told:
+        yield cost if len(leaders) == 1 else f"{_few(lines)}: {cost}{' each' * (len(lines) > 1)}"
+    if others:
+        yield "others cost more" + ", or nobody knows what" * any(asides.UNKNOWN in cost for cost in others)
 
 
 # --- a benchmark with several models ----------------------------------------------------------------------------------

@@ -101,9 +101,12 @@ class LineStanding:
 
     @property
     def orders_answers(self) -> bool:
-        """Whether its AUROC is above 50 % beyond chance; also where that can't be told."""
+        """Whether its AUROC is above 50 % beyond chance; where it has no interval, whether it is above 50 % at all."""
         auroc = self.metrics.get("auroc")
-        return auroc is None or auroc.fixed.low is None or auroc.fixed.low > CHANCE
+        if auroc is None or auroc.value is None:
+            return True
+        low = auroc.value if auroc.fixed.low is None else auroc.fixed.low
+        return low > CHANCE + ROUNDING
 
     @property
     def worse_than_constant(self) -> bool:

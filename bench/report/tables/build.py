@@ -28,7 +28,7 @@ from bench.report.tables.grid import TableViews
 from bench.report.tables.model import COLUMNS, HEADLINE, Estimate, Line, Table, distinct
 from bench.report.tables.origins import Origins
 from bench.report.tables.published import Published
-from bench.report.text import REASON_LENGTH, leaves_out, plain
+from bench.report.text import REASON_LENGTH, leaves_out, listed, plain
 from bench.results.files import base_of
 from bench.results.row import ResultRow
 
@@ -46,7 +46,7 @@ StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
 _FEW = 2
 """Tables that need no overview before them."""
 _NO_ORDER = "does not order answers: its AUROC is not above 50 % beyond chance, so it has no mark for calibration"
-_OTHER_LABELS = "rests on other answers or labels than most lines: ranked and compared only with lines marked like it"
+_OTHER_LABELS = "rests on other answers or labels than most lines"
 _NOT_BUILT_IN = "not built in: a plugin's method, which this package neither contains nor checks"
 
 
@@ -152,6 +152,7 @@ def _table(group: Group, standings_of: StandingsOf | None, styles: Styles) -> Ta
     origins = Origins(runs)
     first = group.rows[0]
     lines = [_line(key, rows, standings, origins, styles) for key, rows in runs.items()]
+    lines = [replace(line, notes=distinct((*line.notes, *_on_labels(line, lines)))) for line in lines]
     return Table(
         model=plain(first.model),
         task=plain(first.task),
@@ -199,14 +200,23 @@ def _group(key: Key, rows: Sequence[ResultRow]) -> str:
 def _notes(line: Line, standings: Standings | None, origins: Origins) -> Iterator[str]:
     if line.key.variant:
         yield f"with {line.key.variant}"
-    if line.standing and line.standing.labels:
-        yield _OTHER_LABELS
     if standings and line.key in standings.left_out:
         yield standings.left_out[line.key]
     if training.cut_short(line.training):
         yield training.cut_short(line.training, training.published_training(base_of(line.key.method)))
     yield from origins.notes(line.key)
     yield from (note for row in line.rows for note in row.notes)
+
+
+def _on_labels(line: Line, lines: Sequence[Line]) -> Iterator[str]:
+    """Footnote of a line on other labels than most: it names the lines with which alone it is compared."""
+    if line.standing and line.standing.labels:
+        alike = [
+            other.key.label
+            for other in lines
+            if other.key != line.key and other.standing and other.standing.labels == line.standing.labels
+        ]
+        yield f"{_OTHER_LABELS}: {f'ranked and compared only with {listed(alike)}' if alike else 'compared with none'}"
 
 
 def _is_known(line: Line, name: str) -> bool:

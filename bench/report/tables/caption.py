@@ -10,6 +10,9 @@ from bench.report.tables.origins import Origins
 from bench.report.text import count, listed, percent, plain, span
 from bench.results.row import ResultRow
 
+_OWN = "generate"
+"""Source of answers that the model gave here and now."""
+
 
 def facts_of(group: Group, origins: Origins) -> tuple[str, ...]:
     """The facts of a table's rows; the first names model and task, the others are sentences.
@@ -29,6 +32,25 @@ def preset_of(row: ResultRow) -> str:
 def limit_of(row: ResultRow) -> str:
     """The sentence that says that a row is partial."""
     return f"Results are partial (--limit {row.limit})."
+
+
+def apart(rows: Sequence[ResultRow]) -> list[str]:
+    """Words that tell tables of one model and task apart; empty where there are no others.
+
+    Args:
+        rows: one of each table.
+    """
+    return [plain(", ".join(_apart(row, rows))) for row in rows]
+
+
+def _apart(row: ResultRow, rows: Sequence[ResultRow]) -> Iterable[str]:
+    if row.limit is not None:
+        yield f"partial, --limit {row.limit}"
+    alike = [other for other in rows if (other.model, other.task, other.limit) == (row.model, row.task, row.limit)]
+    if len({other.protocol for other in alike}) > 1:
+        yield f"protocol {row.protocol[:8]}"
+    if row.answers_source != _OWN and len({other.answers_source for other in alike}) > 1:
+        yield f"answers from {row.answers_source}"
 
 
 def _facts(group: Group, origins: Origins) -> Iterable[str]:

@@ -234,23 +234,23 @@ def _tail(grid: Grid, cell: Cell) -> str:
 def markdown(grids: Sequence[Grid]) -> str:
     """Grids as GitHub's Markdown, one section per grid, and the legend once."""
     lines = [line for grid in grids for line in _markdown_lines(grid)]
-    return "\n".join([*lines, _markdown_text(" ".join(legend_of(grids))), ""])
+    return "\n".join([*lines, markdown_text(" ".join(legend_of(grids))), ""])
 
 
 def _markdown_lines(grid: Grid) -> list[str]:
-    labels = [_markdown_text(f"{column.span} {column.label}".strip()) for column in grid.columns]
-    lines = [f"### {_markdown_text(grid.facts[0])}", ""]
+    labels = [markdown_text(f"{column.span} {column.label}".strip()) for column in grid.columns]
+    lines = [f"### {markdown_text(grid.facts[0])}", ""]
     for lead, rest in grid.verdicts:
-        lines += [f"**{_markdown_text(lead)}** {_markdown_text(rest)}".rstrip(), ""]
+        lines += [f"**{markdown_text(lead)}** {markdown_text(rest)}".rstrip(), ""]
     if grid.facts[1:]:
-        lines += [_markdown_text(" ".join(grid.facts[1:])), ""]
+        lines += [markdown_text(" ".join(grid.facts[1:])), ""]
     if grid.rows:
         lines += [f"| {' | '.join(labels)} |", f"|{'|'.join(':--' if c.is_left else '--:' for c in grid.columns)}|"]
         lines += [f"| {' | '.join(_markdown_row(grid, row))} |" for row in grid.rows]
         lines.append("")
-    lines += [f"{number}. {_markdown_text(note)}" for number, note in enumerate(grid.footnotes, start=1)]
+    lines += [f"{number}. {markdown_text(note)}" for number, note in enumerate(grid.footnotes, start=1)]
     lines += [""] * bool(grid.footnotes)
-    lines += [line for remark in grid.remarks for line in (_markdown_text(remark), "")]
+    lines += [line for remark in grid.remarks for line in (markdown_text(remark), "")]
     return lines
 
 
@@ -260,12 +260,13 @@ def _markdown_row(grid: Grid, row: GridRow) -> list[str]:
 
 
 def _markdown_cell(grid: Grid, cell: Cell) -> str:
-    text = _markdown_text(cell.text)
+    text = markdown_text(cell.text)
     bold = f"**{text}**" if cell.bold else text
-    return bold + _markdown_text(cell.mark) + (f"<sup>{_numbers(grid, cell)}</sup>" if cell.notes else "")
+    return bold + markdown_text(cell.mark) + (f"<sup>{_numbers(grid, cell)}</sup>" if cell.notes else "")
 
 
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is."""
     return _MARKDOWN_MARKS.sub(r"\\\1", text).translate(_HTML_MARKS)
 
 

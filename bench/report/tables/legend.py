@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.metrics import METRICS
 from bench.report.tables.best import SIGNS, judged_by
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table
-from bench.report.text import EN_DASH
+from bench.report.text import EN_DASH, metric_name
 
 DAGGER = "†"
 WORSE = "!"
@@ -149,7 +148,7 @@ def for_page(methods: Sequence[Line], headline: str = HEADLINE) -> dict[str, Any
         "tests": f"{_TESTS.format(group='block')} {_BLOCKS}",
         "groups": _GROUPS.format(group="block") if has_groups(methods) else None,
         "ranks": _ranks("block", methods, headline),
-        "leads": _LEADING.format(metric=_judge_of(headline)),
+        "leads": _LEADING.format(metric=metric_name(judged_by(headline))),
     }
 
 
@@ -171,7 +170,7 @@ def order(tables: Sequence[Table]) -> str:
         return _order(lines, headline)
     shown = {line.key for line in lines}
     leads = any(line.key in shown for table in tables for line in table.leaders())
-    leading = f" {_LEADING.format(metric=_judge_of(headline))}" if leads else ""
+    leading = f" {_LEADING.format(metric=metric_name(judged_by(headline)))}" if leads else ""
     return _ranks(_group(lines), lines, headline) + leading
 
 
@@ -181,11 +180,11 @@ def order_alone(tables: Sequence[Table]) -> str:
 
 
 def _ranks(group: str, lines: Sequence[Line], headline: str) -> str:
-    return _RANKS.format(group=group, metric=_judge_of(headline), order=_order(lines, headline))
+    return _RANKS.format(group=group, metric=metric_name(judged_by(headline)), order=_order(lines, headline))
 
 
 def _order(lines: Sequence[Line], headline: str) -> str:
-    return ORDER.format(rows=_rows(lines), metric=_judge_of(headline))
+    return ORDER.format(rows=_rows(lines), metric=metric_name(judged_by(headline)))
 
 
 def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> list[str]:
@@ -215,12 +214,6 @@ def _marks(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
 def has_groups(lines: Sequence[Line]) -> bool:
     """Whether methods of more than one group stand there."""
     return len({line.group for line in lines}) > 1
-
-
-def _judge_of(headline: str) -> str:
-    """The words for the metric that lines are ordered by."""
-    label = METRICS[judged_by(headline)].label
-    return f"{label} score" if headline == "brier" else label
 
 
 def _rows(lines: Sequence[Line]) -> str:

@@ -194,7 +194,7 @@ class Line:
 
     @property
     def orders_answers(self) -> bool:
-        """Whether its AUROC is above 50 % beyond chance; also where that can't be told."""
+        """Whether its AUROC is above 50 % beyond chance, see `LineStanding`; also where that can't be told."""
         return self.standing is None or self.standing.orders_answers
 
     @property
@@ -279,20 +279,20 @@ class Table:
     def leaders(self, metric: str | None = None) -> tuple[Line, ...]:
         """The leading group by a metric, by mean: lines with rank 1, than which no ranked one is significantly better.
 
-        They are of the block without recalibration, if one of its lines is ranked, and rest on the labels that most of
-        its ranked lines rest on. In calibration, lines that don't order answers are none, as they have no mark.
+        They are of the block without recalibration, if there is one, and rest on the labels that most of its ranked
+        lines rest on; one ranked line alone leads nobody. In calibration, lines that don't order answers are none, as
+        they have no mark.
 
         Args:
             metric: by default the headline.
         """
         name = metric or self.headline
-        ranked = [line for line in (*self.lines, *self.others) if line.standing and line.rank(name) is not None]
-        block = min(((line.key.recalibration, line.standing.labels) for line in ranked if line.standing), default=None)
-        found = [
-            line
-            for line in ranked
-            if line.standing and (line.key.recalibration, line.standing.labels) == block and line.rank(name) == 1
-        ]
+        every = (*self.lines, *self.others)
+        kind = min((line.key.recalibration for line in every), default="")
+        own = [line for line in every if line.key.recalibration == kind and line.rank(name) is not None]
+        labels = min((line.standing.labels for line in own if line.standing), default=0)
+        ranked = [line for line in own if line.standing and line.standing.labels == labels]
+        found = [line for line in ranked if line.rank(name) == 1 and len(ranked) >= SEVERAL]
         if judged_by(name) == CALIBRATION:
             found = [line for line in found if line.orders_answers]
         return tuple(sorted(found, key=lambda line: line.badness(name) or 0.0))

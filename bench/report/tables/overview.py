@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from bench.report.tables.best import judged_by
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.model import Table
+from bench.report.text import metric_name
 from bench.report.verdict import summary_of
-from bench.report.verdict.phrases import metric_name
 
 _LEADS = (
     "A method leads where no ranked method is significantly better; it is sure where it is significantly better than"

@@ -41,8 +41,7 @@ def read(results: Path) -> Mapping[Key, Published]:
     Raises:
         UserError: a file is missing or is not as its header must be.
     """
-    checkout = Path(__file__).resolve().parents[3] / "results"
-    folder = next((f for f in (results / FOLDER, checkout / FOLDER) if f.is_dir()), None)
+    folder = published_folder(results)
     if folder is None:
         raise UserError(
             f"--against paper: expected the published numbers in {results / FOLDER}, which is not there;"
@@ -50,10 +49,10 @@ def read(results: Path) -> Mapping[Key, Published]:
         )
     reasons = [
         (tuple(line[name] for name in _REASON_COLUMNS[:4]), line["reason"])
-        for line in _lines(folder / "not_targets.csv", _REASON_COLUMNS)
+        for line in lines_of(folder / "not_targets.csv", _REASON_COLUMNS)
     ]
     cells: dict[Key, Published] = {}
-    for line in _lines(folder / "results.csv", COLUMNS):
+    for line in lines_of(folder / "results.csv", COLUMNS):
         key = (line["model"], line["task"], line["method"], line["metric"])
         reason = next((why for pattern, why in reasons if _fits(pattern, key)), "")
         try:
@@ -64,11 +63,22 @@ def read(results: Path) -> Mapping[Key, Published]:
     return cells
 
 
+def published_folder(results: Path) -> Path | None:
+    """Folder of the published numbers: of these results, else that of the checkout; None where there is none."""
+    checkout = Path(__file__).resolve().parents[3] / "results"
+    return next((f for f in (results / FOLDER, checkout / FOLDER) if f.is_dir()), None)
+
+
 def _fits(pattern: tuple[str, ...], key: Key) -> bool:
     return all(wanted in {_ANY, value} for wanted, value in zip(pattern, key, strict=True))
 
 
-def _lines(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+def lines_of(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    """Lines of a CSV file of published numbers.
+
+    Raises:
+        UserError: it can't be read, or has not these columns.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)

@@ -75,7 +75,7 @@ def _side_by_side(tables: Sequence[Table]) -> Grid:
     lines = {key: [next((li for li in table.lines if li.key == key), None) for table in tables] for key in keys}
     first = {key: next(line for line in found if line) for key, found in lines.items()}
     for line, is_apart in parts(sorted(first.values(), key=lambda line: _place(line, lines[line.key], tables))):
-        own = [note for found in lines[line.key] if found for note in name_of(found).notes]
+        own = list(_notes(lines[line.key], tables))
         cells = [Cell(line.method, notes=tuple(dict.fromkeys(own)))]
         for table, found in zip(tables, lines[line.key], strict=True):
             cells += _block(table, found) if found else _missing(line, table)
@@ -104,6 +104,15 @@ def _block(table: Table, line: Line) -> list[Cell]:
     leads = line.key in {leader.key for leader in table.leaders()}
     cells = [*(text(line) for _, text in ranks(table)), *numbers_of(line, table.columns, is_bare=True)]
     return [replace(cell, shaded=leads) for cell in cells]
+
+
+def _notes(found: Sequence[Line | None], tables: Sequence[Table]) -> Iterator[str]:
+    """Footnotes at a method's name; one that doesn't hold for all the models that it was run with names its model."""
+    notes = [name_of(line).notes if line else None for line in found]
+    for of_model, table in zip(notes, tables, strict=True):
+        for note in of_model or ():
+            is_common = all(note in others for others in notes if others is not None)
+            yield note if is_common else f"with {table.model}: {note}"
 
 
 def _verdicts(tables: Sequence[Table]) -> tuple[tuple[str, ...], tuple[int, ...]]:

@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from bench.report import training
 from bench.report.averages import mean_of
-from bench.report.standings.compute import CHANCE
 from bench.report.tables.best import CALIBRATION
 from bench.report.tables.model import Line, Table
-from bench.report.text import count, plain
+from bench.report.text import count, metric_name, plain
 from bench.report.verdict.judgement import SEVERAL, Judgement
-from bench.report.verdict.phrases import behind, compact, joined, metric_name, name, named, value, with_value
+from bench.report.verdict.phrases import behind, compact, joined, name, named, value, with_value
 
 ORDER = "auroc"
 """Metric of how well right answers are ordered before wrong ones."""
+UNKNOWN = "tokens unknown"
+"""Words for a cost in brief where it isn't known how many tokens the model read."""
 
 # --- ordering ---------------------------------------------------------------------------------------------------------
 
@@ -29,7 +30,7 @@ def on_order(block: Judgement, main: Judgement) -> Iterator[str]:
     """
     if not block.known:
         yield f"Which method orders answers best can't be told: {_why_undefined(block.unknown)}."
-    elif block.ranked and not any(orders(line) for line in block.ranked):
+    elif block.ranked and not any(line.orders_answers for line in block.ranked):
         methods = "No ranked method orders" if len(block.ranked) > 1 else f"{name(block.ranked[0])} doesn't order"
         yield f"{methods} right answers before wrong ones beyond chance: no AUROC has a 95 % interval above 50 %."
     elif block.state == "sure":
@@ -57,12 +58,6 @@ def on_calibration(block: Judgement) -> Iterator[str]:
         yield f"Best calibrated, by {metric_name(CALIBRATION)}, is {leaders}."
     elif len(block.leaders) > 1:
         yield f"In calibration ({metric_name(CALIBRATION)}), {leaders} can't be distinguished."
-
-
-def orders(line: Line) -> bool:
-    """Whether its AUROC is above 50 % beyond chance; also where it has no interval."""
-    standing = line.estimate(ORDER).standing
-    return standing is None or standing.fixed.low is None or standing.fixed.low > CHANCE
 
 
 def _on_best(block: Judgement, main: Judgement) -> str:
@@ -100,7 +95,7 @@ def on_cost(block: Judgement) -> Iterator[str]:
         yield f"{name(line)} needs {joined(costs)}."
         return
     others = [other for other in block.leaders if other.key != line.key]
-    if len({in_brief(other) for other in block.leaders}) == 1 and line.parameters:
+    if len({in_brief(other) for other in block.leaders}) == 1 and all(other.parameters for other in block.leaders):
         yield _on_equal_costs(block.leaders, line, costs)
         return
     same = [name(other) for other in others if line.tokens and _mean(other.tokens) == _mean(line.tokens)]
@@ -130,17 +125,22 @@ def _on_equal_costs(leaders: Sequence[Line], line: Line, costs: Sequence[str]) -
 
 def cheapest(lines: Sequence[Line]) -> Line:
     """The line with the fewest token positions; of several, with the fewest labels, then parameters."""
-    return min(lines, key=lambda line: (_mean(line.tokens), labels(line), _mean(line.parameters), line.place))
+    return cheapest_first(lines)[0]
+
+
+def cheapest_first(lines: Sequence[Line]) -> list[Line]:
+    """Lines by token positions, labels and parameters; what isn't known comes last."""
+    return sorted(lines, key=lambda line: (_mean(line.tokens), labels(line), _mean(line.parameters), line.place))
 
 
 def labels(line: Line) -> int:
     """Answers or questions that it was told right or wrong, of the seed with the most."""
-    return max((seen.train + seen.validation + seen.gold for seen in line.labels), default=0)
+    return sum(_told(line))
 
 
 def in_brief(line: Line) -> str:
     """Cost in a few words, e.g. `25 k tokens, 1,600 labels`."""
-    tokens = [f"{compact(_mean(line.tokens))} tokens"] if line.tokens else []
+    tokens = [f"{compact(_mean(line.tokens))} tokens" if line.tokens else UNKNOWN]
     tokens += [f"{compact(_mean(line.generated))} generated"] if any(line.generated) else []
     n = labels(line)
     return ", ".join([*tokens, f"{count(n)} labels" if n else "no labels"])
@@ -160,13 +160,17 @@ def _generated(line: Line) -> str:
     return f"{compact(_mean(line.generated))} generated tokens" if any(line.generated) else ""
 
 
+def _told(line: Line) -> tuple[int, int]:
+    """Labelled answers, and right answers to training questions, of the seed with the most."""
+    return max(((seen.train + seen.validation, seen.gold) for seen in line.labels), key=sum, default=(0, 0))
+
+
 def _labels(line: Line) -> str:
-    told = max(line.labels, key=lambda seen: seen.train + seen.validation + seen.gold, default=None)
-    if told is None:
+    if not line.labels:
         return ""
-    answers = told.train + told.validation
+    answers, gold = _told(line)
     texts = [f"{count(answers)} labelled answers"] * bool(answers)
-    texts += [f"{count(told.gold)} right answers to training questions"] * bool(told.gold)
+    texts += [f"{count(gold)} right answers to training questions"] * bool(gold)
     return joined(texts) if texts else "no labelled answers"
 
 

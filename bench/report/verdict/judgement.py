@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import Literal
 
 from bench.metrics import METRICS
@@ -20,8 +21,7 @@ from bench.report.tables.model import Line, Table
 State = Literal["sure", "tied", "not tested", "none"]
 POWER = 0.8
 """Probability with which a test of the questions that are asked for decides."""
-_POWER_QUANTILE = 0.8416212335729143
-"""Quantile of the standard normal distribution at POWER."""
+_POWER_QUANTILE = NormalDist().inv_cdf(POWER)
 HOPELESS = 0.1
 """Share of its interval's width below which a difference is too small to say how many questions would decide it."""
 SEVERAL = 2
@@ -79,6 +79,11 @@ class Judgement:
             return "not tested"
         is_alone = len(self.leaders) == 1 and len(self.beaten_by(self.best)) == len(self.others)
         return "sure" if is_alone else "tied"
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether methods were tested against each other, so that one leads, or several."""
+        return self.state in {"sure", "tied"}
 
     def beaten_by(self, line: Line) -> tuple[Line, ...]:
         """Ranked lines that are significantly worse than this one."""

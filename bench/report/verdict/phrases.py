@@ -10,15 +10,9 @@ from bench.report.tables.best import counted
 from bench.report.tables.model import Line
 from bench.report.text import count, interval_text, precise, shown
 
-_NAMES = {"brier": "Brier score", "ece_debiased": "ECE minus floor"}
-NAMED = 4
-"""Methods that are named in a sentence; of more, one fewer is, and the others are counted."""
+_NAMED = 4
+"""Methods that a sentence names; of more, one fewer is, and the others are counted."""
 _THOUSAND, _MILLION = 10_000, 1_000_000
-
-
-def metric_name(metric: str) -> str:
-    """A metric as sentences call it."""
-    return _NAMES.get(metric, METRICS[metric].label)
 
 
 def name(line: Line) -> str:
@@ -46,15 +40,15 @@ def joined(texts: Sequence[str], last: str = "and") -> str:
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} {last} {texts[-1]}"
 
 
-def named(texts: Sequence[str], last: str = "and") -> str:
+def named(texts: Sequence[str], last: str = "and", most: int = _NAMED) -> str:
     """Texts, of which the first few are named and the others are counted.
 
     >>> named(["a", "b", "c", "d", "e"])
     'a, b, c and 2 others'
     """
-    if len(texts) <= NAMED:
+    if len(texts) <= most:
         return joined(texts, last)
-    return joined([*texts[: NAMED - 1], f"{len(texts) - NAMED + 1} others"], last)
+    return joined([*texts[: most - 1], f"{len(texts) - most + 1} others"], last)
 
 
 def amount(metric: str, difference: float) -> str:

@@ -10,7 +10,7 @@ from bench.metrics import METRICS
 from bench.report.tables.best import judged_by
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
-from bench.report.verdict.asides import ORDER, in_brief
+from bench.report.verdict.asides import ORDER, cheapest_first, in_brief
 from bench.report.verdict.judgement import SEVERAL, Judgement, judged
 from bench.report.verdict.phrases import joined, name
 from bench.report.verdict.verdicts import verdict_of
@@ -151,6 +151,5 @@ def _costs(blocks: Sequence[Judgement]) -> str:
 
 def _range_of_costs(blocks: Sequence[Judgement], method: str) -> str:
     """Costs of a method where it leads: of the model with the fewest token positions, and of that with the most."""
-    lines = [line for block in blocks for line in block.leaders if name(line) == method]
-    lines = sorted(lines, key=lambda line: sum(line.tokens) / max(1, len(line.tokens)))
+    lines = cheapest_first([line for block in blocks for line in block.leaders if name(line) == method])
     return _across(list(dict.fromkeys(in_brief(line) for line in lines[:1] + lines[-1:])))

@@ -43,7 +43,8 @@ class Verdict:
     """State of the first block: `sure` where one method is significantly better than every other ranked one, `tied`
     where none is, `not tested` where there are numbers without tests, `none` where there are no numbers."""
     leaders: tuple[Line, ...]
-    """Ranked lines than which no ranked line is significantly better, the best mean first."""
+    """Ranked lines than which no ranked line is significantly better, the best mean first; none where nothing was
+    tested."""
     places: tuple[int, ...]
     """Numbers of the leaders among the lines of the table, of those that are shown."""
     sentences: tuple[str, ...]
@@ -63,9 +64,10 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     main = blocks[0]
     order = judged(table, asides.ORDER)[0]
     keys = [line.key for line in table.lines]
-    places = tuple(keys.index(line.key) for line in main.leaders if line.key in keys)
+    leaders = main.leaders if main.is_decided else ()
+    places = tuple(keys.index(line.key) for line in leaders if line.key in keys)
     sentences = tuple(_sentences(table, blocks, order))
-    return Verdict(metric, main.state, main.leaders, places, sentences, _brief(main, order))
+    return Verdict(metric, main.state, leaders, places, sentences, _brief(main, order))
 
 
 def _sentences(table: Table, blocks: Sequence[Judgement], order: Judgement) -> Iterator[str]:
@@ -75,7 +77,8 @@ def _sentences(table: Table, blocks: Sequence[Judgement], order: Judgement) -> I
         yield from asides.on_calibration(judged(table, CALIBRATION)[0])
     else:
         yield from asides.on_order(order, main)
-    yield from asides.on_cost(main)
+    if main.is_decided or len(main.known) == 1:
+        yield from asides.on_cost(main)
     yield from words.on_undecided(main)
     yield from asides.on_left_out(table, main)
     for block in recalibrated:
@@ -85,7 +88,7 @@ def _sentences(table: Table, blocks: Sequence[Judgement], order: Judgement) -> I
 
 def _brief(main: Judgement, order: Judgement) -> Brief:
     cost = ""
-    if main.leaders:
+    if main.leaders and (main.is_decided or len(main.known) == 1):
         line = asides.cheapest(main.leaders)
         cost = f"{name(line)}: " * (len(main.leaders) > 1) + asides.in_brief(line)
     return Brief(
@@ -126,7 +129,7 @@ def _lead(block: Judgement) -> str:
 def _orders(block: Judgement) -> str:
     if not block.known:
         return "undefined" if any(line.done for line in block.unknown) else EN_DASH
-    if block.ranked and not any(map(asides.orders, block.ranked)):
+    if block.ranked and not any(line.orders_answers for line in block.ranked):
         return "none"
     if block.state == "tied" and not block.others:
         return f"all {len(block.ranked)} tied"

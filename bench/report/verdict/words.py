@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from bench.report.tables.best import CALIBRATION
 from bench.report.tables.model import Line
-from bench.report.text import count
+from bench.report.text import count, metric_name
 from bench.report.verdict.judgement import SEVERAL, Judgement, rounded
 from bench.report.verdict.phrases import (
     amount,
     behind,
     interval,
     joined,
-    metric_name,
     name,
     named,
     with_value,
@@ -47,6 +46,13 @@ def on_undecided(block: Judgement) -> Iterator[str]:
     if told:
         yield _on_questions(block, [(needs[i][0], n) for n, i in told])
     hopeless = [line for line, n in needs if n == math.inf]
+    same = [line for line in hopeless if _is_same(block, line)]
+    if same:
+        yield (
+            f"No number of such questions decides between {name(block.best)} and {named([*map(name, same)], 'or')}:"
+            " they don't differ on any of these."
+        )
+    hopeless = [line for line in hopeless if line not in same]
     if hopeless:
         yield _on_hopeless(block, hopeless)
 
@@ -223,6 +229,12 @@ def _on_questions(block: Judgement, needs: Sequence[tuple[Line, float]]) -> str:
     alone = pair is not None and pair.p is not None and pair.p < 1 - block.level
     together = " The interval is of this pair alone: tested together with all pairs, the difference is not significant."
     return f"{text}.{together if alone else ''}"
+
+
+def _is_same(block: Judgement, line: Line) -> bool:
+    """Whether a line and the best one don't differ at all, so that there is no interval to speak of."""
+    pair = block.lead(block.best, line)
+    return pair is not None and not pair.difference and pair.fixed.low == pair.fixed.high == 0
 
 
 def _on_hopeless(block: Judgement, lines: Sequence[Line]) -> str:

@@ -21,6 +21,7 @@ from bench.results.row import ResultRow
 from bench.results.submissions import declared, numbers, questions, together
 from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, in_order
 from bench.results.submissions.questions import Questions
+from bench.results.transfer import FOLDER, MATRIX
 
 ONLY_A_RUN = "only a run can tell whether its method does that (--rerun)"
 """End of a problem that `bench.run.rerun` can take away."""
@@ -63,6 +64,8 @@ def _visible(folder: Path, pattern: str) -> list[Path]:
         path
         for path in sorted(folder.rglob(pattern))
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and path.relative_to(folder).parts[0] != FOLDER  # cells of methods that learned elsewhere are checked there
+        and not path.name.endswith(MATRIX)
     ]
 
 

@@ -18,10 +18,11 @@ from bench.results.files import RECALIBRATED, base_of
 from bench.results.row import ResultRow
 from bench.results.submissions import trained
 from bench.results.submissions.cell import Finding, Known, Unchecked, protocol_of
+from bench.results.transfer import LEAVE_OUT
 
 OPTIONS = frozenset({
     "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
-    "train_on",
+    "train_on", LEAVE_OUT,
 })  # fmt: skip
 """Settings of a run that stand in `ResultRow.config` and are no deviations from a preset."""
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from bench.api import UserError
 from bench.results.row import LabelsSeen
 from bench.store.decoding import decoded, parsed
+from bench.store.files import alone, write_whole
 from bench.store.folders import DIGEST, digest_file, sealed
 
 FORMAT = 1
@@ -153,6 +154,32 @@ class OutputCard:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuardCard:
+    """Confidence from which on its answers are trusted, by `bench guard`."""
+
+    threshold: float
+    """Answers with this confidence or more are trusted."""
+    risk: float
+    """Largest share of mistakes among them."""
+    level: float
+    """Least chance with which that holds."""
+    bound: float
+    """Upper bound of the mistakes at this level, of this threshold by itself."""
+    task: str
+    """Task whose test questions chose it; the head learned nothing from them."""
+    answers: int
+    """Answers to these questions."""
+    kept: int
+    """Those at the threshold or above."""
+    mistakes: int
+    """Wrong ones among these."""
+    share: float | None
+    """Share of the test's questions that chose it; None where it was another task's, all of them."""
+    split_seed: int | None
+    """Seed of that division."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Card:
     """All that is known of a head."""
 
@@ -168,6 +195,8 @@ class Card:
     """Test questions that are kept for `bench head check`."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Code, packages and hardware."""
+    guard: GuardCard | None = None
+    """None until `bench guard --head` has written one."""
 
 
 def write_card(card: Card, folder: Path) -> None:
@@ -176,6 +205,25 @@ def write_card(card: Card, folder: Path) -> None:
     Raises:
         UserError: a file is neither JSON nor safetensors: another kind may execute code when it is read.
     """
+    (folder / CARD).write_text(_sealed_text(card, folder), encoding="utf-8")
+
+
+def write_guard(folder: Path, guard: GuardCard) -> None:
+    """Put a guard into the card of a head, in the place of the one before; whole or not at all.
+
+    Raises:
+        UserError: as `read_card`, or the card can't be written.
+    """
+    try:
+        with alone(folder):
+            card = replace(read_card(folder), guard=guard)
+            write_whole(folder / CARD, _sealed_text(card, folder).encode())
+    except OSError as error:
+        raise UserError(f"--head {folder}: {CARD} can't be written ({error.strerror or error}).") from error
+
+
+def _sealed_text(card: Card, folder: Path) -> str:
+    """The card as JSON, with the digest of each file and of itself."""
     files = {}
     for path in _files(folder):
         name = path.relative_to(folder).as_posix()
@@ -183,8 +231,9 @@ def write_card(card: Card, folder: Path) -> None:
             raise UserError(f"it saves {name}; a head holds JSON and safetensors only")
         files[name] = digest_file(path)
     values = {"kind": KIND, "format": FORMAT, **asdict(card), "files": files}
-    text = json.dumps(sealed(json.loads(json.dumps(values))), indent=1, sort_keys=True, ensure_ascii=False)
-    (folder / CARD).write_text(text + "\n", encoding="utf-8")
+    if card.guard is None:  # as cards were before there were guards
+        del values["guard"]
+    return json.dumps(sealed(json.loads(json.dumps(values))), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def is_head(folder: Path) -> bool:
@@ -213,7 +262,8 @@ def read_card(folder: Path) -> Card:
     if values.get(DIGEST) != sealed(values)[DIGEST]:
         raise UserError(f"--head {folder}: {CARD} was changed since it was written; {_WAY_OUT}.")
     try:
-        card = decoded({name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}, Card)
+        own = {name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}
+        card = decoded({"guard": None, **own}, Card)
     except ValueError as error:
         raise UserError(f"--head {folder}: {CARD}: {error}; {_WAY_OUT}.") from error
     _check_files(folder, values.get("files"))
@@ -223,7 +273,8 @@ def read_card(folder: Path) -> Card:
 def _values(folder: Path) -> Any:
     """The card as JSON has it."""
     if not folder.is_dir():
-        raise UserError(f"--head {folder}: expected a folder that bench run --save-heads wrote, found none.")
+        near = _near(folder)
+        raise UserError(f"--head {folder}: expected a folder that bench run --save-heads wrote, found none{near}.")
     try:
         return parsed((folder / CARD).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -238,6 +289,14 @@ def _inside(folder: Path) -> str:
     """Hint to heads below a folder."""
     found = sorted(path.parent.relative_to(folder).as_posix() for path in folder.glob(f"**/{CARD}"))
     return f"; it has heads in {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
+
+
+def _near(folder: Path) -> str:
+    """Hint to heads of the same model and task; a run with `--limit` puts them below `partial`."""
+    *root, model, task, _ = ("", "", "", *folder.parts)
+    places = (Path(*root, model, task), Path(*root, "partial", model, task))
+    found = sorted(path.parent.as_posix() for place in places for path in place.glob(f"*/{CARD}"))
+    return f"; there is {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
 
 
 def _check_files(folder: Path, digests: object) -> None:
@@ -257,5 +316,6 @@ def _check_files(folder: Path, digests: object) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files but the card, in order."""
-    yield from (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / CARD)
+    """All files but the card, in order, and but what a killed process left of a new card."""
+    left = set(folder.glob(".*.tmp"))
+    yield from (path for path in sorted(folder.rglob("*")) if path.is_file() and path not in {folder / CARD, *left})

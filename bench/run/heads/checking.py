@@ -17,7 +17,7 @@ from bench.api import FloatArray, UserError
 from bench.progress import Progress
 from bench.run.heads import kept
 from bench.run.heads.card import read_card
-from bench.run.heads.head import Head, Setting, open_head, states_of
+from bench.run.heads.head import Head, Setting, open_head
 from bench.run.heads.identity import card_of, differences, short
 from bench.run.heads.kept import Kept
 from bench.signals.reading import Reading
@@ -147,7 +147,7 @@ def _require_states(head: Head, then: Kept) -> None:
 def _drifts(head: Head, then: Kept, reading: Reading) -> dict[str, StateDrift]:
     """Distances that the states of each place moved."""
     places = kept.places(head.reader.backbone.blocks)
-    now = states_of(reading, head.reader, frozenset(places.values()))
+    now = kept.states_of(reading, head.reader)
     words = {repr(signal): place for place, signal in places.items()}
     return {words[name]: _drift(states, now[name]) for name, states in then.states.items()}
 
@@ -214,8 +214,7 @@ def _rank_correlation(one: FloatArray, other: FloatArray) -> float | None:
 def _in_words(head: Head) -> str:
     backbone = head.reader.backbone
     passes = "each question alone" if backbone.options.plain else f"passes of {head.reader.budget:,} tokens"
-    dtype = str(backbone.dtype).removeprefix("torch.")
-    return f"{backbone.spec.name} on {backbone.device}, {dtype}, {backbone.attention} attention, {passes}"
+    return f"{backbone.spec.name} on {backbone.device}, {backbone.dtype_name}, {backbone.attention} attention, {passes}"
 
 
 def as_record(found: HeadCheck) -> dict[str, object]:

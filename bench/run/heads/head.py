@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from bench import registry
-from bench.api import ConfidenceMethod, FloatArray, Format, Question, Signal, UserError
+from bench.api import ConfidenceMethod, FloatArray, Format, Question, UserError
 from bench.api.confidence import given
-from bench.api.errors import TooLongError, did_you_mean, fenced, require_text
+from bench.api.errors import TooLongError, fenced
 from bench.api.protocol import Protocol, changed
 from bench.api.question import Answer, Released
 from bench.backbone import models
@@ -28,19 +28,18 @@ from bench.progress import Progress, Silent
 from bench.run.config import RunConfig
 from bench.run.heads.asked import AskedWords, Strangers, read_words, task_of
 from bench.run.heads.card import Card, read_card
+from bench.run.heads.given import asked_of
 from bench.run.heads.identity import card_of, require_same
 from bench.run.heads.learned import Output, adapter_of, read_method, read_output
 from bench.run.preparation import relating_of
 from bench.run.resolve import judge_options
 from bench.signals.batches import Batches
-from bench.signals.definition import definition, read_from_model, reads_own_adapter
+from bench.signals.definition import read_from_model, reads_own_adapter
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.folders import Store
 
-_FIELDS = ("question", "choices", "subject", "id")
-"""Keys of a question that is a dict."""
 _FEWEST, _MOST = 2, 26
 """Options that a question may have."""
 
@@ -86,6 +85,11 @@ class Scored:
     def unparsed(self) -> int:
         """Answers with text that is no option's letter."""
         return sum(a is not None and bool(a.text) and not a.parsed for a in self.answers)
+
+    @property
+    def written_otherwise(self) -> int:
+        """Answers that name an option, but not by its letter alone as prompts ask for it, e.g. `A` or `a.` for `a`."""
+        return sum(a is not None and a.letter is not None and a.text != a.letter for a in self.answers)
 
     @property
     def empty(self) -> int:
@@ -153,22 +157,14 @@ class Head:
 
         Args:
             questions: as for a single one.
-            answers: one for each; None where the model is to answer.
+            answers: one for each; None where the model is to answer. By default those in the questions' `given`.
 
         Raises:
             UserError: a question or an answer is not as it must be, or too long for the model.
         """
-        asked = [self._question(question, i) for i, question in enumerate(questions)]
-        given_answers = [None] * len(asked) if answers is None else list(answers)
-        if len(given_answers) != len(asked):
-            raise UserError(f"expected an answer to each of {len(asked):,} questions, got {len(given_answers):,}")
-        wrong = next((each for each in given_answers if each is not None and not isinstance(each, str)), None)
-        if wrong is not None:
-            raise UserError(f"expected answers as text, got {type(wrong).__name__} {wrong!r:.60}")
+        asked, told = asked_of(questions, answers, self.words.subject, self.format)
         if not asked:
             return np.zeros(0)
-        pairs = zip(asked, given_answers, strict=True)
-        told = {q.id: Released(None, text.strip(), None) for q, text in pairs if text is not None}
         scored = self.scored(asked, told)
         if scored.too_long:
             raise UserError(next(iter(scored.too_long.values())))
@@ -241,39 +237,14 @@ class Head:
         return questions, {}
 
     def _check_widths(self, questions: Sequence[Question]) -> None:
-        choice, most = self.format is Format.CHOICE, len(self.protocol.letters)
-        for question in questions:
-            if choice and not _FEWEST <= len(question.choices) <= min(most, _MOST):
+        most = min(len(self.protocol.letters), _MOST)
+        for question in questions if self.format is Format.CHOICE else ():
+            n = len(question.choices) if any(question.choices) else 0
+            if not _FEWEST <= n <= most:
                 raise UserError(
-                    f"question {question.id!r}: expected {_FEWEST} to {min(most, _MOST)} options, got"
-                    f" {len(question.choices) or 'none'}; the head {self.name} is for questions with lettered options"
+                    f"question {question.id!r}: expected {_FEWEST} to {most} options, got {n or 'none'};"
+                    f" the head {self.name} is for questions with lettered options"
                 )
-
-    def _question(self, question: str | Mapping[str, Any] | Question, i: int) -> Question:
-        """A question from whatever it was given as."""
-        if isinstance(question, Question):
-            return question
-        values: Mapping[str, Any] = {"question": question} if isinstance(question, str) else question
-        if not isinstance(values, Mapping):
-            raise UserError(f"expected a question as text or as a dict, got {type(question).__name__} {question!r:.60}")
-        strange = [str(key) for key in values if key not in (*_FIELDS, "answer", "given")]
-        for key in strange:
-            hint = did_you_mean(key, [name for name in _FIELDS if name not in values])
-            if hint or "question" not in values:
-                raise UserError(f"question {i}: nothing is known of {key!r}, expected {', '.join(_FIELDS)}.{hint}")
-        text, choices = values.get("question"), values.get("choices") or ()
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f"question {i}: expected a text that is not empty, got {text!r:.60}")
-        if isinstance(choices, str) or not all(isinstance(each, str) and each.strip() for each in choices):
-            raise UserError(f"question {i}: expected choices as a list of texts, got {choices!r:.60}")
-        require_text("\n".join((text, *choices)), f"question {i}")
-        subject, own = values.get("subject") or self.words.subject, values.get("id")
-        if choices and self.format is Format.OPEN:
-            raise UserError(
-                f"question {i}: expected no choices, got {len(choices)}; the head {self.name} is for open questions"
-            )
-        key = f"asked:{i}" if own in {None, ""} else str(own)
-        return Question(key, str(subject), text, tuple(choices) or ("",), 0)
 
 
 def load_head(
@@ -381,9 +352,3 @@ def _model(card: Card, model: str | None, folder: Path) -> str:
             " folder: --model FOLDER, or model=FOLDER."
         ) from None
     return card.backbone.model
-
-
-def states_of(reading: Reading, reader: Reader, signals: frozenset[Signal]) -> dict[str, FloatArray]:
-    """States `(n, d)` of a reading by signal, in the order of its questions."""
-    split = reader.stored(reader.read(reading, signals)).of(np.arange(len(reading.questions)))
-    return {repr(signal): definition(signal).column(split) for signal in sorted(signals, key=repr)}  # type: ignore[misc]

@@ -36,7 +36,7 @@ def card_of(backbone: Backbone, model: str) -> BackboneCard:
         weights=backbone.files.weights,
         tokenizer=tokenizer.hexdigest(),
         chat_template=hashlib.sha256(str(template).encode("utf-8", "surrogatepass")).hexdigest(),
-        dtype=str(backbone.dtype).removeprefix("torch."),
+        dtype=backbone.dtype_name,
         attention=backbone.attention,
         trust_remote_code=backbone.options.trust_remote_code,
     )

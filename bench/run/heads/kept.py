@@ -13,7 +13,7 @@ from bench.api import At, FloatArray, Hidden, Question, Ragged, Signal, UserErro
 from bench.api.question import Released
 from bench.run.heads.asked import numbered
 from bench.run.heads.card import KEPT, KEPT_ARRAYS
-from bench.run.heads.head import states_of
+from bench.signals.definition import definition
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.decoding import decoded, parsed
@@ -73,9 +73,7 @@ def chosen(reading: Reading, reader: Reader) -> tuple[Reading, np.ndarray[tuple[
     usable = np.flatnonzero(reading.usable)
     rows = usable[np.linspace(0, len(usable) - 1, min(MOST, len(usable))).round().astype(np.int64)]
     every = numbered(reading.questions)
-    pairs = list(reading.pairs())
-    order = reading.order
-    traces = [ids for shard in reading.shards for ids in shard.traces or [_NOTHING] * len(shard.rows)]
+    pairs, traces, order = list(reading.pairs()), _traces(reading), reading.order
     given = {
         every[row].id: Released(None, tuple(map(int, pairs[order[row]][1])), None, tuple(map(int, traces[order[row]])))
         for row in rows
@@ -92,8 +90,7 @@ def of(again: Reading, confidence: FloatArray, states: Mapping[str, FloatArray])
         confidence: `(n,)` in their answers.
         states: of them.
     """
-    pairs, order = list(again.pairs()), again.order
-    traces = [ids for shard in again.shards for ids in shard.traces or [_NOTHING] * len(shard.rows)]
+    pairs, traces, order = list(again.pairs()), _traces(again), again.order
 
     def ragged(rows: list[object]) -> Ragged:
         return Ragged.of([np.asarray(row, dtype=np.int32) for row in rows] or [_NOTHING])
@@ -106,6 +103,11 @@ def of(again: Reading, confidence: FloatArray, states: Mapping[str, FloatArray])
         confidence,
         states,
     )
+
+
+def _traces(reading: Reading) -> list[np.ndarray]:
+    """Token ids of the traces, in the order of `Reading.pairs`."""
+    return [ids for shard in reading.shards for ids in shard.traces or [_NOTHING] * len(shard.rows)]
 
 
 def write(kept: Kept, folder: Path) -> None:
@@ -139,6 +141,8 @@ def read(folder: Path) -> Kept:
         raise UserError(f"--head {folder}: {KEPT} can't be used ({str(error)[:100]}); copy the head again.") from error
 
 
-def all_states(again: Reading, reader: Reader) -> dict[str, FloatArray]:
-    """States of questions as `chosen` read them."""
-    return states_of(again, reader, frozenset(places(reader.backbone.blocks).values()))
+def states_of(reading: Reading, reader: Reader) -> dict[str, FloatArray]:
+    """The states `(n, d)` that are kept, by signal, in the order of the questions."""
+    signals = sorted(places(reader.backbone.blocks).values(), key=repr)
+    split = reader.stored(reader.read(reading, frozenset(signals))).of(np.arange(len(reading.questions)))
+    return {repr(signal): definition(signal).column(split) for signal in signals}  # type: ignore[misc]

@@ -48,9 +48,8 @@ if TYPE_CHECKING:
 
 _JUDGING = ("judge", "judge_model", "judge_url", "nli", "similarity")
 """Options that decide whether samples agree, or how they are related."""
-
-
 _PROVENANCE = ("code", "packages", "hardware")
+"""Parts of a result's provenance that a card has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +152,7 @@ class HeadWriter:
             raise UserError("the test has no answer with text, by which it could be checked later")
         words = words_of(test.task, test.questions, self.resolved.protocol)
         again, rows = kept.chosen(test, self.reader)
-        return _OfTest(words, again, rows, kept.all_states(again, self.reader))
+        return _OfTest(words, again, rows, kept.states_of(again, self.reader))
 
     # --- the card -----------------------------------------------------------------------------------------------------
 

@@ -11,12 +11,15 @@ import numpy as np
 
 from bench.api import Format, UserError
 from bench.api.question import Released
+from bench.backbone.models import label_of
 from bench.data.answer_files import read_answers
 from bench.data.asked_files import AskedFile, read_asked
 from bench.progress import Progress
+from bench.run.heads import trust
 from bench.run.heads.asked import read_words
 from bench.run.heads.card import Card, read_card
 from bench.run.heads.head import Head, Scored, Setting, open_head
+from bench.store.claims import in_use
 from bench.store.folders import cache_folder
 
 
@@ -52,8 +55,11 @@ def score(request: ScoreRequest, progress: Progress) -> ScoreReport:
     _require_format(card, asked, request.head)
     given, notes = _given(asked, request.answers)
     progress.say(f"{len(asked.questions):,} questions, {len(given):,} with an answer; loading {card.backbone.model}")
-    head = open_head(request.head, request.setting, request.cache or cache_folder(), progress=progress)
-    scored = head.scored(asked.questions, given, asked.dev)
+    cache = request.cache or cache_folder()
+    head = open_head(request.head, request.setting, cache, progress=progress)
+    with in_use(cache, label_of(head.reader.backbone.spec)) as reads:
+        head.reader.store.reads = reads
+        scored = head.scored(asked.questions, given, asked.dev)
     return ScoreReport(list(_lines(scored, head)), [*notes, *_notes(scored, head, len(given))])
 
 
@@ -100,6 +106,8 @@ def _lines(scored: Scored, head: Head) -> Iterator[str]:
             "confidence": None if np.isnan(sure) else sure,
             "head": head.name,
         }
+        if head.card.guard is not None:
+            line |= {"trusted": trust.trusted(head.card.guard, sure), "guard": trust.name_of(head.card.guard)}
         if answer is None:
             line["note"] = scored.too_long[question.id]
         elif not answer.text:
@@ -118,6 +126,7 @@ def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
         f"too long for the model's context of {context} tokens, not scored": len(scored.too_long),
         "answers without text, scored as the protocol says": scored.empty,
         "answers that are no option's letter, scored all the same": scored.unparsed,
+        "answers that name an option not by its letter alone (A for a), scored as written": scored.written_otherwise,
     }
     yield from (f"{what}: {count:,}" for what, count in counts.items() if count)
     if others.questions:
@@ -126,7 +135,8 @@ def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
             f"{others.questions:,} questions are of subjects that the head has no exemplars of ({named}): their prompts"
             f" show {others.shown} of other subjects; add rows of split 'dev' to show your own"
         )
-    dtype = str(head.reader.backbone.dtype).removeprefix("torch.")
+    yield from trust.notes_of(card, scored.confidence, given, others.questions)
+    dtype = head.reader.backbone.dtype_name
     if dtype != card.backbone.dtype:
         yield (
             f"the head was made in {card.backbone.dtype}, and its model is read in {dtype}; how far that moves its"

@@ -13,6 +13,7 @@ from typing import Any
 from bench.api import Batch, ConfidenceMethod, Context, RunFacts, Unembedding
 from bench.api.errors import PluginError
 from bench.registry import module_of
+from bench.run.imports import source_of_files
 from bench.run.isolation.guard import Arguments, Isolation
 from bench.run.isolation.here import Here
 from bench.run.isolation.messages import Learned, Questions, Setting
@@ -34,6 +35,12 @@ class Apart:
     _next: Iterator[int] = field(default_factory=itertools.count)
     _ended: str = ""
     """Why the process that had learned is gone."""
+    _source: str = ""
+    """Digest of the file, and of those that it imports, when the run began."""
+
+    def __post_init__(self) -> None:
+        """Remember the file as it is."""
+        self._source = source_of_files(self.path)
 
     def call(self, method: ConfidenceMethod, verb: str, arguments: tuple[Any, ...]) -> Any:
         """See `Caller.call`.
@@ -68,6 +75,7 @@ class Apart:
         return any(isinstance(signal, Unembedding) for signal in needs.fit | needs.predict)
 
     def _here(self, method: ConfidenceMethod, verb: str, arguments: tuple[Any, ...]) -> Any:
+        self._require_unchanged()
         start = time.monotonic()
         try:
             return Here(self.isolation, self.plugin).call(method, verb, arguments)
@@ -80,9 +88,15 @@ class Apart:
                 )
 
     def _ask(self, verb: str, *arguments: Any, serve: Any = None) -> Any:
+        self._require_unchanged()
+        return self.process.ask(self.plugin.name, verb, *arguments, serve=serve)
+
+    def _require_unchanged(self) -> None:
+        """Check that a fit can't be kept as that of other code than was run."""
         if module_of(self.path) != self.plugin.__module__:
             raise PluginError(f"{self.path.name} was changed since the run began; run it again")
-        return self.process.ask(self.plugin.name, verb, *arguments, serve=serve)
+        if source_of_files(self.path) != self._source:
+            raise PluginError(f"a file that {self.path.name} imports was changed since the run began; run it again")
 
     def _made(self, method: ConfidenceMethod) -> tuple[str, Arguments]:
         return self.plugin.name, method.params()

@@ -50,6 +50,12 @@ def test_no_placeholder_is_left_and_lines_stay_short(folder: Path, kind: new.Kin
 
 
 @pytest.mark.parametrize(("kind", "template"), KINDS)
+def test_the_name_that_the_docs_use_gives_a_plain_class(kind: new.Kind, template: str) -> None:
+    text = new.write(kind, f"my-{kind}", template).read_text(encoding="utf-8")
+    assert f"class My{kind.title()}(" in text
+
+
+@pytest.mark.parametrize(("kind", "template"), KINDS)
 @pytest.mark.parametrize("name", ["batch", "task", "hidden", "needs", "format", "none"])
 def test_a_name_that_the_file_uses_otherwise_still_works(kind: new.Kind, template: str, name: str) -> None:
     path = new.write(kind, name, template, Path(f"own_{name}.py"))

@@ -38,6 +38,14 @@ def test_partial_and_changed_runs_are_asked_for_in_their_folder() -> None:
     ]
 
 
+@pytest.mark.usefixtures("_usual")
+def test_a_head_that_was_kept_is_named_with_the_command_that_uses_it() -> None:
+    config = RunConfig(methods=("lts",), model="tiny")
+    *_, last = next_steps(config, [Path("my heads/a"), Path("my heads/b")])
+    words = shlex.split(last)
+    assert words[:7] == ["bench", "score", "--head", "my heads/a", "--model", "tiny", "questions.jsonl"]
+
+
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program in `bin` below the current folder."""

@@ -156,3 +156,21 @@ def test_seeds_are_whole_numbers_each_once() -> None:
         result = CliRunner().invoke(APP, ["--method", "a", "--model", "b", "--seed", wrong])
         assert result.exit_code == 2
         assert "expected whole numbers separated by commas" in result.stderr
+
+
+def test_a_folder_that_is_called_like_a_name_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run knows the alias first; a run file elsewhere must not make the folder's model of it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("tiny", "atlas-oe", "mine", "there"):
+        (tmp_path / name).mkdir()
+    config = RunConfig(methods=("lts",), model="tiny", train_on="atlas-oe")
+    run_files.dump([config], "there/x.toml")
+    run_files.dump([replace(config, model="mine")], "there/y.toml")
+    assert asked("there/x.toml") == (config,)
+    assert asked("there/y.toml")[0].model == str(tmp_path / "mine")
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_bytes(b'\xef\xbb\xbfmodel = "tiny"\r\nmethod = "lts"\r\n')
+    assert run_files.read(path) == {"model": "tiny", "methods": ["lts"]}

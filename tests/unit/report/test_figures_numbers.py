@@ -11,9 +11,10 @@ from scipy.stats import binomtest
 
 from bench import metrics
 from bench.report.bins import BINS, bins_of, wilson
-from bench.report.figures.cost import front_of, scale_of
+from bench.report.figures.cost import scale_of
 from bench.report.figures.numbers import HISTOGRAM_BINS, curve_of, histogram_of
 from bench.report.figures.ticks import ticks_between
+from bench.report.front import front_of
 from bench.results.files import Records
 
 

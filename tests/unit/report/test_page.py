@@ -28,6 +28,7 @@ from bench.report.tables.build import _OTHER_LABELS, build
 from bench.results.files import Records
 from bench.results.questions import QuestionText
 from bench.results.row import LabelsSeen, ResultRow
+from tests.fixtures import large_page as large
 
 SUBJECTS = ("bells", "moss", "stars")
 NAMES = list(METRICS)
@@ -283,7 +284,7 @@ def test_lines_on_other_labels_say_so():
     found = [replace(standing_of(0.1, 0.2), labels=k) for k in (0, 1)]
     built = world.page(standings_of=lambda _: Standings(0.95, dict(zip(keys, found, strict=True)), (), {}))
     notes = {name: [built["footnotes"][k - 1] for k in line_named(built, name)["notes"]] for name in ("ccps", "ptrue")}
-    assert notes == {"ccps": [], "ptrue": [_OTHER_LABELS]}
+    assert notes == {"ccps": [], "ptrue": [f"{_OTHER_LABELS}: compared with none"]}
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------
@@ -572,52 +573,8 @@ def test_cutting_keeps_both_ends(text, limit):
 # --- size -------------------------------------------------------------------------------------------------------------
 
 
-def numbers(rng):
-    return dict(zip(NAMES, rng.random(len(NAMES)).tolist(), strict=True))
-
-
-BENCHMARKS = {
-    "mmlu-choice": (57, 14_042),
-    "mmlu-oe": (57, 14_042),
-    "pro": (14, 12_032),
-    "med": (21, 4_183),
-    "med-oe": (21, 4_183),
-}
-METHODS = ("ccps", "ct", "it", "litcab", "lts", "pik", "ptrue", "saplma-f", "saplma-m", "saplma-um", "self-consistency")
-
-
 def test_eleven_methods_on_four_models_and_five_benchmarks_stay_below_five_megabytes():
-    rng = np.random.default_rng(0)
-    rows, records = [], {}
-    for task, (subjects, n) in BENCHMARKS.items():
-        names = [f"some subject with a name {k}" for k in range(subjects)]
-        drawn = records_like(n, subjects=names)
-        ids = [f"{task}/test/{i}" for i in range(n)]
-        for model in ("llama8b", "qwen14b", "mistral24b", "qwen32b"):
-            correct = rng.random(n) < 0.6
-            for method in METHODS:
-                confidence = rng.random(n)
-                row = ResultRow(
-                    method=method, model=model, task=task, preset="fixed", seed=0, protocol="0", task_version=1,
-                    status="ok", n=n, n_unparsed=0, n_empty=0, llm_accuracy=0.6, n_parameters=123_456,
-                    metrics={name: MetricSummary(*rng.random(3).tolist(), 0) for name in NAMES},
-                    per_subject={s: {"n": 200.0, **numbers(rng)} for s in names},
-                )  # fmt: skip
-                rows.append(row)
-                records[model, task, method] = replace(drawn, id=ids, correct=correct, confidence=confidence)
-    letters = "abcdefghij"
-
-    def texts(task, version):
-        """As long as the longest of these benchmarks' questions are on average, ten options each."""
-        stem = "".join(rng.choice(list(string.ascii_lowercase + "      "), 700))
-        options = [f"{stem[k : k + 40]}" for k in range(10)]
-        shown = "\n".join(f"  ({letter}): {option}" for letter, option in zip(letters, options, strict=True))
-        return {
-            key: QuestionText(key, "", f"{i} {stem}\n\n{shown}", tuple(options), "a")
-            for i, key in enumerate(records["llama8b", task, "ccps"].id)
-        }
-
-    built = page.payload(build(rows), lambda row: records[row.model, row.task, row.method], texts)
+    built = large.payload()
     assert len(built["blocks"]) == 20
     assert all(
         len(block["questions"]["groups"][name]) == questions.FEW

@@ -12,7 +12,7 @@ from bench.report.page.render import html
 from bench.report.tables.build import build
 from bench.report.tables.model import Table
 from bench.report.verdict import summary_of, verdict_of
-from tests.browser import large
+from tests.fixtures import large_page as large
 
 
 @pytest.fixture(scope="module")

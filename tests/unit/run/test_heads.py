@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from bench import registry
 from bench.api import Question, UserError
@@ -26,15 +28,17 @@ from bench.progress import Silent
 from bench.results import files
 from bench.run.config import RunConfig
 from bench.run.heads import load_head
-from bench.run.heads.card import CARD, FORMAT, read_card
+from bench.run.heads.card import CARD, FORMAT, read_card, write_guard
 from bench.run.heads.checking import as_record, check
 from bench.run.heads.head import Setting
 from bench.run.heads.scoring import ScoreRequest, score
 from bench.run.pipeline import RunReport, run
 from bench.store.files import write_whole_folder
-from bench.store.folders import sealed
+from bench.store.folders import DIGEST, sealed
+from bench.store.processes import machine
 
 CPU = Setting(device="cpu")
+ASKED: dict[str, Any] = {"question": "Which?", "choices": ["a thing", "another"]}
 SUBJECTS = ("harbour_law", "bird_cartography")
 
 
@@ -287,6 +291,14 @@ def test_a_head_that_is_not_as_it_must_be(copy: Path, damage: Callable[[Path], N
         load_head(copy, device="cpu")
 
 
+def test_a_head_that_a_limit_put_elsewhere_is_named(copy: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept" / "partial" / "tiny" / "atlas-choice" / "lts--demo--s0--n60"
+    shutil.copytree(copy, kept)
+    asked = tmp_path / "kept" / "tiny" / "atlas-choice" / "lts--demo--s0"
+    with pytest.raises(UserError, match=rf"found none; there is {re.escape(kept.as_posix())}\.$"):
+        load_head(asked)
+
+
 def test_a_folder_of_heads_is_no_head(made: tuple[Path, RunReport], tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"found none; it has heads in .*s0"):
         load_head(head_of(made).parent)
@@ -482,6 +494,11 @@ def test_a_file_that_cannot_be_scored(
         ({"question": "", "choices": ["a", "b"]}, None, "a text that is not empty"),
         ({"question": "Which?", "choices": ["a", "b"]}, ["a", "b"], "expected an answer to each of 1 questions, got 2"),
         ({"question": "Which?", "choices": ["a", "b"]}, [1], "expected answers as text, got int"),
+        (ASKED, ["\ud800"], "the answer to question 0: expected text that UTF-8 can hold"),
+        ({**ASKED, "id": ["x"]}, None, "expected an id as text or a whole number, got"),
+        ({**ASKED, "subject": 3}, None, "expected a subject as text, got int 3"),
+        ({**ASKED, "given": "a"}, ["b"], "it has the answer 'a' in 'given', and 'b' was given beside it"),
+        (ASKED, "a", "expected a list of answers, got str 'a'"),
         ({"question": "word " * 17_000, "choices": ["a", "b"]}, None, "context"),
     ],
 )
@@ -490,6 +507,32 @@ def test_what_python_refuses(made: tuple[Path, RunReport], question: object, ans
     assert head.score([]).shape == (0,)
     with pytest.raises(UserError, match=told):
         head.score([question], answers)  # type: ignore[list-item,arg-type]
+
+
+def test_a_letter_that_is_written_otherwise_is_counted(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+    """The model reads `A` where its own answers are `a`: another number, and somebody has to say so."""
+    path = written(tmp_path / "asked.jsonl", *({**ASKED, "id": each, "given": each} for each in ("A", "a", "b.")))
+    *_, told = scored(made, path)
+    notes = " ".join(told["notes"])  # type: ignore[arg-type]
+    assert "not by its letter alone (A for a), scored as written: 2" in notes
+
+
+def test_two_questions_of_one_id_are_refused_in_python(made: tuple[Path, RunReport]) -> None:
+    """The confidence of the second would stand at both."""
+    head = load_head(head_of(made), device="cpu")
+    for first in ("x", "asked:1"):
+        other = ASKED if first == "asked:1" else {**ASKED, "id": "x"}
+        with pytest.raises(UserError, match=rf"ids of their own, got '{first}' twice"):
+            head.score([{**ASKED, "id": first}, other], ["a", "b"])
+
+
+def test_an_answer_that_a_question_brings_is_scored(made: tuple[Path, RunReport]) -> None:
+    """Rows of a file for `bench score` mean the same in Python; the model's own answer would be another number."""
+    head = load_head(head_of(made, "lts--demo--s0"), device="cpu")
+    a, b = head.score([ASKED, ASKED], ["a", "b"])
+    brought = head.score([{**ASKED, "given": "a"}, {**ASKED, "given": "b", "choices": np.array(ASKED["choices"])}])
+    assert brought.tolist() == [a, b]
+    assert a != b
 
 
 # --- fidelity ---------------------------------------------------------------------------------------------------------
@@ -564,6 +607,80 @@ def test_commands_print_scores_and_end_with_their_codes(made: tuple[Path, RunRep
     shown = CliRunner().invoke(app, ["head", "show", str(head), "--json"])
     assert json.loads(shown.stdout)["method"]["name"] == "lts"
     assert "95 % interval" in CliRunner().invoke(app, ["head", "show", str(head)]).stdout
+
+
+# --- guards -----------------------------------------------------------------------------------------------------------
+
+
+def guard(made: tuple[Path, RunReport], head: Path, *words: str) -> Result:
+    words = ("--results", str(made[0] / "out"), "--head", str(head), *words)
+    return CliRunner().invoke(app, ["guard", *words], env={"CONFBENCH_CACHE": str(made[0] / "guards")})
+
+
+def test_a_guard_enters_the_card_and_every_scored_line(
+    made: tuple[Path, RunReport], copy: Path, tmp_path: Path
+) -> None:
+    before = (copy / CARD).read_text(encoding="utf-8")
+    assert "guard" not in json.loads(before)
+    done = guard(made, copy, "--risk", "0.6", "--level", "0.5", "--share", "0.6", "--split-seed", "3")
+    assert done.exit_code == 0, done.output
+    own = read_card(copy).guard
+    assert own is not None
+    assert (own.risk, own.level, own.share, own.split_seed) == (0.6, 0.5, 0.6, 3)
+    assert own.task == read_card(copy).asked.task
+    assert own.mistakes <= own.kept <= own.answers < 24
+    values, older = json.loads((copy / CARD).read_text(encoding="utf-8")), json.loads(before)
+    assert {key: value for key, value in values.items() if key not in {"guard", DIGEST}} == {
+        key: value for key, value in older.items() if key != DIGEST
+    }
+    middle = (tmp_path / "head").with_name("middle")
+    shutil.copytree(copy, middle)
+    write_guard(middle, replace(own, threshold=0.5))
+    asked = list(questions(made).values())[:8]
+    rows: list[dict[str, object]] = [
+        {"id": q.id, "question": q.text, "choices": q.choices, "subject": q.subject} for q in asked
+    ]
+    rows += [{"id": "long", "question": "word " * 17_000, "choices": ["red", "blue"], "subject": SUBJECTS[0]}]
+    rows[0]["given"] = "a"
+    request = ScoreRequest(written(tmp_path / "asked.jsonl", *rows), middle, None, CPU, made[0] / "scores")
+    report = score(request, Silent())
+    lines = [json.loads(line) for line in report.lines]
+    assert [line["trusted"] for line in lines] == [(line["confidence"] or 0) >= 0.5 for line in lines]
+    assert lines[-1]["trusted"] is False
+    assert {line["guard"] for line in lines} == {f"{own.task}: risk 0.6, level 0.5, threshold 0.5"}
+    told = " ".join(report.notes)
+    assert f": {sum(line['trusted'] for line in lines)}" in told
+    assert "of 1 answers that were given to it it guarantees nothing" in told
+    assert "threshold" in CliRunner().invoke(app, ["head", "show", str(middle)]).stdout
+
+
+def test_a_guard_that_fails_leaves_the_head_as_it_was(made: tuple[Path, RunReport], copy: Path) -> None:
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    for words, told in (
+        (("--risk", "0.001"), "no threshold of .* keeps mistakes to 0.1 %"),
+        (("--method", "lts"), "none of these guards is of the result of its run"),
+        (("--level", "2"), "--level: expected a chance"),
+    ):
+        done = guard(made, copy, *words)
+        assert isinstance(done.exception, UserError)
+        assert re.search(told, str(done.exception)), done.exception
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_a_killed_guard_leaves_a_head_that_can_be_read(made: tuple[Path, RunReport], copy: Path) -> None:
+    """A new card that was not finished lies beside the old one, and goes with the next guard."""
+    (copy / f".0a1b2c3d.{machine()}.999999999.tmp").write_text("half", encoding="utf-8")
+    assert read_card(copy).guard is None
+    assert guard(made, copy, "--risk", "0.6", "--level", "0.5").exit_code == 0
+    assert read_card(copy).guard is not None
+    assert not list(copy.glob(".*.tmp"))
+
+
+def test_a_damaged_head_gets_no_guard(made: tuple[Path, RunReport], copy: Path) -> None:
+    altered("kept.json")(copy)
+    done = guard(made, copy, "--risk", "0.6", "--level", "0.5")
+    assert "kept.json was altered" in str(done.exception)
+    assert "guard" not in json.loads((copy / CARD).read_text(encoding="utf-8"))
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_a_seed_that_stops_costs_the_others_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_mistake_that_all_share_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*_: object) -> RunReport:
+    def run(*_: object, **_options: object) -> RunReport:
         raise UserError("Unknown method 'x'")
 
     monkeypatch.setattr(seeds, "run", run)
@@ -63,7 +63,7 @@ def test_a_single_seed_says_nothing_of_seeds(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_interrupt_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*_: object) -> RunReport:
+    def run(*_: object, **_options: object) -> RunReport:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(seeds, "run", run)

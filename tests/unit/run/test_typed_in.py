@@ -144,3 +144,86 @@ def test_classes_of_files_are_not_typed_in() -> None:
     assert not is_typed_in(PTrue)
     assert not is_typed_in(int)
     assert len(source_digest(PTrue)) == 64
+
+
+def defined(notebook: Notebook, alpha: float) -> str:
+    """Digest of one cell that was run while a name of another cell had this value."""
+    notebook.cell(f"ALPHA = {alpha}")
+    made = notebook.cell(CELL.replace("steps: int = 3", "steps: int = 3\n    alpha = ALPHA"))["Mine"]
+    notebook.cell("ALPHA = 9.0")
+    return source_digest(made)
+
+
+def test_what_a_name_stood_for_when_the_class_was_defined_counts(notebook: Notebook) -> None:
+    """A cell above was changed and run, and the class only later: its lines and what they name now are the same."""
+    assert defined(notebook, 1.0) == defined(notebook, 1.0)
+    assert defined(notebook, 1.0) != defined(notebook, 2.0)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "Mine.offset = {}",
+        "Mine.extra = {}",
+        "def shifted(self, p):\n    return {}\nMine.shifted = shifted",
+        "def helper(x, by={}):\n    return by\nhelper.__defaults__ = ({},)",
+    ],
+)
+def test_what_was_set_after_the_cell_counts(later: str) -> None:
+    def changed(value: int) -> str:
+        with Notebook() as made:
+            made.cell(CELL)
+            return source_digest(made.cell(later.replace("{}", str(value)))["Mine"])
+
+    assert changed(1) == changed(1)
+    assert changed(1) != changed(2)
+    assert changed(1) != digest()
+
+
+HELPER = """
+from dataclasses import dataclass
+from enum import Enum
+
+@dataclass
+class Net:
+    w: float = 1.0
+
+    def apply(self, x):
+        return x * 2
+
+class Kind(Enum):
+    A = 1
+
+    def factor(self):
+        return 4
+
+NETS = {"one": [(Net(), Kind.A)]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("x * 2", "x * 3"), ("return 4", "return 5"), ("w: float = 1.0", "w: float = 2.0")]
+)
+def test_functions_of_the_values_that_it_names_count(before: str, after: str) -> None:
+    def of(helper: str) -> str:
+        with Notebook() as made:
+            made.cell(helper)
+            return source_digest(made.cell(CELL.replace("math.sqrt(2)", 'NETS["one"][0][0].apply(2)'))["Mine"])
+
+    assert of(HELPER) == of(HELPER)
+    assert before in HELPER
+    assert of(HELPER.replace(before, after)) != of(HELPER)
+
+
+def test_what_a_factory_was_given_counts(notebook: Notebook) -> None:
+    notebook.cell(CELL)
+    body = CELL[CELL.index('@method("mine")') :].replace("steps: int = 3", "steps: int = 3\n    alpha = alpha_")
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    make = notebook.cell(f"def make(alpha_):\n{lines}\n    return Mine")["make"]
+    assert source_digest(make(1.0)) == source_digest(make(1.0))
+    assert source_digest(make(1.0)) != source_digest(make(2.0))
+
+
+def test_a_masked_array_is_more_than_its_numbers(notebook: Notebook) -> None:
+    cls = notebook.cell(CELL.replace("np.array([1.0, 2.0])", "np.ma.array([1.0, 2.0], mask=[0, 1])"))["Mine"]
+    assert source_digest(cls) != source_digest(cls)

@@ -174,3 +174,20 @@ def test_being_killed_leaves_whole_entries_and_a_rest_that_the_next_one_removes(
     assert list(tmp_path.glob("tmp-*"))
     prune(tmp_path, [])
     assert not list(tmp_path.glob("tmp-*"))
+
+
+def test_what_a_run_reads_under_another_name_stays(tmp_path: Path) -> None:
+    """A copy of a model, or its Hub id beside its alias, has the same weights, so that the same entries are read."""
+    use, other = put(tmp_path, "fits", "one", "alias"), put(tmp_path, "fits", "two", "elsewhere")
+    program = (
+        "from bench.store.folders import Store\nstore = Store(root)\n"
+        "def reading():\n    with in_use(root, 'organisation/model') as store.reads:\n"
+        f"        assert store.get('fits', {use.path.name!r})\n        yield\n"
+        "from contextlib import contextmanager\nwith contextmanager(reading)()"
+    )
+    with held_elsewhere(tmp_path, program):
+        choice = chosen(tmp_path, [use, other], Wish())
+        assert (list(choice.gone), list(choice.held)) == ([other], [use])
+        assert prune(tmp_path, [use]).held == [use]
+    assert prune(tmp_path, [use]).gone == [use]
+    assert not list((tmp_path / "claims").glob("run-*"))

@@ -192,6 +192,15 @@ class GlobalNumpy(Honest):
         return self
 
 
+class Seed32(Honest):
+    """Gives the seed of 63 bits to what takes 32, as `random_state` of scikit-learn does."""
+
+    def fit(self, train: Batch, ctx: Context) -> Seed32:
+        super().fit(train, ctx)
+        self.slope_ += float(np.random.RandomState(ctx.seed).rand())
+        return self
+
+
 class GlobalTorch(Honest):
     """Seeds torch globally: reproducible, at the cost of everyone else."""
 
@@ -433,6 +442,7 @@ class Undocumented(Honest):
         (Flipped, "orientation", "expected an AUROC above 0.7"),
         (GlobalNumpy, "reproducible", "two fits with the same ctx.seed"),
         (GlobalNumpy, "global_randomness", "the global state of numpy was changed"),
+        (Seed32, "values", "Seed must be between 0 and 2**32 - 1"),
         (GlobalTorch, "global_randomness", "the global state of torch was changed"),
         (GlobalRandom, "global_randomness", "the global state of random was changed"),
         (Undeclared, "declared_reads", "predict read ChoiceLogits(), which needs does not declare for it"),

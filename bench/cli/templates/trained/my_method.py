@@ -26,7 +26,8 @@ class MyMethod(ConfidenceMethod):
     """C of the regression, 1 over the penalty. CHOSEN: few answers, many inputs."""  # where each value is from
 
     def fit(self, train: Batch, ctx: Context) -> MyMethod:
-        """Fit the probe; what is learned ends in an underscore. Random numbers come from `ctx.rng` or `ctx.seed`."""
+        """Fit the probe; what is learned ends in an underscore."""
+        # a fit that draws at random gets its numbers from `ctx.rng`, or from `random_state=ctx.seed % 2**32`
         self.probe_ = make_pipeline(StandardScaler(), LogisticRegression(C=self.strength, max_iter=1_000))
         self.probe_.fit(train[STATE], train.correct)
         return self

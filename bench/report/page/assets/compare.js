@@ -25,9 +25,7 @@ function startCompare() {
     selects[key] = el("select", { id: `compare-${key}`, on: { input: () => pick({ [key]: selects[key].value }) } });
     return el("label", {}, label, " ", selects[key]);
   };
-  const form = (label, ...controls) => el("form", {
-    class: "controls", "aria-label": label, on: { submit: (event) => event.preventDefault() },
-  }, ...controls);
+  const form = (label, ...controls) => el("form", { class: "controls", "aria-label": label }, ...controls);
   const kinds = select("methods", "Methods");
   const places = Object.fromEntries(["forest", "counts", "pareto", "disagreements", "left"].map((name) =>
     [name, el("div", { id: `compare-${name}-place`, class: "part" })]));
@@ -66,7 +64,7 @@ function comparison() {
   const names = COMPARED.map(({ name }) => name);
   const block = COMPARED[names.indexOf(one("block", names, names[0]))];
   const tested = Object.keys(block.pairs.metrics);
-  const headline = DATA.headline === "ece" ? "ece_debiased" : DATA.headline;
+  const headline = judgedBy(DATA.headline);
   const metricName = one("metric", tested, tested.includes(headline) ? headline : tested[0]);
   const m = METRICS.findIndex(({ name }) => name === metricName);
   const kind = one("methods", [...block.kinds.map((name) => name || "none"), ALL_KINDS], block.kinds[0] || "none");
@@ -125,7 +123,8 @@ function drawCompare(view, selects, places, kinds, pick) {
   if (hadFocus) places.forest.querySelector("[aria-pressed=true]").focus();
   const without = absentFrom(view);
   const absent = `Not compared: ${without.join("; ")}.`;
-  places.left.replaceChildren(without.length ? el("p", { class: "muted legend" }, absent) : "");
+  places.left.replaceChildren(...[without.length ? absent : "", ...onCalibration(view)].filter(Boolean)
+    .map((text) => el("p", { class: "muted legend" }, text)));
   places.counts.replaceChildren(...countPart(view));
   showPareto(view, view.cost, places.pareto);
   places.disagreements.replaceChildren(disagreementLists(reference, other));
@@ -138,6 +137,15 @@ function absentFrom({ block, pairs, every }) {
     const reason = line.ok ? why.get(line.column) : line.reasons.map((k) => DATA.footnotes[k - 1]).join(", ");
     return `${line.name} (${reason})`;
   });
+}
+
+/** What a difference in calibration is, and whom a win in it doesn't make a leader. */
+function onCalibration({ metric, lines, pairs: { fronts } }) {
+  if (metric.name !== "ece_debiased") return [];
+  const competing = new Set(fronts.ece_debiased.competing);
+  const others = lines.filter((line) => line.isRanked && !competing.has(line.place)).map(({ name }) => name);
+  return [DATA.words.excess, others.length
+    ? `Never leading in calibration, as they don’t order answers or rest on other labels: ${others.join(", ")}.` : ""];
 }
 
 function countPart({ block, metric, over, lines }) {

@@ -28,22 +28,15 @@ const RATED = LINES.some((line) => line.ci);
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 const count = (n) => n.toLocaleString("en-US", { maximumFractionDigits: 1 });
 
-const tenths = (n) => n.toLocaleString("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
-
-/** 27438 -> "27.4 k". */
-function compact(n) {
-  for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
-    if (n >= size) return `${(n / (unit === "k" ? 1e3 : size)).toFixed(1)} ${unit}`;
-  }
-  return count(n);
-}
-
 /** A metric's value as text, percent with one decimal or nats with three, with a real minus. */
 function valued(metric, value) {
   if (value === null) return DASH;
   const text = metric.percent ? (100 * value).toFixed(1) : value.toFixed(3);
   return (Number(text) ? text : text.replace("-", "")).replace("-", "−");
 }
+
+/** The metric that another one is ranked and tested by: ECE by what is left of it above its floor. */
+const judgedBy = (name) => (name === "ece" ? "ece_debiased" : name);
 
 const percent = (value) => `${(100 * value).toFixed(1)} %`;
 

@@ -93,7 +93,9 @@ function summary(line, m) {
   if (line.std[m] !== null) facts.splice(1, 0, ["Std over subjects", line.std[m]]);
   if (line.ci?.[m]) facts.splice(1, 0, ["95 % interval", line.ci[m].join(" to ")]);
   if (METRICS[m].name === "ece") facts.splice(1, 0, ["ECE floor", line.text[FLOOR] ?? DASH]);
-  if (line.rank?.[METRICS[m].name]) facts.push([`Rank by ${METRICS[m].label}`, count(line.rank[METRICS[m].name])]);
+  const rank = rankOf(line, METRICS[m].name);
+  const judge = METRICS.find(({ name }) => name === (METRICS[m].name === "ece" ? "ece_debiased" : METRICS[m].name));
+  if (rank) facts.push([`Rank by ${judge.label}`, count(rank)]);
   if (line.calibrated_p !== undefined) facts.push(["Perfect calibration", `p ${line.calibrated_p}`]);
   if (line.constant) facts.push(["Brier of a constant", line.constant]);
   facts.push(...line.training);

@@ -15,8 +15,7 @@ const TOTALS = {
 const EXACT = { labels: labelled, parameters: (line) => count(line.parameters), tokens: (line) => count(line.tokens) };
 
 const SPREADS = [
-  ["half", "± half of the interval", RATED,
-    DATA.words.half],
+  ["half", "± half of the interval", RATED, DATA.words.half],
   ["ci", "interval", RATED, "Beside a number stands the 95 % interval for other questions of these subjects."],
   ["none", "nothing", true, ""],
   ["std", "std over subjects", true, "Beside a number stands the standard deviation over subjects."],
@@ -48,11 +47,6 @@ function padded(line, m, spread, width) {
 }
 
 const FLOOR = METRICS.findIndex(({ name }) => name === "ece_floor");
-const FLOORED = new Set(["ece"]);
-
-/** What an ECE would be by chance. */
-const floorOf = (line) => ` / ${line.text[FLOOR] ?? DASH}`;
-
 /** Signs after a number, each with its words. */
 function signsOf(line, m) {
   const { name } = METRICS[m];
@@ -72,12 +66,12 @@ function numbered(line, m, spread, width = 0) {
   const button = el("button", {
     type: "button",
     class: line.best[m] === "beyond chance" ? "value best" : "value",
-    "data-cell": `${line.block.index}/${line.block.lines.indexOf(line)}/${m}`,
+    "data-cell": `${line.block.index}/${line.index}/${m}`,
     on: { click: () => go(line, m) },
   }, el("span", { class: "mean" }, line.text[m]), spread === "none" ? null : padded(line, m, spread, width),
-  FLOORED.has(METRICS[m].name) ? el("span", { class: "floor" }, unseen(" floor "), floorOf(line)) : null,
-  el("span", { class: "signs", "aria-hidden": "true" },
-    signs.map(([sign]) => sign).join("")),
+  METRICS[m].name === "ece"
+    ? el("span", { class: "floor" }, unseen(" floor "), ` / ${line.text[FLOOR] ?? DASH}`) : null,
+  el("span", { class: "signs", "aria-hidden": "true" }, signs.map(([sign]) => sign).join("")),
   ...signs.map(([, said]) => unseen(`, ${said}`)));
   return el("span", { class: "cell" }, button, ...missing);
 }
@@ -87,7 +81,7 @@ function metricColumn(m, spread) {
   const width = widthOf(m, spread);
   return {
     key: metric.name,
-    label: metric.label + (FLOORED.has(metric.name) ? "/floor" : "") + ARROWS[metric.better],
+    label: metric.label + (metric.name === "ece" ? "/floor" : "") + ARROWS[metric.better],
     note: metric.note,
     title: metric.about,
     class: "num metric",
@@ -97,8 +91,7 @@ function metricColumn(m, spread) {
   };
 }
 
-/** ECE is judged, and so ranked, by what is left of it above its floor. */
-const rankOf = (line, headline) => line.rank?.[headline === "ece" ? "ece_debiased" : headline] ?? null;
+const rankOf = (line, headline) => line.rank?.[judgedBy(headline)] ?? null;
 
 const leads = (line, headline) => line.block.headlines[headline].leads.includes(line.index);
 
@@ -156,10 +149,9 @@ function startLeaderboard() {
     const value = valueOf(target);
     choose({ [target.id]: value === defaults.get(target.id) ? null : value || "*" });
     showLeaderboard(grid);
-    if (target.id === "headline") unsorted(grid);
+    if (target.id === "headline") grid.sortLike(null); // a table ranked anew stands in that order
     if (grid.sort === null) choose({ sort: null });
   });
-  form.addEventListener("submit", (event) => event.preventDefault());
   const restore = () => {
     for (const id of CHOICES) setChoice(byId(id), chosen(id));
     showLeaderboard(grid);
@@ -168,11 +160,6 @@ function startLeaderboard() {
   };
   onChosen(restore);
   restore();
-}
-
-/** A table ranked anew stands in that order. */
-function unsorted(grid) {
-  grid.sortLike(null);
 }
 
 /** Set a control to what an address says; what it doesn't offer is its default. */

@@ -16,6 +16,7 @@ function start() {
   addEventListener("afterprint", () => {
     for (const fold of folded.splice(0)) fold.open = false;
   });
+  addEventListener("submit", (event) => event.preventDefault()); // Enter in a form of choices
   startTheme();
   startLeaderboard();
   startCompare();

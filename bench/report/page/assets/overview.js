@@ -22,14 +22,16 @@ function startOverview() {
     choose({ overview: select.value === DATA.headline ? null : select.value });
     show();
   });
-  select.form.addEventListener("submit", (event) => event.preventDefault());
   onChosen(restore);
   restore();
 }
 
 const columnOf = (block) => block.task + (block.aside ? ` (${block.aside})` : "");
 
-/** For each model a row for each method, the best mean over benchmarks first; lines with own settings have own rows. */
+/**
+ * For each model a row for each method, the best mean over benchmarks first; lines with own settings have own rows.
+ * Means over fewer benchmarks can't be compared with those over all, so that methods without some number come last.
+ */
 function overviewGroups(m) {
   const means = (row) => [...row.lines.values()].map((line) => line.mean?.[m] ?? null).filter((mean) => mean !== null);
   const mean = (row) => (means(row).length ? -METRICS[m].better * sum(means(row)) / means(row).length : Infinity);
@@ -39,7 +41,9 @@ function overviewGroups(m) {
       if (!rows.has(line.name)) rows.set(line.name, { name: line.name, any: line, lines: new Map() });
       rows.get(line.name).lines.set(columnOf(line.block), line);
     }
-    const order = (a, b) => (mean(a) === mean(b) ? a.any.method - b.any.method : mean(a) - mean(b));
+    const most = Math.max(...[...rows.values()].map((row) => means(row).length));
+    const lacking = (row) => Number(means(row).length < most);
+    const order = (a, b) => lacking(a) - lacking(b) || (mean(a) === mean(b) ? a.any.method - b.any.method : mean(a) - mean(b));
     return { title: apart(model, { class: "where" }), rows: [...rows.values()].sort(order) };
   });
 }

@@ -8,18 +8,17 @@ const PARETO_COSTS = [
 ];
 const PARETO = { height: 380, left: 54, right: 16, top: 14, bottom: 46, radius: 5, line: 18 };
 
-/** Points than which no other one costs no more and is no worse, and one of the two strictly; the cheapest first. */
-function paretoFront(points, better) {
-  const beats = (a, b) => a.cost <= b.cost && better * (a.quality - b.quality) >= 0
-    && (a.cost < b.cost || a.quality !== b.quality);
-  return points.filter((point) => point.isRanked && !points.some((other) => other.isRanked && beats(other, point)))
-    .sort((a, b) => a.cost - b.cost);
+/** The points on the front, which the page was written with; the cheapest first. */
+function paretoFront(points, { metric, kind, pairs: { fronts } }, cost) {
+  const on = fronts[metric.name][cost][kind === "none" ? "" : kind] ?? [];
+  return points.filter(({ line }) => on.includes(line.place)).sort((a, b) => a.cost - b.cost);
 }
 
-function paretoPoints({ lines, metric, m, pairs: { costs } }, cost) {
+function paretoPoints({ lines, metric, m, pairs: { costs, fronts } }, cost) {
+  const competing = new Set(fronts[metric.name].competing);
   return lines.filter((line) => line.mean[m] !== null && costs[cost][line.place] !== null)
     .map((line) => ({
-      line, name: line.name, isRanked: line.isRanked, cost: costs[cost][line.place], quality: line.mean[m],
+      line, name: line.name, competes: competing.has(line.place), cost: costs[cost][line.place], quality: line.mean[m],
     }))
     .sort((a, b) => metric.better * (b.quality - a.quality));
 }
@@ -141,8 +140,8 @@ function paretoTurns(points, frame) {
 const boxOf = ([x, y], [toX, toY]) =>
   [Math.min(x, toX) - 1, Math.min(y, toY) - 1, Math.max(x, toX) + 1, Math.max(y, toY) + 1];
 
-function paretoMark({ line, x, y, name, isRanked }, label, isFront) {
-  const kind = isRanked ? (isFront ? "point on-front" : "point") : "point hollow";
+function paretoMark({ line, x, y, name, competes }, label, isFront) {
+  const kind = competes ? (isFront ? "point on-front" : "point") : "point hollow";
   const mark = drawn("circle", {
     cx: x, cy: y, r: PARETO.radius, class: kind, vars: { "--c": line.colour }, "data-line": name,
   }, drawn("title", {}, name));
@@ -167,7 +166,7 @@ function showPareto(view, key, into) {
     into.replaceChildren(el("p", { class: "muted" }, `How many ${cost[1]} there were is not known of these results.`));
     return;
   }
-  const front = paretoFront(points, view.metric.better);
+  const front = paretoFront(points, view, key);
   const place = el("div", { class: "pareto-place" });
   const small = el("p", { class: "muted legend" });
   let width = 0;
@@ -179,7 +178,8 @@ function showPareto(view, key, into) {
     small.textContent = [
       cost[2],
       "The line is the Pareto front of means: no ranked method is cheaper and no worse, or better and no dearer.",
-      points.some(({ isRanked }) => !isRanked) ? "Hollow points have no rank and are never on it." : "",
+      view.pairs.hidden ? "Methods that are not shown count too." : "",
+      points.some(({ competes }) => !competes) ? hollowWords(points, view.metric) : "",
       unknown.length ? `Not known, and so not drawn: ${unknown.join(", ")}.` : "",
       unlabelled.length ? `Without a label, for want of room: ${unlabelled.join(", ")}; the table has them.` : "",
     ].filter(Boolean).join(" ");
@@ -190,10 +190,21 @@ function showPareto(view, key, into) {
   paretoObserver.observe(place);
 }
 
+/** Why some points can't be on the front. */
+function hollowWords(points, { name }) {
+  const ranked = points.some(({ competes, line }) => !competes && line.isRanked);
+  const why = ["have no rank", ...(ranked ? ["rest on other answers or labels"] : []),
+    ...(ranked && name === "ece_debiased" ? ["don’t order answers"] : [])];
+  return `Hollow points ${why.join(", or ")} and are never on it.`;
+}
+
 function paretoNumbers({ metric, m }, cost, points, front) {
   const rows = [...points].sort((a, b) => a.cost - b.cost);
   const isFront = ({ line }) => front.some((point) => point.line === line);
-  const place = (point) => (!point.isRanked ? "no rank" : isFront(point) ? "yes" : "no");
+  const place = (point) => {
+    if (!point.competes) return point.line.isRanked ? "can’t be" : "no rank";
+    return isFront(point) ? "yes" : "no";
+  };
   const head = ["Method", cost[1], `${metric.label}${ARROWS[metric.better]}`, "On the front"];
   return el("details", { class: "numbers" }, el("summary", {}, "Numbers of this figure"),
     el("div", { class: "wide" }, el("table", {},

@@ -78,7 +78,11 @@ function explained(line) {
   if (DATA.asked_limit) parts.push(` Texts are cut to ${count(DATA.asked_limit)} characters.`);
   const differing = line.block.questions.differing;
   if (differing) {
-    parts.push(` Methods differ in their answers to ${count(differing)} questions; the first one’s are shown.`);
+    parts.push(` Methods differ in their answers to ${count(differing)} questions; those of most are shown.`);
+  }
+  if (line.block.questions.relabelled.includes(line.column)) {
+    parts.push(" Right and wrong are shown as most methods have them; to ", apart(line.name),
+      ", some of these answers are the other one.");
   }
   return parts;
 }

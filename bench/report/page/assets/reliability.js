@@ -170,7 +170,6 @@ const METHODS_KEY = "reliability";
 function startReliability() {
   const select = byId("reliability-block");
   fill(select, DATA.blocks.map((block) => [String(block.index), block.name]));
-  select.form.addEventListener("submit", (event) => event.preventDefault());
   select.addEventListener("input", () => {
     const block = DATA.blocks[Number(select.value)];
     choose({ [BLOCK_KEY]: block.index ? block.name : null });

@@ -33,6 +33,7 @@ function recordOf(line, metrics, headline) {
   record.generated_tokens_alone = line.generated ?? null;
   const notes = [...line.notes, ...line.reasons, ...metrics.flatMap((m) => line.remarks?.[m] ?? [])];
   record.notes = [...new Set(notes)].map((k) => DATA.footnotes[k - 1]).join("; ");
+  record.caption = block.caption;
   return record;
 }
 

@@ -1,0 +1,170 @@
+"""`bench analyze`: analyses of what runs have read: those that methods bring along, and the price of shift."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from bench.api import UserError
+from bench.cli import loudness
+from bench.cli.commands import AsJson, Commands
+from bench.cli.options import GroupedHelp, options_from
+from bench.cli.printing import announcer, console, print_notes, print_written
+from bench.run.analyses.request import TransferConfig
+from bench.run.analysis_request import AnalysisRequest
+
+if TYPE_CHECKING:
+    from bench.report.variants import Published
+    from bench.stats.variants import Variants
+
+_ANY = "METHOD"
+"""Command that stands for every name which is no command."""
+
+
+class ByMethod(TyperGroup):
+    """Commands of their own, and any other name as that of a method; methods are looked up only then."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command of that name, else the one for methods, which gets the name as its first argument."""
+        if args[0] in self.commands and args[0] != _ANY:
+            return super().resolve_command(ctx, args)
+        return _ANY, self.commands[_ANY], args
+
+
+app = Commands(
+    help="Look closer at what runs have read: METHOD's own analyses, or how methods bear another corpus.",
+    cls=ByMethod, no_args_is_help=True, rich_markup_mode=None,
+)  # fmt: skip
+
+
+class OutFormat(StrEnum):
+    """Format in which numbers are printed."""
+
+    TERMINAL = "terminal"
+    MD = "md"
+    CSV = "csv"
+    JSON = "json"
+
+
+class FigureFormat(StrEnum):
+    """Format of figures."""
+
+    SVG = "svg"
+    PNG = "png"
+    PDF = "pdf"
+
+
+@app.command(_ANY, cls=GroupedHelp)
+@options_from(AnalysisRequest)
+def analyze(
+    request: AnalysisRequest,
+    *,
+    method: Annotated[str, typer.Argument(help="A method that has analyses, e.g. ccps.")],
+    analysis: Annotated[str | None, typer.Argument(help="One of them. Default: list them.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the numbers (JSON) and a figure. Default: none are written.", rich_help_panel="Output"
+        ),
+    ] = None,
+    figure: Annotated[
+        list[FigureFormat] | None,
+        typer.Option(help="Format of the figure; may be repeated. Default: svg.", rich_help_panel="Output"),
+    ] = None,
+    format_: Annotated[
+        OutFormat, typer.Option("--format", help="How to print.", rich_help_panel="Output")
+    ] = OutFormat.TERMINAL,
+) -> None:
+    """List a method's analyses, or run one: variants trained again, compared on the same questions and seeds.
+
+    Example: bench analyze ccps features --model tiny --task atlas-choice
+    """
+    from bench.run import analysing
+
+    if analysis is None:
+        from bench.cli.printing import print_listing
+
+        known = analysing.analyses_of(method)
+        print_listing([{"name": name, "what": analysing.sentence_of(each)} for name, each in known.items()])
+        return
+    if figure and out is None:
+        raise UserError("--figure: expected --out DIR as well, the folder to write it to")
+    if out is not None:
+        from bench.results.files import ensure_writable
+
+        ensure_writable(out)
+    from bench.report.variants import read_published
+
+    found = analysing.analysed(method, analysis, request, loudness.progress())
+    published = [read_published(each, Path("results")) for each in found]
+    _print(found, published, format_)
+    if out is not None:
+        from bench.report.write import write_variants
+
+        paths = write_variants(found, published, out, [each.value for each in figure or [FigureFormat.SVG]])
+        _tell(paths, format_)
+
+
+def _print(found: list[Variants], published: list[Published], format_: OutFormat) -> None:
+    from bench.cli.printing import print_line, print_records
+    from bench.report import variants
+
+    if format_ is OutFormat.TERMINAL:
+        for each, paper in zip(found, published, strict=True):
+            print_line(variants.title(each))
+            print_records(variants.records(each, paper))
+            for text in (variants.verdict(each), *variants.legend(each, paper), ""):
+                print_line(text)
+        return
+    writers = {
+        OutFormat.MD: variants.markdown,
+        OutFormat.CSV: variants.comma_separated,
+        OutFormat.JSON: variants.as_json,
+    }
+    sys.stdout.write(writers[format_](found, published))
+
+
+def _tell(paths: list[Path], format_: OutFormat) -> None:
+    from bench.cli.printing import print_notes, print_written
+
+    if format_ is OutFormat.TERMINAL:
+        print_written(paths)
+    else:
+        print_notes([f"wrote {path}" for path in paths])
+
+
+@app.command("transfer", cls=GroupedHelp)
+@options_from(TransferConfig, without=("cache",), each="seed")
+def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> None:
+    """Train every method on each of several corpora, test it on all, and price the shift.
+
+    Signals are taken from the store: after an ordinary run the model reads nothing more. Results, tables (md, csv,
+    json) and a figure are written below --out, which tables of ordinary results leave out.
+
+    Example: bench analyze transfer --model tiny --on atlas-choice,atlas-oe --leave-subject-out
+    """
+    from bench.report import transfer as shown
+    from bench.report.tables import formats
+    from bench.run.analyses.transfer import run_transfer
+
+    report = run_transfer(configs, loudness.progress())
+    about = shown.About(
+        report.model, report.preset, report.corpora, report.tests, report.homes, report.learners, report.scaled,
+        report.seeds, report.forward_tokens,
+    )  # fmt: skip
+    matrix = shown.computed(report.cells, about, announcer())
+    views = shown.views(matrix)
+    written = shown.write(matrix, views, configs[0].out)
+    if as_json:
+        sys.stdout.write(formats.render(views, "json"))
+    else:
+        formats.print_terminal(views.grids, console())
+        print_written(written)
+    print_notes(report.notes)
+    raise typer.Exit(1 if report.failed else 0)

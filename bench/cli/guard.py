@@ -1,0 +1,136 @@
+"""`bench guard`: from which confidence on answers can be trusted, from result files alone."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bench.api import UserError
+from bench.cli.options import options_from
+from bench.report.selection import GuardRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.report.guard.found import Guarded, GuardedTable
+    from bench.report.tables.grid import TableViews
+    from bench.run.heads.card import GuardCard
+
+
+class GuardFormat(StrEnum):
+    """Format in which `bench guard` prints."""
+
+    TERMINAL = "terminal"
+    MD = "md"
+    CSV = "csv"
+    JSON = "json"
+
+
+@options_from(GuardRequest, without=("metrics", "headline"))
+def guard(
+    request: GuardRequest,
+    *,
+    head: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a head of one of these results: write its threshold into the head's card, by which bench"
+            " score then says which answers are trusted.",
+            rich_help_panel="Where",
+        ),
+    ] = None,
+    format_: Annotated[
+        GuardFormat, typer.Option("--format", help="How to print.", rich_help_panel="Where")
+    ] = GuardFormat.TERMINAL,
+) -> None:
+    """Say from which confidence on answers can be trusted: no more than --risk of them wrong.
+
+    Result files are read and no model is run. For each method and seed, thresholds are tested on a share of the test's
+    questions, from the strictest down; the others show what the threshold keeps. That no threshold can keep the risk is
+    an answer too, and says what it would take.
+
+    Example: bench guard --risk 0.1 --method ccps
+    """
+    from bench.cli.printing import announcer, console, print_notes, print_written
+    from bench.report.guard import guarded, views_of
+    from bench.report.tables import formats
+    from bench.results.cells import passed_over
+    from bench.run.heads.card import read_card, write_guard
+    from bench.run.heads.trust import terms_of
+    from bench.store.folders import cache_folder
+
+    if head is not None:
+        read_card(head)  # what is wrong with it is said before the work
+    print_notes(passed_over(request.results, partial=request.partial))
+    found = guarded(request, cache_folder(), announcer())
+    card = None if head is None else _card_of(head, found)
+    views = views_of(found)
+    written = [] if request.out is None else _files(request.out, found, views)
+    if format_ is GuardFormat.TERMINAL:
+        formats.print_terminal(views.grids, console())
+        print_written(written)
+    else:
+        sys.stdout.write(formats.render(views, format_.value))
+    if head is not None and card is not None:
+        write_guard(head, card)
+        print_notes([f"{head}: trusted are {terms_of(card)}; bench score says so of each answer"])
+
+
+def _files(out: Path, found: Sequence[GuardedTable], views: TableViews) -> list[Path]:
+    """Write figures and data; returns the files."""
+    from bench.report.guard.figure import write_figures
+    from bench.report.tables import formats
+    from bench.results.files import ensure_writable
+    from bench.store.files import write_whole
+
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out}: expected a folder, or a name for one, got a file")
+    ensure_writable(out)
+    written = write_figures(found, out)
+    for kind in ("csv", "json"):
+        path = out / f"guard.{kind}"
+        try:
+            write_whole(path, formats.render(views, kind).encode())
+        except OSError as error:
+            raise UserError(f"--out {out}: it can't be written ({error.strerror or error})") from error
+        written.append(path)
+    return written
+
+
+def _card_of(folder: Path, found: Sequence[GuardedTable]) -> GuardCard:
+    """The guard of a head among those that were found; nothing is written.
+
+    Raises:
+        UserError: none of the guards is that of the head, or it has no threshold.
+    """
+    from bench.report.guard.words import lacks, share
+    from bench.run.heads.card import GuardCard, read_card
+
+    card = read_card(folder)
+    pairs = [(table, seed) for table in found for line in table.lines for seed in line.seeds]
+    table, seed = next((pair for pair in pairs if _is_of(pair[1], card.test.records)), (None, None))
+    if table is None or seed is None:
+        raise UserError(
+            f"--head {folder}: none of these guards is of the result of its run ({card.name}, by the SHA-256 of its"
+            " questions); name the folder with --results, and leave out what chooses other methods, models or tasks."
+        )
+    if seed.threshold is None:
+        raise UserError(
+            f"--head {folder}: no threshold of {card.name} keeps mistakes to {share(seed.terms.risk)}: {lacks(seed)}."
+            " Its card stays as it was."
+        )
+    request = table.request
+    divided = request.calibrate_on is None
+    return GuardCard(
+        threshold=seed.threshold, risk=seed.terms.risk, level=seed.terms.level, bound=seed.bound,
+        task=table.calibrated_on, answers=len(seed.calibration.values), kept=seed.kept, mistakes=seed.mistakes,
+        share=request.share if divided else None, split_seed=request.split_seed if divided else None,
+    )  # fmt: skip
+
+
+def _is_of(seed: Guarded, records: str | None) -> bool:
+    """Whether a cell is the one that a head was tested in."""
+    return records is not None and seed.row.records_digest == records

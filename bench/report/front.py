@@ -1,0 +1,63 @@
+"""Pareto fronts of a table: methods than which no other one is both better and cheaper.
+
+Methods that are not shown count too: otherwise one could choose one's rivals. Example:
+`front(table, "brier", "tokens", {""})`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from bench.report import training
+from bench.report.averages import mean_of
+from bench.report.grouping import Key
+from bench.report.tables.best import CALIBRATION, judged_by
+from bench.report.tables.model import Line, Table
+
+
+def front_of(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Points of (cost, badness) than which no other is at least as good in both and better in one, the cheapest first.
+
+    >>> front_of([(1.0, 0.3), (2.0, 0.2), (2.0, 0.25), (3.0, 0.2)])
+    [0, 1]
+    """
+    on = [
+        i
+        for i, (cost, bad) in enumerate(points)
+        if not any(c <= cost and b <= bad and (c, b) != (cost, bad) for c, b in points)
+    ]
+    return sorted(on, key=lambda i: points[i])
+
+
+def front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[Key]:
+    """Lines on the front, shown or not, the cheapest first.
+
+    Args:
+        table: with or without standings.
+        metric: in `bench.metrics.METRICS`.
+        cost: attribute of `Line`, by seed.
+        kinds: recalibrations of the lines that compete; empty for none.
+    """
+    points: dict[Key, tuple[float, float]] = {}
+    for line in competing(table, metric):
+        bad, price = line.badness(metric), mean_of(getattr(line, cost))
+        if line.key.recalibration in kinds and bad is not None and price is not None:
+            points[line.key] = (price, bad)
+    keys = list(points)
+    return [keys[i] for i in front_of(list(points.values()))]
+
+
+def competing(table: Table, metric: str) -> list[Line]:
+    """Lines that can be on a front, shown or not: those with a rank, on the labels of the leaders.
+
+    In calibration, lines that don't order answers are none of them. Where the metric has no ranks, lines compete that
+    rest on the labels of most and were not cut short.
+    """
+    lines = [line for line in (*table.lines, *table.others) if line.done and not training.cut_short(line.training)]
+    if table.standings is not None:
+        tested = [line for line in lines if line.standing]
+        lines = [line for line in tested if line.rank(metric) is not None] or tested
+        blocks = [(line.key.recalibration, line.standing.labels) for line in lines if line.standing]
+        labels = min(blocks, default=("", 0))[1]
+        lines = [line for line in lines if line.standing and line.standing.labels == labels]
+    return [line for line in lines if line.orders_answers] if judged_by(metric) == CALIBRATION else lines

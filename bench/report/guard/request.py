@@ -1,0 +1,238 @@
+"""Answers to `bench guard` from a folder of results: no model is run, and no label is used twice.
+
+Labels of the calibration's questions choose the threshold; labels of the others are read for reporting alone. Neither
+were seen by a fit, a choice of a step, a scale or a recalibration, since all of these read train and validation.
+Example: `guarded(GuardRequest(Path("results"), risk=0.05), cache)[0].lines[0].seeds[0].threshold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from bench import registry
+from bench.api import BoolArray, UserError
+from bench.api.errors import did_you_mean
+from bench.report import recomputed, style
+from bench.report.guard.found import Guarded, GuardedLine, GuardedTable, Terms, answers_of
+from bench.report.selection import GuardRequest
+from bench.report.tables import build
+from bench.report.tables.choice import chosen, chosen_rows
+from bench.report.tables.model import Line, Table
+from bench.report.text import listed, plain
+from bench.results import files, questions
+from bench.results.row import ResultRow
+from bench.stats.guard import feasible, set_aside
+
+_SEEN = ("train", "validation", "dev")
+"""Splits that a method, or the prompts, have seen."""
+_SAME = ("preset", "config", "deviations", "protocol", "train_on", "labels_seen", "base_rate", "n_parameters", "limit")
+"""Fields that two cells of one method have alike, where one fit is behind both."""
+
+
+def guarded(
+    request: GuardRequest, cache: Path | None, say: Callable[[str], None] = lambda _: None
+) -> list[GuardedTable]:
+    """The guards of the results that a request chooses, a table for each model and task.
+
+    Args:
+        request: which results, which risk.
+        cache: folder where it is remembered which numbers were checked; None remembers nothing.
+        say: told before long work.
+
+    Raises:
+        UserError: numbers outside their range, nothing to guard, no questions on one of both sides, a task to calibrate
+            on without results or with the same questions, or a result that is not as it must be.
+    """
+    _refuse_numbers(request)
+    rows = recomputed.rows_of(request.results, cache, partial=request.partial, say=say)
+    _refuse_task(request, rows)
+    others = [row for row in rows if row.task == request.calibrate_on and row.status == "ok"]
+    wanted = [row for row in chosen_rows(rows, request) if row.task != request.calibrate_on]
+    if request.calibrate_on is not None and not wanted:
+        raise UserError(f"--calibrate-on {request.calibrate_on}: expected results of another task to guard, found none")
+    found = build.build(
+        wanted, preset=request.preset, deviations=request.deviations, partial=True, styles=style.read(request.results)
+    )
+    tables = chosen(build.marked(found, registry.built_in()[0].names()), replace(request, metrics=(), headline=None))
+    return [_Guarding(request, others).table(table) for table in tables]
+
+
+def _refuse_numbers(request: GuardRequest) -> None:
+    for option, value, meaning in (
+        ("--risk", request.risk, "a share of mistakes, e.g. 0.05"),
+        ("--level", request.level, "a chance, e.g. 0.9"),
+        ("--share", request.share, "a share of the questions, e.g. 0.5"),
+    ):
+        if not 0 < value < 1:  # also where it is NaN
+            raise UserError(f"{option}: expected {meaning}, between 0 and 1 and neither of both, got {value:g}")
+
+
+def _refuse_task(request: GuardRequest, rows: Sequence[ResultRow]) -> None:
+    task = request.calibrate_on
+    if task is None:
+        return
+    tasks = {row.task for row in rows}
+    ending = next((split for split in _SEEN if task == split or task.endswith((f"/{split}", f":{split}"))), None)
+    if ending is not None and task not in tasks:
+        raise UserError(
+            f"--calibrate-on {plain(task)}: expected a task. Split {ending} can't choose a threshold: fits, early"
+            " stopping, scaling and recalibration have seen it, so confidences are better there than elsewhere. Leave"
+            " the option out, and --share of the test is set aside; or name another task."
+        )
+    if task not in tasks:
+        raise UserError(
+            f"--calibrate-on: no result of task {plain(task)!r}; there are {listed(tasks)}.{did_you_mean(task, tasks)}"
+        )
+
+
+class _Guarding:
+    """Makes the guards of one table after the other."""
+
+    def __init__(self, request: GuardRequest, others: Sequence[ResultRow]) -> None:
+        self.request = request
+        self.terms = Terms(request.risk, request.level)
+        self.others = others
+        """Results of the task to calibrate on."""
+        self.texts: dict[tuple[str, int], Mapping[str, questions.QuestionText]] = {}
+
+    def table(self, table: Table) -> GuardedTable:
+        """The guards of one table."""
+        lines = [self._line(line) for line in table.lines]
+        lines.sort(key=lambda line: (not line.done, not line.seeds, -line.coverage))  # stable: then the table's order
+        first = next((line.seeds[0] for line in lines if line.seeds), None)
+        if first is None:
+            reasons = "; ".join(f"{line.line.key.label}: {line.reason}" for line in lines[:3])
+            raise UserError(f"{table.model} on {table.task}: no method has a result to guard. {reasons}")
+        n, right = len(first.calibration.correct), int(first.calibration.correct.sum())
+        possible = feasible(n, right, risk=self.terms.risk, level=self.terms.level)
+        return GuardedTable(
+            self.request, table, self.terms, tuple(lines), possible,
+            self._source(first), self.request.calibrate_on or table.task, tuple(self._remarks(table, first)),
+        )  # fmt: skip
+
+    def _source(self, first: Guarded) -> str:
+        n, rest = len(first.calibration.values), len(first.rest.values)
+        if self.request.calibrate_on is not None:
+            return (
+                f"All {n:,} questions of {self.request.calibrate_on} choose the thresholds, the {rest:,} of"
+                f" {first.row.task} show what they keep"
+            )
+        return (
+            f"{n:,} of {n + rest:,} questions choose the thresholds (--share {self.request.share:g}, --split-seed"
+            f" {self.request.split_seed}), the other {rest:,} show what they keep"
+        )
+
+    def _remarks(self, table: Table, first: Guarded) -> Iterator[str]:
+        if self.request.calibrate_on is not None:
+            yield (
+                f"The bounds hold for questions like those of {self.request.calibrate_on}; what they come to on"
+                f" {table.task} was only observed."
+            )
+        if first.row.limit is not None:
+            yield (
+                f"The results are partial (--limit {first.row.limit}): their questions were chosen over all subjects"
+                " alike, so the bounds hold for such a mixture."
+            )
+
+    def _line(self, line: Line) -> GuardedLine:
+        if not line.done:
+            return GuardedLine(line, (), "; ".join(line.reasons) or "was not run")
+        pairs = [(row, self._other(row)) for row in line.done]
+        lacking = [reason for _, reason in pairs if isinstance(reason, str)]
+        if lacking:
+            return GuardedLine(line, (), lacking[0])
+        return GuardedLine(line, tuple(self._cell(row, other) for row, other in pairs if not isinstance(other, str)))
+
+    def _cell(self, row: ResultRow, other: ResultRow | None) -> Guarded:
+        own = self._records(row)
+        is_score = own.probabilities is None
+        if other is None:
+            aside = set_aside(own.id, share=self.request.share, seed=self.request.split_seed)
+            self._refuse_few(row, aside)
+            calibration, rest = answers_of(own, aside), answers_of(own, ~aside)
+        else:
+            there = self._records(other)
+            self._refuse_overlap(row, other, own, there)
+            calibration = answers_of(there, np.ones(len(there.id), dtype=np.bool_))
+            rest = answers_of(own, np.ones(len(own.id), dtype=np.bool_))
+        return Guarded.of(row, self.terms, calibration, rest, is_score=is_score)
+
+    def _records(self, row: ResultRow) -> files.Records:
+        return files.read_records(files.place_of(row, self.request.results))
+
+    def _refuse_few(self, row: ResultRow, aside: BoolArray) -> None:
+        if aside.all() or not aside.any():
+            raise UserError(
+                f"{plain(row.model)} on {plain(row.task)}: expected questions on both sides, got {int(aside.sum()):,}"
+                f" to choose thresholds by and {int((~aside).sum()):,} others; test more questions, or move --share"
+                f" from {self.request.share:g} towards 0.5"
+            )
+
+    # --- another task -------------------------------------------------------------------------------------------------
+
+    def _other(self, row: ResultRow) -> ResultRow | str | None:
+        """The cell to calibrate on, or why there is none; None where the test itself is divided."""
+        task = self.request.calibrate_on
+        if task is None:
+            return None
+        alike = [each for each in self.others if (each.model, each.method) == (row.model, row.method)]
+        seeds = [each for each in alike if each.seed == row.seed]
+        same = [each for each in seeds if all(getattr(each, name) == getattr(row, name) for name in _SAME)]
+        if len(same) != 1:
+            return _why_none(row, seeds, same, task)
+        self._refuse_scores(row, same[0])
+        return same[0]
+
+    def _refuse_scores(self, row: ResultRow, other: ResultRow) -> None:
+        if row.is_order_alone != other.is_order_alone:
+            raise UserError(
+                f"{plain(row.method)}: it has scores alone on one of {plain(row.task)} and {plain(other.task)} and"
+                " confidences on the other, so no threshold is the same on both; run it again with --train-on, by whose"
+                " validation split scores are scaled"
+            )
+
+    def _refuse_overlap(self, row: ResultRow, other: ResultRow, own: files.Records, there: files.Records) -> None:
+        shared = set(own.id) & set(there.id)
+        if not shared:
+            mine, theirs = self._texts(row), self._texts(other)
+            texts = {mine[key].text for key in own.id if key in mine}
+            shared = {key for key in there.id if key in theirs and theirs[key].text in texts}
+        if shared:
+            raise UserError(
+                f"--calibrate-on {plain(other.task)}: {len(shared):,} of its {len(there.id):,} questions are also of"
+                f" {plain(row.task)}, e.g. {plain(min(shared))}, so what they keep could not be shown on others; leave"
+                " the option out, and --share of the questions is set aside"
+            )
+
+    def _texts(self, row: ResultRow) -> Mapping[str, questions.QuestionText]:
+        key = row.task, row.task_version
+        if key not in self.texts:
+            self.texts[key] = questions.read(self.request.results, *key)
+        return self.texts[key]
+
+
+def _why_none(row: ResultRow, seeds: Sequence[ResultRow], same: Sequence[ResultRow], task: str) -> str:
+    """Why a cell has no other one to calibrate on.
+
+    Args:
+        row: the cell.
+        seeds: results of the same method and seed on the other task.
+        same: those of them that are of the same fit; none, or several.
+        task: the other task.
+    """
+    if not seeds:
+        return f"has no result with seed {row.seed} on {task}, by which a threshold could be chosen"
+    if same:
+        return f"has several results with seed {row.seed} on {task}"
+    there = seeds[0]
+    if there.train_on != row.train_on:
+        return (
+            f"it learned from {row.train_on or 'nothing'} here and from {there.train_on or 'nothing'} for {task}: two"
+            " fits, and a threshold of one says nothing of the other; run both with one --train-on"
+        )
+    differing = next(name for name in _SAME if getattr(there, name) != getattr(row, name))
+    return f"its result on {task} is of another fit: it differs in {differing.replace('_', ' ')}"

@@ -1,0 +1,162 @@
+"""Guards in words: what could be certified at all, what was, and what a threshold would have needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.report.guard.found import Guarded, GuardedLine, GuardedTable
+from bench.report.text import count, percent, span
+
+
+def share(fraction: float) -> str:
+    """A share that was asked for, in percent with as many digits as it needs.
+
+    >>> share(0.05), share(0.125)
+    ('5 %', '12.5 %')
+    """
+    return f"{100 * fraction:.6g} %"
+
+
+def number(threshold: float) -> str:
+    """A threshold, rounded for people; CSV, JSON and cards have all digits.
+
+    >>> number(0.91234), number(0.99996), number(0.0)
+    ('0.912', '0.99996', '0')
+    """
+    return f"{threshold:.3g}" if threshold < 0.9995 else f"{threshold:.6g}"  # noqa: PLR2004 - would be printed as 1
+
+
+def verdict(found: GuardedTable) -> tuple[str, ...]:
+    """Sentences on top of a table; the first is the answer."""
+    return tuple(_verdict(found))
+
+
+def _verdict(found: GuardedTable) -> Iterator[str]:
+    risk, level, possible = share(found.terms.risk), share(found.terms.level), found.feasible
+    methods = len(found.tested)
+    if not possible.most:
+        yield (
+            f"No threshold can keep mistakes to {risk}, whatever the method: with a chance of {level} that asks for"
+            f" {possible.fewest:,} calibration answers without a mistake, and there are {possible.n:,}, of which"
+            f" {possible.right:,} are right."
+        )
+    elif not found.some:
+        whose = "the method has no" if methods == 1 else f"none of the {methods} methods has a"
+        yield (
+            f"No threshold can keep mistakes to {risk} here: {whose} confidence above which that holds with a chance of"
+            f" {level}."
+        )
+        yield _closest(found)
+    else:
+        yield from _kept(found, methods)
+    yield feasibility(found)
+
+
+def _kept(found: GuardedTable, methods: int) -> Iterator[str]:
+    some, best = found.some, found.some[0]
+    rule = f"at most {share(found.terms.risk)} of trusted answers wrong, with a chance of {share(found.terms.level)}"
+    whose = "the method has" if methods == 1 else f"{len(some)} of {methods} methods have"
+    yield f"Can answers be trusted ({rule})? Yes: {whose} a threshold that keeps this."
+    first = best.done[0]
+    kind = "a score" if first.is_score else "a confidence"
+    at = span([each.threshold for each in best.done], number)
+    seeds = f" ({len(best.done)} of {len(best.seeds)} seeds)" if len(best.seeds) > 1 else ""
+    observed = ""
+    if len(best.seeds) == 1 and first.realised and first.realised.risk is not None:
+        observed = f"; {percent(first.realised.risk)} % of these were wrong"
+    most = "" if methods == 1 else " most:"
+    yield (
+        f"{best.line.key.label} keeps{most} {percent(best.coverage)} % of the answers, from {kind} of {at}"
+        f" on{seeds}{observed}."
+    )
+
+
+def _closest(found: GuardedTable) -> str:
+    """The method whose strictest threshold came closest."""
+    seeds = [(line, seed) for line in found.tested for seed in line.seeds]
+    line, seed = min(seeds, key=lambda pair: pair[1].bound)
+    named = f" (seed {seed.row.seed})" if len(line.seeds) > 1 else ""
+    return f"Closest is {line.line.key.label}{named}: {lacks(seed)}."
+
+
+def feasibility(found: GuardedTable) -> str:
+    """The most that any method could have certified with these labels."""
+    possible, risk = found.feasible, share(found.terms.risk)
+    start = f"{found.source}. {possible.right:,} of the {possible.n:,} answers are right"
+    if not possible.right:
+        return f"{start}, so nothing can be certified."
+    keeps = f"keep more than {percent(possible.most / possible.n)} %" if possible.most else "keep any"
+    return (
+        f"{start}: even an order with all of these first could certify no risk below {percent(possible.least_risk)} %,"
+        f" and could not {keeps} of the answers at {risk}, which asks for {possible.fewest:,} answers without a mistake"
+        f" or {possible.fewest_with_one:,} with one."
+    )
+
+
+def lacks(seed: Guarded) -> str:
+    """Why a cell has no threshold, and what it would need."""
+    risk = share(seed.terms.risk)
+    if not seed.kept:
+        return "no calibration answer lies above its strictest threshold"
+    told = (
+        f"of the {seed.kept:,} calibration answers above its strictest threshold {seed.mistakes:,} are wrong"
+        f" ({percent(seed.mistakes / seed.kept)} %), which certifies {percent(seed.bound)} %"
+    )
+    if _is_worse(seed):
+        return f"{told}; more answers would not help, a better order of the answers or a higher --risk would"
+    needed = "more" if seed.needed is None else f"about {_about(seed.needed):,}"
+    return (
+        f"{told}; with that share of mistakes {risk} takes {needed} calibration answers, of which there are {_n(seed)}"
+    )
+
+
+def _about(number: int) -> int:
+    """A number with two digits that say something."""
+    return int(float(f"{number:.1e}"))
+
+
+def _n(seed: Guarded) -> str:
+    return f"{len(seed.calibration.values):,}"
+
+
+def _is_worse(seed: Guarded) -> bool:
+    """Whether so many are wrong above the strictest threshold that more answers would not help."""
+    return seed.mistakes >= seed.terms.risk * seed.kept
+
+
+def needs(found: GuardedTable) -> Iterator[str]:
+    """Sentences on what methods without a threshold would need, those alike together."""
+    lacking = {line.line.key.label: [s for s in line.seeds if s.threshold is None] for line in found.tested}
+    few, worse, none = list[str](), list[str](), list[str]()
+    for label, seeds in lacking.items():
+        kept = [seed for seed in seeds if seed.kept]
+        helped = [seed.needed for seed in kept if not _is_worse(seed) and seed.needed is not None]
+        if helped:
+            few.append(f"{label} ({span(map(_about, helped), count)})")
+        elif kept:
+            worse.append(label)
+        elif seeds:
+            none.append(label)
+    risk = share(found.terms.risk)
+    if few:
+        yield (
+            f"More calibration answers than {found.feasible.n:,} would do, if mistakes above the strictest threshold"
+            f" stayed as frequent, for {', '.join(few)}."
+        )
+    if worse:
+        yield (
+            f"{risk} or more are wrong even above the strictest threshold of {', '.join(worse)}: that takes a better"
+            " order of the answers, or a higher --risk."
+        )
+    if none:
+        yield f"No calibration answer lies above the strictest threshold of {', '.join(none)}."
+
+
+def notes_of(line: GuardedLine) -> Iterator[str]:
+    """Footnotes of a line."""
+    if line.reason:
+        yield line.reason
+    if line.seeds and line.seeds[0].is_score:
+        yield "its thresholds are of scores without a scale"
+    if line.seeds and line.line.others:
+        yield "; ".join(line.line.reasons)

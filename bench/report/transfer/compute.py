@@ -1,0 +1,305 @@
+"""Cells of a transfer matrix -> its numbers: intervals, paired prices, methods by their worst cell.
+
+Prices are of the same test questions, learned here against learned elsewhere: for Brier scores Student's t of a macro
+mean, for AUROC the resamples' interval and a normal test with their standard error. Holm's correction covers all prices
+of a metric. Worst cells are compared in resamples that all methods and tests share.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TypeVar
+
+import numpy as np
+
+from bench.api import BoolArray, FloatArray, UserError
+from bench.metrics import METRICS
+from bench.metrics.answers import ranked
+from bench.report.transfer.model import (
+    LEVEL,
+    METRICS_SHOWN,
+    About,
+    Beside,
+    Ends,
+    Entry,
+    Matrix,
+    MeanPrice,
+    Missing,
+    Price,
+    Worst,
+)
+from bench.results.files import Records, read_records
+from bench.results.transfer import Corpus, TransferCell
+from bench.stats import (
+    Interval,
+    NoInterval,
+    Settings,
+    Strata,
+    basic_interval,
+    corrected,
+    losses,
+    mean_interval,
+    resample,
+    strata_of,
+)
+from bench.stats.holm import holm
+from bench.stats.intervals import macro_mean, no_spread_of_ranks
+from bench.stats.resampling import Resampled
+
+Key = tuple[str, Corpus | None]
+"""Method and corpus."""
+_TINY = 1e-12
+_OTHER_ANSWERS = "it rests on other answers or labels than the other cells of this test"
+T = TypeVar("T", Price, Beside)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tested:
+    """All cells of one test, question by question."""
+
+    test: str
+    strata: Strata
+    correct: BoolArray
+    brier: Mapping[Key, FloatArray]
+    """Loss of each question, (n,), mean over seeds."""
+    resampled: Mapping[Key, Mapping[str, Resampled]]
+    no_ranks: NoInterval | None
+    settings: Settings
+
+    def sample(self, key: Key, metric: str) -> tuple[float, FloatArray] | None:
+        """Macro mean and its resamples (r,); None where it is undefined."""
+        if key not in self.resampled or (metric == "brier" and key not in self.brier):
+            return None
+        found = self.resampled[key][metric]
+        return None if found.mean is None else (found.mean, found.replicates)
+
+    def ends(self, key: Key, metric: str) -> Ends:
+        """Interval of one number."""
+        sample = self.sample(key, metric)
+        assert sample is not None  # noqa: S101 - asked for cells with numbers alone
+        if metric == "brier":
+            return _ends(mean_interval(self.brier[key], self.strata, level=LEVEL))
+        return self._of_resamples(*sample, METRICS[metric].bounds)
+
+    def worsening(self, worse: Sequence[Key], better: Sequence[Key], metric: str) -> tuple[float, Ends, float | None]:
+        """Mean worsening from the second cells to the first, pair by pair: its value, interval and p value.
+
+        Cells of both have this metric.
+        """
+        from scipy.special import ndtr, stdtr
+
+        if metric == "brier":
+            loss = np.mean([self.brier[a] - self.brier[b] for a, b in zip(worse, better, strict=True)], axis=0)
+            interval = mean_interval(loss, self.strata, level=LEVEL)
+            if isinstance(interval, NoInterval):
+                return float(self.strata.means(loss).mean()), _ends(interval), None
+            mean, error, df = macro_mean(loss, self.strata)
+            p = float(abs(mean) <= _TINY) if error <= _TINY else float(2 * stdtr(min(df, 1e9), -abs(mean) / error))
+            return mean, _ends(interval), p
+        sign = 1 if METRICS[metric].higher_is_better else -1
+        pairs = [(self.sample(a, metric), self.sample(b, metric)) for a, b in zip(worse, better, strict=True)]
+        value = float(np.mean([sign * (b[0] - a[0]) for a, b in pairs if a and b]))
+        drawn = np.mean([sign * (b[1] - a[1]) for a, b in pairs if a and b], axis=0)
+        ends, error = self._of_resamples(value, drawn, (-1, 1)), float(drawn.std(ddof=1))
+        if ends.low is None:
+            return value, ends, None
+        p = float(abs(value) <= _TINY) if error <= _TINY else float(2 * ndtr(-abs(value) / error))
+        return value, ends, p
+
+    def _of_resamples(self, value: float, drawn: FloatArray, bounds: tuple[float, float]) -> Ends:
+        if self.no_ranks is not None:
+            return _ends(self.no_ranks)
+        return _ends(basic_interval(value, drawn, self.strata, level=LEVEL, bounds=bounds))
+
+
+def computed(
+    cells: Sequence[TransferCell],
+    about: About,
+    say: Callable[[str], None] = lambda _: None,
+    settings: Settings | None = None,
+) -> Matrix:
+    """The matrix of some cells.
+
+    Args:
+        cells: of all seeds.
+        about: what they are of.
+        say: told before long work.
+        settings: of resamples.
+
+    Raises:
+        UserError: a result is not as it must be, or no cell has numbers.
+    """
+    say("resampling the cells of the matrix")
+    missing = [Missing(c.method, c.corpus, c.test, c.missing) for c in cells if c.missing]
+    tested: dict[str, _Tested] = {}
+    for test in about.tests:
+        records, odd = _records([cell for cell in cells if cell.test == test and not cell.missing])
+        missing += [Missing(*key, test, _OTHER_ANSWERS) for key in odd]
+        if records:
+            tested[test] = _tested(test, records, settings or Settings(level=LEVEL))
+    if not tested:
+        reasons = list(dict.fromkeys(each.reason for each in missing))
+        raise UserError(f"No cell of the matrix has numbers: {'; '.join(reasons[:3])}")
+    entries = tuple(
+        Entry(*key, test, metric, sample[0], each.ends(key, metric))
+        for metric in METRICS_SHOWN
+        for test, each in tested.items()
+        for key in each.resampled
+        if (sample := each.sample(key, metric)) is not None
+    )
+    worst = tuple(w for metric in METRICS_SHOWN for w in _worst(metric, about, tested, missing))
+    prices = tuple(price for metric in METRICS_SHOWN for price in _corrected(list(_prices(metric, about, tested))))
+    return Matrix(
+        about, entries, prices, tuple(_means(about, tested, prices)), worst,
+        tuple(_corrected(list(_beside(about, tested, worst)))), tuple(dict.fromkeys(missing)),
+    )  # fmt: skip
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def _records(cells: Sequence[TransferCell]) -> tuple[dict[Key, list[Records]], list[Key]]:
+    """Records of each cell's seeds, in the order of ids; and cells that rest on other answers than the first."""
+    found: dict[Key, list[Records]] = defaultdict(list)
+    for cell in cells:
+        if cell.path is not None:
+            records = read_records(cell.path)
+            found[cell.method, cell.corpus].append(records.take(np.argsort(np.asarray(records.id), kind="stable")))
+    first = next(iter(found.values()), [None])[0]
+    odd = [key for key, runs in found.items() if first is not None and not all(_same(first, run) for run in runs)]
+    return {key: runs for key, runs in found.items() if key not in odd}, odd
+
+
+def _same(a: Records, b: Records) -> bool:
+    return a.id == b.id and a.subject == b.subject and bool(np.array_equal(a.correct, b.correct))
+
+
+def _tested(test: str, records: Mapping[Key, Sequence[Records]], settings: Settings) -> _Tested:
+    keys = list(records)
+    first = records[keys[0]][0]
+    correct, strata = first.correct, strata_of(first.subject)
+    known = {key for key in keys if all(run.probabilities is not None for run in records[key])}
+    half = np.full(len(correct), 0.5)  # in the place of confidences that there are none of; read by no number
+    runs = {str(i): np.stack([run.confidence if key in known else half for run in records[key]])
+            for i, key in enumerate(keys)}  # fmt: skip
+    order = {str(i): np.stack([ranked(run.order) for run in records[key]]) for i, key in enumerate(keys)
+             if all(run.score is not None for run in records[key])}  # fmt: skip
+    values = resample(runs, correct, strata, settings, order)
+    brier = {key: losses(runs[str(i)], correct)["brier"].mean(axis=0) for i, key in enumerate(keys) if key in known}
+    return _Tested(
+        test, strata, correct, brier, {key: values[str(i)] for i, key in enumerate(keys)},
+        no_spread_of_ranks(correct, strata), settings,
+    )  # fmt: skip
+
+
+def _ends(interval: Interval | NoInterval) -> Ends:
+    return Ends(None, None, interval.reason) if isinstance(interval, NoInterval) else Ends(interval.low, interval.high)
+
+
+# --- prices -----------------------------------------------------------------------------------------------------------
+
+
+def _prices(metric: str, about: About, tested: Mapping[str, _Tested]) -> Iterator[Price]:
+    """Prices of all methods that are told labels; scaling changes no order, so it has no price in AUROC."""
+    names = about.learners + (about.scaled if metric == "brier" else ())
+    for test, each in tested.items():
+        home = about.home(test)
+        for name in names if home is not None else ():
+            if each.sample((name, home), metric) is None:
+                continue
+            for corpus in about.corpora:
+                if home is not None and corpus != home and each.sample((name, corpus), metric) is not None:
+                    points, ends, p = each.worsening([(name, corpus)], [(name, home)], metric)
+                    yield Price(name, corpus, home, test, metric, points, ends, p)
+
+
+def _means(about: About, tested: Mapping[str, _Tested], prices: Sequence[Price]) -> Iterator[MeanPrice]:
+    """Mean prices of the methods that learn."""
+    for metric in METRICS_SHOWN:
+        for test, each in tested.items():
+            for corpus in about.corpora:
+                own = [p for p in prices if (p.metric, p.test, p.corpus) == (metric, test, corpus)]
+                names = [price.method for price in own if price.method in about.learners]
+                if names:
+                    home = own[0].home
+                    points, ends, _ = each.worsening(
+                        [(name, corpus) for name in names], [(name, home) for name in names], metric
+                    )
+                    yield MeanPrice(corpus, home, test, metric, points, ends, len(names))
+
+
+def _corrected(found: Sequence[T]) -> Iterator[T]:
+    """P values corrected for all that are tested together."""
+    tested = [each for each in found if each.p is not None]
+    p = iter(holm([each.p or 0.0 for each in tested]).tolist())
+    return (replace(each, p_holm=next(p)) if each.p is not None else each for each in found)
+
+
+# --- worst cells ------------------------------------------------------------------------------------------------------
+
+
+def _worst(metric: str, about: About, tested: Mapping[str, _Tested], missing: Sequence[Missing]) -> Iterator[Worst]:
+    """Each method's worst cell, the best one first; methods with a missing cell have no rank."""
+    sign = -1 if METRICS[metric].higher_is_better else 1
+    names = dict.fromkeys(name for each in tested.values() for name, _ in each.resampled)
+    found: dict[str, tuple[float, tuple[str, Key], FloatArray]] = {}
+    for name in names:
+        own = {(test, key): sample for test, each in tested.items() for key in each.resampled
+               if key[0] == name and (sample := each.sample(key, metric)) is not None}  # fmt: skip
+        if own:
+            place = max(own, key=lambda at: sign * own[at][0])
+            drawn = sign * np.max([sign * replicates for _, replicates in own.values()], axis=0)
+            found[name] = (own[place][0], place, drawn)
+    gaps = {each.method for each in missing}
+    defined = {(test, key[0]) for test, each in tested.items() for key in each.resampled
+               if each.sample(key, metric) is not None}  # fmt: skip
+    reasons = {
+        name: "a cell is missing" if name in gaps else "undefined in a cell"
+        for name in found
+        if name in gaps or any((test, name) not in defined for test in about.tests)
+    }
+    reasons |= {
+        name: tested[place[0]].ends(place[1], metric).reason
+        for name, (_, place, _) in found.items()
+        if name not in reasons and tested[place[0]].ends(place[1], metric).low is None
+    }
+    ranks = _ranks({name: one for name, one in found.items() if name not in reasons}, sign)
+    for name in sorted(found, key=lambda name: (ranks.get(name, len(found) + 1), sign * found[name][0])):
+        value, (test, key), drawn = found[name]
+        each = tested[test]
+        ends = each.ends(key, metric)
+        if ends.low is not None:
+            ends = _ends(basic_interval(value, drawn, each.strata, level=LEVEL, bounds=METRICS[metric].bounds))
+        yield Worst(name, metric, value, key[1], test, ends, ranks.get(name), reasons.get(name, ""))
+
+
+def _ranks(found: Mapping[str, tuple[float, tuple[str, Key], FloatArray]], sign: int) -> dict[str, int]:
+    """1 plus the number of methods whose worst cell is significantly better; all pairs are tested together."""
+    pairs = list(combinations(found, 2))
+    ranks = dict.fromkeys(found, 1)
+    if not pairs:
+        return ranks
+    difference = np.array([found[a][0] - found[b][0] for a, b in pairs])
+    drawn = np.stack([found[a][2] - found[b][2] for a, b in pairs])
+    p = corrected(difference, drawn.std(axis=1, ddof=1), drawn - drawn.mean(axis=1, keepdims=True))
+    for (a, b), between, value in zip(pairs, difference.tolist(), p.tolist(), strict=True):
+        if value < 1 - LEVEL:
+            ranks[a if sign * between > 0 else b] += 1
+    return ranks
+
+
+def _beside(about: About, tested: Mapping[str, _Tested], worst: Sequence[Worst]) -> Iterator[Beside]:
+    """Every method that learned elsewhere, beside the untrained method with the best worst Brier score."""
+    told = {*about.learners, *about.scaled}
+    reference = next((w.method for w in worst if w.metric == "brier" and w.method not in told and w.rank), None)
+    for test, each in tested.items() if reference is not None else ():
+        home = about.home(test)
+        for name in about.learners:
+            for corpus in about.corpora:
+                if corpus == home or each.sample((name, corpus), "brier") is None:
+                    continue
+                points, ends, p = each.worsening([(name, corpus)], [(str(reference), None)], "brier")
+                yield Beside(name, corpus, test, str(reference), points, ends, p)

@@ -1,0 +1,210 @@
+"""A matrix as tables: numbers, prices and worst cells, for the terminal, Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from bench.metrics import METRICS
+from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
+from bench.report.text import ARROWS, EN_DASH, plain, shown, signed
+from bench.report.transfer.model import LEVEL, METRICS_SHOWN, Entry, Matrix, Price
+from bench.report.transfer.verdict import between, verdict
+from bench.results.transfer import Corpus
+
+SHOWN = "*"
+SAME = "same"
+
+
+def views(matrix: Matrix) -> TableViews:
+    """The matrix for every format."""
+    return TableViews(list(_grids(matrix)), lambda: list(_records(matrix)), lambda: _data(matrix))
+
+
+def columns_of(matrix: Matrix, test: str) -> list[Corpus]:
+    """Corpora in the order of their columns: first the one that methods learn on by default for the test."""
+    home = matrix.about.home(test)
+    return sorted(matrix.about.corpora, key=lambda corpus: (corpus != home, corpus.leaves_out, corpus.task != test))
+
+
+def _grids(matrix: Matrix) -> Iterator[Grid]:
+    about = matrix.about
+    yield _worst(matrix)
+    for metric in METRICS_SHOWN:
+        for test in about.tests:
+            yield _numbers(matrix, metric, test)
+    for metric in METRICS_SHOWN:
+        for test in about.tests:
+            if any(price.metric == metric and price.test == test for price in matrix.prices):
+                yield _prices(matrix, metric, test)
+
+
+def _head(corpus: Corpus) -> Column:
+    return Column(plain(corpus.label), is_metric=True)
+
+
+def _label(metric: str) -> str:
+    return f"{METRICS[metric].label}{ARROWS[METRICS[metric].higher_is_better]}"
+
+
+def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
+    """Rows are methods, columns what they learned on."""
+    corpora = columns_of(matrix, test)
+    rows, before = [], None
+    for name in matrix.methods:
+        group = _group(matrix, name)
+        cells = [_number(matrix, name, corpus, test, metric, i) for i, corpus in enumerate(corpora)]
+        rows.append(GridRow([Cell(plain(name)), *cells], is_apart=before not in {None, group}))
+        before = group
+    facts = (f"{matrix.about.model}, tested on {test}: {_label(metric)} by what methods learned on",)
+    legend = (
+        f"Percent, mean over subjects, ± half the {LEVEL:.0%} interval for these subjects.".replace("%", " %"),
+        "Without the subject: each question's confidence is from a fit that saw no question of its subject.",
+        f"{SAME}: it is told nothing, so that its number does not depend on the corpus.",
+    )
+    return Grid(facts, (Column("method", is_left=True), *map(_head, corpora)), tuple(rows), legend)
+
+
+def _group(matrix: Matrix, name: str) -> int:
+    return 0 if name in matrix.about.learners else 1 if name in matrix.about.scaled else 2
+
+
+def _number(matrix: Matrix, name: str, corpus: Corpus, test: str, metric: str, column: int) -> Cell:
+    entry = matrix.entry(name, corpus, test, metric)
+    if entry is not None:
+        return Cell(text_of(entry))
+    untold = matrix.entry(name, None, test, metric)
+    if untold is not None:
+        return Cell(SAME) if column else Cell(text_of(untold))
+    reason = next(
+        (m.reason for m in matrix.missing if (m.method, m.test) == (name, test) and m.corpus in {corpus, None}), ""
+    )
+    return Cell("missing", notes=(plain(f"{name}: {reason}"),)) if reason else Cell("undefined")
+
+
+def text_of(entry: Entry) -> str:
+    """A number with half its interval."""
+    metric, (low, high, _) = METRICS[entry.metric], entry.ends
+    half = "" if low is None or high is None else f" ±{shown(metric, max(high - entry.value, entry.value - low))}"
+    return f"{shown(metric, entry.value)}{half}"
+
+
+def _prices(matrix: Matrix, metric: str, test: str) -> Grid:
+    home = matrix.about.home(test)
+    corpora = [corpus for corpus in columns_of(matrix, test) if corpus != home]
+    found = {(p.method, p.corpus): p for p in matrix.prices if (p.metric, p.test) == (metric, test)}
+    names = [name for name in matrix.methods if any((name, corpus) in found for corpus in corpora)]
+    rows = [GridRow([Cell(plain(name)), *(_price(found.get((name, corpus))) for corpus in corpora)]) for name in names]
+    means = {m.corpus: m for m in matrix.means if (m.metric, m.test) == (metric, test)}
+    if means:
+        mean = [f"{signed(METRICS[metric], m.points)}{between(metric, m.ends)}" if (m := means.get(c)) else EN_DASH
+                for c in corpora]  # fmt: skip
+        rows.append(GridRow([Cell("mean of those that learn"), *map(Cell, mean)], is_apart=True))
+    family = sum(price.metric == metric and price.p_holm is not None for price in matrix.prices)
+    elsewhere = f"the price of learning elsewhere than on {home.label if home else EN_DASH}"
+    facts = (f"{matrix.about.model}, tested on {test}: {elsewhere}, {METRICS[metric].label}, points",)
+    legend = (
+        "Prices are paired, on the same test questions; positive is worse.",
+        f"{SHOWN}: different from 0, p < 0.05 by Holm's correction for the {family} prices of {METRICS[metric].label}.",
+    )
+    return Grid(facts, (Column("method", is_left=True), *map(_head, corpora)), tuple(rows), legend)
+
+
+def _price(price: Price | None) -> Cell:
+    if price is None:
+        return Cell(EN_DASH)
+    text = f"{signed(METRICS[price.metric], price.points)}{between(price.metric, price.ends)}"
+    return Cell(text, mark=SHOWN * price.is_shown, notes=(price.ends.reason,) if price.ends.reason else ())
+
+
+def _worst(matrix: Matrix) -> Grid:
+    """Methods by their worst cells, and the verdict."""
+    about = matrix.about
+    columns = [Column("method", is_left=True)]
+    for metric in METRICS_SHOWN:
+        columns += [
+            Column("rank", _label(metric), is_metric=True), Column("worst", _label(metric), is_metric=True),
+            Column("where", _label(metric), is_left=True, is_metric=True),
+        ]  # fmt: skip
+    found = {(w.method, w.metric): w for w in matrix.worst}
+    rows = []
+    for name in dict.fromkeys(w.method for w in matrix.worst):
+        cells = [Cell(plain(name))]
+        for metric in METRICS_SHOWN:
+            worst = found.get((name, metric))
+            if worst is None:
+                cells += [Cell(EN_DASH), Cell(EN_DASH), Cell(EN_DASH)]
+                continue
+            rank = (
+                Cell(EN_DASH, notes=(worst.reason,) if worst.reason else ())
+                if worst.rank is None
+                else Cell(str(worst.rank))
+            )
+            entry = Entry(name, worst.corpus, worst.test, metric, worst.value, worst.ends)
+            at = worst.test if worst.corpus is None else f"{worst.corpus.label} → {worst.test}"
+            cells += [rank, Cell(text_of(entry)), Cell(plain(at))]
+        rows.append(GridRow(cells))
+    seeds = ", ".join(map(str, about.seeds))
+    learned, tested = "; ".join(corpus.label for corpus in about.corpora), ", ".join(about.tests)
+    basis = (
+        f"Preset {about.preset}, seed{'s' * (len(about.seeds) > 1)} {seeds}; learned on {learned}; tested on {tested};"
+        f" {about.forward_tokens:,} tokens were read for it."
+    )
+    legend = (
+        "Rank: 1 plus the methods whose worst cell is significantly better, all pairs tested together."
+        " Where: what was learned on → what was tested, or what was tested alone."
+    )
+    facts = (f"{about.model}: methods by their worst cell", basis)
+    return Grid(facts, tuple(columns), tuple(rows), (legend,), verdict=verdict(matrix), is_folded=True)
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def _records(matrix: Matrix) -> Iterator[dict[str, Any]]:
+    prices = {(p.method, p.corpus, p.test, p.metric): p for p in matrix.prices}
+    for entry in matrix.entries:
+        price = prices.get((entry.method, entry.corpus, entry.test, entry.metric)) if entry.corpus else None
+        yield {
+            "method": entry.method,
+            "learned_on": "" if entry.corpus is None else entry.corpus.task,
+            "without_subject": bool(entry.corpus and entry.corpus.leaves_out),
+            "tested_on": entry.test,
+            "metric": entry.metric,
+            "value": entry.value,
+            "low": entry.ends.low,
+            "high": entry.ends.high,
+            "home": None if price is None else price.home.task,
+            "price": None if price is None else price.points,
+            "price_low": None if price is None else price.ends.low,
+            "price_high": None if price is None else price.ends.high,
+            "p": None if price is None else price.p,
+            "p_holm": None if price is None else price.p_holm,
+            "reason": entry.ends.reason,
+        }
+    for gap in matrix.missing:
+        yield {
+            "method": gap.method, "learned_on": gap.corpus.task if gap.corpus else "",
+            "without_subject": bool(gap.corpus and gap.corpus.leaves_out), "tested_on": gap.test, "reason": gap.reason,
+        }  # fmt: skip
+
+
+def _data(matrix: Matrix) -> dict[str, Any]:
+    parts = ("about", "entries", "prices", "means", "worst", "beside", "missing")
+    return {"verdict": list(verdict(matrix)), **{name: _plain(getattr(matrix, name)) for name in parts}}
+
+
+def _plain(value: Any) -> Any:
+    """Value as JSON knows it."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return _named(asdict(value))
+
+
+def _named(values: dict[str, Any]) -> dict[str, Any]:
+    """Intervals with the names of their ends."""
+    ends = values.get("ends")
+    if ends is not None:
+        values["ends"] = dict(zip(("low", "high", "reason"), ends, strict=True))
+    return values

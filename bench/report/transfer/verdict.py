@@ -1,0 +1,134 @@
+"""The verdict of a matrix in words, made from its tests and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bench.metrics import METRICS
+from bench.report.text import interval_text, precise, shown
+from bench.report.transfer.model import Ends, Matrix, MeanPrice
+from bench.results.transfer import Corpus
+
+_FEW = 6
+"""Names that a sentence gives one by one."""
+
+
+def verdict(matrix: Matrix) -> tuple[str, ...]:
+    """Sentences: who leads by its worst cell, what moving costs, and who falls behind what is not trained."""
+    parts = (_leaders, _moves, _dearest, _beside, _untold, _gaps)
+    return tuple(sentence for part in parts for sentence in part(matrix))
+
+
+def place(corpus: Corpus | None, test: str) -> str:
+    """Words for a cell."""
+    return f"tested on {test}" if corpus is None else f"learned on {corpus.label}; tested on {test}"
+
+
+def between(metric: str, ends: Ends) -> str:
+    """An interval in brackets, or nothing."""
+    return "" if ends.low is None or ends.high is None else f" [{interval_text(METRICS[metric], ends.low, ends.high)}]"
+
+
+def named(names: Sequence[str]) -> str:
+    """Names, or the first of them and how many others there are."""
+    if len(names) > _FEW:
+        return f"{', '.join(names[:_FEW])} and {len(names) - _FEW} others"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _leaders(matrix: Matrix) -> Iterator[str]:
+    for metric in ("brier", "auroc"):
+        label = METRICS[metric].label
+        first = [each for each in matrix.worst if each.metric == metric and each.rank == 1]
+        if not first:
+            yield f"No method can be ranked by its worst {label}."
+            continue
+        best = first[0]
+        told = f"{shown(METRICS[metric], best.value)}{between(metric, best.ends)}, {place(best.corpus, best.test)}"
+        if len(first) == 1:
+            yield f"By its worst {label}, {best.method} leads: {told}."
+        else:
+            others = named([each.method for each in first[1:]])
+            yield (
+                f"By their worst {label}, no single method leads: the best one is that of {best.method} ({told}),"
+                f" and no method is shown to be better than {others} either."
+            )
+
+
+def _moves(matrix: Matrix) -> Iterator[str]:
+    """Sentences on the mean price of each move."""
+    for mean in (each for each in matrix.means if each.metric == "brier"):
+        where = f"from {mean.home.label} to {mean.corpus.label}, tested on {mean.test}"
+        beside = next(
+            (m for m in matrix.means if m.metric == "auroc" and (m.corpus, m.test) == (mean.corpus, mean.test)), None
+        )
+        also = "" if beside is None else f" and {_points(beside)} of AUROC"
+        what = f"{_points(mean)} of Brier{also}, the mean of the {mean.n} methods that learn"
+        own = [p for p in matrix.prices if (p.metric, p.corpus, p.test) == ("brier", mean.corpus, mean.test)]
+        own = [price for price in own if price.method in matrix.about.learners]
+        worse, better = sum(p.is_shown and p.points > 0 for p in own), sum(p.is_shown and p.points < 0 for p in own)
+        counted = f"in Brier {worse} are shown to be worse, {better} better"
+        if _is_decided(mean):
+            yield f"Moving {where}, {'costs' if mean.points > 0 else 'gains'} {what}; {counted}."
+        else:
+            yield f"Moving {where}: no cost is shown, {what}; {counted}."
+
+
+def _is_decided(mean: MeanPrice) -> bool:
+    low, high, _ = mean.ends
+    return low is not None and high is not None and (low > 0 or high < 0)
+
+
+def _points(mean: MeanPrice) -> str:
+    """Points with their interval; a gain of Brier that is decided is told without its sign."""
+    turned = mean.metric == "brier" and mean.points < 0 and _is_decided(mean)
+    low, high, reason = mean.ends
+    value, ends = (-mean.points, Ends(-float(high or 0), -float(low or 0))) if turned else (mean.points, mean.ends)
+    return f"{precise(METRICS[mean.metric], value)} points{between(mean.metric, ends) if not reason else ''}"
+
+
+def _dearest(matrix: Matrix) -> Iterator[str]:
+    shown_prices = [price for price in matrix.prices if price.metric == "brier" and price.is_shown and price.points > 0]
+    tested = sum(price.metric == "brier" and price.p_holm is not None for price in matrix.prices)
+    if not shown_prices:
+        yield f"No single price is shown: none of {tested} tested ones is significant in Brier, corrected by Holm."
+        return
+    most = max(shown_prices, key=lambda price: price.points)
+    yield (
+        f"The dearest move is that of {most.method}: {precise(METRICS['brier'], most.points)} points of"
+        f" Brier{between('brier', most.ends)}, {place(most.corpus, most.test)}."
+    )
+
+
+def _beside(matrix: Matrix) -> Iterator[str]:
+    if not matrix.beside:
+        yield "There is no untrained method to compare with that has a rank."
+        return
+    reference = matrix.beside[0].reference
+    decided = [each for each in matrix.beside if each.p_holm is not None and each.p_holm < 0.05]  # noqa: PLR2004
+    worse = list(dict.fromkeys(each.method for each in decided if each.points > 0))
+    names = list(dict.fromkeys(each.method for each in matrix.beside))
+    cells = {name: sum(each.method == name for each in matrix.beside) for name in names}
+    better = [name for name in names if sum(e.method == name and e.points < 0 for e in decided) == cells[name]]
+    which = f"{reference}, the untrained method with the best worst Brier"
+    if worse:
+        kind = "is worse" if len(worse) == 1 else "are worse"
+        counted = f"{len(worse)} of {len(names)}"
+        yield f"Trained elsewhere, {named(worse)} {kind} than {which}, in at least one cell ({counted})."
+    else:
+        yield f"Trained elsewhere, no method is shown to be worse than {which}."
+    if better:
+        kind = "stays better" if len(better) == 1 else "stay better"
+        yield f"Wherever trained, {named(better)} {kind} than it."
+
+
+def _untold(matrix: Matrix) -> Iterator[str]:
+    told = {*matrix.about.learners, *matrix.about.scaled}
+    if any(name not in told for name in matrix.methods):
+        yield "Methods that are told nothing have one number for each test; their price is 0 by construction."
+
+
+def _gaps(matrix: Matrix) -> Iterator[str]:
+    if matrix.missing:
+        names = list(dict.fromkeys(each.method for each in matrix.missing))
+        yield f"Cells without numbers: {len(matrix.missing)} ({named(names)}); their methods have no rank."

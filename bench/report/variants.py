@@ -1,0 +1,261 @@
+"""Numbers of an analysis as rows for people, as data, and as a sentence, beside the paper's where there are some."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+from bench.api import UserError
+from bench.metrics import METRICS
+from bench.progress import visible, visible_json
+from bench.report.tables.formats import markdown_text
+from bench.report.tables.published import lines_of, published_folder
+from bench.report.text import MINUS, interval_text, plain, probability, shown, signed
+from bench.stats.variants import Estimate, VariantRow, Variants
+
+COLUMNS = ("model", "task", "variant", "metric", "mean")
+"""Columns of a file of published variants, in percent."""
+ENDS = 5
+"""Rows that are shown of each end of a long list."""
+_LONG = 12
+"""Variants from which on a list is long."""
+_ALPHA = 0.05
+NO_BREAK = "\u00a0"
+
+Published = Mapping[tuple[str, str, str, str], float]
+"""Model, task, variant and metric -> fraction."""
+
+
+def read_published(found: Variants, results: Path) -> Published:
+    """The published numbers of an analysis; empty where there are none.
+
+    Raises:
+        UserError: their file is not as it must be.
+    """
+    folder = published_folder(results)
+    if not found.published or folder is None:
+        return {}
+    path = folder / found.published
+    try:
+        return {
+            (line["model"], line["task"], line["variant"], line["metric"]): float(line["mean"]) / 100
+            for line in lines_of(path, COLUMNS)
+        }
+    except ValueError as error:
+        raise UserError(f"{path}: expected numbers in percent, {error}") from error
+
+
+def sorted_rows(found: Variants, metric: str) -> list[VariantRow]:
+    """Rows of a metric: the one that the reference is furthest above first; undefined ones last."""
+    rows = found.of(metric)
+    known = [row for row in rows if row.difference is not None]
+    return sorted(known, key=lambda row: -(row.difference.value if row.difference else 0)) + [
+        row for row in rows if row.difference is None
+    ]
+
+
+def is_long(found: Variants) -> bool:
+    """Whether only the ends of the list are shown to people."""
+    return len(found.of(found.metrics[-1])) > _LONG
+
+
+def shown_rows(found: Variants, metric: str) -> list[VariantRow]:
+    """Rows of a metric for people: in the order of the variants, or the five largest and smallest differences."""
+    if not is_long(found):
+        return found.of(metric)
+    rows = sorted_rows(found, metric)
+    return [*rows[:ENDS], *rows[-ENDS:]]
+
+
+def title(found: Variants) -> str:
+    """Heading that says of what the numbers are."""
+    seeds = ", ".join(map(str, found.seeds))
+    return (
+        f"{found.method} {found.analysis}: {found.model} on {found.task}, preset {found.preset}, seeds {seeds},"
+        f" {found.n:,} questions ({100 * found.accuracy:.1f} % right)"
+    )
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def records(found: Variants, published: Published) -> list[dict[str, str]]:
+    """Rows for people, values in percent."""
+    told: list[dict[str, str]] = []
+    for metric in found.metrics:
+        own = next(row for row in found.rows if row.metric == metric and row.variant == found.reference)
+        told += [_record(found, row, published) for row in (own, *shown_rows(found, metric))]
+    return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
+
+
+def _record(found: Variants, row: VariantRow, published: Published) -> dict[str, str]:
+    metric, difference = METRICS[row.metric], row.difference
+    paper = published.get((found.model, found.task, row.variant, row.metric))
+    size = found.sizes.get(row.variant)
+    share = None if difference is None else difference.seed_share
+    return {
+        "metric": metric.label,
+        "variant": plain(row.variant),
+        "columns": "" if size is None else str(size),
+        "value": "undefined" if row.estimate is None else shown(metric, row.estimate.value),
+        "interval": _ends(row.metric, row.estimate),
+        f"{found.reference} {MINUS} it": "" if difference is None else signed(metric, difference.value),
+        "its interval": _ends(row.metric, difference),
+        "p": "" if row.p is None else probability(row.p),
+        "Holm": "" if row.p_corrected is None else probability(row.p_corrected),
+        "seeds": "" if share is None else f"{100 * share:.0f} %",
+        "paper": "" if paper is None else shown(metric, paper),
+    }
+
+
+def _ends(name: str, estimate: Estimate | None) -> str:
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    return interval_text(METRICS[name], estimate.low, estimate.high).replace(" ", NO_BREAK)
+
+
+def _told(name: str, estimate: Estimate, value: str) -> str:
+    ends = _ends(name, estimate).replace(NO_BREAK, " ")
+    return f"{value} ({ends})" if ends else value
+
+
+def legend(found: Variants, published: Published) -> list[str]:
+    """Sentences below the rows."""
+    count = len(found.of(found.metrics[-1]))
+    what = (
+        f"Percent, means over subjects and seeds, with {100 * found.level:g} % intervals for other questions and other"
+        f" seeds. Differences are on the same questions and seeds; Holm: p corrected for {count} variants; seeds: share"
+        " of the squared standard error that is the spread between seeds."
+    )
+    lines = [what]
+    if is_long(found):
+        lines.append(
+            f"Shown: the {ENDS} largest and the {ENDS} smallest of {count} differences; CSV and JSON have all."
+        )
+    if "ece" in found.metrics:
+        lines.append("ECE is the raw one, as published; part of it is chance, and that part differs between variants.")
+    lines += found.notes
+    lines += _beside_published(found, published)
+    return lines
+
+
+def _beside_published(found: Variants, published: Published) -> Iterator[str]:
+    if not published or any(key[:2] == (found.model, found.task) for key in published):
+        return
+    metric = METRICS[found.metrics[-1]]
+    for name in dict.fromkeys(row.variant for row in found.of(found.metrics[-1])):
+        gaps = [
+            published[model, task, found.reference, key] - value
+            for (model, task, variant, key), value in published.items()
+            if variant == name and key == found.metrics[-1] and (model, task, found.reference, key) in published
+        ]
+        if gaps:
+            yield (
+                f"Paper, {len(gaps)} other models and tasks, single runs: {metric.label} of {found.reference} minus"
+                f" {name} is {signed(metric, min(gaps))} to {signed(metric, max(gaps))}, median"
+                f" {signed(metric, median(gaps))}."
+            )
+
+
+def verdict(found: Variants) -> str:
+    """Sentences on what the numbers say."""
+    name = found.metrics[-1]
+    metric, rows = METRICS[name], [row for row in sorted_rows(found, name) if row.difference is not None]
+    tested = [row for row in rows if row.p_corrected is not None]
+    begin = f"{found.question} "
+    if not tested:
+        return begin + f"It can't be said: there are no intervals of {metric.label}."
+    decided = [row for row in tested if row.p_corrected is not None and row.p_corrected < _ALPHA]
+    widths = [
+        (e.high - e.low) / 2 for row in tested if (e := row.difference) and e.high is not None and e.low is not None
+    ]
+    unseen = (
+        f"An interval reaches {_points(median(widths), found)} to each side (median), so that smaller effects can't be"
+        f" seen with {found.n:,} questions and {len(found.seeds)} seeds."
+    )
+    if not decided:
+        most = max(tested, key=lambda row: abs(row.difference.value) if row.difference else 0)
+        return begin + (
+            f"Nothing shows: none of the {len(tested)} variants differs significantly from {found.reference} in"
+            f" {metric.label} after Holm's correction. The largest difference is {_difference(most)}, {most.variant}."
+            f" {unseen}"
+        )
+    parts = [
+        f"{_better(row, found)} {_difference(row)}, p {probability(row.p_corrected or 0.0)}" for row in decided[:ENDS]
+    ]
+    more = f"; and {len(decided) - ENDS} more" if len(decided) > ENDS else ""
+    rest = len(tested) - len(decided)
+    others = f" The other {rest} can't be told apart from it. {unseen}" if rest else ""
+    return begin + f"In {metric.label}, after Holm's correction: {'; '.join(parts)}{more}.{others}"
+
+
+def _points(width: float, found: Variants) -> str:
+    return f"{100 * width:.1f} points" if METRICS[found.metrics[-1]].is_fraction else f"{width:.3f}"
+
+
+def _difference(row: VariantRow) -> str:
+    assert row.difference is not None  # noqa: S101  # for the type checker
+    return _told(row.metric, row.difference, signed(METRICS[row.metric], row.difference.value))
+
+
+def _better(row: VariantRow, found: Variants) -> str:
+    assert row.difference is not None  # noqa: S101  # for the type checker
+    is_better = (row.difference.value > 0) is bool(METRICS[row.metric].higher_is_better)
+    return f"{found.reference} is {'better' if is_better else 'worse'} than {row.variant}, by"
+
+
+# --- as text and data -------------------------------------------------------------------------------------------------
+
+
+def markdown(found: Sequence[Variants], published: Sequence[Published]) -> str:
+    """Tables with verdicts and legends."""
+    parts = []
+    for each, paper in zip(found, published, strict=True):
+        rows = records(each, paper)
+        lines = [f"**{markdown_text(title(each))}**", "", _line(rows[0]), "|---" * len(rows[0]) + "|"]
+        lines += [_line(row.values()) for row in rows]
+        told = (verdict(each), " ".join(legend(each, paper)))
+        parts.append("\n".join([*lines, *("\n" + markdown_text(text) for text in told)]))
+    return visible("\n\n".join(parts)) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(markdown_text, cells))} |"
+
+
+def data(found: Variants, published: Published) -> dict[str, object]:
+    """Everything, as fractions with all their digits."""
+    record = asdict(found) | {"verdict": verdict(found), "rows": [asdict(row) for row in found.rows]}
+    for row in record["rows"]:
+        row["published"] = published.get((found.model, found.task, row["variant"], row["metric"]))
+    return record
+
+
+def as_json(found: Sequence[Variants], published: Sequence[Published]) -> str:
+    """All analyses as one list."""
+    records_ = [data(each, paper) for each, paper in zip(found, published, strict=True)]
+    return visible_json(json.dumps(records_, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+
+
+def comma_separated(found: Sequence[Variants], published: Sequence[Published]) -> str:
+    """A line for each metric of each variant."""
+    out = io.StringIO()
+    parts = ("value", "low", "high", "error", "seed_share")
+    head = ["model", "task", "method", "analysis", "preset", "variant", "columns", "metric"]
+    head += [*parts, *(f"difference_{part}" for part in parts), "p", "p_holm", "published"]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(head)
+    for each, paper in zip(found, published, strict=True):
+        for row in each.rows:
+            numbers = [getattr(of, part, None) for of in (row.estimate, row.difference) for part in parts]
+            writer.writerow([
+                each.model, each.task, each.method, each.analysis, each.preset, row.variant,
+                each.sizes.get(row.variant), row.metric, *numbers, row.p, row.p_corrected,
+                paper.get((each.model, each.task, row.variant, row.metric)),
+            ])  # fmt: skip
+    return visible(out.getvalue())

@@ -1,0 +1,1 @@
+"""Analyses of what a run has read: further cells and numbers, without reading the model again."""

@@ -1,0 +1,186 @@
+"""Fits on one corpus, whole and without each subject in turn, and what they predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bench.api import FloatArray
+from bench.api.errors import attempted
+from bench.data.splits import TaskSplit
+from bench.results.row import LabelsSeen
+from bench.run.analyses.adapters import WAY_OUT, Adapters, NotReadError
+from bench.run.fitting import Fitted, Fitter
+from bench.run.inputs import AdaptedReading, Inputs, StepResults
+from bench.run.plan import Fit, TrainOn, adapted
+from bench.run.predicting import Prediction, Predictor, Skipped
+from bench.signals.reading import Reading
+from bench.training.trainer import PutOffError
+
+_TWO = 2
+Outcome = Prediction | Skipped | BaseException
+
+
+@dataclass(frozen=True)
+class Untaken(Skipped):
+    """Reason why a cell is not computed; nothing is written of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """Fits on one corpus."""
+
+    task: str
+    made: StepResults
+    """Readings of the corpus and the tests."""
+    fitter: Fitter
+    predictor: Predictor
+    adapters: Adapters
+
+    def whole(self, name: str, test: TaskSplit) -> tuple[Inputs, Outcome]:
+        """Prediction of a test by a method that learned on the whole corpus."""
+        inputs = self._inputs(name, test, self.made)
+        return inputs, self._outcome(name, inputs)
+
+    def without_subjects(self, name: str) -> Iterator[tuple[TaskSplit, tuple[Inputs, Outcome]]]:
+        """For each test: each question is predicted by a fit that saw no question of its subject."""
+        fits: dict[str, StepResults] = {}
+        for test in self.predictor.resolved.test_splits:
+            yield test, self._left_out(name, test, fits)
+
+    def _left_out(self, name: str, test: TaskSplit, fits: dict[str, StepResults]) -> tuple[Inputs, Outcome]:
+        reading, method = self.made.readings[test], self.predictor.resolved.methods[name]
+        train_on = TrainOn(self.task)
+        where = train_on.where(method) if method.trains() else train_on.validation
+        learned = self.made.readings.get(where)
+        whole = self.made.inputs(name, test)
+        if (name, test) in self.predictor.infeasible or learned is None:
+            return whole, self._outcome(name, whole)
+        own, asked = _subjects(learned), _subjects(reading)
+        if not set(own) & set(asked):
+            return whole, Untaken(f"{test} and {where} have no subject in common, so that nothing can be left out")
+        if len(own) < _TWO:
+            return whole, Untaken(f"{where} has one subject; without it there is nothing to learn from")
+        parts: list[tuple[FloatArray, Inputs, Prediction]] = []
+        for subject in asked:
+            if subject in own and subject not in fits:
+                fits[subject] = self._without(subject)
+            made = fits.get(subject, self.made)
+            mine = np.asarray([question.subject == subject for question in reading.questions])
+            others = frozenset(
+                question.id for question, is_mine in zip(reading.questions, mine, strict=True) if not is_mine
+            )
+            inputs = replace(
+                self._inputs(name, test, made), predicted=replace(reading, left_out=reading.left_out | others)
+            )
+            outcome = self._outcome(name, inputs)
+            if not isinstance(outcome, Prediction):
+                return whole, _of_fold(subject, outcome)
+            parts.append((mine, inputs, outcome))
+        return self._joined(whole, learned, parts)
+
+    def _without(self, subject: str) -> StepResults:
+        """The same readings, without a subject in all that is learned from and chosen by."""
+        readings = {
+            where: reading
+            if where.split == "test"
+            else replace(reading, left_out=reading.left_out | _of(reading, subject))
+            for where, reading in self.made.readings.items()
+        }
+        return StepResults(self.made.resolved, self.made.selecting, readings)
+
+    # --- one fit ------------------------------------------------------------------------------------------------------
+
+    def _inputs(self, name: str, test: TaskSplit, made: StepResults) -> Inputs:
+        """Inputs of a prediction; the method learns where it has not yet."""
+        method = self.predictor.resolved.methods[name]
+        where = TrainOn(self.task).where(method)
+        if method.trains() and where in made.readings and (name, test) not in self.predictor.infeasible:
+            step = Fit(name, where)
+            if step not in made.fits:
+                made.fits[step] = attempted(self.fitter.fit, name, made.readings[where], made.selection(name, where))
+            if adapted(method):
+                made.adapted[name, test] = attempted(self._through, name, test, made.fits[step])
+        return made.inputs(name, test)
+
+    def _through(self, name: str, test: TaskSplit, fitted: Fitted | BaseException) -> AdaptedReading | None:
+        reading = self.made.readings[test]
+        if isinstance(fitted, Fitted):
+            self.adapters.require_read(name, reading, fitted)
+        return self.predictor.read_through(name, reading, fitted)
+
+    def _outcome(self, name: str, inputs: Inputs) -> Outcome:
+        if isinstance(inputs.failure, NotReadError):
+            return Untaken(str(inputs.failure))
+        if isinstance(inputs.failure, PutOffError):
+            return Untaken(f"not trained again: no run has stored such an adapter of {name}; {WAY_OUT}")
+        return attempted(self.predictor.predict, name, inputs)
+
+    # --- all folds of a test ------------------------------------------------------------------------------------------
+
+    def _joined(
+        self, whole: Inputs, learned: Reading, parts: Sequence[tuple[FloatArray, Inputs, Prediction]]
+    ) -> tuple[Inputs, Outcome]:
+        """One prediction for all questions of a test, and inputs that tell of all folds together."""
+        n, (_, first, example) = len(whole.predicted.questions), parts[0]
+        confidence, scored = np.full(n, np.nan), example.score is not None
+        score = np.full(n, -np.inf) if scored else None
+        for mine, _, made in parts:
+            confidence[mine] = made.confidence[mine]
+            if score is not None and made.score is not None:
+                score[mine] = made.score[mine]
+        note = ""
+        if scored and np.isnan(confidence).any():
+            confidence[:] = np.nan
+            note = next(made.note for _, _, made in parts if np.isnan(made.confidence).all())
+        elif scored:
+            note = f"scaled subject by subject on the labelled answers of the other subjects of {learned.where}"
+        scaled_by = 0 if not scored or np.isnan(confidence).any() else int(learned.usable.sum())
+        odd: dict[str, int] = {}
+        for _, _, made in parts:
+            for what, count in made.oddities.items():
+                odd[what] = odd.get(what, 0) + count
+        seconds = _sums([inputs.seconds for _, inputs, _ in parts])
+        fitted = None if first.fitted is None else replace(first.fitted, labels=_labels(first.fitted, whole))
+        inputs = replace(whole, fitted=fitted, adapted=first.adapted, failure=None, seconds=seconds)
+        prediction = Prediction(confidence, sum(made.seconds for _, _, made in parts), score, scaled_by, note, odd)
+        return inputs, prediction
+
+
+def _subjects(reading: Reading) -> list[str]:
+    """Subjects of the questions that count, in order."""
+    return list(dict.fromkeys(q.subject for q in reading.questions if q.id not in reading.left_out))
+
+
+def _of(reading: Reading, subject: str) -> frozenset[str]:
+    return frozenset(question.id for question in reading.questions if question.subject == subject)
+
+
+def _of_fold(subject: str, outcome: Skipped | BaseException) -> Skipped | BaseException:
+    if isinstance(outcome, Untaken):
+        return Untaken(f"without {subject}: {outcome.reason}")
+    if isinstance(outcome, Skipped):
+        return Skipped(f"without {subject}: {outcome.reason}")
+    return outcome
+
+
+def _labels(fitted: Fitted, whole: Inputs) -> LabelsSeen:
+    """Labels that all folds together were told: those of the whole corpus."""
+    told = fitted.labels
+    learned = whole.n_learned
+    chosen = whole.selection
+    validation = learned if chosen is None else int(chosen.usable.sum())
+    return LabelsSeen(
+        train=learned if told.train else 0, validation=validation if told.validation else 0,
+        gold=learned if told.gold else 0,
+    )  # fmt: skip
+
+
+def _sums(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for stage, seconds in part.items():
+            total[stage] = total.get(stage, 0.0) + seconds
+    return total

@@ -1,0 +1,126 @@
+"""Analyses of CCPS: which of its features matter. They learn from features computed once, and run no model.
+
+`features`: trained with the 12 columns of the original state, with the 63 of the perturbed states, and with all.
+`leave-one-out`: trained 75 times, each time without one column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.api import AnalysisInput, Context, Findings, FloatArray, UserError
+from methods._shared.training import drawing_from
+from methods.ccps.columns import FEATURES, ORIGINAL
+from methods.ccps.method import Ccps
+from methods.ccps.networks import Splits, probabilities
+from methods.ccps.stacked import Stack
+
+FULL = "full"
+_SETS: Mapping[str, tuple[str, ...]] = {
+    FULL: FEATURES,
+    "original": ORIGINAL,
+    "perturbation": tuple(name for name in FEATURES if name not in ORIGINAL),
+}
+
+
+class _Material(NamedTuple):
+    """Features of all answers, standardised as in a fit."""
+
+    method: Ccps
+    splits: Splits
+    test: Tensor
+
+
+def features(given: AnalysisInput) -> Findings:
+    """All columns against those of the original state and those of the perturbed states (docs/methods.md §5)."""
+    material = _material(given)
+    confidence = {
+        name: _by_seed(given, partial(_retrained, material, columns_of(names)), name) for name, names in _SETS.items()
+    }
+    return Findings(
+        question="Does CCPS need both kinds of features?",
+        reference=FULL,
+        confidence=confidence,
+        sizes={name: len(names) for name, names in _SETS.items()},
+        published="feature_ablation.csv",
+    )
+
+
+def leave_one_out(given: AnalysisInput) -> Findings:
+    """All columns against all but one, for each (docs/methods.md §5)."""
+    material = _material(given)
+    full = _by_seed(given, partial(_retrained, material, columns_of(FEATURES)), FULL)
+    without = [[k for k in range(len(FEATURES)) if k != left_out] for left_out in range(len(FEATURES))]
+    together = _by_seed(given, partial(retrained_together, material, without), "75 times without one column")
+    return Findings(
+        question="Which feature does CCPS miss most?",
+        reference=FULL,
+        confidence={FULL: full, **{name: together[:, k] for k, name in enumerate(FEATURES)}},
+        metrics=("auroc",),
+        sizes={FULL: len(FEATURES), **dict.fromkeys(FEATURES, len(FEATURES) - 1)},
+        notes=("A variant is named by the feature that it was trained without.",),
+    )
+
+
+def columns_of(names: Sequence[str]) -> list[int]:
+    """Numbers of columns.
+
+    Raises:
+        UserError: a name is none of the 75.
+    """
+    unknown = [name for name in names if name not in FEATURES]
+    if unknown:
+        raise UserError(f"unknown feature {unknown[0]!r} of ccps; expected some of the 75 of docs/methods.md §3")
+    return [FEATURES.index(name) for name in names]
+
+
+def _material(given: AnalysisInput) -> _Material:
+    method = given.method
+    if not isinstance(method, Ccps):
+        raise UserError(f"this analysis is one of ccps, got the method {method.name!r}")
+    ctx = next(iter(given.contexts.values()))
+    splits = method.prepared(given.train, ctx)
+    return _Material(method, splits, torch.from_numpy(method.test_inputs(given.test)).to(ctx.device))
+
+
+def _by_seed(given: AnalysisInput, trained: Callable[[Context], FloatArray], name: str) -> FloatArray:
+    """Result of each seed, `(seeds, ...)`."""
+    found = []
+    for seed, ctx in given.contexts.items():
+        given.say(f"{given.method.name}, {name}: seed {seed}")
+        found.append(trained(ctx))
+    return np.stack(found)
+
+
+def _restricted(splits: Splits, columns: Sequence[int]) -> Splits:
+    train, validation = (part and part._replace(features=part.features[..., columns]) for part in splits)
+    return Splits(train, validation)  # type: ignore[arg-type]
+
+
+def _retrained(material: _Material, columns: Sequence[int], ctx: Context) -> FloatArray:
+    """Confidences `(n,)` in the test answers of a network that has these columns."""
+    network = material.method.trained(_restricted(material.splits, columns), ctx)
+    return probabilities(network, material.test[..., columns])
+
+
+def retrained_together(material: _Material, columns: Sequence[Sequence[int]], ctx: Context) -> FloatArray:
+    """The same `(k, n)` of k networks, which have as many columns each.
+
+    With dropout each draws masks of its own, so that they are trained one after the other.
+    """
+    stages = material.method.stages(ctx, len(material.splits.train.labels))
+    if any(each.stage.dropout for each in stages):
+        return np.stack([_retrained(material, own, ctx) for own in columns])
+    with drawing_from(ctx.seed, ctx.device):
+        network = material.method.network(len(columns[0])).to(ctx.device, material.test.dtype)
+    stack = Stack(network, torch.tensor(columns, device=ctx.device))
+    for train, each in zip((stack.train_contrastive, stack.train_classifier), stages, strict=True):
+        train(material.splits, each.stage, [each.stopping() for _ in columns], ctx.seed)
+    found: FloatArray = stack.probabilities(material.test).numpy()
+    return found

@@ -1,0 +1,170 @@
+"""`bench analyze`: it learns from what runs have read and feeds the model nothing; what it can't do is one sentence."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.api import AnalysisInput, Batch, ConfidenceMethod, Context, ContractError, Findings, Needs
+from bench.backbone.session import Session
+from bench.progress import Silent
+from bench.run import analysing
+from bench.run.analysis_request import AnalysisRequest
+from bench.run.config import RunConfig
+from bench.run.pipeline import run
+from tests.integration.conftest import Command
+
+SHORT = ["--set", "contrastive_steps=16", "--set", "classifier_steps=16"]
+
+
+def isles(path: Path) -> Path:
+    """A task with questions to learn from, to choose by and to test."""
+    sizes = {"train": 40, "validation": 20, "test": 30}
+    lines = [
+        {
+            "question": f"Who rules isle {split} {i}?",
+            "choices": ["Tove", "Kiru", "Bamo"],
+            "answer": i % 3,
+            "split": split,
+        }
+        for split, n in sizes.items()
+        for i in range(n)
+    ]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_features_are_compared_on_what_a_run_has_read(
+    bench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, env = isles(tmp_path / "isles.jsonl"), {"CONFBENCH_CACHE": str(tmp_path / "cache")}
+    asked = ["--model", "tiny", "--task-file", file, *SHORT]
+    early = bench("analyze", "ccps", "features", *asked, env=env)
+    assert early.returncode == 2
+    (said,) = [line for line in early.stderr.splitlines() if line.startswith("bench: ")]
+    wanted = "an analysis runs no model. Run this first: bench run --method ccps --model tiny --task-file"
+    assert wanted in said
+
+    assert bench("run", "--method", "ccps", *asked, "--out", tmp_path / "r", env=env).returncode == 0
+
+    def fed(*_: Any, **__: Any) -> None:
+        raise AssertionError("the model was run")
+
+    monkeypatch.setattr(Session, "forward", fed)
+    ended = bench("analyze", "ccps", "features", *asked, "--format", "csv", "--out", tmp_path / "a", env=env)
+    assert ended.returncode == 0, ended.stderr
+    lines = list(csv.DictReader(io.StringIO(ended.stdout)))
+    assert [(line["variant"], line["columns"]) for line in lines if line["metric"] == "auroc"] == [
+        ("full", "75"), ("original", "12"), ("perturbation", "63"),
+    ]  # fmt: skip
+    assert {line["metric"] for line in lines} == {"ece", "brier", "auroc"}
+    numbers, drawn = sorted((tmp_path / "a").iterdir())
+    assert numbers.match("tiny--isles-*--ccps-features.json")
+    assert drawn.name == f"{numbers.stem}.svg"
+    (record,) = json.loads(numbers.read_text(encoding="utf-8"))
+    assert record["seeds"] == [0, 1, 2, 3, 4]
+    assert "full" in record["verdict"]
+
+
+class Halves(ConfidenceMethod):
+    """Learns the share of right answers."""
+
+    name = "halves"
+    reference = "arXiv:1610.02136"
+    needs = Needs()
+    analyses = {"sure": ":sure", "wrong": ":wrong", "gone": "methods.nowhere:gone"}  # noqa: RUF012
+
+    def fit(self, train: Batch, ctx: Context) -> Halves:
+        self.rate_ = float(train.correct.mean())
+        return self
+
+    def predict(self, batch: Batch) -> Any:
+        return np.full(len(batch), self.rate_)
+
+
+SEEN: list[AnalysisInput] = []
+
+
+def sure(given: AnalysisInput) -> Findings:
+    """Half against the share of right answers."""
+    SEEN.append(given)
+    fitted = [given.method.fit(given.train, ctx).predict(given.test) for ctx in given.contexts.values()]
+    return Findings(
+        "Is one half enough?", "rate", {"rate": np.stack(fitted), "half": np.full((5, len(given.test)), 0.5)}
+    )
+
+
+def wrong(given: AnalysisInput) -> Findings:
+    """Two numbers for each answer."""
+    both = {"rate": np.zeros((5, len(given.test))), "more": np.zeros((5, 2 * len(given.test)))}
+    return Findings("?", "rate", both)
+
+
+def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_path: Path) -> None:
+    cache, file = tmp_path / "cache", isles(tmp_path / "isles.jsonl")
+    config = RunConfig(("halves",), "tiny", task_files=(file,), cache=cache, out=tmp_path / "r")
+    assert not run(config, classes=(Halves,)).failed
+    request = AnalysisRequest("tiny", task_files=(file,))
+    (found,) = analysing.analysed("halves", "sure", request, Silent(), cache=cache, classes=(Halves,))
+    assert (found.n, found.reference, found.seeds) == (30, "rate", (0, 1, 2, 3, 4))
+    with pytest.raises(ContractError):
+        _ = SEEN[0].test.correct
+    assert len({ctx.seed for ctx in SEEN[0].contexts.values()}) == 5
+    with pytest.raises(ContractError, match=r"halves, variant 'more': expected shape \(5, 30\), got \(5, 60\)"):
+        analysing.analysed("halves", "wrong", request, Silent(), cache=cache, classes=(Halves,))
+    with pytest.raises(ContractError, match=r"analysis 'gone' can't be imported from 'methods\.nowhere:gone'"):
+        analysing.analysed("halves", "gone", request, Silent(), cache=cache, classes=(Halves,))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("ptrue",), "ptrue has no analyses; methods that have some: ccps"),
+        (("cpps",), "Unknown method 'cpps'. Did you mean 'ccps'?"),
+        (
+            ("ccps", "feature"),
+            "ccps has no analysis 'feature'. Did you mean 'features'? It has: features, leave-one-out",
+        ),
+        (("ccps", "features"), "--model: expected the model of the run"),
+        (("ccps", "features", "--model", "tiny", "--seed", "0,1"), "expected at least 5 different seeds, got 2"),
+        (("ccps", "features", "--model", "tiny", "--seed", "1,1,1,1,1"), "at least 5 different seeds, got one"),
+        (("ccps", "features", "--model", "tiny", "--seed", "a,b,c,d,e"), "expected whole numbers from 0, got a, b"),
+        (("ccps", "features", "--model", "tiny", "--figure", "png"), "--figure: expected --out DIR as well"),
+    ],
+)
+def test_what_it_can_not_do_is_one_sentence(bench: Command, words: tuple[str, ...], said: str) -> None:
+    ended = bench("analyze", *words)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert said in line
+    assert not ended.stdout
+
+
+def test_a_method_lists_its_analyses(bench: Command) -> None:
+    ended = bench("analyze", "ccps")
+    assert ended.returncode == 0
+    assert [line.split("\t")[0] for line in ended.stdout.splitlines()] == ["features", "leave-one-out"]
+
+
+def test_leaves_room_for_commands_of_its_own() -> None:
+    import typer
+    from typer.testing import CliRunner
+
+    from bench.cli.analyze import ByMethod
+    from bench.cli.commands import Commands
+
+    app = Commands(cls=ByMethod)
+    heard: list[str] = []
+    app.command("METHOD")(lambda method: heard.append(f"method {method}"))
+    app.command("transfer")(lambda: heard.append("transfer"))
+    root = typer.Typer()
+    root.add_typer(app, name="analyze")
+    for words in (["analyze", "transfer"], ["analyze", "ccps"]):
+        CliRunner().invoke(root, words, catch_exceptions=False)
+    assert heard == ["transfer", "method ccps"]

@@ -1,0 +1,137 @@
+"""Analyses of CCPS: parts of its columns are learned from as all are, together or alone; planted effects are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench.api import AnalysisInput, Batch, Context, Findings, Format, UserError
+from methods.ccps import Ccps
+from methods.ccps import analyses as of_ccps
+from methods.ccps.columns import FEATURES
+from methods.ccps.networks import Data, Splits
+from tests.unit.methods.ccps.test_method import batch
+
+FEW: dict[str, Any] = {
+    "contrastive_steps": 32,
+    "classifier_steps": 64,
+    "learning_rate": 3e-3,
+    "contrastive_learning_rate": 3e-3,
+    "contrastive_learning_rate_open": 3e-3,
+}
+CLOSE = 1e-6
+
+
+def given(fmt: Format = Format.CHOICE, *, seeds: int = 2, validation: bool = True, **settings: Any) -> AnalysisInput:
+    """Answers of a random head, with what a run would hand to `fit`."""
+    tokens = 1 if fmt is Format.CHOICE else 4
+    held = batch(120, 7, tokens=tokens) if validation else None
+    contexts = {seed: Context(seed=seed + 11, format=fmt, validation=held) for seed in range(seeds)}
+    test = batch(150, 8, tokens=tokens, labels=False)
+    return AnalysisInput(Ccps(**{**FEW, **settings}), batch(300, 6, tokens=tokens), test, contexts)
+
+
+@pytest.mark.parametrize("fmt", list(Format))
+@pytest.mark.parametrize("validation", [True, False])
+def test_all_columns_are_the_method_itself(fmt: Format, validation: bool) -> None:
+    study = given(fmt, validation=validation)
+    found = of_ccps.features(study)
+    assert {name: p.shape for name, p in found.confidence.items()} == dict.fromkeys(
+        ("full", "original", "perturbation"), (2, 150)
+    )
+    for row, ctx in zip(found.confidence["full"], study.contexts.values(), strict=True):
+        direct = Ccps(**FEW).fit(study.train, replace(ctx, trainings=[])).predict(study.test)
+        np.testing.assert_allclose(row, direct, rtol=0, atol=CLOSE)
+    assert dict(found.sizes) == {"full": 75, "original": 12, "perturbation": 63}
+    assert not np.allclose(found.confidence["original"], found.confidence["full"], atol=1e-3)
+
+
+def material(fmt: Format, *, validation: bool, dtype: torch.dtype, **settings: Any) -> tuple[Any, Context]:
+    study = given(fmt, validation=validation, **settings)
+    made = of_ccps._material(study)
+    train, held = (part and Data(part.features.to(dtype), part.labels) for part in made.splits)
+    assert train is not None
+    return made._replace(splits=Splits(train, held), test=made.test.to(dtype)), study.contexts[0]
+
+
+SUBSETS = [[k for k in range(75) if k != left_out] for left_out in (0, 5, 33, 74)]
+
+
+@pytest.mark.parametrize(
+    ("fmt", "validation", "settings"),
+    [
+        (Format.CHOICE, True, {}),
+        (Format.CHOICE, False, {}),
+        (Format.CHOICE, True, {"learning_rate": 0.03, "classifier_steps": 128}),  # ends at different steps
+        (Format.CHOICE, True, {"optimiser": "adam"}),
+        (Format.OPEN, True, {"classifier_steps": 16, "contrastive_steps": 8}),
+    ],
+)
+def test_trained_together_they_are_as_trained_alone(fmt: Format, validation: bool, settings: dict[str, Any]) -> None:
+    made, ctx = material(fmt, validation=validation, dtype=torch.float64, **settings)
+    single, joint = replace(ctx, trainings=[]), replace(ctx, trainings=[])
+    together = of_ccps.retrained_together(made, SUBSETS, joint)
+    alone = np.stack([of_ccps._retrained(made, own, single) for own in SUBSETS])
+    np.testing.assert_allclose(together, alone, rtol=0, atol=CLOSE)
+    taken = [[stage.stage().taken for stage in trainings.trainings] for trainings in (joint, single)]
+    assert sorted(taken[0]) == sorted(taken[1])
+    kept = [sorted((s.stage().name, s.stage().kept) for s in trainings.trainings) for trainings in (joint, single)]
+    assert kept[0] == kept[1]
+
+
+def test_single_precision_trainings_are_the_same_to_rounding() -> None:
+    made, ctx = material(Format.CHOICE, validation=True, dtype=torch.float32)
+    together = of_ccps.retrained_together(made, SUBSETS, replace(ctx, trainings=[]))
+    alone = np.stack([of_ccps._retrained(made, own, replace(ctx, trainings=[])) for own in SUBSETS])
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
+
+
+def test_with_dropout_they_are_trained_one_after_the_other() -> None:
+    made, ctx = material(Format.CHOICE, validation=True, dtype=torch.float32, classifier_dropout=0.2)
+    together = of_ccps.retrained_together(made, SUBSETS[:2], replace(ctx, trainings=[]))
+    alone = np.stack([of_ccps._retrained(made, own, replace(ctx, trainings=[])) for own in SUBSETS[:2]])
+    assert np.array_equal(together, alone)
+
+
+def test_an_unknown_column_is_one_sentence() -> None:
+    with pytest.raises(UserError, match="unknown feature 'entropie' of ccps"):
+        of_ccps.columns_of(["original_entropy", "entropie"])
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[Findings, np.ndarray[Any, Any]]:
+    """Leave-one-out where one column alone tells the label, and all others are noise."""
+    rng = np.random.default_rng(3)
+    tested = rng.random(400) < 0.5
+
+    def drawn(labels: Any) -> Any:
+        columns = rng.normal(size=(len(labels), 75)).astype(np.float32)
+        columns[:, FEATURES.index(name)] += 2.0 * np.asarray(labels)
+        return torch.from_numpy(columns)
+
+    def prepared(_self: Ccps, train: Batch, ctx: Context) -> Splits:
+        held = ctx.validation
+        assert held is not None
+        rows = (train.correct, held.correct)
+        return Splits(*(Data(drawn(labels), torch.tensor(labels, dtype=torch.int64)) for labels in rows))
+
+    monkeypatch.setattr(Ccps, "prepared", prepared)
+    monkeypatch.setattr(Ccps, "test_inputs", lambda _self, _batch: drawn(tested).numpy())
+    study = given(seeds=3, contrastive_steps=60, classifier_steps=120)
+    study.method.format_ = "choice"  # type: ignore[attr-defined]
+    return of_ccps.leave_one_out(study), tested
+
+
+def test_leave_one_out_finds_the_column_that_tells_the_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.metrics import roc_auc_score
+
+    found, tested = planted(monkeypatch, "pei_value_token")
+    auroc = {name: np.mean([roc_auc_score(tested, row) for row in p]) for name, p in found.confidence.items()}
+    assert len(auroc) == 76
+    assert min(auroc, key=lambda name: auroc[name]) == "pei_value_token"
+    assert auroc["full"] - auroc["pei_value_token"] > 0.2
+    others = [auroc["full"] - value for name, value in auroc.items() if name not in {"full", "pei_value_token"}]
+    assert max(map(abs, others)) < 0.1

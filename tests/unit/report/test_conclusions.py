@@ -1,0 +1,300 @@
+"""What a reader concludes: planted results in which a view could say more than the tests, or something else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import load_results
+from bench.api.early_stopping import TrainingStage
+from bench.api.protocol import Protocol
+from bench.report import page
+from bench.report.figures import cost_quality, differences_to_best
+from bench.report.front import front
+from bench.report.page import pairs, verdict
+from bench.report.selection import Selection
+from bench.report.tables.build import views
+from bench.report.tables.choice import chosen
+from bench.report.tables.model import Table
+from bench.report.tables.request import tables_of
+from bench.report.verdict import summary_of, verdict_of
+from bench.results import files
+from bench.results.files import Records, write
+from bench.results.row import LabelsSeen, ResultRow, Training
+from bench.results.submissions.numbers import with_numbers_of
+from tests.fixtures import large_page as large
+
+N = 300
+TRUTH = np.random.default_rng(0).normal(size=N)
+CORRECT = TRUTH + 0.5 * np.random.default_rng(1).normal(size=N) > -0.3
+SUBJECTS = [f"subject {i % 3}" for i in range(N)]
+
+
+def skilled(skill: float, seed: int = 0) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(size=N)
+    return np.asarray(1 / (1 + np.exp(-2.5 * (skill * TRUTH + (1 - skill) * noise))))
+
+
+def put(out: Path, method: str, confidence: np.ndarray, correct: np.ndarray = CORRECT, **changes: object) -> None:
+    """Write a result as a run does."""
+    n = len(confidence)
+    row = ResultRow(
+        method=method, model="tiny", task="atlas-choice", preset="demo", seed=0, protocol=Protocol().digest(),
+        task_version=1, status="ok", n=n, n_unparsed=0, n_empty=0, labels_seen=LabelsSeen(64, 16), llm_accuracy=0.6,
+        forward_tokens_alone=1000, generated_tokens_alone=0,
+    )  # fmt: skip
+    ids = [f"q{i:03}" for i in range(n)]
+    records = Records(ids, SUBJECTS[:n], correct, confidence, ["a"] * n, np.ones(n, dtype=np.bool_))
+    write(with_numbers_of(replace(row, **changes), records), records, out)
+
+
+def tables_in(out: Path, **options: object) -> list[Table]:
+    return tables_of(Selection(out, **options), out / "cache")
+
+
+def page_of(tables: Sequence[Table], out: Path) -> dict:
+    return page.payload(tables, lambda row: files.read_records(files.place_of(row, out)), lambda task, version: {})
+
+
+# --- calibration ------------------------------------------------------------------------------------------------------
+
+
+def test_a_constant_is_not_best_calibrated_where_auroc_has_no_interval(tmp_path):
+    """A subject with one wrong answer refuses all intervals of AUROC; that of a constant is 50 % all the same."""
+    correct = np.where(np.array(SUBJECTS) == SUBJECTS[2], True, CORRECT)
+    correct[2] = False
+    shares = {name: correct[np.array(SUBJECTS) == name].mean() for name in SUBJECTS}
+    put(tmp_path, "ccps", skilled(0.9) * 0.5, correct)
+    put(tmp_path, "pik", skilled(0.8, 1) * 0.5, correct)
+    put(tmp_path, "lts", np.array([shares[name] for name in SUBJECTS]), correct)
+    [table] = tables_in(tmp_path)
+    line = {line.method: line for line in table.lines}
+    assert line["lts"].estimate("auroc").half is line["ccps"].estimate("auroc").half is None
+    assert line["lts"].estimate("auroc").mean == 0.5
+    assert line["lts"].estimate("ece").mean == pytest.approx(0)
+    assert (line["lts"].orders_answers, line["ccps"].orders_answers) == (False, True)
+    assert line["lts"].estimate("ece").best is None
+    assert "lts" not in [leader.method for leader in (*table.leaders("ece"), *verdict_of(table, "ece").leaders)]
+    assert any("does not order answers" in note for note in line["lts"].estimate("ece").notes)
+
+
+# --- tables of one model and task -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def twice(tmp_path: Path) -> Path:
+    """All questions, a part of them, and answers from elsewhere: who leads is another one each time."""
+    put(tmp_path, "ccps", skilled(0.9))
+    put(tmp_path, "pik", skilled(0.3, 1))
+    put(tmp_path, "ccps", skilled(0.2, 2)[:60], CORRECT[:60], limit=60)
+    put(tmp_path, "pik", skilled(0.95, 3)[:60], CORRECT[:60], limit=60)
+    elsewhere = {"answers_source": "file:0123", "config": {"answers": "file:0123"}}
+    put(tmp_path, "ccps", skilled(0.1, 4), **elsewhere)
+    put(tmp_path, "pik", skilled(0.95, 5), **elsewhere)
+    return tmp_path
+
+
+def test_verdicts_on_one_model_and_task_say_what_they_are_on(twice, tmp_path):
+    found = load_results(twice, partial=True, cache=tmp_path / "kept", quiet=True).verdict()
+    leader = {text.partition(": By ")[0]: "pik" if "pik also" in text else "ccps" for text in found}
+    assert leader == {
+        "tiny on atlas-choice (partial, --limit 60)": "pik",
+        "tiny on atlas-choice": "ccps",
+        "tiny on atlas-choice (answers from file:0123)": "pik",
+    }
+
+
+def test_the_page_names_tables_of_one_model_and_task_apart(twice):
+    tables = tables_in(twice, partial=True)
+    built = page_of(tables, twice)
+    assert [block["label"] for block in built["blocks"]] == [
+        "partial, --limit 60", "", "answers from file:0123",
+    ]  # fmt: skip
+    some = verdict.of(tables[:2], ["one", "two"])
+    assert [row["texts"][:2] for row in some["rows"]] == [
+        ["atlas-choice (partial, --limit 60)", "pik"], ["atlas-choice", "ccps"],
+    ]  # fmt: skip
+    [alone] = verdict.of(tables[:1], ["one"])["rows"]
+    assert alone["texts"][0] == "atlas-choice"
+
+
+# --- several models ---------------------------------------------------------------------------------------------------
+
+
+def test_models_that_are_sure_of_another_method_are_not_counted_for_the_leader():
+    """The methods' names swapped in one model: it is sure of another one than the rest."""
+
+    def named(row: ResultRow) -> ResultRow:
+        other = {"ccps": "it", "it": "ccps"} if row.model == large.MODELS[0] else {}
+        return replace(row, method=other.get(row.method, row.method))
+
+    rows = [named(row) for row in large.rows() if row.task == "mmlu-pro" and row.method in {"ccps", "it", "ptrue"}]
+    tables = large.build(rows, standings_of=large.standings_of)
+    states = {table.model: (verdict_of(table).state, verdict_of(table).leaders[0].method) for table in tables}
+    sure = [method for state, method in states.values() if state == "sure"]
+    assert (sure.count("ccps"), sure.count("it")) == (3, 1)
+    [row] = verdict.of(tables, list(states))["rows"]
+    _, leads, told, *_ = row["texts"]
+    assert leads == "ccps with 3 of 4 models, it 1"
+    assert told == f"sure {summary_of(tables).rows[0].sure}" == "sure with 4 of 4 models: ccps 3, it 1"
+
+
+# --- costs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_leader_of_unknown_cost_is_not_the_cheapest(tmp_path):
+    put(tmp_path, "ccps", skilled(0.9), forward_tokens_alone=None)
+    put(tmp_path, "pik", skilled(0.9))
+    tables = tables_in(tmp_path)
+    assert len(verdict_of(tables[0]).leaders) == 2
+    [row] = verdict.of(tables, ["one"])["rows"]
+    assert row["texts"][-1] == "pik: 1,000 tokens, 80 labels; ccps: tokens unknown, 80 labels"
+    assert verdict_of(tables[0]).brief.cost == "pik: 1,000 tokens, 80 labels"
+
+
+def fronts(table: Table, metric: str) -> tuple[list[str], list[str]]:
+    """Names on the front by tokens, and of those that can be on one, as the page has them."""
+    found = pairs.of(table)
+    assert found is not None
+    names = [table.placed[column].method for column in found["columns"]]
+    of = found["fronts"][metric]
+    return [names[i] for i in of["tokens"]["all"]], [names[i] for i in of["competing"]]
+
+
+def test_methods_that_are_not_shown_count_on_the_front(tmp_path):
+    put(tmp_path, "ccps", skilled(0.95), forward_tokens_alone=10)
+    put(tmp_path, "pik", skilled(0.4, 1), forward_tokens_alone=20)
+    put(tmp_path, "lts", skilled(0.2, 2), forward_tokens_alone=30)
+    [table] = tables_in(tmp_path)
+    [some] = chosen([table], Selection(tmp_path, methods=("pik", "lts")))
+    assert fronts(table, "brier") == (["ccps"], ["ccps", "pik", "lts"])
+    assert fronts(some, "brier")[0] == []
+    assert [key.method for key in front(some, "brier", "tokens", {""})] == ["ccps"]
+
+
+def test_methods_on_other_labels_are_on_no_front(tmp_path):
+    put(tmp_path, "ccps", skilled(0.9), forward_tokens_alone=20)
+    put(tmp_path, "pik", skilled(0.4, 1), forward_tokens_alone=10)
+    put(tmp_path, "lts", skilled(0.3, 2), forward_tokens_alone=30)
+    for method, skill in (("ptrue", 0.9), ("ct", 0.8)):
+        put(tmp_path, method, skilled(skill, 3), CORRECT | (TRUTH > -2), forward_tokens_alone=1)
+    [table] = tables_in(tmp_path)
+    assert table.lines[0].method in {"ptrue", "ct", "ccps"}
+    on, can = fronts(table, "brier")
+    assert (on, set(can)) == (["pik", "ccps"], {"ccps", "pik", "lts"})
+    figure = cost_quality([table])
+    fills = {
+        each.get_label().split("/")[-2]: each.get_fillstyle()
+        for each in figure.get_children()
+        if each.get_label().startswith("tokens/brier/") and each.get_label().endswith("/mean")
+    }
+    assert {method for method, fill in fills.items() if fill == "none"} == {"ptrue", "ct"}
+    words = " ".join(" ".join(text.get_text() for text in figure.texts).split())
+    assert "hollow and not on the front: ptrue, ct (other answers or labels)." in words
+    notes = {line.method: [note for note in line.notes if "labels" in note] for line in table.lines}
+    assert notes["ptrue"] == ["rests on other answers or labels than most lines: ranked and compared only with ct"]
+    assert notes["ccps"] == []
+
+
+def test_the_front_by_calibration_takes_less_than_nothing_as_nothing_and_no_constant(tmp_path):
+    shares = {name: CORRECT[np.array(SUBJECTS) == name].mean() for name in SUBJECTS}
+    put(tmp_path, "lts", np.array([shares[name] for name in SUBJECTS]), forward_tokens_alone=1)
+    chance = np.random.default_rng(7).random(N)
+    for method, cost in (("pik", 10), ("ccps", 20)):
+        sure = np.where(CORRECT, 0.999, 0.001) + 1e-4 * chance * (cost - 10) / 10
+        put(tmp_path, method, sure, forward_tokens_alone=cost)
+    put(tmp_path, "ptrue", skilled(0.5) ** 4, forward_tokens_alone=5)
+    [table] = tables_in(tmp_path)
+    debiased = {line.method: line.estimate("ece_debiased").mean for line in table.lines}
+    assert max(debiased[m] for m in ("pik", "ccps", "lts")) <= 0 < debiased["ptrue"]
+    on, can = fronts(table, "ece_debiased")
+    assert (on, set(can)) == (["ptrue", "pik"], {"ptrue", "pik", "ccps"})
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_small_difference_has_its_sign_in_the_forest_plot(tmp_path):
+    put(tmp_path, "ccps", skilled(0.9))
+    put(tmp_path, "pik", np.clip(skilled(0.9) + np.where(CORRECT, -1, 1) * 1e-4, 0, 1))
+    tables = tables_in(tmp_path)
+    [pair] = [pair for pair in tables[0].standings.pairs if pair.metric == "brier"]
+    assert 0 < abs(100 * pair.difference) < 0.05
+    texts = [text.get_text() for text in differences_to_best(tables).texts]
+    assert any(text.removeprefix("\u2248 ").startswith("+0.0") and text[:6].strip("\u2248 +0.") for text in texts)
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def test_questions_are_right_or_wrong_as_most_methods_have_them(tmp_path):
+    """The method that is listed first has another judge; its labels are its own."""
+    put(tmp_path, "lts", skilled(0.9), ~CORRECT)
+    put(tmp_path, "pik", skilled(0.4, 1))
+    put(tmp_path, "ccps", skilled(0.3, 2))
+    tables = tables_in(tmp_path)
+    assert tables[0].placed[0].method == "lts"
+    [block] = page_of(tables, tmp_path)["blocks"]
+    found = block["questions"]
+    assert found["correct"] == [int(CORRECT[int(name.removeprefix("q"))]) for name in found["id"]]
+    assert found["relabelled"] == [0]
+    assert [(first, second) for first, second, *_ in found["disagreements"]] == [(1, 2)]
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def test_methods_that_never_differ_have_no_interval_to_speak_of(tmp_path):
+    put(tmp_path, "ccps", skilled(0.9))
+    put(tmp_path, "pik", skilled(0.9))
+    put(tmp_path, "lts", skilled(0.2, 1))
+    [table] = tables_in(tmp_path)
+    said = " ".join(verdict_of(table).sentences)
+    assert "No number of such questions decides between " in said
+    assert "they don't differ on any of these." in said
+    assert "tenth of the width" not in said
+
+
+def test_a_footnote_of_one_model_is_not_on_the_other_beside_it(tmp_path):
+    stage = TrainingStage(name="", limit=10, taken=10, kept=10, epochs=1.0, cut_short=True)
+    for model, training in (("tiny", None), ("small", Training(stages=(stage,)))):
+        put(tmp_path, "ccps", skilled(0.9), model=model, training=training)
+        put(tmp_path, "pik", skilled(0.4, 1), model=model)
+    [grid] = views(tables_in(tmp_path), models=True).grids
+    notes = {row.cells[0].text: row.cells[0].notes for row in grid.rows}
+    assert notes["pik"] == ()
+    [note] = notes["ccps"]
+    assert note.startswith("with small: ")
+
+
+def test_unknown_parameters_are_not_said_to_be_equal(tmp_path):
+    put(tmp_path, "ccps", skilled(0.9), n_parameters=258)
+    put(tmp_path, "pik", skilled(0.9), n_parameters=None)
+    [table] = tables_in(tmp_path)
+    said = " ".join(verdict_of(table).sentences)
+    assert "need 1,000 token positions fed to the model, 80 labelled answers and 258 trained parameters." not in said
+
+
+def test_the_only_ranked_method_leads_nobody(tmp_path):
+    """The method with the better mean was cut short, so that the other one was tested against nobody."""
+    stage = TrainingStage(name="", limit=10, taken=10, kept=10, epochs=1.0, cut_short=True)
+    put(tmp_path, "ccps", skilled(0.95), training=Training(stages=(stage,)))
+    put(tmp_path, "pik", skilled(0.2, 1))
+    for method in ("ccps+isotonic", "pik+isotonic"):
+        put(tmp_path, method, skilled(0.9 if method.startswith("ccps") else 0.3, 2))
+    tables = tables_in(tmp_path)
+    found = verdict_of(tables[0])
+    assert (found.state, found.leaders, found.places, tables[0].leaders()) == ("not tested", (), (), ())
+    assert not any("pik needs" in sentence for sentence in found.sentences)
+    [row] = verdict.of(tables, ["one"])["rows"]
+    assert (row["texts"][1], row["texts"][-1]) == ("nobody: not tested", "nobody leads")
+    [block] = page_of(tables, tmp_path)["blocks"]
+    assert block["headlines"]["brier"]["leads"] == []
+    assert not any(line["curve"]["leads"] for line in block["lines"])
+    [grid] = views(tables).grids
+    assert not any(cell.shaded for row in grid.rows for cell in row.cells)
+    assert "▸" not in " ".join(grid.legend)

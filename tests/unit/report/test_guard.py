@@ -1,0 +1,323 @@
+"""Guards of result files: planted methods, scores, seeds, other tasks, and what can't be guarded."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from bench.api import UserError
+from bench.api.protocol import Protocol
+from bench.cli.app import app
+from bench.report.guard import GuardedTable, GuardRequest, guarded, views_of
+from bench.report.tables import formats
+from bench.results import files, questions
+from bench.results.files import Records, write
+from bench.results.questions import QuestionText
+from bench.results.row import LabelsSeen, ResultRow
+from bench.results.submissions.numbers import with_numbers_of
+from bench.stats.guard import set_aside
+
+N = 600
+TASK, OTHER, MODEL = "atlas-oe", "rivers-oe", "alpha"
+TRAINED = {"train_on": "ct-oe/train", "labels_seen": LabelsSeen(64, 16), "base_rate": 0.7}
+
+
+def plant(
+    folder: Path, method: str, *, skill: float = 1.0, right: float = 0.7, task: str = TASK, seed: int = 0, n: int = N,
+    score: bool = False, confidence: np.ndarray | None = None, ids: str | None = None, **changes: Any,
+) -> ResultRow:  # fmt: skip
+    """One result; answers are the same for all methods, and order them the better the more skill a method has."""
+    truth = np.random.default_rng([n, len(task)]).random(n)
+    correct = truth < right
+    noise = np.random.default_rng([seed, *map(ord, method)]).random(n)
+    values = skill * (1 - truth) + (1 - skill) * noise if confidence is None else confidence
+    row = ResultRow(
+        method=method, model=MODEL, task=task, preset="demo", seed=seed, protocol=Protocol().digest(), task_version=1,
+        status="ok", n=n, n_unparsed=0, n_empty=0, llm_accuracy=float(correct.mean()),
+    )  # fmt: skip
+    row = replace(row, **changes)
+    if row.status != "ok":
+        write(replace(row, n=None, llm_accuracy=None, n_unparsed=None, n_empty=None), None, folder)
+        return row
+    records = Records(
+        id=[f"{ids or task}/test/{i}" for i in range(n)], subject=["bells" if i % 2 else "moss" for i in range(n)],
+        correct=correct, confidence=np.full(n, np.nan) if score else values, answer=["a"] * n,
+        parsed=np.ones(n, dtype=np.bool_), score=values - 5 if score else None,
+    )  # fmt: skip
+    row = with_numbers_of(row, records)
+    write(row, records, folder)
+    return row
+
+
+def found(folder: Path, **options: Any) -> GuardedTable:
+    (table,) = guarded(GuardRequest(folder, **options), None)
+    return table
+
+
+def text(table: GuardedTable, kind: str = "terminal", width: int = 200) -> str:
+    return " ".join(formats.render(views_of([table]), kind, width=width).split())
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    plant(folder, "ccps", skill=0.95, seed=0)
+    plant(folder, "ccps", skill=0.95, seed=1)
+    plant(folder, "ptrue", skill=0.0)
+    plant(folder, "margin", skill=0.9, score=True)
+    plant(folder, "self-consistency", skill=0.8, confidence=None)
+    plant(folder, "it", status="skipped", reason="no train split")
+    return folder
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def test_a_good_method_has_a_threshold_that_keeps_its_risk_on_the_other_questions(planted: Path) -> None:
+    table = found(planted, risk=0.1)
+    best = table.lines[0]
+    assert best.line.method == "ccps"
+    assert [seed.row.seed for seed in best.seeds] == [0, 1]
+    assert best.seeds[0].threshold != best.seeds[1].threshold
+    for seed in best.seeds:
+        assert seed.bound <= 0.1
+        assert seed.realised is not None
+        assert 0.4 < seed.realised.coverage < 0.8
+        kept = seed.rest.values >= seed.threshold
+        assert (seed.realised.kept, seed.realised.mistakes) == (kept.sum(), (kept & ~seed.rest.correct).sum())
+    said = text(table)
+    assert "Yes: 3 of 4 methods have a threshold" in said
+    assert "ccps keeps most:" in said
+    assert "asks for 22 answers without a mistake or 38 with one" in said
+    assert "ask for --level 0.98, at which all of them hold together" in said
+
+
+def test_a_method_that_orders_nothing_has_none_and_that_is_an_answer(planted: Path) -> None:
+    line = next(line for line in found(planted, risk=0.1).lines if line.line.method == "ptrue")
+    assert (line.done, line.coverage) == ((), 0.0)
+    said = text(found(planted, risk=0.1, methods=("ptrue",)))
+    assert "No threshold can keep mistakes to 10 % here: the method has no confidence above which" in said
+    assert "10 % or more are wrong even above the strictest threshold of ptrue" in said
+
+
+def test_too_few_answers_for_any_method_are_told_first(tmp_path: Path) -> None:
+    plant(tmp_path, "ccps", n=60)
+    said = text(found(tmp_path, risk=0.05))
+    assert "No threshold can keep mistakes to 5 %, whatever the method: with a chance of 90 % that asks for 45" in said
+    assert "could not keep any of the answers at 5 %" in said
+
+
+def test_too_few_answers_for_a_method_say_how_many_it_takes(tmp_path: Path) -> None:
+    plant(tmp_path, "ccps", right=0.97, confidence=np.full(N, 0.4))
+    (easy,) = found(tmp_path, risk=0.5).lines[0].seeds
+    assert easy.mistakes > 0
+    table = found(tmp_path, risk=1.2 * easy.mistakes / easy.kept)
+    (seed,) = table.lines[0].seeds
+    assert seed.threshold is None
+    assert seed.needed is not None
+    assert seed.needed > len(seed.calibration.values)
+    assert f"More calibration answers than {len(seed.calibration.values)} would do" in text(table)
+
+
+def test_scores_without_a_scale_have_thresholds_of_scores(planted: Path) -> None:
+    line = next(line for line in found(planted, risk=0.1).lines if line.line.method == "margin")
+    (seed,) = line.done
+    assert seed.is_score
+    assert seed.threshold is not None
+    assert seed.threshold < 0
+    assert "its thresholds are of scores without a scale" in text(found(planted, risk=0.1))
+
+
+def test_answers_of_one_class(tmp_path: Path) -> None:
+    plant(tmp_path, "ccps", right=1.1)
+    (seed,) = found(tmp_path / ".").lines[0].seeds
+    assert (seed.threshold, seed.mistakes) == (0.0, 0)
+    assert seed.realised is not None
+    assert seed.realised.coverage == 1.0
+    plant(tmp_path / "wrong", "ccps", right=-0.1)
+    table = found(tmp_path / "wrong")
+    assert table.some == ()
+    assert "so nothing can be certified" in text(table)
+
+
+def test_equal_confidences_are_kept_together(tmp_path: Path) -> None:
+    plant(tmp_path, "ccps", right=0.97, confidence=np.full(N, 0.4))
+    (seed,) = found(tmp_path, risk=0.1).lines[0].seeds
+    assert (seed.threshold, seed.kept) == (0.0, len(seed.calibration.values))
+
+
+def test_all_methods_are_calibrated_on_the_same_questions(planted: Path) -> None:
+    aside = set_aside([f"{TASK}/test/{i}" for i in range(N)], share=0.3, seed=4)
+    table = found(planted, risk=0.1, share=0.3, split_seed=4)
+    truth = np.random.default_rng([N, len(TASK)]).random(N) < 0.7
+    for line in table.tested:
+        for seed in line.seeds:
+            assert seed.calibration.correct.tolist() == truth[aside].tolist()
+            assert seed.rest.correct.tolist() == truth[~aside].tolist()
+
+
+def test_labels_of_the_other_questions_decide_nothing(tmp_path: Path) -> None:
+    """Turning them all round changes what is reported, and no threshold."""
+    plant(tmp_path / "a", "ccps", skill=0.9)
+    path = next((tmp_path / "a").rglob("*.json"))
+    row, own = files.read(path), files.read_records(path)
+    aside = set_aside(own.id, share=0.5, seed=0)
+    turned = replace(own, correct=np.where(aside, own.correct, ~own.correct))
+    write(with_numbers_of(replace(row, llm_accuracy=float(turned.correct.mean())), turned), turned, tmp_path / "b")
+    (one,), (other,) = (found(tmp_path / name, risk=0.1).lines[0].seeds for name in "ab")
+    assert one.threshold == other.threshold is not None
+    assert (one.kept, one.mistakes) == (other.kept, other.mistakes)
+    assert one.realised != other.realised
+
+
+def test_skipped_methods_are_listed_with_their_reason(planted: Path) -> None:
+    for kind in ("terminal", "md", "csv", "json"):
+        assert "no train split" in text(found(planted), kind)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_names_stay_whole_however_narrow_the_terminal(planted: Path, width: int) -> None:
+    printed = formats.render(views_of([found(planted, risk=0.1)]), "terminal", width=width)
+    for name in ("ccps", "self-consistency", "margin", "seed 1"):
+        assert re.search(rf"^ *{name} ", printed, flags=re.MULTILINE), printed
+
+
+def test_formats_for_programs_have_a_record_for_each_seed(planted: Path) -> None:
+    table = found(planted, risk=0.1)
+    records = list(csv.DictReader(io.StringIO(formats.render(views_of([table]), "csv"))))
+    assert [(r["method"], r["seed"]) for r in records][:2] == [("ccps", "0"), ("ccps", "1")]
+    assert len(records) == 6
+    (data,) = json.loads(formats.render(views_of([table]), "json"))
+    cell = data["cells"][0]
+    assert cell["threshold"] == table.lines[0].seeds[0].threshold == float(records[0]["threshold"])
+    assert cell["realised_risk_low"] < cell["realised_risk"] < cell["realised_risk_high"]
+    assert data["verdict"][0].startswith("Can answers be trusted")
+
+
+# --- another task -----------------------------------------------------------------------------------------------------
+
+
+def both(folder: Path, **changes: Any) -> None:
+    plant(folder, "ccps", skill=0.9, **TRAINED)
+    plant(folder, "ccps", skill=0.9, task=OTHER, **{**TRAINED, **changes})
+
+
+def test_thresholds_of_another_task_with_the_same_fit(tmp_path: Path) -> None:
+    both(tmp_path)
+    table = found(tmp_path, risk=0.1, calibrate_on=OTHER)
+    (seed,) = table.lines[0].seeds
+    assert (table.table.task, table.calibrated_on) == (TASK, OTHER)
+    assert (len(seed.calibration.values), len(seed.rest.values)) == (N, N)
+    assert seed.threshold is not None
+    assert f"The bounds hold for questions like those of {OTHER}" in text(table)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"train_on": "rivers-oe/train"}, "learned from ct-oe/train here and from rivers-oe/train for rivers-oe"),
+        ({"base_rate": 0.6}, "is of another fit: it differs in base rate"),
+        ({"seed": 3}, "has no result with seed 0 on rivers-oe"),
+        ({"status": "skipped", "reason": "no"}, "has no result with seed 0 on rivers-oe"),
+        ({"ids": TASK}, "600 of its 600 questions are also of atlas-oe, e.g. atlas-oe/test/0"),
+    ],
+)
+def test_another_fit_or_the_same_questions_can_not_calibrate(tmp_path: Path, changes: Any, told: str) -> None:
+    both(tmp_path, **changes)
+    with pytest.raises(UserError, match=told):
+        found(tmp_path, calibrate_on=OTHER)
+
+
+def test_the_same_texts_under_other_ids_are_the_same_questions(tmp_path: Path) -> None:
+    both(tmp_path)
+    for task in (TASK, OTHER):
+        asked = [QuestionText(f"{task}/test/{i}", "bells", f"Who rang bell {i}?", (), "a") for i in range(3)]
+        questions.write(task, 1, asked, tmp_path)
+    with pytest.raises(UserError, match="3 of its 600 questions are also of atlas-oe"):
+        found(tmp_path, calibrate_on=OTHER)
+
+
+@pytest.mark.parametrize("name", ["validation", "atlas-oe/validation", "atlas-oe:train"])
+def test_what_a_fit_has_seen_is_refused_with_the_reason(planted: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"early stopping, scaling and recalibration have seen it"):
+        found(planted, calibrate_on=name)
+
+
+def test_a_task_without_results_and_the_task_itself(planted: Path) -> None:
+    with pytest.raises(UserError, match=r"no result of task 'atlas-eo'; there are atlas-oe. Did you mean"):
+        found(planted, calibrate_on="atlas-eo")
+    with pytest.raises(UserError, match="expected results of another task"):
+        found(planted, calibrate_on=TASK)
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["risk", "level", "share"])
+@pytest.mark.parametrize("value", [0.0, 1.0, -0.1, 5.0, float("nan")])
+def test_numbers_outside_their_range(planted: Path, option: str, value: float) -> None:
+    with pytest.raises(UserError, match=f"--{option}: expected a .*between 0 and 1"):
+        found(planted, **{option: value})
+
+
+def test_a_share_that_leaves_nothing_on_one_side(tmp_path: Path) -> None:
+    plant(tmp_path, "ccps", n=20)
+    with pytest.raises(UserError, match="expected questions on both sides, got 0 to choose"):
+        found(tmp_path, share=0.0001)
+
+
+def test_nothing_but_skipped_methods(tmp_path: Path) -> None:
+    plant(tmp_path, "it", status="skipped", reason="no train split")
+    with pytest.raises(UserError, match=r"no method has a result to guard\. it: skipped: no train split"):
+        found(tmp_path)
+
+
+def test_partial_results_say_so(tmp_path: Path) -> None:
+    plant(tmp_path, "ccps", skill=0.9, limit=600)
+    assert "The results are partial (--limit 600)" in text(found(tmp_path, risk=0.1))
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def invoke(folder: Path, *words: str) -> Result:
+    env = {"CONFBENCH_CACHE": str(folder.parent / "cache"), "COLUMNS": "120"}
+    return CliRunner().invoke(app, ["guard", "--results", str(folder), *words], env=env)
+
+
+def test_the_command_prints_and_writes(planted: Path, tmp_path: Path) -> None:
+    out = tmp_path / "guards"
+    done = invoke(planted, "--risk", "0.1", "--method", "ccps,ptrue", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    assert done.stdout.index("Can answers be trusted") < done.stdout.index("method")
+    assert sorted(path.name for path in out.iterdir()) == ["alpha--atlas-oe--guard.svg", "guard.csv", "guard.json"]
+    drawn = (out / "alpha--atlas-oe--guard.svg").read_text(encoding="utf-8")
+    assert "ptrue" in drawn
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    invoke(planted, "--risk", "0.1", "--method", "ccps,ptrue", "--out", str(out))
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    only = invoke(planted, "--format", "json")
+    assert json.loads(only.stdout)[0]["task"] == TASK
+
+
+def test_what_is_no_folder_is_not_written_to(planted: Path, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine", encoding="utf-8")
+    done = invoke(planted, "--out", str(file))
+    assert "expected a folder" in str(done.exception)
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_folder_that_is_no_head_is_told_before_the_work(planted: Path, tmp_path: Path) -> None:
+    done = invoke(planted, "--head", str(tmp_path))
+    assert isinstance(done.exception, UserError)
+    assert "expected head.json in it, found none" in str(done.exception)

@@ -1,0 +1,66 @@
+"""Numbers of an analysis in words: verdicts that say when nothing shows, the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.api import UserError
+from bench.report import variants
+from bench.stats.variants import Estimate, VariantRow, Variants
+
+RESULTS = Path(__file__).parents[3] / "results"
+
+
+def made(p: float, count: int = 2, model: str = "llama8b") -> Variants:
+    names = ["original", "perturbation", *(f"v{k}" for k in range(count - 2))]
+    own = VariantRow("full", "auroc", Estimate(0.8, 0.7, 0.9, 0.05, 0.1))
+    others = [
+        VariantRow(name, "auroc", Estimate(0.7, 0.6, 0.8, 0.05), Estimate(0.1 - k / 100, 0.02, 0.18, 0.04, 0.5), p, p)
+        for k, name in enumerate(names)
+    ]
+    return Variants(
+        "ccps", "features", model, "mmlu-choice", "fixed", "Is it so?", "full", (0, 1, 2, 3, 4), 100, ("auroc",),
+        (own, *others), published="feature_ablation.csv",
+    )  # fmt: skip
+
+
+def test_the_papers_numbers_stand_beside_ours_where_it_has_some() -> None:
+    found = made(0.01)
+    paper = variants.read_published(found, RESULTS)
+    assert {row["variant"]: row["paper"] for row in variants.records(found, paper)} == {
+        "full": "77.1", "original": "56.3", "perturbation": "63.0",
+    }  # fmt: skip
+    other = made(0.01, model="tiny")
+    assert all("paper" not in row for row in variants.records(other, paper))
+    assert "12 other models and tasks, single runs: AUROC of full minus original is +0.3 to +" in " ".join(
+        variants.legend(other, paper)
+    )
+
+
+def test_a_verdict_names_what_differs_and_says_when_nothing_does() -> None:
+    decided = variants.verdict(made(0.01))
+    assert "full is better than original, by +10.0 (2.0 to 18.0), p 0.010" in decided
+    assert "Nothing shows" not in decided
+    nothing = variants.verdict(made(0.2))
+    assert "Nothing shows: none of the 2 variants differs significantly from full in AUROC" in nothing
+    assert "An interval reaches 8.0 points to each side" in nothing
+
+
+def test_people_see_the_ends_of_a_long_list_and_data_has_all() -> None:
+    found = made(0.5, count=75)
+    assert len(variants.records(found, {})) == 1 + 2 * variants.ENDS
+    assert len(variants.comma_separated([found], [{}]).splitlines()) == 1 + 76
+    (record,) = json.loads(variants.as_json([found], [{}]))
+    assert len(record["rows"]) == 76
+    assert "| AUROC | original | 70.0 |" in variants.markdown([found], [{}])
+
+
+def test_a_broken_file_of_published_numbers_is_one_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "paper"
+    folder.mkdir()
+    (folder / "feature_ablation.csv").write_text("model,task,variant,metric,mean\na,b,c,d,much\n", encoding="utf-8")
+    with pytest.raises(UserError, match="expected numbers in percent"):
+        variants.read_published(made(0.5), tmp_path)

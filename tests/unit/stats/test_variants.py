@@ -1,0 +1,120 @@
+"""Variants of a method: planted differences are found and no others, and the spread of seeds is in the error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.metrics import auroc, brier
+from bench.stats.settings import Settings
+from bench.stats.variants import VariantRow, holm, rows_of
+
+QUICK = Settings(replicates=200)
+N, SEEDS = 400, 5
+RNG = np.random.default_rng(4)
+CORRECT = RNG.random(N) < 0.6
+SUBJECTS = [f"s{i % 4}" for i in range(N)]
+SIGNAL = np.where(CORRECT, 0.8, -0.8) + RNG.normal(size=N)
+
+
+def confidence(strength: float, *, noise: float = 0.3, seed: int = 0) -> np.ndarray:
+    """(seeds, n): noise of its own for each seed."""
+    rng = np.random.default_rng([seed, 9])
+    return 1 / (1 + np.exp(-(strength * SIGNAL + noise * rng.normal(size=(SEEDS, N)))))
+
+
+def by_name(rows: tuple[VariantRow, ...], metric: str = "auroc") -> dict[str, VariantRow]:
+    return {row.variant: row for row in rows if row.metric == metric}
+
+
+def test_a_planted_difference_ranks_first_and_useless_variants_are_not_significant() -> None:
+    given = {"full": confidence(2.0), **{f"v{k}": confidence(2.0, seed=k) for k in range(1, 20)}}
+    given["without the signal"] = confidence(0.0, seed=99)
+    rows, notes = rows_of(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"), QUICK)
+    assert not notes
+    found = by_name(rows)
+    assert len(found) == 21
+    assert found["full"].difference is None
+    tested = {name: row for name, row in found.items() if row.difference is not None}
+    assert max(tested, key=lambda name: tested[name].difference.value) == "without the signal"  # type: ignore[union-attr]
+    corrected = {name: row.p_corrected for name, row in tested.items()}
+    assert corrected.pop("without the signal") < 1e-6  # type: ignore[operator]
+    assert min(p for p in corrected.values() if p is not None) > 0.05
+
+
+def test_values_are_means_over_subjects_and_seeds_and_differences_theirs() -> None:
+    given = {"full": confidence(2.0), "half": confidence(0.7, seed=1)}
+    rows, _ = rows_of(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"), QUICK)
+    places = [np.arange(s, N, 4) for s in range(4)]
+    for metric, of in (("brier", brier), ("auroc", auroc)):
+        value = {name: np.mean([[of(p[q], CORRECT[q]) for q in places] for p in runs]) for name, runs in given.items()}
+        found = by_name(rows, metric)
+        for name, row in found.items():
+            assert row.estimate is not None
+            assert row.estimate.value == pytest.approx(value[name])
+        difference = found["half"].difference
+        assert difference is not None
+        assert difference.value == pytest.approx(value["full"] - value["half"])
+        assert difference.low is not None
+        assert difference.low < difference.value < (difference.high or 0)
+
+
+def test_seeds_that_disagree_widen_the_interval() -> None:
+    same = np.tile(confidence(1.0, noise=0)[:1], (SEEDS, 1))
+    worse = np.tile(confidence(1.0, noise=1.0, seed=5)[:1], (SEEDS, 1))
+    mixed = np.where(np.arange(SEEDS)[:, None] % 2 == 0, worse, same)
+    found = by_name(
+        rows_of({"full": same, "worse": worse, "mixed": mixed}, "full", CORRECT, SUBJECTS, ("auroc",), QUICK)[0]
+    )
+    always, sometimes = found["worse"].difference, found["mixed"].difference
+    assert always is not None
+    assert sometimes is not None
+    assert always.seed_share == 0
+    assert (sometimes.seed_share or 0) > 0.2
+    width = {row: (row.high or 0) - (row.low or 0) for row in (always, sometimes)}
+    assert width[sometimes] > width[always]
+
+
+def test_a_variant_that_is_the_reference_is_no_different() -> None:
+    same = confidence(1.0)
+    row = by_name(rows_of({"full": same, "again": same}, "full", CORRECT, SUBJECTS, ("auroc",), QUICK)[0])["again"]
+    assert row.difference is not None
+    assert (row.difference.value, row.difference.low, row.difference.high, row.p_corrected) == (0, 0, 0, 1)
+
+
+def test_without_spread_there_are_values_and_a_reason_instead_of_intervals() -> None:
+    subjects = ["alone", *SUBJECTS[1:]]
+    rows, notes = rows_of({"full": confidence(1.0), "v": confidence(0.5)}, "full", CORRECT, subjects, ("brier",), QUICK)
+    assert notes == ("no intervals of Brier: subject 'alone' has one question, from which no spread can be told",)
+    assert all(row.estimate is not None and row.estimate.low is None and row.p is None for row in rows)
+
+
+@pytest.mark.parametrize("count", [1, 2, 75])
+def test_holm_rejects_what_its_step_down_procedure_rejects(count: int) -> None:
+    p = np.random.default_rng(count).random(count) ** 3
+    corrected = np.array(holm(p.tolist()))
+    for alpha in (0.001, 0.01, 0.05, 0.3, 0.9):
+        rejected = set()
+        for k, i in enumerate(np.argsort(p)):
+            if p[i] > alpha / (count - k):
+                break
+            rejected.add(int(i))
+        assert set(np.flatnonzero(corrected <= alpha)) == rejected
+
+
+def test_intervals_cover_the_truth_over_questions_and_seeds() -> None:
+    """Differences of Brier whose expectation is known: noise of question, seed and both."""
+    rng, hits, times = np.random.default_rng(1), 0, 200
+    for _ in range(times):
+        shift = (
+            0.02 * rng.normal(size=(SEEDS, 1)) + 0.05 * rng.normal(size=(1, 120)) + 0.03 * rng.normal(size=(SEEDS, 120))
+        )
+        base = np.full((SEEDS, 120), 0.5)
+        labels = np.ones(120, dtype=bool)
+        given = {"full": base, "v": base + shift}
+        found = by_name(rows_of(given, "full", labels, ["s"] * 120, ("brier",), Settings(replicates=100))[0], "brier")
+        difference = found["v"].difference
+        assert difference is not None
+        truth = 0.25 - (0.25 + 0.02**2 + 0.05**2 + 0.03**2)
+        hits += (difference.low or 0) <= truth <= (difference.high or 0)
+    assert 0.92 <= hits / times <= 1.0
