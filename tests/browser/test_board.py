@@ -139,7 +139,7 @@ def test_several_models_of_a_benchmark_share_a_row(visit, big):
     page = visit(big[0])
     for row in page.locator("#verdicts tbody tr").all():
         _, leads, sure, *_ = row.locator("th, td").all_inner_texts()
-        assert re.search(r" with [1-4] of 4 models(, |$)", leads)
+        assert re.search(r" with [1-4] of 4 models \((sure [1-4]|tied)\)", leads)
         assert re.fullmatch(r"sure with (none of 4 models|[1-4] of 4 models: .+)", sure)
 
 

@@ -37,13 +37,14 @@ _STATES = (
     " were tested together; the sentences name the others."
 )
 _AHEAD = "Ahead: how far the best mean is ahead of the second, in points, with the 95 % interval of this pair."
+_AHEAD_OF_SEVERAL = (
+    "Ahead: how far the best mean is ahead of the second, in points, with the model where that is least to the one"
+    " where it is most; Sure? says with how many it is significant. Counts are of models; costs are for one model."
+)
 _ORDER = "AUROC: how often, in percent, a right answer has more confidence than a wrong one."
 _COST = (
     "Cost: tokens that the model reads and generates for this method alone on this benchmark, training included (k: a"
     " thousand, M: a million), and labels: answers that the method was told to be right or wrong."
-)
-_SEVERAL = (
-    "Where a benchmark has several models, counts are of models, and from … to is the smallest and largest of them."
 )
 _NOTHING: Mapping[str, tuple[str, str]] = MappingProxyType(
     {"not tested": ("nobody: not tested", "not tested"), "none": ("nobody", "nothing to compare")}
@@ -73,7 +74,7 @@ def of(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
         "title": f"Who leads, by {metric_name(metric)}",
         "explained": [
             " ".join([_explained(metric), _STATES]),
-            " ".join([_AHEAD, _COST, _ORDER, *[_SEVERAL] * is_several]),
+            " ".join([_AHEAD_OF_SEVERAL if is_several else _AHEAD, _COST, _ORDER]),
         ],
         "columns": [
             ["Benchmark", ""], ["Leads", "Leads"], ["Sure?", "Sure?"],

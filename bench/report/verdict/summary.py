@@ -28,7 +28,7 @@ class SummaryRow:
     models: int
     """Number of models."""
     leads: str
-    """Methods that lead, with how many models, the most first, e.g. `ccps with 4 of 4 models, pik 2`."""
+    """Methods that lead, with how many models, the most first: `ccps with 4 of 4 models (sure 3), pik 1 (tied)`."""
     sure: str
     """Models with a sure winner, and who that is, e.g. `with 3 of 4 models: ccps`."""
     by: str
@@ -36,7 +36,7 @@ class SummaryRow:
     orders: str
     """Methods that order answers best, as `leads`."""
     cost: str
-    """Smallest and largest cost of the methods that lead most, over the models."""
+    """Smallest and largest cost of the methods that lead, over the models."""
 
 
 @dataclass(frozen=True)
@@ -94,21 +94,23 @@ def _row(title: str, tables: Sequence[Table], metric: str) -> SummaryRow:
     )
 
 
-def _counts(blocks: Sequence[Judgement]) -> list[tuple[str, int]]:
-    """Methods that lead, with the number of models; the most first, and of several those that are sure with more."""
+def _counts(blocks: Sequence[Judgement]) -> list[tuple[str, int, int]]:
+    """Methods that lead, with the number of models, and of those with which they are sure; the most first."""
     tested = [block for block in blocks if block.state in {"sure", "tied"}]
     leads = Counter(name(line) for block in tested for line in block.leaders)
     sure = Counter(name(block.best) for block in tested if block.state == "sure")
-    return sorted(leads.items(), key=lambda found: (-found[1], -sure[found[0]]))
+    return sorted(((method, n, sure[method]) for method, n in leads.items()), key=lambda found: (-found[1], -found[2]))
 
 
 def _leading(blocks: Sequence[Judgement]) -> str:
-    """Words for who leads with how many models."""
+    """Words for who leads with how many models, and how many of these are sure."""
     found = _counts(blocks)
     if not found:
         return EN_DASH
-    (first, most), *others = found
-    texts = [f"{first} with {most} of {len(blocks)} models", *(f"{method} {n}" for method, n in others)]
+    texts = [
+        f"{method} {n if i else f'with {n} of {len(blocks)} models'} ({f'sure {sure}' if sure else 'tied'})"
+        for i, (method, n, sure) in enumerate(found)
+    ]
     if len(texts) > _NAMED:
         texts = [*texts[: _NAMED - 1], f"{len(texts) - _NAMED + 1} others"]
     return ", ".join(texts)
@@ -139,9 +141,8 @@ def _across(ends: Sequence[str]) -> str:
 
 
 def _costs(blocks: Sequence[Judgement]) -> str:
-    """Costs of the methods that lead with the most models, where they lead."""
-    found = _counts(blocks)
-    names = [method for method, n in found if n == found[0][1]]
+    """Costs of the methods that lead, with a model where they do."""
+    names = [method for method, *_ in _counts(blocks)]
     by_cost: dict[str, list[str]] = {}
     for method in names[:_NAMED]:
         by_cost.setdefault(_range_of_costs(blocks, method), []).append(method)

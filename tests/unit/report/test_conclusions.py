@@ -139,7 +139,7 @@ def test_models_that_are_sure_of_another_method_are_not_counted_for_the_leader()
     assert (sure.count("ccps"), sure.count("it")) == (3, 1)
     [row] = verdict.of(tables, list(states))["rows"]
     _, leads, told, *_ = row["texts"]
-    assert leads == "ccps with 3 of 4 models, it 1"
+    assert leads == "ccps with 3 of 4 models (sure 3), it 1 (sure 1)"
     assert told == f"sure {summary_of(tables).rows[0].sure}" == "sure with 4 of 4 models: ccps 3, it 1"
 
 

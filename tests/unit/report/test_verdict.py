@@ -423,9 +423,9 @@ def test_a_summary_counts_over_models():
     ]
     row = summary_of(tables).rows[0]
     assert (row.task, row.models) == ("atlas-choice", 3)
-    assert row.leads == "ccps with 3 of 3 models, lts 1"
+    assert row.leads == "ccps with 3 of 3 models (sure 2), lts 1 (tied)"
     assert (row.sure, row.by) == ("with 2 of 3 models: ccps", "from +0.1 to +10.0, by model")
-    assert row.cost == "ccps: 25 k tokens, 1,600 labels"
+    assert row.cost == "ccps and lts: 25 k tokens, 1,600 labels each"
     grid = views(tables).grids[0]
     assert grid.facts == ("Who leads, by Brier score",)
     assert len(views(tables[:2]).grids) == 2
