@@ -122,5 +122,5 @@ def retrained_together(material: _Material, columns: Sequence[Sequence[int]], ct
     stack = Stack(network, torch.tensor(columns, device=ctx.device))
     for train, each in zip((stack.train_contrastive, stack.train_classifier), stages, strict=True):
         train(material.splits, each.stage, [each.stopping() for _ in columns], ctx.seed)
-    found: FloatArray = stack.probabilities(material.test).numpy()
+    found: FloatArray = stack.probabilities(material.test).cpu().numpy()
     return found

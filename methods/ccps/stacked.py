@@ -92,7 +92,7 @@ class Stack:
             return _likely(together, validation.features) if validation else None
 
         def record(stopping: EarlyStopping, value: Tensor | None, keep: Callable[[], Weights]) -> None:
-            stopping.record(lambda _: np.zeros(0) if value is None else value.numpy(), keep=keep)
+            stopping.record(lambda _: np.zeros(0) if value is None else value.cpu().numpy(), keep=keep)
 
         self._train("", stage, stoppings, batches, _Learning(loss, on_validation, record))
 

@@ -41,7 +41,7 @@ def guarded(
     Args:
         request: which results, which risk.
         cache: folder where it is remembered which numbers were checked; None remembers nothing.
-        say: told before long work.
+        say: told before long work, and of tables that are left out.
 
     Raises:
         UserError: numbers outside their range, nothing to guard, no questions on one of both sides, a task to calibrate
@@ -58,7 +58,11 @@ def guarded(
         wanted, preset=request.preset, deviations=request.deviations, partial=True, styles=style.read(request.results)
     )
     tables = chosen(build.marked(found, registry.built_in()[0].names()), replace(request, metrics=(), headline=None))
-    return [_Guarding(request, others).table(table) for table in tables]
+    ready = [table for table in tables if any(line.done for line in table.lines)]
+    for table in tables:
+        if ready and table not in ready:
+            say(f"{table.model} on {table.task}: left out, as none of the chosen methods has a result there")
+    return [_Guarding(request, others).table(table) for table in ready or tables]
 
 
 def _refuse_numbers(request: GuardRequest) -> None:
@@ -106,7 +110,9 @@ class _Guarding:
         first = next((line.seeds[0] for line in lines if line.seeds), None)
         if first is None:
             reasons = "; ".join(f"{line.line.key.label}: {line.reason}" for line in lines[:3])
-            raise UserError(f"{table.model} on {table.task}: no method has a result to guard. {reasons}")
+            raise UserError(
+                f"{table.model} on {table.task}: no method has a result to guard ({reasons or 'none was run'})"
+            )
         n, right = len(first.calibration.correct), int(first.calibration.correct.sum())
         possible = feasible(n, right, risk=self.terms.risk, level=self.terms.level)
         return GuardedTable(

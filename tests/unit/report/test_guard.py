@@ -277,8 +277,19 @@ def test_a_share_that_leaves_nothing_on_one_side(tmp_path: Path) -> None:
 
 def test_nothing_but_skipped_methods(tmp_path: Path) -> None:
     plant(tmp_path, "it", status="skipped", reason="no train split")
-    with pytest.raises(UserError, match=r"no method has a result to guard\. it: skipped: no train split"):
+    with pytest.raises(UserError, match=r"no method has a result to guard \(it: skipped: no train split\)"):
         found(tmp_path)
+
+
+def test_a_task_on_which_the_chosen_methods_have_no_result_is_left_out_and_said(tmp_path: Path) -> None:
+    plant(tmp_path, "ccps", skill=0.9)
+    plant(tmp_path, "it", task="elsewhere", status="skipped", reason="no train split")
+    said: list[str] = []
+    [only] = guarded(GuardRequest(tmp_path, risk=0.1), None, said.append)
+    assert only.table.task == TASK
+    assert [text for text in said if "left out" in text] == [
+        f"{MODEL} on elsewhere: left out, as none of the chosen methods has a result there"
+    ]
 
 
 def test_partial_results_say_so(tmp_path: Path) -> None:
