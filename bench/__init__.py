@@ -10,26 +10,19 @@ In Python, and so in a notebook, this is the door:
     load_head("heads/ccps")("Which gas do plants take in?", "carbon dioxide")
 
 `run` and `report` are also rooms of this package: packages that can be called. Nothing heavy is imported before a call.
+What type checkers read is `__init__.pyi`.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import inspect
 
-    from bench.api import UserError
-    from bench.cli.python import load_results, report, run
-    from bench.report.notebook import Results
-    from bench.run.heads.head import load_head
-else:
-    from bench import report, run
-
-__all__ = ["Results", "UserError", "load_head", "load_results", "report", "run"]
+__all__ = ["Results", "UserError", "load_head", "load_results", "report", "run"]  # noqa: F822 - __getattr__ has them
 
 _PLACES = {
     "Results": "bench.report.notebook",
@@ -77,4 +70,4 @@ class _Callable(ModuleType):
 
 
 for _room in ("run", "report"):
-    sys.modules[f"{__name__}.{_room}"].__class__ = _Callable
+    importlib.import_module(f"{__name__}.{_room}").__class__ = _Callable

@@ -4,34 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.api.errors import ContractError
-
-if TYPE_CHECKING:
-    from bench.api.batch import Batch
-    from bench.api.methods import ConfidenceMethod
-
-
-def given(method: ConfidenceMethod, batch: Batch, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
-    """Confidences or scores `(n,)` of a method, as float64: runs and checks ask for them in this one way.
-
-    Args:
-        method: fitted, or one that learns nothing.
-        batch: n answers.
-        allow_nan: as for `checked`.
-
-    Raises:
-        ContractError: it is not what the method has to give.
-        Exception: whatever the method raises.
-    """
-    who, values = f"{method.name}.predict", method.predict(batch)
-    if method.output == "score":
-        return checked_scores(who, values, batch.ids)
-    return checked(who, values, len(batch), allow_nan=allow_nan)
 
 
 def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from bench.api.adapters import TrainAdapter
 from bench.api.batch import Batch, BoolArray, FloatArray
+from bench.api.confidence import checked, checked_scores
 from bench.api.early_stopping import POINTS, EarlyStopping
 from bench.api.errors import ContractError, UntrainableError
 from bench.api.facts import RunFacts
@@ -261,3 +262,21 @@ class ConfidenceMethod(ABC):
         for key, value in plain.items():
             setattr(self, key, _join_arrays(value, arrays, f"/{key}"))
         return self
+
+
+def given(method: ConfidenceMethod, batch: Batch, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
+    """Confidences or scores `(n,)` of a method, as float64: runs and checks ask for them in this one way.
+
+    Args:
+        method: fitted, or one that learns nothing.
+        batch: n answers.
+        allow_nan: as for `checked`.
+
+    Raises:
+        ContractError: it is not what the method has to give.
+        Exception: whatever the method raises.
+    """
+    who, values = f"{method.name}.predict", method.predict(batch)
+    if method.output == "score":
+        return checked_scores(who, values, batch.ids)
+    return checked(who, values, len(batch), allow_nan=allow_nan)

@@ -15,10 +15,9 @@ import numpy as np
 
 from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractError, FloatArray, Signal
 from bench.api.batch import labels_of
-from bench.api.confidence import given
 from bench.api.early_stopping import TrainingStage, best_point, validation_loss
 from bench.api.errors import reason_of
-from bench.api.methods import refuse_one_class, validation_signals
+from bench.api.methods import given, refuse_one_class, validation_signals
 from bench.api.signals import tells_gold
 from bench.backbone.devices import kind_of
 from bench.backbone.models import label_of

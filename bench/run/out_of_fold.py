@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray
-from bench.api.confidence import given
 from bench.api.early_stopping import best_point, validation_loss
+from bench.api.methods import given
 from bench.metrics.recalibration import folds_of
 from bench.metrics.scaling import Scale
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench.api import AdapterRef, BoolArray, ContractError, FloatArray
-from bench.api.confidence import given
+from bench.api.methods import given
 from bench.api.protocol import EmptyRule
 from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit

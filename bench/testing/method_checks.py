@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import Batch, BoolArray, ConfidenceMethod, ContractError, Format, Needs, RunFacts, Signal, UserError
-from bench.api.confidence import as_float64, given
+from bench.api.confidence import as_float64
 from bench.api.constants import sources
-from bench.api.methods import refuse_gold, refuse_output
+from bench.api.methods import given, refuse_gold, refuse_output
 from bench.signals.planted import MODEL
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring

@@ -45,7 +45,7 @@ def commands() -> list[str]:
 def words_of(command: str) -> list[str]:
     """Words after `bench`."""
     _, *words = shlex.split(command)
-    return [word.replace("../shared/data", str(ROOT.parent / "shared" / "data")) for word in words]
+    return [str(ROOT.parent / "shared" / "data") if word == "DATA" else word for word in words]
 
 
 def check_ended_well(command: str, done: subprocess.CompletedProcess[str]) -> None:
@@ -53,7 +53,7 @@ def check_ended_well(command: str, done: subprocess.CompletedProcess[str]) -> No
 
 
 def data_is_missing(command: str) -> bool:
-    return "../shared/data" in command and not (ROOT.parent / "shared" / "data").is_dir()
+    return "--data-dir DATA" in command and not (ROOT.parent / "shared" / "data").is_dir()
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ import numpy as np
 
 from bench import registry
 from bench.api import ConfidenceMethod, FloatArray, Format, Question, UserError
-from bench.api.confidence import given
 from bench.api.errors import TooLongError, fenced
+from bench.api.methods import given
 from bench.api.protocol import Protocol, changed
 from bench.api.question import Answer, Released
 from bench.backbone import models

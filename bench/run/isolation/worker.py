@@ -18,7 +18,7 @@ import numpy as np
 
 from bench import registry
 from bench.api import AdapterRef, ConfidenceMethod, Context, ContractError, RunFacts, registration
-from bench.api.confidence import given
+from bench.api.methods import given
 from bench.run.isolation.life import begin
 from bench.run.isolation.messages import Course, Failure, Learned, Questions, Setting
 from bench.run.isolation.pipe import Pipe
