@@ -16,8 +16,7 @@ from bench.cli import loudness
 from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
 from bench.cli.printing import announcer, console, print_notes, print_written
-from bench.run.analyses.request import TransferConfig
-from bench.run.analysis_request import AnalysisRequest
+from bench.run.analyses.request import AnalysisRequest, TransferConfig
 
 if TYPE_CHECKING:
     from bench.report.variants import Published
@@ -85,13 +84,13 @@ def analyze(
 
     Example: bench analyze ccps features --model tiny --task atlas-choice
     """
-    from bench.run import analysing
+    from bench.run.analyses import of_methods
 
     if analysis is None:
         from bench.cli.printing import print_listing
 
-        known = analysing.analyses_of(method)
-        print_listing([{"name": name, "what": analysing.sentence_of(each)} for name, each in known.items()])
+        known = of_methods.analyses_of(method)
+        print_listing([{"name": name, "what": of_methods.sentence_of(each)} for name, each in known.items()])
         return
     if figure and out is None:
         raise UserError("--figure: expected --out DIR as well, the folder to write it to")
@@ -101,7 +100,7 @@ def analyze(
         ensure_writable(out)
     from bench.report.variants import read_published
 
-    found = analysing.analysed(method, analysis, request, loudness.progress())
+    found = of_methods.analysed(method, analysis, request, loudness.progress())
     published = [read_published(each, Path("results")) for each in found]
     _print(found, published, format_)
     if out is not None:

@@ -35,7 +35,7 @@ SEPARATOR = "--"
 RECALIBRATED = "+"
 """Between a method and the recalibrator of its confidences, e.g. `ccps+isotonic`."""
 PARTIAL = "partial"
-RESERVED = frozenset({PARTIAL, "transfer", "paper", "questions"})
+RESERVED = frozenset({PARTIAL, "transfer", "analyses", "paper", "questions"})
 """Folders of `results/` that are no model's."""
 
 _ADDED = {"generated_tokens_alone": None}

@@ -14,8 +14,8 @@ import pytest
 from bench.api import AnalysisInput, Batch, ConfidenceMethod, Context, ContractError, Findings, Needs
 from bench.backbone.session import Session
 from bench.progress import Silent
-from bench.run import analysing
-from bench.run.analysis_request import AnalysisRequest
+from bench.run.analyses import of_methods
+from bench.run.analyses.request import AnalysisRequest
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
 from tests.integration.conftest import Command
@@ -111,15 +111,15 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
     config = RunConfig(("halves",), "tiny", task_files=(file,), cache=cache, out=tmp_path / "r")
     assert not run(config, classes=(Halves,)).failed
     request = AnalysisRequest("tiny", task_files=(file,))
-    (found,) = analysing.analysed("halves", "sure", request, Silent(), cache=cache, classes=(Halves,))
+    (found,) = of_methods.analysed("halves", "sure", request, Silent(), cache=cache, classes=(Halves,))
     assert (found.n, found.reference, found.seeds) == (30, "rate", (0, 1, 2, 3, 4))
     with pytest.raises(ContractError):
         _ = SEEN[0].test.correct
     assert len({ctx.seed for ctx in SEEN[0].contexts.values()}) == 5
     with pytest.raises(ContractError, match=r"halves, variant 'more': expected shape \(5, 30\), got \(5, 60\)"):
-        analysing.analysed("halves", "wrong", request, Silent(), cache=cache, classes=(Halves,))
+        of_methods.analysed("halves", "wrong", request, Silent(), cache=cache, classes=(Halves,))
     with pytest.raises(ContractError, match=r"analysis 'gone' can't be imported from 'methods\.nowhere:gone'"):
-        analysing.analysed("halves", "gone", request, Silent(), cache=cache, classes=(Halves,))
+        of_methods.analysed("halves", "gone", request, Silent(), cache=cache, classes=(Halves,))
 
 
 @pytest.mark.parametrize(

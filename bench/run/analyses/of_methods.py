@@ -24,7 +24,7 @@ from bench.api.methods import validation_signals
 from bench.backbone.models import label_of, model_label
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
-from bench.run.analysis_request import AnalysisRequest
+from bench.run.analyses.request import AnalysisRequest
 from bench.run.feasibility import infeasible
 from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
