@@ -22,7 +22,7 @@ from bench.results.transfer import LEAVE_OUT
 
 OPTIONS = frozenset({
     "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
-    "train_on", LEAVE_OUT,
+    "train_on", "tune", LEAVE_OUT,
 })  # fmt: skip
 """Settings of a run that stand in `ResultRow.config` and are no deviations from a preset."""
 
