@@ -54,7 +54,9 @@ class Configuration:
     validation_nll: float | None
     """Loss of its confidences in the validation answers, in nats, at the step that it kept; None where it has none."""
     seconds: float
-    """Time of its fit."""
+    """Time of its fit; 0 where it failed, or had been drawn before."""
+    failure: str | None = None
+    """Why its fit failed; None where it did not."""
 
 
 @dataclass(frozen=True, slots=True)
