@@ -60,6 +60,7 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     rows, first, common = group.rows, group.rows[0], common_settings(group.rows)
     yield f"{first.model} on {first.task}"
     yield preset_of(first)
+    yield from _tuning(rows)
     if first.limit is not None:
         yield limit_of(first)
     yield from _facts_on_answers(rows)
@@ -68,7 +69,6 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     yield origins.judge
     learned = listed(row.train_on for row in rows if row.train_on is not None)
     yield f"Methods learned from {learned}." if learned else "No method learned from labels."
-    yield from _tuning(rows)
     named = {"train_on", "tune", "judge", "judge_model", "judge_url", "answers", *first.deviations}
     settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in named]
     if settings:
