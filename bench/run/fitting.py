@@ -135,9 +135,9 @@ class Fitter:
             "validation": None if validation is None else _identity(validation, validation_signals(reads)),
         }
         key = key_of(fields)
-        stored = self._stored(fresh, key)
+        stored = self._stored(name, fresh, key)
         DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
-        return stored or self._new(fresh, key, fields, learned, validation, seed)
+        return stored or self._new(fresh, key, fields, learned, validation)
 
     def context(self, name: str, learned: Reading, validation: Batch | None, seed: int) -> Context:
         """Context that `fit` gets besides data.
@@ -157,7 +157,7 @@ class Fitter:
             seed, learned.task.format, self.backbone.device, self.resolved.protocol, trainer, validation=validation
         )
 
-    def _stored(self, fresh: Fresh, key: str) -> Fitted | None:
+    def _stored(self, name: str, fresh: Fresh, key: str) -> Fitted | None:
         """The fit that an earlier run stored; None also where what it points to is gone."""
         entry = self.store.get(KIND, key)
         if entry is None:
@@ -166,13 +166,13 @@ class Fitter:
             fitted = _loaded(fresh(), entry)
             adapters = list(_adapters(fitted.method.fitted()))
         except Exception as error:  # noqa: BLE001 - a plugin's own `load`; it is fitted again
-            self._to_replace(fresh().name, key, reason_of(error))
+            self._to_replace(name, key, reason_of(error))
             return None
         noted = len(self.store.notes)
         if all(map(self._whole, adapters)):
             return fitted
         of_store = self.store.notes[noted:]  # of a damaged adapter it has said it
-        self._to_replace(fresh().name, key, "" if of_store else "its adapter is another one")
+        self._to_replace(name, key, "" if of_store else "its adapter is another one")
         return None
 
     def _whole(self, ref: AdapterRef) -> bool:
@@ -191,10 +191,9 @@ class Fitter:
             self.store.notes.append(f"the stored fit of {name} can't be used ({reason}); it is fitted again")
 
     def _new(
-        self, fresh: Fresh, key: str, fields: dict[str, Any], learned: Reading, validation: Reading | None, seed: int
+        self, fresh: Fresh, key: str, fields: dict[str, Any], learned: Reading, validation: Reading | None
     ) -> Fitted:
-        method = fresh()
-        name = method.name
+        method, name, seed = fresh(), fields["method"], fields["seed"]
         start = time.perf_counter()
         reads = method.reads()
         train = self.batches.batch(learned, reads.fit, labels=True)
@@ -223,13 +222,13 @@ class Fitter:
 
         def write(folder: Path) -> None:
             _save(fitted, folder)
-            self._require_whole(fitted.method, fresh, folder, train if held is None else held)
+            self._require_whole(fitted.method, name, fresh, folder, train if held is None else held)
 
         model = label_of(self.backbone.spec)
         self.store.put(KIND, key, fields, write, seconds=seconds, model=model, split=str(learned.where))
         return fitted
 
-    def _require_whole(self, method: ConfidenceMethod, fresh: Fresh, folder: Path, labelled: Batch) -> None:
+    def _require_whole(self, method: ConfidenceMethod, name: str, fresh: Fresh, folder: Path, labelled: Batch) -> None:
         """Refuse a method that saves less than it learned: a run that takes its fit from the store would differ."""
         if not method.reads().predict <= labelled.signals:
             return
@@ -239,8 +238,8 @@ class Fitter:
             return
         if not np.allclose(sure, _predicted(method, labelled), atol=_SAME, equal_nan=True):
             raise ContractError(
-                f"{method.name} gives other confidences once its fit is saved and loaded: what `fit` learns must stand"
-                " in attributes that end in _, or be in its own `save` and `load`"
+                f"{name} gives other confidences once its fit is saved and loaded: what `fit` learns must stand in"
+                " attributes that end in _, or be in its own `save` and `load`"
             )
 
 
