@@ -159,8 +159,8 @@ class Forecast:
             alike.setdefault(space, []).append(name)
         for space, names in alike.items():
             yield (
-                f"tune {', '.join(names)}: {self.resolved.tune} configurations each, the first its preset's own; validation"
-                f" chooses ({space})"
+                f"tune {', '.join(names)}: {self.resolved.tune} configurations each, the first its preset's own;"
+                f" validation chooses ({space})"
             )
         fixed = [name for name in self.resolved.methods if name not in self.resolved.configurations]
         if fixed:
