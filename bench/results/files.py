@@ -40,7 +40,7 @@ ANALYSES = "analyses"
 RESERVED = frozenset({PARTIAL, ANALYSES, "transfer", "paper", "questions"})
 """Folders of `results/` that are no model's."""
 
-_ADDED = {"generated_tokens_alone": None}
+_ADDED = {"generated_tokens_alone": None, "tuning": None}
 """Fields that came without a new schema version, and what they are in files from before."""
 _DEEPEST = 20
 """Levels of objects and lists in a field that holds any values."""
