@@ -210,7 +210,7 @@ def curves_of(
     """Curves, differences and crossings of a study.
 
     Args:
-        told: method and size -> its confidences in the n questions. One that is told nothing has the same at every size.
+        told: method and size -> its confidences in n questions; one that is told nothing has the same at every size.
         study: its description; `seeds` are the draws that were asked for.
         correct: (n,).
         subjects: of the n questions.

@@ -22,7 +22,9 @@ ACROSS = 5
 """Panels beside one another."""
 HEIGHT, GAP = 0.92, 0.12
 """Inches of a panel, and between two."""
-BETWEEN = 0.16
+ROW = LINE * 1.3 + HEIGHT + LABELS_X + 0.07
+"""Inches of a row of panels with their names and ticks."""
+BETWEEN = 0.12
 """Inches between the blocks of two metrics."""
 BEST = Style(INK, "", DASHED)
 """Line of the best untrained method of each size."""
@@ -37,9 +39,9 @@ def small_multiples(curves: LabelCurves) -> Figure:
     with styled():
         study = curves.study
         names = sorted(study.trained, key=built_in().place)
-        across = min(ACROSS, max(3, len(names)))
-        rows = math.ceil(len(names) / across)
-        block = LINE * 1.7 + rows * (LINE * 1.3 + HEIGHT + LABELS_X) + (AXIS_X - LABELS_X)
+        rows = math.ceil(len(names) / ACROSS)
+        across = max(3, math.ceil(len(names) / rows))
+        block = LINE * 1.7 + rows * ROW + AXIS_X - LABELS_X
         note = (
             "Mean over subjects and draws of labels, with the"
             f" {100 * study.level:g} % interval for other questions, draws and training seeds. Filled: better than"
@@ -68,7 +70,7 @@ def _block(page: Sheet, curves: LabelCurves, metric: str, names: Sequence[str], 
     for i, name in enumerate(names):
         row, column = divmod(i, across)
         left = AXIS_Y + column * (width + GAP)
-        above = top + LINE * 1.7 + row * (LINE * 1.3 + HEIGHT + LABELS_X)
+        above = top + LINE * 1.7 + row * ROW
         page.text(left, above, fitted(plain(name), width))
         panel = Panel(page, f"{metric}/{name}", (left, above + LINE * 1.3, width, HEIGHT), x, y)
         _untrained(panel, curves, metric)
@@ -76,8 +78,8 @@ def _block(page: Sheet, curves: LabelCurves, metric: str, names: Sequence[str], 
         at = _x_ticks(study.sizes)
         panel.x_axis([math.log10(size) for size in at], [short(size) for size in at])
         panel.y_axis(ticks, [] if column else tick_names(ticks, metric))
-    bottom = top + LINE * 1.7 + math.ceil(len(names) / across) * (LINE * 1.3 + HEIGHT + LABELS_X)
-    page.text(AXIS_Y, bottom + 0.02, "labels, training and validation together (logarithmic)", color=MUTED)
+    bottom = top + LINE * 1.7 + math.ceil(len(names) / across) * ROW
+    page.text(AXIS_Y, bottom - 0.05, "labels, training and validation together (logarithmic)", color=MUTED)
 
 
 def _x_ticks(sizes: Sequence[int]) -> list[int]:
