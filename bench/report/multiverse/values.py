@@ -65,13 +65,16 @@ def gradings(worlds: Sequence[World]) -> tuple[list[Graded], list[Option], list[
     changed = {name: max(int((own != w.correct).sum()) for w, own in zip(worlds, labels, strict=True))
                for name, labels in rules.items()}  # fmt: skip
     kept = {AS_RUN: [w.correct for w in worlds]}
+    alike: dict[str, list[str]] = {}
     for name, labels in rules.items():
-        alike = next((other for other, own in kept.items() if _same(own, labels)), None)
-        if alike is None:
+        other = next((known for known, own in kept.items() if _same(own, labels)), None)
+        if other is None:
             kept[name] = labels
         else:
-            told = "gives the labels of the run" if alike == AS_RUN else f"gives the labels of {alike}"
-            notes.append(f"Grading by “{name}” {told}, so it is no choice of its own.")
+            alike.setdefault(other, []).append(name)
+    for other, names in alike.items():
+        told = ", ".join(f"“{name}”" for name in names)
+        notes.append(f"No choice of their own: gradings that give the same labels as “{other}”: {told}.")
     is_unread = any(not w.parsed.all() and w.parsed.any() for w in worlds)
     if not is_unread:
         notes.append("Every answer was read, so there is no choice about unread ones.")

@@ -95,6 +95,8 @@ class Gaps:
 
     counts: Counter[str] = field(default_factory=Counter)
     """Sentence -> results."""
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    """Combination -> methods without a result."""
 
     def add(self, text: str) -> None:
         """Count one result."""
@@ -104,6 +106,8 @@ class Gaps:
         """One for each reason."""
         for text, n in self.counts.items():
             yield f"{text} ({n} result{'s' * (n > 1)})."
+        for combination, names in self.missing.items():
+            yield f"No result with {combination}: {listed(names)}."
 
 
 # --- which results ----------------------------------------------------------------------------------------------------
@@ -229,9 +233,9 @@ def worlds(found: Sequence[Found], methods: Sequence[str], reference: Setting, g
         if sorted(world.id) != asked:
             gaps.add(f"Left out: {_words(at)} asks other questions than the table")
             continue
-        for name in methods:
-            if name not in cells[at]:
-                gaps.add(f"No result of {name}: {_words(at)}")
+        lacking = [name for name in methods if name not in cells[at]]
+        if lacking:
+            gaps.missing[_words(at)] = lacking
         made.append(world)
     if not made or made[0].setting != reference:
         raise UserError("No two methods of the table rest on the same answers and labels, so none can be compared")

@@ -274,7 +274,7 @@ def test_a_preset_that_one_method_lacks_counts_for_the_others_and_is_told(preset
     assert contest(multiverse, "Brier", "good", "poor").n == 4
     assert multiverse.complete["Brier"] == 4
     assert len(multiverse.of("Brier")) == 6
-    assert "No result of poor: preset fixed, seed 0 (1 result)." in multiverse.remarks
+    assert "No result with preset fixed, seed 0: poor." in multiverse.remarks
     assert any("Of 4 combinations" in each and "3 are there" in each for each in multiverse.remarks)
     assert {o.name for o in multiverse.options if o.dimension == "preset"} == {"demo", "fixed"}
 
@@ -350,8 +350,8 @@ def test_gradings_are_choices_where_they_change_a_label(tmp_path: Path) -> None:
     even = int(CORRECT[::2].sum())
     options = {o.name: o.note for o in multiverse.options if o.dimension == "grading"}
     assert options == {"as run": "", "SQuAD's text": f"changes up to {even} labels"}
-    assert any("“match” gives the labels of the run" in each for each in multiverse.remarks)
-    assert any("“same text” gives the labels of SQuAD's text" in each for each in multiverse.remarks)
+    assert any("the same labels as “as run”: “match”." in each for each in multiverse.remarks)
+    assert any("the same labels as “SQuAD's text”: “same text”, “contains it”." in each for each in multiverse.remarks)
     (other,) = (
         u for u in multiverse.of("Brier")
         if (u.choices["grading"], u.choices["average"]) == ("SQuAD's text", "over questions")
