@@ -50,7 +50,7 @@ def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
     first = min(each.size for each in shown)
     below = [size for size in study.sizes if size < first]
     if below:
-        yield f"{label}: below {count(first)} labels no trained method is shown to beat {every}."
+        yield f"{label}: up to {count(below[-1])} labels no trained method is shown to beat {every}."
         yield from _holding_out(curves, metric, below)
     else:
         yield f"{label}: with as few as {count(first)} labels a trained method is shown to beat {every}."
