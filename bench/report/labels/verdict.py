@@ -74,7 +74,7 @@ def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
             behind[gain.method] = behind.get(gain.method, 0) + 1
     if behind:
         told = named([f"{name} ({number})" for name, number in behind.items()])
-        yield f"Shown to be worse than so many untrained methods even with {count(largest)} labels: {told}."
+        yield f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many): {told}."
 
 
 def _holding_out(curves: LabelCurves, metric: str, sizes: Sequence[int]) -> Iterator[str]:

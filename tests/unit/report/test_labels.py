@@ -52,14 +52,14 @@ def test_the_verdict_says_from_where_on_and_below_what_nothing_is_shown() -> Non
     told = " ".join(verdict(GROWS))
     assert "Brier score: up to 50 labels no trained method is shown to beat flat." in told
     assert "Shown to beat flat, and to stay ahead with more labels: pupil with all 100." in told
-    assert "even with" not in told
+    assert "Even with" not in told
 
 
 def test_where_nothing_is_shown_nothing_is_claimed() -> None:
     told = " ".join(verdict(made((0.1, 0.1, 0.1))))
     assert "with none of these numbers of labels a trained method is shown to beat flat" in told
     assert "stay ahead" not in told
-    assert "Shown to be worse than so many untrained methods even with 100 labels: pupil (1)." in told
+    assert "Even with 100 labels shown to be worse than untrained methods (than how many): pupil (1)." in told
 
 
 def test_a_lead_that_does_not_last_is_told_as_such() -> None:
