@@ -5,7 +5,7 @@ was learned with it.
 """
 
 from bench.api.adapters import AdapterModel, AdapterRef, TrainAdapter, Validation
-from bench.api.analyses import AnalysisInput, Findings
+from bench.api.analyses import AnalysisInput, Findings, Step
 from bench.api.batch import Batch, BoolArray, FloatArray, IntArray, OutputHead, Ragged
 from bench.api.early_stopping import POINTS, EarlyStopping
 from bench.api.errors import ContractError, UntrainableError, UserError
@@ -38,6 +38,6 @@ __all__ = [
     "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings", "FloatArray",
     "Followup", "Format", "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection",
     "PromptStyle", "QueryLogits", "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples",
-    "Signal", "Source", "Split", "Task", "TaskCard", "Text", "TokenIds", "TokenScores", "TrainAdapter",
+    "Signal", "Source", "Split", "Step", "Task", "TaskCard", "Text", "TokenIds", "TokenScores", "TrainAdapter",
     "Unembedding", "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
 ]  # fmt: skip
