@@ -5,7 +5,7 @@ was learned with it.
 """
 
 from bench.api.adapters import AdapterModel, AdapterRef, TrainAdapter, Validation
-from bench.api.analyses import AnalysisInput, Findings
+from bench.api.analyses import AnalysisInput, Findings, MeasureColumn, Measures, Piece, Strip, Strips
 from bench.api.batch import Batch, BoolArray, FloatArray, IntArray, OutputHead, Ragged
 from bench.api.early_stopping import POINTS, EarlyStopping
 from bench.api.errors import ContractError, UntrainableError, UserError
@@ -35,9 +35,10 @@ from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 
 __all__ = [
     "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "Batch", "BoolArray", "ChoiceLogits",
-    "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings", "FloatArray",
-    "Followup", "Format", "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection",
-    "PromptStyle", "QueryLogits", "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples",
-    "Signal", "Source", "Split", "Task", "TaskCard", "Text", "TokenIds", "TokenScores", "TrainAdapter",
-    "Unembedding", "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
+    "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings", "FloatArray", "Followup",
+    "Format", "Hidden", "IntArray", "MeasureColumn", "Measures", "ModelFacts", "Needs", "Of", "OutputHead", "Piece",
+    "Preset", "Projection", "PromptStyle", "QueryLogits", "Question", "Ragged", "Related", "Row", "RunFacts",
+    "SampleAgreement", "Samples", "Signal", "Source", "Split", "Strip", "Strips", "Task", "TaskCard", "Text",
+    "TokenIds", "TokenScores", "TrainAdapter", "Unembedding", "UntrainableError", "UserError", "Validation",
+    "ValidationRule", "method", "task",
 ]  # fmt: skip

@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.api import AnalysisInput, Batch, ConfidenceMethod, Context, ContractError, Findings, Needs
+from bench.api import (
+    AnalysisInput,
+    Batch,
+    ConfidenceMethod,
+    Context,
+    ContractError,
+    Findings,
+    MeasureColumn,
+    Measures,
+    Needs,
+    Of,
+    TokenIds,
+)
 from bench.backbone.session import Session
 from bench.progress import Silent
 from bench.run.analyses import of_methods
@@ -77,8 +89,11 @@ class Halves(ConfidenceMethod):
 
     name = "halves"
     reference = "arXiv:1610.02136"
-    needs = Needs()
-    analyses = {"sure": ":sure", "wrong": ":wrong", "gone": "methods.nowhere:gone"}  # noqa: RUF012
+    needs = Needs(predict=frozenset({TokenIds(Of.ANSWER)}))
+    analyses = {  # noqa: RUF012
+        "sure": ":sure", "wrong": ":wrong", "gone": "methods.nowhere:gone", "texts": ":texts", "strange": ":strange",
+        "neither": ":neither",
+    }  # fmt: skip
 
     def fit(self, train: Batch, ctx: Context) -> Halves:
         self.rate_ = float(train.correct.mean())
@@ -104,6 +119,45 @@ def wrong(given: AnalysisInput) -> Findings:
     """Two numbers for each answer."""
     both = {"rate": np.zeros((5, len(given.test))), "more": np.zeros((5, 2 * len(given.test)))}
     return Findings("?", "rate", both)
+
+
+def texts(given: AnalysisInput) -> Measures:
+    """Lengths of answers."""
+    pieces = given.pieces(given.test)
+    assert [len(row) for row in pieces] == given.test[TokenIds(Of.ANSWER)].lengths.tolist()
+    length = float(np.mean([len("".join(row)) for row in pieces]))
+    columns = [MeasureColumn("what", "what", "text"), MeasureColumn("length", "length")]
+    return Measures("How long?", f"{length:g} characters.", columns, [{"what": "answers", "length": length}], "length")
+
+
+def strange(given: AnalysisInput) -> Measures:
+    """A key that no column has."""
+    return Measures("?", "!", [MeasureColumn("what", "what", "text")], [{"what": "answers", "size": 1}])
+
+
+def neither(given: AnalysisInput) -> Any:
+    """A number."""
+    return 3
+
+
+def test_a_method_may_give_measures_and_reads_the_text_of_tokens(tmp_path: Path) -> None:
+    cache, file = tmp_path / "cache", isles(tmp_path / "isles.jsonl")
+    config = RunConfig(("halves",), "tiny", task_files=(file,), cache=cache, out=tmp_path / "r")
+    assert not run(config, classes=(Halves,)).failed
+
+    def analysed(name: str) -> Any:
+        request = AnalysisRequest("tiny", task_files=(file,))
+        return of_methods.analysed("halves", name, request, Silent(), cache=cache, classes=(Halves,))
+
+    (found,) = analysed("texts")
+    assert (found.method, found.analysis, found.model, found.n, found.seeds) == (
+        "halves", "texts", "tiny", 30, (0, 1, 2, 3, 4),
+    )  # fmt: skip
+    assert found.measures.rows == ({"what": "answers", "length": 1.0},)  # the letter of an option
+    with pytest.raises(ContractError, match="halves, analysis 'strange': a row has 'size', which is no column's"):
+        analysed("strange")
+    with pytest.raises(ContractError, match="halves, analysis 'neither': expected Findings or Measures, got int"):
+        analysed("neither")
 
 
 def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_path: Path) -> None:
