@@ -22,7 +22,8 @@ _LIGHT, _FULL = (0xFF, 0xFF, 0xFF), (0xF0, 0x9A, 0x4A)
 """From white to an orange on which dark text has a contrast of 7 to 1."""
 _LINES = ("solid", "dotted")
 """Lines of marks, in their order."""
-_NUMBER = ".3g"
+_NUMBER, _EXACT = ".2g", ".3g"
+"""Formats of the number above a piece, and of the one that is shown when it is pointed at."""
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 60em; margin: 2em auto;
   padding: 0 1em; color-scheme: light; }
@@ -105,7 +106,7 @@ def _piece(piece: Piece, given: Strips, scale: _Scale) -> Element | str:
     if piece.value is None:
         return el("span", {"class": marks[0], "title": piece.told or None}, text)
     number = format(piece.value, _NUMBER)
-    told = f"{number}: {piece.told}" if piece.told else number
+    told = f"{piece.value:{_EXACT}}: {piece.told}" if piece.told else f"{piece.value:{_EXACT}}"
     inner = el("span", {"class": " ".join([f"c{scale.step(piece.value)}", *marks])}, text)
     return el("ruby", {"title": visible(told)}, inner, el("rt", {}, number))
 
