@@ -31,6 +31,7 @@ h1 { font-size: 1.25em; } h2 { font-size: 1em; margin: 1.6em 0 0; } p { margin: 
 .about, .caption { color: #444; }
 .text { line-height: 2.6; white-space: pre-wrap; overflow-wrap: anywhere; }
 rt { font-size: .55em; color: #444; user-select: none; }
+.scale { white-space: nowrap; }
 .scale span { display: inline-block; min-width: 2.6em; padding: 0 .3em; text-align: center; font-size: .8em; }
 """
 
@@ -83,7 +84,8 @@ def _rules(given: Strips) -> Iterator[str]:
 
 def _legend(given: Strips, scale: _Scale) -> Iterator[Element]:
     steps = [el("span", {"class": f"c{k}"}, format(scale.top * k / STEPS, ".2g")) for k in range(0, STEPS + 1, 2)]
-    yield el("p", {"class": "scale"}, f"Colour and small number: {visible(given.value)} ", *steps)
+    swatches = el("span", {"class": "scale"}, *steps)
+    yield el("p", {}, f"Colour and small number: {visible(given.value)} ", swatches)
     told: list[Element | str] = []
     for number, meaning in enumerate(given.marks.values()):
         told += ["; " if told else "Line below: ", el("span", {"class": f"m{number}"}, visible(meaning))]

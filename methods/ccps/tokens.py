@@ -37,7 +37,7 @@ from methods.ccps import contrasts
 from methods.ccps.contrasts import Estimate, Linear, Tokens
 from methods.ccps.method import Ccps
 from methods.ccps.tagging import Word, WordClass, tagger, word_of_tokens, words_of
-from methods.ccps.verdict import Compared, answer_of
+from methods.ccps.verdict import FEW, Compared, answer_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,9 +67,9 @@ ALL, WITHIN, REST, PLACES, SPLIT = (
     for how in (
         "all tokens",
         "within answers",
-        "within answers, but for their first token",
+        "first token left out",
         "same places",
-        "same places, words by their first token",
+        "same places, words once",
     )
 )
 
@@ -281,13 +281,16 @@ def _notes(read: Read, own: Tokens, compared: Sequence[Compared]) -> list[str]:
         ),
         (
             "All tokens: means over all, as published. Within answers: each answer with both kinds counts once (paired"
-            " t test). Same places: in the same answer, with an effect of the place in answers of the same length taken"
-            " out. Answers of a difference are counted by their weight: as many that weigh the same tell as much."
+            " t test). First token left out: the same without the first token of each answer. Same places: in the same"
+            " answer, with an effect of the place in answers of the same length taken out. Answers of a difference are"
+            " counted by their weight: as many that weigh the same tell as much."
         ),
         f"Words are tagged by a program ({hanta}, trained on British English), which errs. {_left_out(read, own)}",
     ]
+    if any(each.what == PLACES and each.difference is None for each in compared):
+        notes.append(f"Same places: not known, {FEW}.")
     if any(each.what == SPLIT for each in compared):
-        notes.append("Words by their first token: the other tokens of a word are left out.")
+        notes.append("Words once: of a word of several tokens only the first counts.")
     return notes
 
 

@@ -9,6 +9,8 @@ from methods.ccps.contrasts import MIN_ANSWERS, Estimate
 
 _ALPHA = 0.05
 _MINUS = "\u2212"
+FEW = "too few answers have words of one kind at places where others of the same length have the other"
+"""Reason why the difference at the same places isn't known."""
 
 
 class Compared(NamedTuple):
@@ -43,10 +45,8 @@ def answer_of(compared: Sequence[Compared], both: int, n: int) -> str:
             f"It can't be said: {both} of {n:,} {have} both a content word and a function word; intervals need"
             f" {MIN_ANSWERS}."
         )
-    sentences = [_lead(within.difference, places.difference), _published(every)]
+    sentences = [_lead(within.difference, rest.difference, places.difference), _published(every)]
     sentences.append(f"Within the {both:,} answers that have both the difference is {_told(within.difference)}.")
-    if rest.difference is not None:
-        sentences.append(f"Without the first token of each it is {_told(rest.difference)}.")
     if places.difference is not None:
         sentences.append(f"With places taken out it is {_told(places.difference)}.")
     if split and is_shown(places.difference) and not _agree(places.difference, split[0].difference):
@@ -68,7 +68,7 @@ def _agree(one: Estimate | None, other: Estimate | None) -> bool:
     return (one.value > 0) is (other.value > 0)
 
 
-def _lead(within: Estimate, places: Estimate | None) -> str:
+def _lead(within: Estimate, rest: Estimate | None, places: Estimate | None) -> str:
     if not is_shown(within):
         begin = "Nothing shows: within answers no difference is significant."
         if places is None or not is_shown(places):
@@ -76,19 +76,28 @@ def _lead(within: Estimate, places: Estimate | None) -> str:
         return f"{begin} With places taken out they move it {_side(places)}, so that places hide a difference."
     if _agree(within, places):
         return f"Content words move it {_side(within)}, also with their places taken out."
-    return f"Within an answer content words move it {_side(within)}, {_doubt(places)}"
+    doubt = _without_first(within, rest) if places is None else _at_places(places)
+    return f"Within an answer content words move it {_side(within)}, {doubt}"
 
 
-def _doubt(places: Estimate | None) -> str:
-    """End of the sentence on a difference within answers that places may explain."""
-    if places is None:
-        return (
-            "but whether that is due to the words or to where they stand can't be told: too few answers have both kinds"
-            " at the same places."
-        )
+def _at_places(places: Estimate) -> str:
+    """End of a sentence on a difference within answers, where that at the same places is another."""
     if is_shown(places):
         return "but with places taken out it is the other way round: where words stand makes the difference."
     return "but with places taken out no difference is significant: it may be due to where they stand."
+
+
+def _without_first(within: Estimate, rest: Estimate | None) -> str:
+    """End of a sentence on a difference within answers, where that at the same places can't be known."""
+    unknown = f"At the same places it can't be told: {FEW}."
+    if rest is None or rest.p is None:
+        return f"which may be due to the words or to where they stand. {unknown}"
+    without, value = "without the first token of each answer", _told(rest)
+    if _agree(within, rest):
+        return f"also {without}, {value}. {unknown}"
+    if is_shown(rest):
+        return f"but {without} {_side(rest)}, {value}: where words stand makes the difference. {unknown}"
+    return f"but {without} no difference is significant, {value}: it may be due to where they stand. {unknown}"
 
 
 def _side(found: Estimate) -> str:

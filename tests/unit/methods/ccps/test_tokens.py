@@ -106,7 +106,7 @@ def test_places_that_matter_are_not_taken_for_words() -> None:
     table = measured(sentences(150, at=3), content=0.0, by_place=0.3)
     assert row(table, masking.WITHIN)["p"] < 0.001
     assert row(table, masking.PLACES)["difference"] is None
-    assert "can't be told: too few answers have both kinds at the same places" in table.answer
+    assert "At the same places it can't be told: too few answers have words of one kind" in table.answer
 
 
 def test_answers_without_both_kinds_are_counted_and_all_such_are_one_sentence() -> None:
@@ -201,7 +201,7 @@ def test_the_papers_numbers_are_of_rows_and_columns_that_there_are() -> None:
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
-def compared(within: float, places: float | None, split: float | None = None) -> list[Compared]:
+def compared(within: float, places: float | None, split: float | None = None, rest: float = 1) -> list[Compared]:
     """Comparisons by their values in standard errors."""
 
     def of(what: str, value: float | None) -> Compared:
@@ -210,7 +210,7 @@ def compared(within: float, places: float | None, split: float | None = None) ->
         p = 0.2 if abs(value) < 2 else 0.001
         return Compared(what, 100, Estimate(value / 100, (value - 2) / 100, (value + 2) / 100, p, 50), None)
 
-    found = [of(masking.ALL, 3), of(masking.WITHIN, within), of(masking.REST, 1), of(masking.PLACES, places)]
+    found = [of(masking.ALL, 3), of(masking.WITHIN, within), of(masking.REST, rest), of(masking.PLACES, places)]
     return found if split is None else [*found, of(masking.SPLIT, split)]
 
 
@@ -221,7 +221,7 @@ def compared(within: float, places: float | None, split: float | None = None) ->
         (-4, -3, "Content words move it less, also with their places taken out."),
         (4, 1, "Within an answer content words move it more, but with places taken out no difference is significant"),
         (4, -3, "Within an answer content words move it more, but with places taken out it is the other way round"),
-        (4, None, "Within an answer content words move it more, but whether that is due to the words or to where they"),
+        (4, None, "Within an answer content words move it more, but without the first token of each answer no"),
         (1, 1, "Nothing shows: within answers no difference is significant. Within the"),
         (1, None, "Nothing shows: within answers no difference is significant. Within the"),
         (1, 3, "Nothing shows: within answers no difference is significant. With places taken out they move it more"),
@@ -231,6 +231,18 @@ def test_a_verdict_says_more_only_where_both_tests_do(within: float, places: flo
     told = answer_of(compared(within, places), 50, 80)
     assert told.startswith(lead)
     assert "Within the 50 answers that have both the difference is" in told
+
+
+@pytest.mark.parametrize(
+    ("rest", "told"),
+    [
+        (3, "move it more, also without the first token of each answer, +3.00 points (1.00 to 5.00), p 0.001."),
+        (-3, "move it more, but without the first token of each answer less, \u22123.00 points"),
+        (1, "but without the first token of each answer no difference is significant, +1.00 points"),
+    ],
+)
+def test_where_places_cant_be_taken_out_a_verdict_leaves_out_the_first_token(rest: float, told: str) -> None:
+    assert told in answer_of(compared(4, None, rest=rest), 50, 80)
 
 
 def test_a_verdict_says_where_the_splitting_of_words_may_explain_it() -> None:
