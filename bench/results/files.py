@@ -35,10 +35,12 @@ SEPARATOR = "--"
 RECALIBRATED = "+"
 """Between a method and the recalibrator of its confidences, e.g. `ccps+isotonic`."""
 PARTIAL = "partial"
-RESERVED = frozenset({PARTIAL, "transfer", "analyses", "paper", "questions"})
+ANALYSES = "analyses"
+"""Tables and figures that `bench analyze` and `bench guard` write; no result is among them."""
+RESERVED = frozenset({PARTIAL, ANALYSES, "transfer", "paper", "questions"})
 """Folders of `results/` that are no model's."""
 
-_ADDED = {"generated_tokens_alone": None}
+_ADDED = {"generated_tokens_alone": None, "tuning": None}
 """Fields that came without a new schema version, and what they are in files from before."""
 _DEEPEST = 20
 """Levels of objects and lists in a field that holds any values."""

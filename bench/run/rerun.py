@@ -128,7 +128,7 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
     method, _, kind = row.method.partition(RECALIBRATED)
     return RunConfig(
         methods=(method,), model=row.model, tasks=(row.task,), preset=row.preset, seed=row.seed, limit=row.limit,
-        scale_training=bool(row.config.get("scale_training")),
+        tune=_number(row, "tune"), scale_training=bool(row.config.get("scale_training")),
         overrides=tuple(f"{key}={value}" for key, value in row.deviations.items() if "." in key),
         recalibrate=(kind,) if kind else (), judge=_text(row, "judge") or RunConfig.judge, answers=row.answers_source,
         train_on=_text(row, "train_on"), judge_model=_text(row, "judge_model"), judge_url=_text(row, "judge_url"),

@@ -106,7 +106,7 @@ class Read:
 
 
 def tokens(given: AnalysisInput) -> Measures:
-    """Which words of an open answer move the confidence: one token masked at a time (docs/methods.md §5.4)."""
+    """Which words of an open answer move the confidence: one token masked at a time (docs/methods.md §5.5)."""
     return _analysed(given, is_raw=False)
 
 

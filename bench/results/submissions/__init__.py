@@ -64,7 +64,8 @@ def _visible(folder: Path, pattern: str) -> list[Path]:
         path
         for path in sorted(folder.rglob(pattern))
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        and path.relative_to(folder).parts[0] != FOLDER  # cells of methods that learned elsewhere are checked there
+        # Cells of methods that learned elsewhere are checked there, and what analyses write is no result.
+        and path.relative_to(folder).parts[0] not in {FOLDER, results.ANALYSES}
         and not path.name.endswith(MATRIX)
     ]
 
