@@ -21,7 +21,8 @@ from bench.api import FloatArray, UserError
 from bench.data.answer_files import SOURCE
 from bench.progress import Progress
 from bench.results import cells, files
-from bench.results.files import RECALIBRATED, Records
+from bench.results.files import RECALIBRATED
+from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, Verdict
 from bench.results.submissions.cell import Cell, Known, draws, in_order

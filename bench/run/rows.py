@@ -22,6 +22,7 @@ from bench.grading.grade import Judge, substring_rule
 from bench.metrics.recalibration import Recalibrator
 from bench.metrics.scaling import Scale
 from bench.results import files, provenance
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Status
 from bench.run.config import RunConfig
 from bench.run.costs import TokensAlone, costs_of, generated_alone, signals_alone, tokens_alone
@@ -41,7 +42,7 @@ class ScoredRow:
     """A cell as it is written, and the confidences that its numbers are of."""
 
     row: ResultRow
-    records: files.Records | None = None
+    records: Records | None = None
     """None where the cell has no numbers."""
     confidence: FloatArray | None = None
     """`(n,)`: one for each question of the test split, those that don't count included; None as `records`."""
@@ -276,10 +277,10 @@ def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
     return [*notes, *inputs.complaints]
 
 
-def records_of(reading: Reading, confidence: FloatArray, score: FloatArray | None = None) -> files.Records:
+def records_of(reading: Reading, confidence: FloatArray, score: FloatArray | None = None) -> Records:
     """The cell question by question; those that do not count are left out."""
     kept = np.flatnonzero(reading.kept)
-    return files.Records(
+    return Records(
         id=[reading.questions[row].id for row in kept],
         subject=[reading.questions[row].subject for row in kept],
         correct=reading.correct[kept],

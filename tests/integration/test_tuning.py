@@ -13,6 +13,7 @@ import pytest
 
 from bench.metrics import nll
 from bench.results import files
+from bench.results.records import Records
 from bench.results.row import ResultRow, Tuning
 from bench.results.submissions import tuned
 from bench.run.rerun import _config
@@ -93,7 +94,7 @@ def tune(bench: Command, folder: Path) -> Callable[..., subprocess.CompletedProc
     return run
 
 
-Found = dict[str, tuple[Path, ResultRow, files.Records]]
+Found = dict[str, tuple[Path, ResultRow, Records]]
 
 
 def cells(folder: Path) -> Found:

@@ -30,7 +30,8 @@ from bench.report.figures.wins import has_matrix, win_matrix
 from bench.report.grouping import Key, budget_of
 from bench.report.tables.model import Table
 from bench.report.text import plain
-from bench.results.files import SEPARATOR, Records, config_digest, ensure_writable, model_folder
+from bench.results.files import SEPARATOR, config_digest, ensure_writable, model_folder
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from bench.api import BoolArray, FloatArray, UserError
 from bench.metrics.answers import ranked
 from bench.report.multiverse.definitions import NONE, RECALIBRATION, SEED
 from bench.report.text import listed, plain, setting
-from bench.results.files import Records, base_of, place_of, read_records, recalibration_of
+from bench.results.files import base_of, place_of, read_records, recalibration_of
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 _ALIKE = frozenset({"tune", "judge", "judge_model", "judge_url", "answers", "token_budget"})

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.api import FloatArray
-from bench.results.files import Records
+from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import trained
 from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, draws

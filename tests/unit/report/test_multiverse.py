@@ -36,8 +36,8 @@ from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, 
 from bench.report.multiverse.words import share
 from bench.report.tables import formats
 from bench.results import files, questions
-from bench.results.files import Records
 from bench.results.questions import SEVERAL, QuestionText
+from bench.results.records import Records
 from bench.results.row import ResultRow, Training
 from bench.results.submissions.numbers import with_numbers_of
 from bench.stats import Settings
