@@ -19,8 +19,7 @@ from bench.cli.printing import announcer, console, print_notes, print_written
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 
 if TYPE_CHECKING:
-    from bench.report.variants import Published
-    from bench.stats.variants import Variants
+    from bench.report.write import Analysed
 
 _ANY = "METHOD"
 """Command that stands for every name which is no command."""
@@ -69,7 +68,8 @@ def analyze(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the numbers (JSON) and a figure. Default: none are written.", rich_help_panel="Output"
+            help="Folder for the numbers (JSON), a figure, and a page where there is one. Default: none are written.",
+            rich_help_panel="Output",
         ),
     ] = None,
     figure: Annotated[
@@ -80,7 +80,7 @@ def analyze(
         OutFormat, typer.Option("--format", help="How to print.", rich_help_panel="Output")
     ] = OutFormat.TERMINAL,
 ) -> None:
-    """List a method's analyses, or run one: variants trained again, compared on the same questions and seeds.
+    """List a method's analyses, or run one: variants trained again and compared, or measures of the trained method.
 
     Example: bench analyze ccps features --model tiny --task atlas-choice
     """
@@ -98,36 +98,33 @@ def analyze(
         from bench.results.files import ensure_writable
 
         ensure_writable(out)
-    from bench.report.variants import read_published
+    from bench.report.write import views_of, write_analyses
 
     found = of_methods.analysed(method, analysis, request, loudness.progress())
-    published = [read_published(each, Path("results")) for each in found]
-    _print(found, published, format_)
+    views = views_of(found)
+    published = [views.read_published(each, Path("results")) for each in found]
+    _print(views, found, published, format_)
     if out is not None:
-        from bench.report.write import write_variants
-
-        paths = write_variants(found, published, out, [each.value for each in figure or [FigureFormat.SVG]])
+        paths = write_analyses(found, published, out, [each.value for each in figure or [FigureFormat.SVG]])
         _tell(paths, format_)
 
 
-def _print(found: list[Variants], published: list[Published], format_: OutFormat) -> None:
+def _print(views: Any, found: Sequence[Analysed], published: Sequence[Any], format_: OutFormat) -> None:
     from bench.cli.printing import print_line, print_records
-    from bench.report import variants
 
     if format_ is OutFormat.TERMINAL:
         for each, paper in zip(found, published, strict=True):
-            print_line(variants.title(each))
-            print_records(variants.records(each, paper))
-            if steps := variants.step_records(each):
+            print_line(views.title(each))
+            for rows in views.blocks(each, paper):
+                print_records(rows)
                 print_line("")
-                print_records(steps)
-            for text in (variants.verdict(each), *variants.legend(each, paper), ""):
+            for text in (views.verdict(each), *views.legend(each, paper), ""):
                 print_line(text)
         return
     writers = {
-        OutFormat.MD: variants.markdown,
-        OutFormat.CSV: variants.comma_separated,
-        OutFormat.JSON: variants.as_json,
+        OutFormat.MD: views.markdown,
+        OutFormat.CSV: views.comma_separated,
+        OutFormat.JSON: views.as_json,
     }
     sys.stdout.write(writers[format_](found, published))
 

@@ -113,6 +113,11 @@ def _record(found: Variants, row: VariantRow, published: Published) -> dict[str,
     }
 
 
+def blocks(found: Variants, published: Published) -> list[list[dict[str, str]]]:
+    """Tables for people: the variants, then the steps of a path where there is one."""
+    return [rows for rows in (records(found, published), step_records(found)) if rows]
+
+
 def step_records(found: Variants) -> list[dict[str, str]]:
     """Steps of the path for people, values in percent; none where there is no path."""
     told = []

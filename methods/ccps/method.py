@@ -71,6 +71,8 @@ class Ccps(ConfidenceMethod):
         "features": "methods.ccps.analyses:features",
         "leave-one-out": "methods.ccps.analyses:leave_one_out",
         "trajectory": "methods.ccps.trajectory:trajectory",
+        "tokens": "methods.ccps.tokens:tokens",
+        "tokens-raw": "methods.ccps.tokens:tokens_raw",
     }
     needs: ClassVar[Needs] = Needs(fit=_SIGNALS, predict=_SIGNALS)
     presets: ClassVar[Mapping[str, Preset]] = {
