@@ -48,7 +48,7 @@ class Step:
 
     variant: str
     adds: str = ""
-    """What it has that the one before lacks, e.g. "the direction"; empty for the first."""
+    """Words for what the one before lacks, e.g. "the direction"; empty for the first."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,7 +74,7 @@ class StepRow:
     start: str
     end: str
     adds: str
-    """What the variant at its end has that the one at its start lacks."""
+    """Words for what the variant at its end has and the one at its start lacks."""
     metric: str
     difference: Estimate | None
     """That of its end minus that of its start; None where one of the two is undefined."""
@@ -118,7 +118,7 @@ class Variants:
 
 
 class Compared(NamedTuple):
-    """What comes of the confidences of variants."""
+    """Numbers of variants and of the steps between some of them."""
 
     rows: tuple[VariantRow, ...]
     """Variant by variant, the reference first."""
