@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,10 @@ from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.results import files, questions
 from bench.results.row import ResultRow
+from bench.results.transfer import FOLDER
 
 if TYPE_CHECKING:
+    from bench.report.page.transfer import Shift
     from bench.report.variants import Published
     from bench.stats.variants import Variants
 
@@ -58,13 +60,27 @@ def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] 
     def records_of(row: ResultRow) -> files.Records:
         return files.read_records(files.place_of(row, wanted.results))
 
-    payload = page.payload(tables, records_of, lambda task, version: questions.read(wanted.results, task, version))
+    def asked(task: str, version: int) -> Mapping[str, questions.QuestionText]:
+        return questions.read(wanted.results, task, version)
+
+    payload = page.payload(tables, records_of, asked, _shift(tables, wanted, say))
     paths = [page.write(wanted.out, payload)]
     if wanted.figures is not None:
         from bench.report.figures import write_figures
 
         paths += write_figures(tables, records_of, wanted.figures, say=say)
     return paths
+
+
+def _shift(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None]) -> Shift:
+    """Matrices of the models of these tables, in the folder of results, and the methods that were asked for."""
+    from bench.report.page.transfer import Shift
+    from bench.report.transfer.stored import stored
+
+    names = {line.key.method for table in tables for line in table.lines} if wanted.methods else None
+    models = {row.model: table.preset for table in tables for row in table.rows[:1]}
+    found = stored(wanted.results / FOLDER, models, say)
+    return Shift(found, names)
 
 
 def write_variants(

@@ -101,6 +101,18 @@ class Fitter:
         Raises:
             PutOffError: its adapter is being trained elsewhere; to be called again when that is over.
         """
+        fields, seed = self._fields(name, learned, validation)
+        key = key_of(fields)
+        stored = self._stored(name, key)
+        DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
+        return stored or self._new(name, key, fields, learned, validation, seed)
+
+    def is_stored(self, name: str, learned: Reading, validation: Reading | None) -> bool:
+        """Whether an earlier run stored this fit; the arguments of `fit`."""
+        return self.store.get(KIND, key_of(self._fields(name, learned, validation)[0])) is not None
+
+    def _fields(self, name: str, learned: Reading, validation: Reading | None) -> tuple[dict[str, Any], int]:
+        """Fields that the key of a fit is made of, and the seed of the fit."""
         method = self.resolved.fresh(name)
         reads = method.reads()
         seed = derived_seed(self.seed, name, self.backbone.files.weights, str(learned.where))
@@ -116,10 +128,7 @@ class Fitter:
             **self.resolved.training_of(name),
             "validation": None if validation is None else _identity(validation, validation_signals(reads)),
         }
-        key = key_of(fields)
-        stored = self._stored(name, key)
-        DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
-        return stored or self._new(name, key, fields, learned, validation, seed)
+        return fields, seed
 
     def context(self, name: str, learned: Reading, validation: Batch | None, seed: int) -> Context:
         """Context that `fit` gets besides data.
