@@ -280,3 +280,31 @@ def test_bad_requests_are_told(
     assert sentence in " ".join(refused.stderr.split())
     assert "Traceback" not in refused.stderr
     assert not (tmp_path / "t").exists()
+
+
+DATA = Path(__file__).parents[3] / "shared/data"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
+def test_a_test_of_the_hub_is_priced_against_a_part_of_its_corpus(
+    bench: Any, small_model: Path, tmp_path: Path
+) -> None:
+    """`mmlu-choice` has no train split and `ct-local-choice` no test; neither shares a subject with the other."""
+    made = bench(
+        "analyze", "transfer", "--model", small_model, "--plugin", SHORES, "--method", "placid,ptrue",
+        "--on", "shores-choice,ct-local-choice,mmlu-choice", "--home", "mmlu-choice=ct-local-choice",
+        "--leave-subject-out", "--limit", "57", "--data-dir", DATA, "--read", "--out", tmp_path / "t", "--json",
+        env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    matrix = json.loads(made.stdout)
+    prices = {(p["test"], p["home"]["task"], p["corpus"]["task"], p["corpus"]["leaves_out"]) for p in matrix["prices"]}
+    assert prices == {
+        ("mmlu-choice", "ct-local-choice", "shores-choice", ""),
+        ("shores-choice", "shores-choice", "ct-local-choice", ""),
+        ("shores-choice", "shores-choice", "shores-choice", SUBJECT),
+    }
+    assert not matrix["missing"]
+    assert "there are no cells of ct-local-choice without the subject" in made.stderr
+    assert all(cell["file"].startswith("partial/") for cell in matrix["cells"])

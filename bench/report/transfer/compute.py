@@ -312,11 +312,11 @@ def _worst(metric: str, about: About, tested: Mapping[str, _Tested], missing: Se
         for name in found
         if name in gaps or any((test, name) not in defined for test in about.tests)
     }
-    reasons |= {
-        name: tested[place[0]].ends(place[1], metric).reason
-        for name, (_, place, _) in found.items()
-        if name not in reasons and tested[place[0]].ends(place[1], metric).low is None
-    }
+    for name in found.keys() - reasons.keys():  # also where another cell is its worst one: that one might be by chance
+        own_ends = (each.ends(key, metric) for each in tested.values() for key in each.resampled
+                    if key[0] == name and not _is_control(key[1]))  # fmt: skip
+        reason = next((ends.reason for ends in own_ends if ends.low is None), "")
+        reasons |= {name: reason} if reason else {}
     ranks = _ranks({name: one for name, one in found.items() if name not in reasons}, sign)
     for name in sorted(found, key=lambda name: (ranks.get(name, len(found) + 1), sign * found[name][0])):
         value, (test, key), drawn = found[name]

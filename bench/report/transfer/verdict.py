@@ -100,14 +100,13 @@ def _of_share(matrix: Matrix, mean: MeanPrice) -> str:
 def _novelty(matrix: Matrix) -> Iterator[str]:
     """Sentences on what a new subject costs beyond fewer answers."""
     for mean in (each for each in matrix.novelty_means if each.metric == "brier"):
-        fewer = next((m for m in matrix.means if (m.metric, m.corpus, m.test) == ("brier", mean.home, mean.test)), None)
-        also = (
-            ""
-            if fewer is None
-            else f" Fewer answers cost {_points(fewer)}."
-            if _is_decided(fewer)
-            else (f" No cost of fewer answers is shown ({_points(fewer)}).")
-        )
+        at_home = matrix.about.home(mean.test) == Corpus(mean.corpus.task)  # else it would be the price of both moves
+        own = (m for m in matrix.means if (m.metric, m.corpus, m.test) == ("brier", mean.home, mean.test))
+        fewer, also = next(own, None) if at_home else None, ""
+        if fewer is not None:
+            verb = "cost" if fewer.points > 0 else "gain"
+            none = f" No cost of fewer answers is shown ({_points(fewer)})."
+            also = f" Fewer answers {verb} {_points(fewer)}." if _is_decided(fewer) else none
         what = _in_both(mean, matrix.novelty_means)
         counted = _counted(mean, matrix.novelty, matrix.about.learners)
         of = f"A new subject, tested on {mean.test} and learned on {mean.corpus.task}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.api import ConfidenceMethod, UserError
 from bench.api.errors import did_you_mean
 from bench.backbone.memory import give_back
+from bench.backbone.models import model_label
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.results.transfer import LEAVE_OUT, Corpus, Share, TransferCell
@@ -127,7 +128,7 @@ class _Matrix:
         resolved, kinds = work.resolved, config.leave_out()
         corpora, tests = _corpora(resolved, config)
         report = TransferReport(
-            model=resolved.model.name,
+            model=model_label(config.model),
             preset=resolved.preset,
             corpora=tuple(Corpus(task, kind) for kind in ("", *kinds) for task in corpora),
             tests=tests,

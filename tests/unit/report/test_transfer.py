@@ -199,6 +199,31 @@ def test_what_only_loses_the_subject_pays_for_it_and_not_for_fewer_answers(match
     assert "to a without as many at random" not in told
 
 
+def test_a_test_without_a_spread_takes_the_rank_from_all_that_were_tested_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else methods whose worst number is elsewhere would lead among themselves, before better ones without a rank."""
+    one_right = CORRECT["b"].copy()
+    of_ash = np.flatnonzero(np.asarray(SUBJECT) == "ash")
+    one_right[of_ash] = False
+    one_right[of_ash[0]] = True
+    monkeypatch.setitem(CORRECT, "b", one_right)
+    matrix = computed(cells(tmp_path, about()), about())
+    ranks = {(w.method, w.metric): w.rank for w in matrix.worst}
+    assert {ranks[name, "auroc"] for name in ("good", "rote", "plain")} == {None}
+    assert None not in {ranks[name, "brier"] for name in ("good", "rote", "plain")}
+    assert "No method can be ranked by its worst AUROC." in verdict(matrix)
+
+
+def test_fewer_answers_are_priced_at_home_alone(tmp_path: Path) -> None:
+    """Against another home, what learned on fewer answers pays for the move as well: that is not their price."""
+    told = replace(about(corpora=(A, B, A_OUT, A_FEWER)), homes={"a": "b", "b": "b"})
+    text = " ".join(verdict(computed(cells(tmp_path, told), told)))
+    assert "A new subject, tested on a and learned on a, costs" in text
+    assert "ewer answers cost" not in text
+    assert "cost of fewer answers" not in text
+
+
 def test_as_few_answers_are_no_shift_and_stand_in_no_rank(tmp_path: Path) -> None:
     """A control that is worse than everything else moves no worst cell, and no comparison with the untrained."""
 
