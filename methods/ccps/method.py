@@ -28,12 +28,13 @@ from bench.api import (
     Preset,
     Ragged,
     RunFacts,
+    Search,
     TokenIds,
     Unembedding,
     UserError,
     method,
 )
-from methods._shared.training import check_fitted, check_shares, drawing_from
+from methods._shared.training import AROUND, RATE_AND_DECAY, check_fitted, check_shares, drawing_from
 from methods.ccps.columns import FEATURES, Variant
 
 if TYPE_CHECKING:
@@ -93,6 +94,11 @@ class Ccps(ConfidenceMethod):
         "learning_rate": 1e-2,
         "contrastive_learning_rate": 1e-2,
         "contrastive_learning_rate_open": 1e-2,
+    }
+    search: ClassVar[Mapping[str, Search]] = {
+        **RATE_AND_DECAY,
+        "contrastive_learning_rate": AROUND,
+        "contrastive_learning_rate_open": AROUND,
     }
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (

@@ -36,7 +36,8 @@ from bench.report.transfer.model import (
     StoredCell,
     Worst,
 )
-from bench.results.files import Records, path_of, read_records
+from bench.results.files import path_of, read_records
+from bench.results.records import Records
 from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus, TransferCell
 from bench.stats import (
     Interval,

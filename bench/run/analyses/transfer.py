@@ -22,7 +22,7 @@ from bench.run.analyses import outlook
 from bench.run.analyses.adapters import Adapters
 from bench.run.analyses.folds import Folds, Outcome, Untaken, subjects_of
 from bench.run.analyses.request import TransferConfig
-from bench.run.analyses.stored import Needed, read_all
+from bench.run.analyses.stored import Needed, commands, read_all
 from bench.run.config import RunConfig
 from bench.run.feasibility import infeasible
 from bench.run.fitting import Fitter
@@ -184,8 +184,9 @@ class _Matrix:
         taking = adapters.taking()
         self._announce(taking)
         guard.attach(reader.backbone, self.work.resolved.cache)
+        ordinary = commands(needed, self.config, self.report.homes)
         with guard.weights_watched("the splits were read"):
-            readings = read_all(needed, taking, self.config, resources, self.progress, self.report.homes)
+            readings = read_all(needed, taking, self.config, resources, self.progress, ordinary)
         folds = [self._folds(each, readings, adapters) for each in self.learning]
         self.report.shares = [share for each in folds for share in each.shares(self.config.leave_out())]
         taking = self._say_fits(taking, folds)

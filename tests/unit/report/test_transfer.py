@@ -17,6 +17,7 @@ from bench.report.tables.formats import render
 from bench.report.transfer import Matrix, computed, heat_map, verdict, views, write
 from bench.report.transfer.stored import Unshown, stored
 from bench.results import files
+from bench.results.records import Records
 from bench.results.transfer import Corpus, TransferCell
 from bench.stats import Settings
 from tests.fixtures.shifted import (
@@ -341,7 +342,7 @@ def test_cells_of_other_answers_are_left_out_and_told(tmp_path: Path) -> None:
     made = cells(tmp_path, about())
     odd = next(cell for cell in made if (cell.method, cell.corpus, cell.test) == ("rote", B, "b"))
     assert odd.row is not None
-    records = files.Records(
+    records = Records(
         [f"b/{i}" for i in range(N)], SUBJECT, ~CORRECT["b"], np.full(N, 0.5), ["x"] * N, np.ones(N, dtype=np.bool_)
     )
     files.write(odd.row, records, tmp_path)
