@@ -155,7 +155,7 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
     report = run_transfer(configs, loudness.progress())
     about = shown.About(
         report.model, report.preset, report.corpora, report.tests, report.homes, report.learners, report.scaled,
-        report.seeds, report.forward_tokens,
+        report.seeds, report.forward_tokens, tuple(report.shares),
     )  # fmt: skip
     matrix = shown.computed(report.cells, about, announcer())
     views = shown.views(matrix)
