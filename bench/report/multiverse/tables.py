@@ -155,11 +155,11 @@ def _claim_cells(family: Family, each: Contest) -> list[Cell]:
 
 
 def dimensions_of(found: Multiverse) -> dict[str, list[Option]]:
-    """Dimension -> its options; definitions are those of all families."""
+    """Dimension -> its options; definitions are those of the families with several."""
     options: dict[str, list[Option]] = {}
     for option in found.options:
         options.setdefault(option.dimension, []).append(option)
-    for family in found.families:
+    for family in (each for each in found.families if len(each.definitions) > 1):
         names = [
             Option(DEFINITION, d.label, d.metric == family.metric, f"of {family.name}") for d in family.definitions
         ]
