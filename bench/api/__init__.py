@@ -5,7 +5,7 @@ was learned with it.
 """
 
 from bench.api.adapters import AdapterModel, AdapterRef, TrainAdapter, Validation
-from bench.api.analyses import AnalysisInput, Findings
+from bench.api.analyses import AnalysisInput, Findings, Step
 from bench.api.batch import Batch, BoolArray, FloatArray, IntArray, OutputHead, Ragged
 from bench.api.early_stopping import POINTS, EarlyStopping
 from bench.api.errors import ContractError, UntrainableError, UserError
@@ -39,7 +39,7 @@ __all__ = [
     "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings",
     "FloatArray", "Followup", "Format", "Hidden", "IntArray", "LogUniform", "ModelFacts", "Needs", "Of", "OutputHead",
     "Preset", "Projection", "PromptStyle", "QueryLogits", "Question", "Ragged", "Related", "Row", "RunFacts",
-    "SampleAgreement", "Samples", "Search", "Signal", "Source", "Split", "Task", "TaskCard", "Text", "Times",
+    "SampleAgreement", "Samples", "Search", "Signal", "Source", "Split", "Step", "Task", "TaskCard", "Text", "Times",
     "TokenIds", "TokenScores", "TrainAdapter", "Unembedding", "Uniform", "UntrainableError", "UserError", "Validation",
     "ValidationRule", "method", "task",
 ]  # fmt: skip

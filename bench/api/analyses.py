@@ -29,6 +29,15 @@ class AnalysisInput:
     """Tells people how far it is."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """Variant on the way to the reference."""
+
+    variant: str
+    adds: str = ""
+    """What it has that the one before lacks, e.g. "the direction"; empty for the first."""
+
+
 @dataclass(frozen=True, eq=False)
 class Findings:
     """Confidences of the variants of a method in the test answers."""
@@ -45,5 +54,7 @@ class Findings:
     """Variant -> number of its columns."""
     published: str = ""
     """File below `results/paper` with columns model, task, variant, metric and mean (percent); empty: there is none."""
+    path: Sequence[Step] = ()
+    """Variants that end with the reference, each with something more: how much of the whole difference is each step?"""
     notes: Sequence[str] = ()
     """Sentences that a reader of the numbers must know."""

@@ -118,6 +118,9 @@ def _print(found: list[Variants], published: list[Published], format_: OutFormat
         for each, paper in zip(found, published, strict=True):
             print_line(variants.title(each))
             print_records(variants.records(each, paper))
+            if steps := variants.step_records(each):
+                print_line("")
+                print_records(steps)
             for text in (variants.verdict(each), *variants.legend(each, paper), ""):
                 print_line(text)
         return

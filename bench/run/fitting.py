@@ -53,7 +53,7 @@ class Tuned:
     """Configurations of a method that were fitted, of which one was chosen."""
 
     account: Tuning
-    """As the row tells it."""
+    """Account of them, which the row has."""
     fits: tuple[Fitted, ...]
     """Each configuration that has confidences in the validation answers, in the order in which they were drawn."""
 
@@ -70,7 +70,7 @@ class Fitted:
     seconds: float
     """Time of its fit; where it was chosen among configurations, that of all their fits."""
     tuned: Tuned | None = None
-    """How it was chosen among configurations; None where there was nothing to choose."""
+    """Choice among its configurations; None where there was nothing to choose."""
 
     def complaint(self) -> str | None:
         """Complaint that validation already justifies: that a constant confidence would do better."""

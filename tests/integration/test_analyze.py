@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.api import AnalysisInput, Batch, ConfidenceMethod, Context, ContractError, Findings, Needs
+from bench.api import AnalysisInput, Batch, ConfidenceMethod, Context, ContractError, Findings, Needs, Step
 from bench.backbone.session import Session
 from bench.progress import Silent
 from bench.run.analyses import of_methods
@@ -71,6 +71,14 @@ def test_features_are_compared_on_what_a_run_has_read(
     assert record["seeds"] == [0, 1, 2, 3, 4]
     assert "full" in record["verdict"]
 
+    ended = bench("analyze", "ccps", "trajectory", *asked, "--format", "json", env=env)
+    assert ended.returncode == 0, ended.stderr
+    (record,) = json.loads(ended.stdout)
+    assert [(step["start"], step["end"]) for step in record["steps"] if step["metric"] == "auroc"] == [
+        ("original columns only", "random direction"), ("random direction", "full"),
+    ]  # fmt: skip
+    assert "AUROC of full minus original columns only is " in record["verdict"]
+
 
 class Halves(ConfidenceMethod):
     """Learns the share of right answers."""
@@ -78,7 +86,7 @@ class Halves(ConfidenceMethod):
     name = "halves"
     reference = "arXiv:1610.02136"
     needs = Needs()
-    analyses = {"sure": ":sure", "wrong": ":wrong", "gone": "methods.nowhere:gone"}  # noqa: RUF012
+    analyses = {"sure": ":sure", "wrong": ":wrong", "gone": "methods.nowhere:gone", "lost": ":lost"}  # noqa: RUF012
 
     def fit(self, train: Batch, ctx: Context) -> Halves:
         self.rate_ = float(train.correct.mean())
@@ -100,6 +108,12 @@ def sure(given: AnalysisInput) -> Findings:
     )
 
 
+def lost(given: AnalysisInput) -> Findings:
+    """A path that doesn't end with the reference."""
+    half = np.full((5, len(given.test)), 0.5)
+    return Findings("?", "rate", {"rate": half, "half": half}, path=(Step("rate"), Step("half", "more")))
+
+
 def wrong(given: AnalysisInput) -> Findings:
     """Two numbers for each answer."""
     both = {"rate": np.zeros((5, len(given.test))), "more": np.zeros((5, 2 * len(given.test)))}
@@ -118,6 +132,8 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
     assert len({ctx.seed for ctx in SEEN[0].contexts.values()}) == 5
     with pytest.raises(ContractError, match=r"halves, variant 'more': expected shape \(5, 30\), got \(5, 60\)"):
         of_methods.analysed("halves", "wrong", request, Silent(), cache=cache, classes=(Halves,))
+    with pytest.raises(ContractError, match=r"a path from a variant to the reference 'rate', got rate -> half"):
+        of_methods.analysed("halves", "lost", request, Silent(), cache=cache, classes=(Halves,))
     with pytest.raises(ContractError, match=r"analysis 'gone' can't be imported from 'methods\.nowhere:gone'"):
         of_methods.analysed("halves", "gone", request, Silent(), cache=cache, classes=(Halves,))
 
@@ -129,7 +145,7 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
         (("cpps",), "Unknown method 'cpps'. Did you mean 'ccps'?"),
         (
             ("ccps", "feature"),
-            "ccps has no analysis 'feature'. Did you mean 'features'? It has: features, leave-one-out",
+            "ccps has no analysis 'feature'. Did you mean 'features'? It has: features, leave-one-out, trajectory",
         ),
         (("ccps", "features"), "--model: expected the model of the run"),
         (("ccps", "features", "--model", "tiny", "--seed", "0,1"), "expected at least 5 different seeds, got 2"),
@@ -149,7 +165,9 @@ def test_what_it_can_not_do_is_one_sentence(bench: Command, words: tuple[str, ..
 def test_a_method_lists_its_analyses(bench: Command) -> None:
     ended = bench("analyze", "ccps")
     assert ended.returncode == 0
-    assert [line.split("\t")[0] for line in ended.stdout.splitlines()] == ["features", "leave-one-out"]
+    assert [line.split("\t")[0] for line in ended.stdout.splitlines()] == [
+        "features", "leave-one-out", "trajectory",
+    ]  # fmt: skip
 
 
 def test_leaves_room_for_commands_of_its_own() -> None:
