@@ -67,6 +67,7 @@ class Ccps(ConfidenceMethod):
     analyses: ClassVar[Mapping[str, str]] = {
         "features": "methods.ccps.analyses:features",
         "leave-one-out": "methods.ccps.analyses:leave_one_out",
+        "shap": "methods.ccps.importance:shap",
     }
     needs: ClassVar[Needs] = Needs(fit=_SIGNALS, predict=_SIGNALS)
     presets: ClassVar[Mapping[str, Preset]] = {
