@@ -1,8 +1,7 @@
 """Shared beginnings of packs, counted as one undisturbed run would read them (bench/DESIGN.md, 5).
 
 A beginning that an earlier shard left in memory costs the next shard nothing, so what a process fed depends on what it
-found stored. The account of a shard therefore names the pieces that its packs begin with, and costs are counted by
-going through them again in order.
+found stored. Costs are counted by going through the beginnings of all packs in order, with a memory of the same size.
 """
 
 from __future__ import annotations
@@ -16,23 +15,6 @@ MOST_KEPT_BYTES = 64 * 2**20
 
 Path = tuple[tuple[str, int], ...]
 """Pieces of a pack's shared beginning, from the first token on: a digest of all tokens so far, the piece's length."""
-
-
-@dataclass
-class Beginnings:
-    """Beginnings of one shard's packs."""
-
-    stage: str
-    """Stage that reads them."""
-    bytes_per_token: int = 0
-    """Size of one position in the cache."""
-    paths: list[Path] = field(default_factory=list)
-    """One for each pack; packs that follow each other on one path are one."""
-
-    def add(self, path: Path) -> None:
-        """Note the beginning of the next pack."""
-        if not self.paths or self.paths[-1] != path:
-            self.paths.append(path)
 
 
 @dataclass

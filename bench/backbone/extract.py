@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from bench.api import Signal, UserError
 from bench.backbone.asked import asked_alone
-from bench.backbone.beginnings import Beginnings
 from bench.backbone.devices import ALONE, Together, followed_together
 from bench.backbone.groves import Grove, Groves
 from bench.backbone.items import NOTHING, Item, Measure, Pass, Replies
-from bench.backbone.measure import Arrays, Growth, Sampling, Turn, Upto
+from bench.backbone.measure import Arrays, Sampling, Turn, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
+from bench.backbone.packing import Packing, members
 from bench.backbone.sampling import beside_rows, draw
 from bench.backbone.sending import Sent
 from bench.backbone.session import read_alone
@@ -29,12 +29,6 @@ from bench.prompts.tails import Ids
 
 VERSION = 1
 """Part of every signal's key; raised when what an extractor computes changes."""
-_LONG = 2
-"""Budgets that the answers of a pack may take together, where there are several."""
-
-
-_FULL = 1024
-"""Tokens from which on a pass is no longer bound by its launches."""
 
 
 @dataclass
@@ -43,8 +37,6 @@ class Cost:
 
     forward_tokens: int = 0
     padded_tokens: int = 0
-    beginnings: int = 0
-    """Forward tokens of shared beginnings, of which others may have been in memory."""
     seconds: float = 0.0
 
 
@@ -57,8 +49,8 @@ class Measured:
     costs: dict[str, Cost] = field(default_factory=dict)
     halvings: int = 0
     """Number of times that a pack did not fit into memory and was halved."""
-    beginnings: Beginnings = field(default_factory=lambda: Beginnings("answers"))
-    """The shared beginnings among what was read; none where each sequence was read alone."""
+    bytes_per_token: int = 0
+    """Size of one position in the cache; 0 where nothing was read with one."""
 
 
 class Extractor:
@@ -82,27 +74,25 @@ class Extractor:
             together: which packs are followed side by side; by default those that the device can take.
         """
         self.backbone = backbone
-        self.together = together or followed_together(*backbone.devices)
-        self.stage = stage
+        self.packing = Packing(asking, [*measures.values()], together or followed_together(*backbone.devices), stage)
         self.asking = asking
         self.measures = measures
         self.last = backbone.blocks
         depths = {depth for measure in measures.values() for depth in measure.depths}
         self.blocks = sorted({self.last, *map(backbone.block_of, depths)})
-        self.growth = Growth.union(measure.growth for measure in measures.values())
+        self.growth = self.packing.growth
 
     def measure(self, items: Sequence[Item]) -> Measured:
         """Read a shard; answers that are not given are generated greedily."""
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
-        self.beginnings = Beginnings(self._first_stage(items[0]) if items else "answers")
         known = (self.asking.letter_ids, self.asking.verdict_ids)
         self.rows = {ids.tobytes(): self.backbone.session.send(ids) for ids in known}
         values = {signal: [measure.unanswered or {}] * len(items) for signal, measure in self.measures.items()}
         answers = [NOTHING] * len(items)
-        members = list(_members({i: item for i, item in enumerate(items) if not self._is_unneeded(item)}).values())
-        for rows, said, found in self._passes([[items[i] for i in group] for group in members]):
-            groups = [members[row] for row in rows]
+        alike = members((i, one.prompt, one.answer) for i, one in enumerate(items) if self.packing.needs(one.answer))
+        for rows, said, found in self._passes([[items[i] for i in group] for group in alike]):
+            groups = [alike[row] for row in rows]
             for signal, given in found.items():
                 for group, own in zip(groups, given, strict=True):
                     for i, value in zip(group, own, strict=True):
@@ -111,13 +101,7 @@ class Extractor:
                 for i in group:
                     answers[i] = answer
         columns = {signal: _column(values[signal], measure) for signal, measure in self.measures.items()}
-        self.beginnings.bytes_per_token = self.backbone.session.bytes_per_token
-        return Measured(answers, columns, self.costs, self.halvings, self.beginnings)
-
-    def _is_unneeded(self, item: Item) -> bool:
-        """Whether nothing has to be read for an item: it has no answer, and all that is wanted is known without one."""
-        no_answer = item.answer is not None and not len(item.answer)
-        return no_answer and all(measure.unanswered is not None for measure in self.measures.values())
+        return Measured(answers, columns, self.costs, self.halvings, self.backbone.session.bytes_per_token)
 
     # --- packs --------------------------------------------------------------------------------------------------------
 
@@ -127,14 +111,10 @@ class Extractor:
             for row, group in enumerate(groups):
                 yield [row], *self._followed([group], self._tree_alone(group[0]))
             return
-        prompts = [group[0].prompt for group in groups]
-        limits = self._limits(groups)
-        size = 0 if limits == ALONE else self.backbone.session.measured_bytes()
-        groves = Groves(prompts, self.asking.budget, limits, size)
+        size = 0 if self.packing.together == ALONE else self.backbone.session.measured_bytes()
+        groves = self.packing.groves([group[0].prompt for group in groups], [group[0].answer for group in groups], size)
         for grove in groves:
             rows = [row for planned in grove for row in planned.rows]
-            if self._is_long([groups[row][0] for row in rows], limits) and groves.halve(grove):
-                continue
             try:
                 found = self._followed([groups[row] for row in rows], self._tree(grove, groups[rows[0]][0]))
             except (torch.OutOfMemoryError, RuntimeError) as error:
@@ -142,19 +122,6 @@ class Extractor:
                 continue
             self.backbone.session.leave()
             yield rows, *found
-
-    def _is_long(self, items: Sequence[Item], limits: Together) -> bool:
-        """Whether answers that are read back have more tokens together than generated ones can have."""
-        usual = max(_LONG * self.asking.budget, limits.sequences * self.asking.max_new_tokens)
-        return sum(len(item.answer) for item in items if item.answer is not None) > usual
-
-    def _limits(self, groups: Sequence[list[Item]]) -> Together:
-        """Fewer sequences where nothing is decoded: then a pass has the query of each, and need not be larger."""
-        generated = any(group[0].answer is None for group in groups) or bool(self.growth.samples)
-        if generated and self.asking.max_new_tokens > 1:
-            return self.together
-        queries = -(-_FULL // (1 + len(self.asking.suffix)))
-        return replace(self.together, sequences=min(queries, self.together.sequences))
 
     def _halve(self, groves: Groves, grove: Grove, error: Exception) -> None:
         """Put a grove that did not fit into memory back in smaller ones."""
@@ -173,26 +140,16 @@ class Extractor:
     def _tree(self, grove: Grove, first: Item) -> ContinuationTree:
         session = self.backbone.session
         packs = [(planned.pack, planned.leaves) for planned in grove]
-        with self._counted(self._first_stage(first)):
+        with self._counted(self.packing.first_stage(generated=first.answer is None)):
             starts, states = read_together(session, packs, self.asking.budget, self.blocks)
-        for pack, _ in packs:
-            self.beginnings.add(session.path(pack))
         return ContinuationTree(session, starts, states)
 
     def _tree_alone(self, item: Item) -> ContinuationTree:
         session = self.backbone.session
         end = np.asarray([len(item.prompt) - 1])
-        with self._counted(self._first_stage(item)):
+        with self._counted(self.packing.first_stage(generated=item.answer is None)):
             states = read_alone(session, item.prompt, dict.fromkeys(self.blocks, end))
         return ContinuationTree(session, [item.prompt], states)
-
-    def _first_stage(self, item: Item) -> str:
-        """The stage for which prompts are read: stored answers are read again for what comes next."""
-        if self.stage is not None or item.answer is None:
-            return self.stage or "answers"
-        if self.growth.answer > Upto.NOTHING:
-            return "query"
-        return "samples" if all(measure.growth.samples for measure in self.measures.values()) else "continuations"
 
     # --- what grows ---------------------------------------------------------------------------------------------------
 
@@ -357,7 +314,7 @@ class Extractor:
         return float(uniforms[j, step])
 
     def _counted(self, stage: str) -> _Counter:
-        return _Counter(self.costs.setdefault(self.stage or stage, Cost()), self.backbone)
+        return _Counter(self.costs.setdefault(self.packing.stage or stage, Cost()), self.backbone)
 
 
 class _Counter:
@@ -368,23 +325,13 @@ class _Counter:
         self.tokens = backbone.session.tokens
 
     def __enter__(self) -> None:
-        self.before = (self.tokens.forward, self.tokens.padded, self.tokens.beginnings, time.perf_counter())
+        self.before = (self.tokens.forward, self.tokens.padded, time.perf_counter())
 
     def __exit__(self, *_: object) -> None:
-        forward, padded, beginnings, start = self.before
+        forward, padded, start = self.before
         self.cost.forward_tokens += self.tokens.forward - forward
         self.cost.padded_tokens += self.tokens.padded - padded
-        self.cost.beginnings += self.tokens.beginnings - beginnings
         self.cost.seconds += time.perf_counter() - start
-
-
-def _members(items: Mapping[int, Item]) -> dict[tuple[bytes, bytes], list[int]]:
-    """(prompt, stored answer) -> the questions that have them: what they share is read once."""
-    members: dict[tuple[bytes, bytes], list[int]] = {}
-    for i, item in items.items():
-        answer = b"" if item.answer is None else item.answer.tobytes()
-        members.setdefault((item.prompt.tobytes(), answer), []).append(i)
-    return members
 
 
 def _column(values: Sequence[Arrays], measure: Measure) -> Arrays:

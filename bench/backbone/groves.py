@@ -6,7 +6,7 @@ together. Which ones follows from the packs and two limits alone, so that a shar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,14 @@ Grove = list[Planned]
 class Groves:
     """Groves that cover given prompts, in order."""
 
-    def __init__(self, prompts: Sequence[Ids], budget: int, limits: Together, bytes_per_token: int) -> None:
+    def __init__(
+        self,
+        prompts: Sequence[Ids],
+        budget: int,
+        limits: Together,
+        bytes_per_token: int,
+        too_long: Callable[[Sequence[int]], bool] = lambda _: False,
+    ) -> None:
         """Plan.
 
         Args:
@@ -43,8 +50,10 @@ class Groves:
             budget: tokens of a pack.
             limits: of a grove.
             bytes_per_token: size of the keys and values of a token.
+            too_long: says of prompts whether what follows them is too much for one grove.
         """
         self.prompts = prompts
+        self.too_long = too_long
         self.limits = limits
         self.most_tokens = limits.bytes // max(1, bytes_per_token)
         self._waiting = list(self._together(self._planned(range(len(prompts)), budget)))
@@ -52,7 +61,9 @@ class Groves:
     def __iter__(self) -> Iterator[Grove]:
         """Each in turn; what is put back by `halve` comes next."""
         while self._waiting:
-            yield self._waiting.pop(0)
+            grove = self._waiting.pop(0)
+            if not self.too_long([row for planned in grove for row in planned.rows]) or not self.halve(grove):
+                yield grove
 
     def halve(self, grove: Grove) -> bool:
         """Put a grove back that was too large: as two, or the prompts of its only pack in packs of half the size.

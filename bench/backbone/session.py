@@ -41,8 +41,6 @@ class Tokens:
     """Positions that carry a token."""
     padded: int = 0
     """All positions, padding included."""
-    beginnings: int = 0
-    """Those of shared beginnings among them."""
 
 
 @dataclass
@@ -127,7 +125,6 @@ class Session:
             last = min(first + chunk, stop)
             ahead = partial(self.causal, first, last)
             self.forward(pack.shared[first:last], np.arange(first, last), ahead, {})
-        self.tokens.beginnings += stop - start
         self._pieces[name] = self._own.copied(start)
         while len(self._pieces) > 1 and sum(map(_size, self._pieces.values())) > MOST_KEPT_BYTES:
             self._pieces.popitem(last=False)

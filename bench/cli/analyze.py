@@ -1,4 +1,4 @@
-"""`bench analyze`: analyses of what runs have read: those that methods bring along, and the price of shift."""
+"""`bench analyze`: analyses of what runs have read: those that methods bring along, price of shift, label budgets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.cli import loudness
 from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
 from bench.cli.printing import announcer, console, print_notes, print_written
-from bench.run.analyses.request import AnalysisRequest, TransferConfig
+from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 
 if TYPE_CHECKING:
     from bench.report.write import Analysed
@@ -36,7 +36,7 @@ class ByMethod(TyperGroup):
 
 
 app = Commands(
-    help="Look closer at what runs have read: METHOD's own analyses, or how methods bear another corpus.",
+    help="Look closer at what runs have read: METHOD's own analyses, how methods bear another corpus, or few labels.",
     cls=ByMethod, no_args_is_help=True, rich_markup_mode=None,
 )  # fmt: skip
 
@@ -167,3 +167,29 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
         print_written(written)
     print_notes(report.notes)
     raise typer.Exit(1 if report.failed else 0)
+
+
+@app.command("labels", cls=GroupedHelp)
+@options_from(LabelsConfig, without=("cache",))
+def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
+    """Train methods on 20, 50, ... labelled questions, and say from how many on they beat what needs no training.
+
+    Signals are taken from the store: after an ordinary run the model reads nothing more. Tables (md, csv, json) and a
+    figure for each task are written below --out.
+
+    Example: bench analyze labels --model tiny --task atlas-choice --method combined,pik,untrained
+    """
+    from bench.report import labels as shown
+    from bench.report.tables import formats
+    from bench.run.analyses.labels import run_labels
+
+    report = run_labels(config, loudness.progress())
+    published = shown.read_counts(Path("results"))
+    written = shown.write(report.curves, published, config.out)
+    views = shown.views(report.curves, published)
+    if as_json:
+        sys.stdout.write(formats.render(views, "json"))
+    else:
+        formats.print_terminal(views.grids, console())
+        print_written(written)
+    print_notes(report.notes)

@@ -22,7 +22,8 @@ _LIGHT, _FULL = (0xFF, 0xFF, 0xFF), (0xF0, 0x9A, 0x4A)
 """From white to an orange on which dark text has a contrast of 7 to 1."""
 _LINES = ("solid", "dotted")
 """Lines of marks, in their order."""
-_NUMBER = ".3g"
+_NUMBER, _EXACT = ".2g", ".3g"
+"""Formats of the number above a piece, and of the one that is shown when it is pointed at."""
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 60em; margin: 2em auto;
   padding: 0 1em; color-scheme: light; }
@@ -30,6 +31,7 @@ h1 { font-size: 1.25em; } h2 { font-size: 1em; margin: 1.6em 0 0; } p { margin: 
 .about, .caption { color: #444; }
 .text { line-height: 2.6; white-space: pre-wrap; overflow-wrap: anywhere; }
 rt { font-size: .55em; color: #444; user-select: none; }
+.scale { white-space: nowrap; }
 .scale span { display: inline-block; min-width: 2.6em; padding: 0 .3em; text-align: center; font-size: .8em; }
 """
 
@@ -82,7 +84,8 @@ def _rules(given: Strips) -> Iterator[str]:
 
 def _legend(given: Strips, scale: _Scale) -> Iterator[Element]:
     steps = [el("span", {"class": f"c{k}"}, format(scale.top * k / STEPS, ".2g")) for k in range(0, STEPS + 1, 2)]
-    yield el("p", {"class": "scale"}, f"Colour and small number: {visible(given.value)} ", *steps)
+    swatches = el("span", {"class": "scale"}, *steps)
+    yield el("p", {}, f"Colour and small number: {visible(given.value)} ", swatches)
     told: list[Element | str] = []
     for number, meaning in enumerate(given.marks.values()):
         told += ["; " if told else "Line below: ", el("span", {"class": f"m{number}"}, visible(meaning))]
@@ -105,7 +108,7 @@ def _piece(piece: Piece, given: Strips, scale: _Scale) -> Element | str:
     if piece.value is None:
         return el("span", {"class": marks[0], "title": piece.told or None}, text)
     number = format(piece.value, _NUMBER)
-    told = f"{number}: {piece.told}" if piece.told else number
+    told = f"{piece.value:{_EXACT}}: {piece.told}" if piece.told else f"{piece.value:{_EXACT}}"
     inner = el("span", {"class": " ".join([f"c{scale.step(piece.value)}", *marks])}, text)
     return el("ruby", {"title": visible(told)}, inner, el("rt", {}, number))
 

@@ -12,6 +12,7 @@ from bench.report.selection import Wanted
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.results import files, questions
+from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.stats.measured import Measured
 from bench.stats.variants import Variants
@@ -59,7 +60,7 @@ def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] 
 
     _refuse_folder(wanted.out)
 
-    def records_of(row: ResultRow) -> files.Records:
+    def records_of(row: ResultRow) -> Records:
         return files.read_records(files.place_of(row, wanted.results))
 
     payload = page.payload(tables, records_of, lambda task, version: questions.read(wanted.results, task, version))

@@ -5,6 +5,7 @@ See bench/DESIGN.md, 5.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,27 +13,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import Followup, Signal
-from bench.backbone.beginnings import Kept
 from bench.backbone.cost import StageCost
-from bench.backbone.measure import Growth, Upto
 from bench.backbone.prefix import PrefixTree
 from bench.results.row import ResultRow
-from bench.signals.definition import growth_of, pass_definitions, read_from_model, stored
-from bench.signals.followup import FollowupDefinition, after_answers
+from bench.run.needed import followed
+from bench.signals.definition import growth_of, read_from_model, stored
+from bench.signals.followup import FollowupDefinition
 from bench.signals.samples import drawn
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
+    from bench.backbone.beginnings import Kept
+    from bench.backbone.counted import Followed
     from bench.prompts.tails import Ids
     from bench.signals.reader import Reader
     from bench.signals.reading import Reading
 
-_STAGES = ("answers", "query", "continuations", "samples")
-"""Stages in the order in which they add to the tree of what was read."""
-
-
 _ADAPTED = "adapter_predictions"
-"""Read with other weights, and so on a tree of its own."""
+"""Stage that is read with other weights, and so on a tree of its own."""
 
 
 @dataclass(frozen=True)
@@ -52,23 +50,31 @@ class TokensAlone:
 def costs_of(readings: Sequence[Reading], reader: Reader) -> dict[str, StageCost]:
     """Token positions that one run from nothing feeds to make these readings, and the floor.
 
-    What each pass fed was recorded then, but for shared beginnings, which it may have found in memory: these are
-    counted in the order of the readings, so a run that was killed or had some of them stored says the same.
-    The floor of a stage is the number of distinct prefixes, over all readings together, that it adds to the stages
-    before it.
+    They are counted from the tokens: such a run reads everything of a shard in one pass, shard after shard in the order
+    of the readings. What this or an earlier run fed, and in how many passes, doesn't enter; nor does memory that ran
+    out. Nothing is padded.
     """
-    fed = {stage: np.zeros(2, dtype=np.int64) for stage in (*_STAGES, _ADAPTED)}
-    kept = {False: Kept(), True: Kept()}  # weights with an adapter have a cache of their own
+    from bench.backbone.beginnings import Kept
+    from bench.backbone.counted import STAGES
+
+    memory = {False: Kept(), True: Kept()}  # weights with an adapter have a cache of their own
+    fed: Counter[str] = Counter()
     for reading in readings:
-        for entry in (entry for shard in reading.bundles for entry in shard):
-            for stage, cost in entry.manifest["costs"].items():
-                fed[stage] += [cost["forward_tokens"], cost["padded_tokens"]]
-                fed[stage] -= cost.get("beginnings", 0)
-            if begun := entry.manifest.get("beginnings"):
-                paths = [tuple((name, int(n)) for name, n in path) for path in begun["paths"]]
-                fed[begun["stage"]] += kept[reading.adapter is not None].read(paths, begun["bytes_per_token"])
+        fed += _fed(reading, reader, memory[reading.adapter is not None])
     floors = floor_of(readings, reader)
-    return {stage: StageCost(int(f), int(p), floors[stage]) for stage, (f, p) in fed.items() if f or floors[stage]}
+    stages = (stage for stage in (*STAGES, _ADAPTED) if fed[stage] or floors[stage])
+    return {stage: StageCost(fed[stage], fed[stage], floors[stage]) for stage in stages}
+
+
+def _fed(reading: Reading, reader: Reader, memory: Kept) -> Counter[str]:
+    """Stage -> token positions that are fed for a reading."""
+    from bench.backbone.counted import Count
+
+    manifests = [entry.manifest for shard in reading.bundles for entry in shard]
+    sizes = (m["bytes_per_token"] if "bytes_per_token" in m else m["beginnings"]["bytes_per_token"] for m in manifests)
+    count = Count(max(sizes, default=0), packed=all(m["packed"] for m in manifests), kept=memory)
+    packing = reader.packing(reading, None if reading.adapter is None else _ADAPTED)
+    return sum((count.shard(shard, packing) for shard in followed(reading, reader)), Counter())
 
 
 def tokens_alone(read: Sequence[tuple[Reading, frozenset[Signal]]], adapted: Sequence[Reading], reader: Reader) -> int:
@@ -142,67 +148,30 @@ def signals_alone(reading: Reading, signals: frozenset[Signal], reader: Reader) 
 
 
 def floor_of(readings: Sequence[Reading], reader: Reader) -> dict[str, int]:
-    """Stage -> distinct prefixes that must be read, whatever the order of work."""
-    frozen = [reading for reading in readings if reading.adapter is None]
-    tree, adapted = PrefixTree(), PrefixTree()
-    sequences = {"answers": _generated, "query": _queried, "continuations": _continued, "samples": _sampled}
-    floors = {
-        stage: sum(tree.add(ids) for reading in frozen for ids in sequences[stage](reading, reader))
-        for stage in _STAGES
-    }
-    again = (ids for reading in readings if reading.adapter is not None for ids in _queried(reading, reader))
-    return {**floors, _ADAPTED: sum(map(adapted.add, again))}
+    """Stage -> distinct prefixes that it adds to the readings before and to the stages before it in its own reading.
 
-
-def _generated(reading: Reading, reader: Reader) -> Iterator[Ids]:
-    """Tokens that generating reads: an answer's last token is chosen, not read, where the length limit ended it.
-
-    Answers from a release are not generated: prompts are read for the first signal that needs them, in its stage, and
-    nothing is needed of a question that has no answer.
+    Their sum must be read whatever the order of work.
     """
-    if reading.released:
-        return
-    limit = reader.asking(reading).max_new_tokens
-    for prompt, answer in reading.pairs():
-        yield np.concatenate([prompt, answer if len(answer) < limit else answer[:-1]])
+    from bench.backbone.counted import STAGES
+
+    trees = {False: PrefixTree(), True: PrefixTree()}
+    floors = dict.fromkeys((*STAGES, _ADAPTED), 0)
+    for reading in readings:
+        tree = trees[reading.adapter is not None]
+        packing = reader.packing(reading, None if reading.adapter is None else _ADAPTED)
+        questions = [question for shard in followed(reading, reader) for question in shard]
+        first = packing.first_stage(generated=all(question.given is None for question in questions))
+        for stage in STAGES:
+            sequences = (ids for question in questions for ids in _sequences(question, stage, prompts=stage == first))
+            floors[packing.stage or stage] += sum(map(tree.add, sequences))
+    return floors
 
 
-def _queried(reading: Reading, reader: Reader) -> Iterator[Ids]:
-    """The answers as far as a signal reads them, and the user turns after them."""
-    growth = growth_of(reading.signals)
-    if growth.answer < (Upto.PROMPT_END if reading.released else Upto.ANSWER_PREDICTING):
-        return
-    after = after_answers(reader.stored(reading), growth.turns)
-    for (prompt, answer), followed in zip(reading.pairs(), after, strict=True):
-        if len(answer):
-            read_back = {Upto.PROMPT_END: answer[:0], Upto.ANSWER_PREDICTING: answer[:-1]}.get(growth.answer, answer)
-            yield from (np.concatenate([prompt, read_back, tail]) for tail in (followed or [answer[:0]]))
-        elif reading.released and (growth.samples or growth.gold or growth.wrong):
-            yield prompt  # later stages grow from it, and it was read with the others
-
-
-def _continued(reading: Reading, reader: Reader) -> Iterator[Ids]:
-    """The options, each up to the state that predicts its last token; prompts of which nothing else is read."""
-    growths = [each.growth for each in pass_definitions(reading.signals).values()]
-    if reading.released and Growth() in growths:
-        yield from (prompt for prompt, answer in reading.pairs() if len(answer))
-    growth = Growth.union(growths)
-    if not growth.gold and not growth.wrong:
-        return
-    split = reader.stored(reading)
-    for (prompt, _), question, options in zip(reading.pairs(), split.questions, split.options, strict=True):
-        for k, ids in enumerate(options):
-            if growth.gold if k == question.gold else growth.wrong:
-                yield np.concatenate([prompt, ids[:-1]])
-
-
-def _sampled(reading: Reading, reader: Reader) -> Iterator[Ids]:
-    """The samples, read like answers."""
-    split = reader.stored(reading)
-    limit = split.asking.max_new_tokens
-    growth = growth_of(reading.signals)
-    for sampling in sorted(growth.samples):
-        for (prompt, _), samples in zip(reading.pairs(), drawn(split, sampling), strict=True):
-            for ids in samples:
-                whole = sampling in growth.sample_ends or len(ids) < limit
-                yield np.concatenate([prompt, ids if whole else ids[:-1]])
+def _sequences(question: Followed, stage: str, *, prompts: bool) -> Iterator[Ids]:
+    """Sequences that a stage needs of a question; `prompts`: it is the one for which prompts are read."""
+    needed = any(question.paths.values()) or bool(question.apart)
+    if prompts and needed:
+        yield question.prompt
+    yield from (np.concatenate([question.prompt, path.ids]) for path in question.paths.get(stage, ()))
+    if stage == "query":
+        yield from (path.ids for path in question.apart)

@@ -70,7 +70,7 @@ def heard(backbone: Backbone, shard: Shard, asking: Asking, samples: dict[Any, P
         items = [Item(ids, 0, uniforms=own) for ids, own in zip(chosen, numbers, strict=True)]
         done = Extractor(backbone, asking, samples).measure(items)
         backbone.session.reset()  # what is kept there would make the run's own passes fewer than they are
-        backbone.session.tokens.forward = backbone.session.tokens.padded = backbone.session.tokens.beginnings = 0
+        backbone.session.tokens.forward = backbone.session.tokens.padded = 0
     except (*REFUSALS, UserError):  # whatever is wrong with it is told when it is read
         return None
     values = [column["values"].cpu().numpy() for column in done.columns.values()]

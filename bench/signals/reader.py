@@ -33,6 +33,7 @@ from bench.store.folders import Entry, Store, digest_arrays, key_of
 if TYPE_CHECKING:
     from bench.backbone.measure import Growth, Turn
     from bench.backbone.model import Backbone
+    from bench.backbone.packing import Packing
     from bench.progress import Progress
     from bench.prompts.asking import Asking
 
@@ -115,6 +116,20 @@ class Reader:
     def stored(self, reading: Reading) -> StoredSplit:
         """A split that was read, for what is made of its answers and signals."""
         return StoredSplit(reading, self.backbone, self.prompts, self.asking(reading), self.seed)
+
+    def packing(self, reading: Reading, stage: str | None = None) -> Packing:
+        """Rules by which a split that was read is put into passes; `stage`: under which all is counted, if one."""
+        from bench.backbone.packing import Packing
+
+        measures = [*pass_definitions(reading.signals).values()]
+        return Packing(self.asking(reading), measures, followed_together(*self.backbone.devices), stage)
+
+    def query_prompts(self, reading: Reading) -> list[Ids] | None:
+        """Ids before the answers in conversations after them; None where these continue the answering prompts."""
+        if self._continues(reading.task):
+            return None
+        shards = ((shard, [reading.questions[row] for row in shard.rows]) for shard in reading.shards)
+        return [ids for shard, questions in shards for ids in self._before_answers(reading, questions, shard) or ()]
 
     # --- answers and signals ------------------------------------------------------------------------------------------
 
@@ -310,7 +325,7 @@ class Reader:
 
     def _before_answers(self, reading: Reading, questions: Sequence[Question], shard: Shard) -> list[Ids] | None:
         """None where the self-check conversation continues the answering prompt, as nearly all templates do."""
-        if self.backbone.chat.query(self.prompts.stand_in(reading.task), self.protocol).continues:
+        if self._continues(reading.task):
             return None
         released = [reading.released.get(question.id) for question in questions]
         prompts = [
@@ -321,6 +336,10 @@ class Reader:
         if shard.traces is None:
             return before
         return [np.concatenate(pair) for pair in zip(before, shard.traces, strict=True)]
+
+    def _continues(self, task: Task) -> bool:
+        """Whether a user turn after the answer continues the answering prompt."""
+        return self.backbone.chat.query(self.prompts.stand_in(task), self.protocol).continues
 
     def _kind(self, shard: Shard, asking: Asking) -> str:
         """The part of the store for one shard: weights, arithmetic, prompts, and how answers are drawn."""

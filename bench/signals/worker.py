@@ -141,7 +141,7 @@ class Worker:
             costs={stage: asdict(cost) for stage, cost in measured.costs.items()},
             halvings=measured.halvings,
             packed=self.backbone.packed,
-            beginnings=asdict(measured.beginnings),
+            bytes_per_token=measured.bytes_per_token,
             hindrance=self.backbone.hindrance,
         )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +90,7 @@ def share_interval(hits: int, n: int, *, level: float = 0.95) -> tuple[float, fl
     return 1 - float(upper_bound(n - hits, n, one_sided)), float(upper_bound(hits, n, one_sided))
 
 
+@cache
 def fewest(risk: float, level: float, mistakes: int = 0) -> int:
     """Fewest answers that certify a risk at a level with so many mistakes among them.
 

@@ -112,10 +112,10 @@ def rows_of(
     rows: list[VariantRow] = []
     notes: list[str] = []
     for metric in metrics:
-        refused = _refused(metric, correct, strata)
-        if refused:
-            notes.append(f"no intervals of {METRICS[metric].label}: {refused}")
-        rule = _Rule(metric, settings.level, len(correct) - len(strata.names), refused is not None)
+        reason = refused(metric, correct, strata)
+        if reason:
+            notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
+        rule = _Rule(metric, settings.level, len(correct) - len(strata.names), reason is not None)
         against = found[reference][metric]
         others = (name for name in confidence if name != reference)
         own = [rule.row(reference, against, None), *(rule.row(name, found[name][metric], against) for name in others)]
@@ -137,7 +137,41 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _refused(metric: str, correct: BoolArray, strata: Strata) -> str | None:
+def estimated(
+    by_seed: FloatArray, replicates: FloatArray, *, freedom: int, level: float, bounds: tuple[float, float]
+) -> tuple[Estimate, float]:
+    """Mean over seeds with its interval for other questions and other seeds, and the p value of 0, two-sided.
+
+    Args:
+        by_seed: shape (seeds,), at least two.
+        replicates: shape (r,), the mean over seeds in each resample of the questions.
+        freedom: degrees of freedom of what questions vary: their number less that of the subjects.
+        level: of the interval.
+        bounds: smallest and largest possible value, beyond which the interval is cut.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    value = float(by_seed.mean())
+    of_questions, of_seeds = float(replicates.var(ddof=1)), float(by_seed.var(ddof=1)) / len(by_seed)
+    square = of_questions + of_seeds
+    error = float(np.sqrt(square))
+    if error <= _TINY:
+        return Estimate(value, value, value, 0.0, 0.0), float(abs(value) <= _TINY)
+    df = square**2 / (of_questions**2 / max(freedom, 1) + of_seeds**2 / (len(by_seed) - 1))
+    half = float(stdtrit(min(df, _MANY), (1 + level) / 2)) * error
+    low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))
+    p = float(2 * stdtr(min(df, _MANY), -abs(value) / error))
+    return Estimate(value, low, high, error, of_seeds / square), p
+
+
+def refused(metric: str, correct: BoolArray, strata: Strata) -> str | None:
+    """Reason why there are no intervals of a metric; None where there are.
+
+    Args:
+        metric: of `bench.stats.resampling.RESAMPLED`.
+        correct: shape (n,).
+        strata: of the n questions.
+    """
     if strata.alone is not None:
         return f"subject {strata.alone!r} has one question, from which no spread can be told"
     none = no_spread_of_ranks(correct, strata) if metric in RANKED else None
@@ -173,22 +207,9 @@ class _Rule(NamedTuple):
         self, by_seed: FloatArray, replicates: FloatArray, bounds: tuple[float, float]
     ) -> tuple[Estimate, float | None]:
         """Mean over seeds with its interval, and the p value of 0."""
-        from scipy.special import stdtr, stdtrit
-
-        value = float(by_seed.mean())
         if self.bare:
-            return Estimate(value, None, None, None), None
-        of_questions, of_seeds = float(replicates.var(ddof=1)), float(by_seed.var(ddof=1)) / len(by_seed)
-        square = of_questions + of_seeds
-        error = float(np.sqrt(square))
-        if error <= _TINY:
-            return Estimate(value, value, value, 0.0, 0.0), float(abs(value) <= _TINY)
-        df = square**2 / (of_questions**2 / max(self.freedom, 1) + of_seeds**2 / (len(by_seed) - 1))
-        half = float(stdtrit(min(df, _MANY), (1 + self.level) / 2)) * error
-        low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))
-        return Estimate(value, low, high, error, of_seeds / square), float(
-            2 * stdtr(min(df, _MANY), -abs(value) / error)
-        )
+            return Estimate(float(by_seed.mean()), None, None, None), None
+        return estimated(by_seed, replicates, freedom=self.freedom, level=self.level, bounds=bounds)
 
 
 def _seeds(of: Resampled) -> FloatArray | None:

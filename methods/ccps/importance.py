@@ -215,8 +215,8 @@ def _answer(found: Explained) -> Iterator[str]:
     else:
         names = [name for name in rows if name in FEATURES][: min(_NAMED, above)]
         yield (
-            f"Alone {above} of the {ALL} move it more than each column of noise, as about {ALL / (NOISE + 1):.0f} would by"
-            " chance if all were useless"
+            f"Alone {above} of the {ALL} move it more than each column of noise, as about {ALL / (NOISE + 1):.0f} would"
+            " by chance if all were useless"
             + (f"; the other {ALL - above} move it no more than a useless column may" if above < ALL else "")
             + f". Largest: {', '.join(f'{name} {_told(rows[name])}' for name in names)}."
         )

@@ -28,12 +28,13 @@ from bench.api import (
     Preset,
     Ragged,
     RunFacts,
+    Search,
     TokenIds,
     Unembedding,
     UserError,
     method,
 )
-from methods._shared.training import check_fitted, check_shares, drawing_from
+from methods._shared.training import AROUND, RATE_AND_DECAY, check_fitted, check_shares, drawing_from
 from methods.ccps.columns import FEATURES, Variant
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class Ccps(ConfidenceMethod):
         "features": "methods.ccps.analyses:features",
         "leave-one-out": "methods.ccps.analyses:leave_one_out",
         "shap": "methods.ccps.importance:shap",
+        "tokens": "methods.ccps.tokens:tokens",
+        "tokens-raw": "methods.ccps.tokens:tokens_raw",
     }
     needs: ClassVar[Needs] = Needs(fit=_SIGNALS, predict=_SIGNALS)
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -94,6 +97,11 @@ class Ccps(ConfidenceMethod):
         "learning_rate": 1e-2,
         "contrastive_learning_rate": 1e-2,
         "contrastive_learning_rate_open": 1e-2,
+    }
+    search: ClassVar[Mapping[str, Search]] = {
+        **RATE_AND_DECAY,
+        "contrastive_learning_rate": AROUND,
+        "contrastive_learning_rate_open": AROUND,
     }
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (

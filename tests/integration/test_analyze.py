@@ -83,6 +83,28 @@ def test_features_are_compared_on_what_a_run_has_read(
     assert record["seeds"] == [0, 1, 2, 3, 4]
     assert "full" in record["verdict"]
 
+    ended = bench("analyze", "ccps", "tokens", *asked, env=env)
+    assert ended.returncode == 2
+    assert "bench: token masking needs open answers" in ended.stderr
+
+
+def test_tokens_of_open_answers_are_masked(bench: Command, tmp_path: Path) -> None:
+    lines = [
+        {"question": f"Who rules isle {split} {i}?", "answer": ["Tove", "Kiru of Bamo"][i % 2], "split": split}
+        for split, n in {"train": 24, "validation": 12, "test": 16}.items()
+        for i in range(n)
+    ]
+    file, env = tmp_path / "isles.jsonl", {"CONFBENCH_CACHE": str(tmp_path / "cache")}
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    asked = ["--model", "tiny", "--task-file", file, *SHORT]
+    ended = bench("run", "--method", "ccps", *asked, "--out", tmp_path / "r", env=env)
+    assert ended.returncode == 0, ended.stderr
+    ended = bench("analyze", "ccps", "tokens", *asked, "--format", "json", "--out", tmp_path / "a", env=env)
+    assert ended.returncode == 0, ended.stderr
+    (record,) = json.loads(ended.stdout)
+    assert record["question"].startswith("Do content words move the confidence of CCPS more")
+    assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".json", ".html", ".svg"}
+
 
 class Halves(ConfidenceMethod):
     """Learns the share of right answers."""
@@ -183,7 +205,7 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
         (("cpps",), "Unknown method 'cpps'. Did you mean 'ccps'?"),
         (
             ("ccps", "feature"),
-            "ccps has no analysis 'feature'. Did you mean 'features'? It has: features, leave-one-out, shap",
+            "ccps has no analysis 'feature'. Did you mean 'features'? It has: features, leave-one-out, shap, tokens",
         ),
         (("ccps", "features"), "--model: expected the model of the run"),
         (("ccps", "features", "--model", "tiny", "--seed", "0,1"), "expected at least 5 different seeds, got 2"),
@@ -203,7 +225,9 @@ def test_what_it_can_not_do_is_one_sentence(bench: Command, words: tuple[str, ..
 def test_a_method_lists_its_analyses(bench: Command) -> None:
     ended = bench("analyze", "ccps")
     assert ended.returncode == 0
-    assert [line.split("\t")[0] for line in ended.stdout.splitlines()] == ["features", "leave-one-out", "shap"]
+    assert [line.split("\t")[0] for line in ended.stdout.splitlines()] == [
+        "features", "leave-one-out", "shap", "tokens", "tokens-raw",
+    ]  # fmt: skip
 
 
 def test_leaves_room_for_commands_of_its_own() -> None:

@@ -47,8 +47,7 @@ def dots_of_measures(found: Measured) -> Figure | None:
         height, heading = ROW * max(len(names), 1), LINE * 1.4
         page = sheet(TEXT_WIDTH, heading + height + AXIS_X, title=title(found), note=" ".join(filter(None, notes)))
         rows(page, (left, heading, TEXT_WIDTH - left - EDGE, ROW), names)
-        unit = ", percentage points" if column.kind == "points" else " (%)" if column.kind == "percent" else ""
-        page.text(left, 0, fitted(f"{column.label}{unit}", TEXT_WIDTH - left - EDGE, NORMAL), fontsize=NORMAL)
+        page.text(left, 0, fitted(column.label, TEXT_WIDTH - left - EDGE, NORMAL), fontsize=NORMAL)
         place = (left, heading, TEXT_WIDTH - left - EDGE - number, height)
         panel = Panel(page, column.key, place, _ends(column, shown), (float(max(len(shown), 1)), 0.0))
         _dots(panel, column, shown, built_in().of(found.method))

@@ -11,24 +11,26 @@ from typing import TYPE_CHECKING, Any
 from bench.metrics import METRICS
 from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import plain
-from bench.results.files import Records
 from bench.results.questions import QuestionText
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 LONG = (
-    "model", "task", "preset", "limit", "group", "method", "variant", "seed", "metric", "value", "std", "mean", "low",
-    "high", "n", "n_undefined", "status", "reason", "note",
+    "model", "task", "preset", "limit", "answers_source", "group", "method", "variant", "seed", "metric", "value",
+    "std", "mean", "low", "high", "n", "n_undefined", "status", "reason", "note",
 )  # fmt: skip
 """Columns of `long`."""
 QUESTIONS = (
-    "model", "task", "preset", "limit", "method", "variant", "seed", "id", "subject", "correct", "confidence", "score",
-    "answer", "parsed", "text", "gold", "status", "reason",
+    "model", "task", "preset", "limit", "answers_source", "method", "variant", "seed", "id", "subject", "correct",
+    "confidence", "score", "answer", "parsed", "text", "gold", "status", "reason",
 )  # fmt: skip
 """Columns of `questions`."""
-_CATEGORIES = ("model", "task", "preset", "group", "method", "variant", "metric", "status", "subject", "verdict")
+_CATEGORIES = (
+    "model", "task", "preset", "answers_source", "group", "method", "variant", "metric", "status", "subject", "verdict",
+)  # fmt: skip
 _WHOLE = ("seed", "seeds", "runs", "n", "n_undefined", "limit", "rank")
 _TRUTHS = ("correct", "parsed", "leading")
 _TEXTS = ("id", "answer", "text", "gold", "reason", "note", "first", "second", "caption")
@@ -77,8 +79,8 @@ def _value(line: Line, row: ResultRow, name: str) -> dict[str, Any]:
 def _of_line(table: Table, line: Line) -> dict[str, Any]:
     limit = next((row.limit for row in line.rows), None)
     return {
-        "model": table.model, "task": table.task, "preset": table.preset, "limit": limit, "group": line.group,
-        "method": line.method, "variant": line.variant,
+        "model": table.model, "task": table.task, "preset": table.preset, "limit": limit,
+        "answers_source": table.answers_source, "group": line.group, "method": line.method, "variant": line.variant,
     }  # fmt: skip
 
 
@@ -92,7 +94,8 @@ def wide(tables: Sequence[Table]) -> DataFrame:
 
     The index is model, task and method, with its settings where it has lines that differ in these. Behind the metrics
     stand rank (by the metric that tables are sorted by), leading, group, n, seeds (that are ok), runs (all seeds),
-    status, reason (also of single seeds), preset and limit.
+    status, reason (also of single seeds), preset, limit and the source of the answers: numbers of different answers
+    can't be compared, so rows are joined on it too.
     """
     import pandas as pd
 
@@ -113,7 +116,10 @@ def wide(tables: Sequence[Table]) -> DataFrame:
         for line in table.lines
     ]
     names = list(dict.fromkeys(name for table in tables for name in (table.metrics or COLUMNS)))
-    columns = (*names, "rank", "leading", "group", "n", "seeds", "runs", "status", "reason", "preset", "limit")
+    columns = (
+        *names, "rank", "leading", "group", "n", "seeds", "runs", "status", "reason", "preset", "limit",
+        "answers_source",
+    )  # fmt: skip
     index = pd.MultiIndex.from_tuples(
         [(each["model"], each["task"], each["method"]) for each in records], names=["model", "task", "method"]
     )
@@ -175,8 +181,8 @@ def _answers(
 def pairs(records: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Paired differences, a row for each pair and metric: what `bench table --compare --format csv` gives."""
     columns = (
-        "model", "task", "preset", "metric", "first", "second", "difference", "low", "high", "clustered_low",
-        "clustered_high", "p", "p_corrected", "verdict", "caption",
+        "model", "task", "preset", "answers_source", "metric", "first", "second", "difference", "low", "high",
+        "clustered_low", "clustered_high", "p", "p_corrected", "verdict", "caption",
     )  # fmt: skip
     return _frame(records, columns)
 

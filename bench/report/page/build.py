@@ -47,8 +47,8 @@ from bench.report.tables import legend
 from bench.report.tables.caption import apart, limit_of, preset_of
 from bench.report.tables.model import GROUPS, HEADLINE, Line, Table, methods_of
 from bench.report.text import plain
-from bench.results.files import Records
 from bench.results.questions import QuestionText
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 _MANY = 8

@@ -143,7 +143,8 @@ def _cells(pair: Pair) -> list[Cell]:
 
 def _record(table: Table, pair: Pair) -> dict[str, Any]:
     return {
-        "model": table.model, "task": table.task, "preset": table.preset, "metric": pair.metric,
+        "model": table.model, "task": table.task, "preset": table.preset, "answers_source": table.answers_source,
+        "metric": pair.metric,
         "first": pair.first.label, "second": pair.second.label, "difference": pair.difference,
         "low": pair.fixed.low, "high": pair.fixed.high, "clustered_low": pair.clustered.low,
         "clustered_high": pair.clustered.high, "p": pair.p, "p_corrected": pair.p_corrected, "verdict": verdict(pair),
@@ -156,6 +157,7 @@ def _data(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> dict[str
         "model": table.model,
         "task": table.task,
         "preset": table.preset,
+        "answers_source": table.answers_source,
         "facts": list(table.facts),
         "comparisons": [{**pair_record(pair), "verdict": verdict(pair)} for pair in pairs],
         "missing": _missing(table, names),

@@ -267,6 +267,11 @@ class Table:
         """All results that it shows."""
         return [row for line in self.placed for row in line.rows]
 
+    @property
+    def answers_source(self) -> str:
+        """Source of its answers, as its results name it, e.g. `generate`; groups have one."""
+        return next(row.answers_source for line in (*self.lines, *self.others) for row in line.rows)
+
     def cell(self, method: str, metric: str) -> Published | None:
         """The paper's cell, if it was asked for and there is one."""
         return (self.published or {}).get((method, metric))

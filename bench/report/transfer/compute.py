@@ -31,7 +31,8 @@ from bench.report.transfer.model import (
     Price,
     Worst,
 )
-from bench.results.files import Records, read_records
+from bench.results.files import read_records
+from bench.results.records import Records
 from bench.results.transfer import Corpus, TransferCell
 from bench.stats import (
     Interval,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,21 @@ from typing import Annotated
 from bench.api import UserError
 from bench.api.options import Flag, Heading, Names
 from bench.run.config import RunConfig
+
+LEAST_LABELS = 10
+"""Labels of the smallest budget."""
+
+
+def seeds_of(texts: Sequence[str]) -> tuple[int, ...]:
+    """Seeds, each once, in order.
+
+    Raises:
+        UserError: one is no whole number from 0.
+    """
+    seeds = tuple(dict.fromkeys(int(text) if text.isascii() and text.isdigit() else -1 for text in texts))
+    if not seeds or any(seed < 0 for seed in seeds):
+        raise UserError(f"--seed: expected whole numbers from 0, got {', '.join(texts) or 'none'}")
+    return seeds
 
 
 @dataclass(frozen=True)
@@ -85,12 +101,7 @@ class AnalysisRequest:
         """
         from bench.stats.variants import MIN_SEEDS
 
-        try:
-            seeds = tuple(dict.fromkeys(int(text) for text in self.seeds))
-        except ValueError:
-            seeds = (-1,)
-        if any(seed < 0 for seed in seeds):
-            raise UserError(f"--seed: expected whole numbers from 0, got {', '.join(self.seeds)}")
+        seeds = seeds_of(self.seeds)
         if len(seeds) < MIN_SEEDS:
             told = f"{len(seeds)} of them" if len(seeds) > 1 else "one"
             raise UserError(
@@ -153,3 +164,85 @@ class TransferConfig:
         named = {"--preset": self.preset, "--data-dir": self.data_dir, "--device": self.device, "--dtype": self.dtype}
         words += [word for name, value in named.items() if value is not None for word in (name, str(value))]
         return [*words, "--seed", str(self.seed)] if self.seed else words
+
+
+@dataclass(frozen=True)
+class LabelsConfig:
+    """One study of label budgets. A docstring below is the help of its option."""
+
+    model: Annotated[str, Heading("What is studied")]
+    """Alias (bench list models), Hub id, or folder."""
+    methods: Names = ()
+    """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all that are quick
+    to fit."""
+    tasks: Names = ()
+    """Task that is tested; may be repeated. Default: the model's own."""
+    task_files: tuple[Path, ...] = ()
+    """Questions as JSON Lines, CSV or Parquet; may be repeated."""
+    labels: Annotated[Names, Flag("--labels")] = ("20", "50", "100", "200", "400", "800", "all")
+    """Numbers of labelled questions, separated by commas; all stands for as many as there are."""
+    seeds: Names = ("0", "1", "2", "3", "4")
+    """Seeds, separated by commas: each is another draw of the labels and another training. Intervals need five."""
+    plugins: tuple[Path, ...] = ()
+    """A .py file with methods or tasks; it is executed."""
+    preset: str | None = None
+    """paper, refcode, fixed or demo. Default: the model's own."""
+    overrides: Annotated[tuple[str, ...], Flag("--set")] = ()
+    """METHOD.FIELD=VALUE or protocol.FIELD=VALUE."""
+    data_dir: Path | None = None
+    """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
+    read: Annotated[bool, Heading("Cost")] = False
+    """Read what is not stored yet, after saying what it costs. Default: stop, and name the command that reads it."""
+    device: Annotated[str | None, Heading("Machine")] = None
+    """cuda, mps or cpu. Default: the first of these that there is."""
+    dtype: str | None = None
+    """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
+    out: Annotated[Path, Heading("Output")] = Path("results/analyses")
+    """Folder of the tables and the figure."""
+    cache: Path | None = None
+    """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
+
+    def run_config(self) -> RunConfig:
+        """The run that reads the same questions, with seed 0."""
+        return RunConfig(
+            self.methods or ("all",), self.model, self.tasks, task_files=self.task_files, plugins=self.plugins,
+            preset=self.preset,
+            overrides=self.overrides, data_dir=self.data_dir, device=self.device, dtype=self.dtype, out=self.out,
+            cache=self.cache,
+        )  # fmt: skip
+
+    def run_command(self, tasks: tuple[str, ...]) -> list[str]:
+        """Words of the `bench run` that stores what the study needs; `tasks` are tested."""
+        same = TransferConfig(
+            self.model, self.methods, plugins=self.plugins, preset=self.preset, overrides=self.overrides,
+            data_dir=self.data_dir, device=self.device, dtype=self.dtype,
+        )  # fmt: skip
+        files = [word for path in self.task_files for word in ("--task-file", str(path))]
+        return [*same.run_command(tuple(task for task in tasks if not self.task_files or task in self.tasks)), *files]
+
+    def numbers(self) -> tuple[int, ...]:
+        """The seeds.
+
+        Raises:
+            UserError: they are no different whole numbers.
+        """
+        return seeds_of(self.seeds)
+
+    def sizes(self) -> tuple[int | None, ...]:
+        """Numbers of labels, ascending; None stands for all and is the last.
+
+        Raises:
+            UserError: one is neither a number of at least `LEAST_LABELS` nor `all`.
+        """
+        sizes: set[int] = set()
+        for text in self.labels:
+            count = int(text) if text.isascii() and text.isdigit() else 0
+            if text != "all" and count < LEAST_LABELS:
+                raise UserError(
+                    f"--labels: expected whole numbers from {LEAST_LABELS} on, or all, got {text!r}; with fewer there"
+                    " is hardly an answer of each kind to learn from"
+                )
+            sizes |= {count} - {0}
+        if not self.labels:
+            raise UserError("--labels: expected numbers of labels, got none; for example --labels 20,100,all")
+        return (*sorted(sizes), *([None] if "all" in self.labels else []))

@@ -1,22 +1,33 @@
-"""Signals of a matrix: found in the store, or read after saying what that costs."""
+"""Signals of an analysis: found in the store, or read after saying what that costs; and what its fits cost."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from bench.api import Signal, UserError
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
-from bench.run.analyses.request import TransferConfig
-from bench.run.forecast import duration
-from bench.run.plan import signals_needed
+from bench.run.forecast import Forecast, duration
+from bench.run.plan import Fit, adapted, signals_needed
 from bench.run.preparation import Prepared, Resources
 from bench.run.resolve import ResolvedRun
 from bench.signals.reading import Reading
 
 Signals = dict[TaskSplit, frozenset[Signal]]
+
+
+class Request(Protocol):
+    """Part of a request that says what to do about signals that are not stored."""
+
+    @property
+    def read(self) -> bool:
+        """Whether they are read."""
+
+    def run_command(self, tasks: tuple[str, ...]) -> list[str]:
+        """Words of the `bench run` that stores them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +79,7 @@ def missing(needed: Sequence[Needed], names: Collection[str], resources: Resourc
 
 
 def read_all(
-    needed: Sequence[Needed], names: Collection[str], config: TransferConfig, resources: Resources, progress: Progress
+    needed: Sequence[Needed], names: Collection[str], config: Request, resources: Resources, progress: Progress
 ) -> Mapping[TaskSplit, Reading]:
     """Every split with answers, signals and labels.
 
@@ -105,9 +116,7 @@ def _cost(
     return duration(sum(known)) if len(known) == len(times) else "in a time that can't be said before"
 
 
-def _not_stored(
-    needed: Sequence[Needed], lacking: Mapping[TaskSplit, float], config: TransferConfig, cost: str
-) -> UserError:
+def _not_stored(needed: Sequence[Needed], lacking: Mapping[TaskSplit, float], config: Request, cost: str) -> UserError:
     ordinary = needed[0].resolved.tasks
     tests = needed[0].resolved.tests
     learned = {each.resolved.learn_on[tests[0]].task for each in needed}
@@ -118,3 +127,21 @@ def _not_stored(
         f"{len(lacking)} of {len(opened(needed))} splits are not stored with all that these methods read"
         f" ({', '.join(map(str, lacking))}), so nothing was computed. {way_out}, which reads them here ({cost})."
     )
+
+
+def fit_seconds(needed: Sequence[Needed], names: Collection[str], resources: Resources) -> dict[str, float | None]:
+    """Seconds that one fit on each corpus takes a method, at most; None where that can't be said.
+
+    Args:
+        needed: one for each corpus.
+        names: methods that take part; of those that train adapters nothing is said.
+        resources: what it works with.
+    """
+    found: dict[str, float | None] = {}
+    for each in needed:
+        forecast = Forecast(each.prepared, each.resolved, resources.grader)
+        for step in each.prepared.steps:
+            if isinstance(step, Fit) and step.method in names and not adapted(each.resolved.methods[step.method]):
+                one, before = forecast.seconds(step), found.get(step.method, 0.0)
+                found[step.method] = None if isinstance(one, str) or before is None else before + one
+    return found

@@ -18,15 +18,15 @@ from bench.results.transfer import LEAVE_OUT, SUBJECT, Corpus, TransferCell
 from bench.run.analyses.adapters import Adapters
 from bench.run.analyses.folds import Folds, Outcome, Untaken
 from bench.run.analyses.request import TransferConfig
-from bench.run.analyses.stored import Needed, read_all
+from bench.run.analyses.stored import Needed, fit_seconds, read_all
 from bench.run.config import RunConfig
 from bench.run.feasibility import infeasible
 from bench.run.fitting import Fitter
-from bench.run.forecast import Forecast, duration
+from bench.run.forecast import duration
 from bench.run.heads.saving import HeadWriter
 from bench.run.inputs import Inputs, StepResults
 from bench.run.pipeline import CellWriter, RunReport, Work, at_work
-from bench.run.plan import Fit, TrainOn, adapted
+from bench.run.plan import TrainOn
 from bench.run.predicting import Predictor
 from bench.run.preparation import Opened, Prepared, prepare
 from bench.run.resolve import ResolvedRun
@@ -206,20 +206,13 @@ class _Matrix:
         """Say how long fits take from nothing, where each is made many times."""
         if not self.config.leave_subject_out:
             return
-        seconds: dict[str, float] = {}
-        unknown: list[str] = []
-        for each in self.learning:
-            forecast = Forecast(each.prepared, each.resolved, self.work.resources.grader)
-            for step in each.prepared.steps:
-                if isinstance(step, Fit) and step.method in taking and not adapted(each.resolved.methods[step.method]):
-                    one = forecast.seconds(step)
-                    if isinstance(one, str):
-                        unknown.append(step.method)
-                    else:
-                        seconds[step.method] = seconds.get(step.method, 0.0) + times * one
+        needed = [Needed(each.resolved, each.prepared) for each in self.learning]
+        found = fit_seconds(needed, taking, self.work.resources)
+        seconds = {name: times * one for name, one in found.items() if one is not None}
+        unknown = [name for name, one in found.items() if one is None]
         longest = max(seconds, key=lambda name: seconds[name], default=None)
         if longest is not None:
-            also = f"; not known of {', '.join(dict.fromkeys(unknown))}" if unknown else ""
+            also = f"; not known of {', '.join(unknown)}" if unknown else ""
             self.progress.say(
                 f"  all fits from nothing: {duration(sum(seconds.values()), 'at most')}, of which {longest}"
                 f" {duration(seconds[longest], 'at most')}{also}"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.backbone import beginnings, session
-from bench.backbone.beginnings import Beginnings, Kept
+from bench.backbone.beginnings import Kept
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import resolve
 from bench.backbone.prefix import plan_packs
@@ -31,13 +31,6 @@ def test_a_piece_is_read_once_and_again_where_it_was_dropped(monkeypatch: pytest
     assert Kept().read([(EXEMPLARS,), (EXEMPLARS, INSIDE)], 1_000) == 92  # the current path stays, however large
 
 
-def test_packs_on_one_path_are_noted_once() -> None:
-    noted = Beginnings("answers")
-    for path in [(EXEMPLARS,), (EXEMPLARS,), (OTHER,), (EXEMPLARS,)]:
-        noted.add(path)
-    assert noted.paths == [(EXEMPLARS,), (OTHER,), (EXEMPLARS,)]
-
-
 @pytest.mark.parametrize("most", [beginnings.MOST_KEPT_BYTES, 20_000])
 def test_the_count_is_what_a_session_reads(small_model: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     for module in (beginnings, session):
@@ -49,9 +42,9 @@ def test_the_count_is_what_a_session_reads(small_model: Path, monkeypatch: pytes
     for round_ in range(4):
         shown = exemplars[round_ % 3 :] + exemplars[: round_ % 2]
         prompts = [np.concatenate([each, draw.integers(5, 90, 9).astype(np.int32)]) for each in shown for _ in range(5)]
-        before, noted = fresh.tokens.beginnings, Beginnings("answers")
-        for pack in plan_packs(prompts, 64):
+        before, packs = fresh.tokens.forward, plan_packs(prompts, 64)
+        for pack in packs:
             read_pack(fresh, pack, 64, [tiny.blocks])
-            noted.add(fresh.path(pack))
-        assert fresh.tokens.beginnings - before == kept.read(noted.paths, fresh.bytes_per_token)
+        shared = fresh.tokens.forward - before - sum(len(pack.tokens) for pack in packs)
+        assert shared == kept.read([fresh.path(pack) for pack in packs], fresh.bytes_per_token)
     assert fresh.bytes_per_token > 0

@@ -92,8 +92,6 @@ def assert_same(found: Measured, expected: Measured, *, costs: bool = True) -> N
         for stage, cost in expected.costs.items():
             there = found.costs[stage]
             assert (there.forward_tokens, there.padded_tokens) == (cost.forward_tokens, cost.padded_tokens)
-            assert there.beginnings == cost.beginnings
-        assert found.beginnings.paths == expected.beginnings.paths
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------

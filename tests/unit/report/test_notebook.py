@@ -24,8 +24,9 @@ from bench.report.selection import View
 from bench.report.tables import formats
 from bench.report.tables.request import shown
 from bench.results import questions
-from bench.results.files import Records, write
+from bench.results.files import write
 from bench.results.questions import QuestionText
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
 
 PROTOCOL = Protocol()
@@ -105,6 +106,24 @@ def test_numbers_are_those_of_the_csv_file(results: Results, folder: Path) -> No
     same(wide["seeds"], [line["seeds"] for line in lines])
     assert list(wide.status) == [line["status"] for line in lines]
     assert [int(leads) for leads in wide.leading] == [int(line["leading"]) for line in lines]
+
+
+def test_tables_of_two_sources_of_answers_are_told_apart_in_every_export(tmp_path: Path) -> None:
+    """Without the source, a join by model, task and method puts numbers of different answers into one row."""
+    for source, settings in (("generate", {}), ("released", {"answers": "released"})):
+        for method in ("ptrue", "ccps"):
+            put(tmp_path, method, TASKS[0], answers_source=source, config=settings)
+    found, sources = load_results(tmp_path, quiet=True), ["generate"] * 2 + ["released"] * 2
+    for frame in (found.wide(), found.frame(), found.questions(), found.compare("ptrue", "ccps")):
+        assert list(dict.fromkeys(frame.answers_source)) == ["generate", "released"]
+    assert list(found.wide().answers_source) == sources
+    assert found.wide().reset_index().set_index(["method", "answers_source"]).index.is_unique
+    for view in (View(tmp_path), View(tmp_path, compare=("ptrue", "ccps"))):
+        lines = list(csv.DictReader(io.StringIO(formats.render(shown(view, None), "csv"))))
+        assert list(dict.fromkeys(line["answers_source"] for line in lines)) == ["generate", "released"]
+        tables = json.loads(formats.render(shown(view, None), "json"))
+        assert [table["answers_source"] for table in tables] == ["generate", "released"]
+    assert list(load_results(tmp_path, quiet=True, methods="ptrue").wide().answers_source) == ["generate", "released"]
 
 
 def test_numbers_of_seeds_are_those_of_the_json_file(results: Results, folder: Path) -> None:

@@ -16,6 +16,7 @@ from bench.api import BoolArray, FloatArray, UserError
 from bench.report.tables.formats import render
 from bench.report.transfer import About, Matrix, computed, heat_map, verdict, views, write
 from bench.results import files
+from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.transfer import Corpus, TransferCell
 from bench.stats import Settings
@@ -55,7 +56,7 @@ def cells(out: Path, told: About, confidence: Confidence = planted) -> list[Tran
                     method=method, model="tiny", task=test, preset="demo", seed=seed, protocol="0" * 16, task_version=1,
                     status="ok", n=N, config={} if corpus is None else {"learned": corpus.label},
                 )  # fmt: skip
-                records = files.Records(
+                records = Records(
                     [f"{test}/{i}" for i in range(N)], SUBJECT, CORRECT[test], confidence(method, corpus, test, seed),
                     ["x"] * N, np.ones(N, dtype=np.bool_),
                 )  # fmt: skip
@@ -183,7 +184,7 @@ def test_cells_of_other_answers_are_left_out_and_told(tmp_path: Path) -> None:
     made = cells(tmp_path, about())
     odd = next(cell for cell in made if (cell.method, cell.corpus, cell.test) == ("rote", B, "b"))
     assert odd.row is not None
-    records = files.Records(
+    records = Records(
         [f"b/{i}" for i in range(N)], SUBJECT, ~CORRECT["b"], np.full(N, 0.5), ["x"] * N, np.ones(N, dtype=np.bool_)
     )
     files.write(odd.row, records, tmp_path)
