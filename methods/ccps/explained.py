@@ -27,7 +27,7 @@ NOISE = 19
 FEWEST = 10
 """Test answers below which nothing is said."""
 TOKENS = 10
-"""First tokens of an open answer that are explained (docs/methods.md §5)."""
+"""First tokens of an open answer that are explained (docs/methods.md §5.6)."""
 _SEED = 0  # of the noise, the background, the explained answers and the coalitions: the same for all trainings
 NEAR = 0.95
 """Correlation, of either sign, beyond which a column is called a near copy."""

@@ -26,11 +26,12 @@ SHOWN = 12
 _NAMED = 3  # in the verdict
 _COLUMNS = (
     MeasureColumn("feature", "feature", "text"),
-    MeasureColumn("importance", "gradients", low="low", high="high"),
+    MeasureColumn("together", "together", low="together_low", high="together_high"),
+    MeasureColumn("importance", "mean |SHAP|, gradients", low="low", high="high"),
     MeasureColumn("between", "seeds"),
     MeasureColumn("r", "r", decimals=2),
-    MeasureColumn("kernel", "kernel", low="kernel_low", high="kernel_high"),
-    MeasureColumn("kernel_r", "kernel r", decimals=2),
+    MeasureColumn("kernel", "by kernel", low="kernel_low", high="kernel_high"),
+    MeasureColumn("kernel_r", "r by kernel", decimals=2),
     MeasureColumn("above_noise", "above noise", "text"),
 )
 _Row = dict[str, str | float | None]
@@ -171,11 +172,18 @@ def _row(name: str, gradients: FloatArray, kernel: FloatArray) -> _Row:
     }  # fmt: skip
 
 
+def _together(row: _Row) -> _Row:
+    """Row of a group: its numbers by gradients stand in a column of their own, which the figure doesn't draw."""
+    names = {"importance": "together", "low": "together_low", "high": "together_high"}
+    return {names.get(key, key): value for key, value in row.items()}
+
+
 def _rows(found: Explained) -> list[_Row]:
     """Groups, noise, and the 75 by importance, the largest first."""
     gradients, kernel = found.gradients, found.kernel
     of_groups = [
-        _row(name, gradients[:, :, columns].sum(2), kernel[:, :, columns].sum(2)) for name, columns in GROUPS.items()
+        _together(_row(name, gradients[:, :, columns].sum(2), kernel[:, :, columns].sum(2)))
+        for name, columns in GROUPS.items()
     ]
     most = ALL + int(_noise(found).argmax())
     of_noise = [
@@ -203,7 +211,7 @@ def _number(value: str | float | None) -> float:
 
 def _answer(found: Explained) -> Iterator[str]:
     rows = {str(row["feature"]): row for row in _rows(found)}
-    original, perturbed, noise = (_told(rows[name]) for name in GROUPS)
+    original, perturbed, noise = (_told(rows[name], "together", "together_") for name in GROUPS)
     yield (
         f"By gradients its {len(ORIGINAL)} columns of the original state together move its logit by {original} on"
         f" average, its {ALL - len(ORIGINAL)} of the perturbed states by {perturbed}, {NOISE} added columns of noise"
@@ -239,9 +247,9 @@ def _notes(found: Explained) -> Iterator[str]:
     seeds, n, _ = found.gradients.shape
     few, sizes = found.kernel.shape[1], found.sizes
     yield (
-        f"Importance: mean |SHAP value| in logits over {n:,} test answers and {seeds} trainings, with 95 % intervals"
+        f"Mean |SHAP value| in logits, over {n:,} test answers and {seeds} trainings, with 95 % intervals"
         " for other answers and other trainings; seeds: standard deviation between trainings; together: of an answer's"
-        " sum over the group's columns."
+        " sum over all columns of a group."
         + (f" A feature is its column at an answer's first {TOKENS} tokens together." if found.tokens else "")
     )
     yield (
@@ -265,9 +273,9 @@ def _notes(found: Explained) -> Iterator[str]:
     )
 
 
-def _told(row: _Row) -> str:
-    low, high = row["low"], row["high"]
-    value = f"{_number(row['importance']):.3f}"
+def _told(row: _Row, key: str = "importance", ends: str = "") -> str:
+    low, high = row[f"{ends}low"], row[f"{ends}high"]
+    value = f"{_number(row[key]):.3f}"
     return value if low is None or high is None else f"{value} ({low:.3f} to {high:.3f})"
 
 

@@ -78,8 +78,7 @@ def expected_gradients(
             taken *= 4
             values, gap = _of_one(logit, row, own, taken)
         found.append((values, gap))
-    values, gaps = (torch.stack(part).double().cpu().numpy() for part in zip(*found, strict=True))
-    return Gradients(values, gaps)
+    return Gradients(*(torch.stack(part).double().cpu().numpy() for part in zip(*found, strict=True)))
 
 
 def _of_one(logit: Logit, x: Tensor, background: Tensor, points: int) -> tuple[Tensor, Tensor]:
@@ -89,9 +88,9 @@ def _of_one(logit: Logit, x: Tensor, background: Tensor, points: int) -> tuple[T
     away = x - background  # (b, ..., columns)
     shared = torch.zeros_like(x)
     for some in torch.split(away, max(1, _VALUES_AT_ONCE // (x.numel() * len(at)))):
-        points = x - some[:, None] * (1 - at).reshape(-1, *[1] * x.ndim)  # (b, points, ..., columns)
-        points = points.flatten(0, 1).requires_grad_()
-        (gradient,) = torch.autograd.grad(logit(points).sum(), points)
+        places = x - some[:, None] * (1 - at).reshape(-1, *[1] * x.ndim)  # (b, points, ..., columns)
+        places = places.flatten(0, 1).requires_grad_()
+        (gradient,) = torch.autograd.grad(logit(places).sum(), places)
         mean = torch.einsum("bp...,p->b...", gradient.reshape(len(some), len(at), *x.shape), weights)
         shared += (mean * some).sum(0)
     shared /= len(background)
