@@ -70,6 +70,7 @@ class Ccps(ConfidenceMethod):
     analyses: ClassVar[Mapping[str, str]] = {
         "features": "methods.ccps.analyses:features",
         "leave-one-out": "methods.ccps.analyses:leave_one_out",
+        "shap": "methods.ccps.importance:shap",
         "trajectory": "methods.ccps.trajectory:trajectory",
         "tokens": "methods.ccps.tokens:tokens",
         "tokens-raw": "methods.ccps.tokens:tokens_raw",
