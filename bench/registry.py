@@ -1,7 +1,6 @@
 """Finds every method and task: entry points of the built-ins and of other packages, and files given with `--plugin`.
 
-One generic `Registry` serves both kinds; groups of methods are known by name. Nothing here imports torch or
-transformers; plugins import them late.
+One generic `Registry` serves both kinds; groups of methods are known by name. Torch and transformers stay unimported.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, r
 from bench.api.errors import did_you_mean, ends_the_program, fenced, reason_of
 from bench.api.methods import refuse_gold, refuse_output
 from bench.api.registration import Declaration
+from bench.api.search import refuse_search
 
 DISTRIBUTION = "confbench"
 BUILT_IN = "built-in"
@@ -343,6 +343,7 @@ def _check(kind: Kind, declaration: Declaration) -> None:
             raise ContractError(f"{who}: needs: expected Needs(...), got {plugin.needs!r}")
         refuse_gold(who, plugin.needs, plugin.fit_on)
         refuse_output(who, plugin)
+        refuse_search(who, plugin)
 
 
 # --- plugin files -----------------------------------------------------------------------------------------------------

@@ -20,10 +20,11 @@ from bench.api import (
     Needs,
     Preset,
     RunFacts,
+    Search,
     method,
 )
 from methods._shared.probe import ProbeSettings, n_parameters, predict_probe, train_probe
-from methods._shared.training import check_fitted
+from methods._shared.training import RATE_AND_DECAY, check_fitted
 
 
 @dataclass(kw_only=True, eq=False)
@@ -50,6 +51,7 @@ class Saplma(ConfidenceMethod):
         "demo": {},
     }
     small: ClassVar[Mapping[str, object]] = {"steps": 200, "learning_rate": 1e-2}
+    search: ClassVar[Mapping[str, Search]] = RATE_AND_DECAY
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (
             "Its own publication's training: the paper's one budget for all methods is taken (docs/methods.md §6 #52).",

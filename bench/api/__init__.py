@@ -5,7 +5,7 @@ was learned with it.
 """
 
 from bench.api.adapters import AdapterModel, AdapterRef, TrainAdapter, Validation
-from bench.api.analyses import AnalysisInput, Findings
+from bench.api.analyses import AnalysisInput, Findings, MeasureColumn, Measures, Piece, Step, Strip, Strips
 from bench.api.batch import Batch, BoolArray, FloatArray, IntArray, OutputHead, Ragged
 from bench.api.early_stopping import POINTS, EarlyStopping
 from bench.api.errors import ContractError, UntrainableError, UserError
@@ -14,6 +14,7 @@ from bench.api.methods import ConfidenceMethod, Context, Needs, Preset
 from bench.api.protocol import ValidationRule
 from bench.api.question import Format, PromptStyle, Question, Split
 from bench.api.registration import method, task
+from bench.api.search import Choice, LogUniform, Search, Times, Uniform
 from bench.api.signals import (
     Adapter,
     At,
@@ -34,10 +35,12 @@ from bench.api.signals import (
 from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 
 __all__ = [
-    "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "Batch", "BoolArray", "ChoiceLogits",
-    "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings", "FloatArray",
-    "Followup", "Format", "Hidden", "IntArray", "ModelFacts", "Needs", "Of", "OutputHead", "Preset", "Projection",
-    "PromptStyle", "QueryLogits", "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples",
-    "Signal", "Source", "Split", "Task", "TaskCard", "Text", "TokenIds", "TokenScores", "TrainAdapter",
-    "Unembedding", "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
+    "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "Batch", "BoolArray", "Choice",
+    "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings",
+    "FloatArray", "Followup", "Format", "Hidden", "IntArray", "LogUniform", "MeasureColumn", "Measures",
+    "ModelFacts", "Needs", "Of", "OutputHead", "Piece", "Preset", "Projection", "PromptStyle", "QueryLogits",
+    "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples", "Search", "Signal", "Source",
+    "Split", "Step", "Strip", "Strips", "Task", "TaskCard", "Text", "Times", "TokenIds", "TokenScores",
+    "TrainAdapter", "Unembedding", "Uniform", "UntrainableError", "UserError", "Validation", "ValidationRule",
+    "method", "task",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ from bench.api.facts import RunFacts
 from bench.api.fitted import _join_arrays, _split_arrays
 from bench.api.protocol import Protocol as SharedProtocol
 from bench.api.question import Format, Split
+from bench.api.search import Search
 from bench.api.signals import Adapter, QueryLogits, Signal, TokenIds, _is_plain, tells_gold
 
 
@@ -180,6 +181,10 @@ class ConfidenceMethod(ABC):
     small: ClassVar[Mapping[str, object]] = MappingProxyType({})
     """Keyword arguments of `__init__` with which `bench check` makes the method, beside those of its first preset: so
     that `fit` on 200 answers takes a second or two."""
+    search: ClassVar[Mapping[str, Search]] = MappingProxyType({})
+    """Field -> what `bench run --tune N` draws it from, e.g. {"learning_rate": Times(0.1, 10)}: constants of training
+    alone, never one that changes what is read. A method without it runs with its preset. Not for one that learns on
+    validation, by which configurations are chosen."""
     published_training: ClassVar[str] = ""
     """Length of the published training in words, for the footnote of one that was cut short."""
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -15,3 +16,12 @@ class StageCost:
     """Token positions, padding included."""
     forward_tokens_floor: int
     """Distinct nodes of the prefix tree: what no order of work can go below."""
+
+
+def total(costs: Sequence[StageCost]) -> StageCost:
+    """Sum of the costs of works that share nothing."""
+    return StageCost(
+        sum(cost.forward_tokens for cost in costs),
+        sum(cost.padded_tokens for cost in costs),
+        sum(cost.forward_tokens_floor for cost in costs),
+    )

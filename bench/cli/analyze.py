@@ -1,4 +1,4 @@
-"""`bench analyze`: analyses of what runs have read: those that methods bring along, and the price of shift."""
+"""`bench analyze`: analyses of what runs have read: those that methods bring along, price of shift, label budgets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from bench.cli import loudness
 from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
 from bench.cli.printing import announcer, console, print_notes, print_written
-from bench.run.analyses.request import AnalysisRequest, TransferConfig
+from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 
 if TYPE_CHECKING:
-    from bench.report.variants import Published
-    from bench.stats.variants import Variants
+    from bench.report.write import Analysed
 
 _ANY = "METHOD"
 """Command that stands for every name which is no command."""
@@ -37,7 +36,7 @@ class ByMethod(TyperGroup):
 
 
 app = Commands(
-    help="Look closer at what runs have read: METHOD's own analyses, or how methods bear another corpus.",
+    help="Look closer at what runs have read: METHOD's own analyses, how methods bear another corpus, or few labels.",
     cls=ByMethod, no_args_is_help=True, rich_markup_mode=None,
 )  # fmt: skip
 
@@ -69,7 +68,8 @@ def analyze(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the numbers (JSON) and a figure. Default: none are written.", rich_help_panel="Output"
+            help="Folder for the numbers (JSON), a figure, and a page where there is one. Default: none are written.",
+            rich_help_panel="Output",
         ),
     ] = None,
     figure: Annotated[
@@ -80,7 +80,7 @@ def analyze(
         OutFormat, typer.Option("--format", help="How to print.", rich_help_panel="Output")
     ] = OutFormat.TERMINAL,
 ) -> None:
-    """List a method's analyses, or run one: variants trained again, compared on the same questions and seeds.
+    """List a method's analyses, or run one: variants trained again and compared, or measures of the trained method.
 
     Example: bench analyze ccps features --model tiny --task atlas-choice
     """
@@ -98,33 +98,33 @@ def analyze(
         from bench.results.files import ensure_writable
 
         ensure_writable(out)
-    from bench.report.variants import read_published
+    from bench.report.write import views_of, write_analyses
 
     found = of_methods.analysed(method, analysis, request, loudness.progress())
-    published = [read_published(each, Path("results")) for each in found]
-    _print(found, published, format_)
+    views = views_of(found)
+    published = [views.read_published(each, Path("results")) for each in found]
+    _print(views, found, published, format_)
     if out is not None:
-        from bench.report.write import write_variants
-
-        paths = write_variants(found, published, out, [each.value for each in figure or [FigureFormat.SVG]])
+        paths = write_analyses(found, published, out, [each.value for each in figure or [FigureFormat.SVG]])
         _tell(paths, format_)
 
 
-def _print(found: list[Variants], published: list[Published], format_: OutFormat) -> None:
+def _print(views: Any, found: Sequence[Analysed], published: Sequence[Any], format_: OutFormat) -> None:
     from bench.cli.printing import print_line, print_records
-    from bench.report import variants
 
     if format_ is OutFormat.TERMINAL:
         for each, paper in zip(found, published, strict=True):
-            print_line(variants.title(each))
-            print_records(variants.records(each, paper))
-            for text in (variants.verdict(each), *variants.legend(each, paper), ""):
+            print_line(views.title(each))
+            for rows in views.blocks(each, paper):
+                print_records(rows)
+                print_line("")
+            for text in (views.verdict(each), *views.legend(each, paper), ""):
                 print_line(text)
         return
     writers = {
-        OutFormat.MD: variants.markdown,
-        OutFormat.CSV: variants.comma_separated,
-        OutFormat.JSON: variants.as_json,
+        OutFormat.MD: views.markdown,
+        OutFormat.CSV: views.comma_separated,
+        OutFormat.JSON: views.as_json,
     }
     sys.stdout.write(writers[format_](found, published))
 
@@ -155,7 +155,7 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
     report = run_transfer(configs, loudness.progress())
     about = shown.About(
         report.model, report.preset, report.corpora, report.tests, report.homes, report.learners, report.scaled,
-        report.seeds, report.forward_tokens,
+        report.seeds, report.forward_tokens, tuple(report.shares),
     )  # fmt: skip
     matrix = shown.computed(report.cells, about, announcer())
     views = shown.views(matrix)
@@ -167,3 +167,29 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
         print_written(written)
     print_notes(report.notes)
     raise typer.Exit(1 if report.failed else 0)
+
+
+@app.command("labels", cls=GroupedHelp)
+@options_from(LabelsConfig, without=("cache",))
+def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
+    """Train methods on 20, 50, ... labelled questions, and say from how many on they beat what needs no training.
+
+    Signals are taken from the store: after an ordinary run the model reads nothing more. Tables (md, csv, json) and a
+    figure for each task are written below --out.
+
+    Example: bench analyze labels --model tiny --task atlas-choice --method combined,pik,untrained
+    """
+    from bench.report import labels as shown
+    from bench.report.tables import formats
+    from bench.run.analyses.labels import run_labels
+
+    report = run_labels(config, loudness.progress())
+    published = shown.read_counts(Path("results"))
+    written = shown.write(report.curves, published, config.out)
+    views = shown.views(report.curves, published)
+    if as_json:
+        sys.stdout.write(formats.render(views, "json"))
+    else:
+        formats.print_terminal(views.grids, console())
+        print_written(written)
+    print_notes(report.notes)

@@ -13,6 +13,7 @@ from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Split, 
 from bench.api.constants import constants
 from bench.api.errors import fenced
 from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
+from bench.api.search import searched
 from bench.backbone import models
 
 T = TypeVar("T")
@@ -145,8 +146,19 @@ def _method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
         "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
         "reads in predict": sorted(map(repr, cls.needs.predict)),
         "not reproduced": _listed(cls.not_reproduced),
+        **({"searched by --tune": _searched(cls)} if cls.trains() else {}),
         "constants": constants(cls),
     }
+
+
+def _searched(cls: type[ConfidenceMethod]) -> list[str]:
+    """Constants that are tuned, with what they are drawn from in each preset that has a value of its own."""
+    found: dict[str, list[str]] = {}
+    for preset, arguments in (cls.presets or {"defaults": {}}).items():
+        method = cls(**arguments)
+        for name, search in searched(method, {}).items():
+            found.setdefault(f"{name}: {search.words(method.params()[name])}", []).append(preset)
+    return [f"{words} ({', '.join(presets)})" for words, presets in sorted(found.items())] or ["nothing"]
 
 
 def _listed(by_preset: Mapping[str, Sequence[str]]) -> list[str]:

@@ -219,5 +219,28 @@ class Chat:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids, outer white space removed."""
-        text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+        return self._text(ids).strip()
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Text that each generated id adds; joined they are the text with its outer white space.
+
+        An id that ends within a character adds nothing, the one that ends it adds the character. Tokens that are not
+        shown, e.g. the end of a turn, add nothing.
+        """
+        whole, found, reached = self._text(ids), [], 0
+        for k in range(1, len(ids) + 1):
+            end = len(whole)
+            if k < len(ids):
+                end = max(reached, _shared(self._text(ids[:k]), whole))
+            found.append(whole[reached:end])
+            reached = end
+        return found
+
+    def _text(self, ids: Sequence[int]) -> str:
+        text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # some can end within a character
+
+
+def _shared(one: str, other: str) -> int:
+    """Characters with which both begin."""
+    return next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bench.api import FloatArray
 from bench.api.protocol import Protocol
 from bench.metrics.answers import bin_of
-from bench.results.files import Records
+from bench.results.records import Records
 
 BINS = Protocol().ece_bins
 """Number of bins of a reliability diagram: that of the ECE."""

@@ -15,7 +15,7 @@ import numpy as np
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.metrics import corp, ece
 from bench.report.bins import BINS
-from bench.results.files import Records
+from bench.results.records import Records
 
 DRAWS = 200
 """Draws of answers behind a band."""

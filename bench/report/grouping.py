@@ -1,7 +1,8 @@
 """Groups of result rows that belong in one table, and those of them that are one line of it.
 
-A table has one model, task, preset, limit, protocol and source of answers. A line is a method with one set of settings;
-its rows are its seeds. Example: `lines_of(rows, styles)[Key("ccps", "")]` are the seeds of `ccps` as it is.
+A table has one model, task, preset, limit, protocol, source of answers and budget of tuning. A line is a method with
+one set of settings; its rows are its seeds. Example: `lines_of(rows, styles)[Key("ccps", "")]` are the seeds of `ccps`
+as it is.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Group(NamedTuple):
 def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, partial: bool) -> list[Group]:
     """Rows by table, in the order of model and task.
 
-    Partial runs, and runs of another protocol or with other answers, are groups of their own.
+    Partial runs, runs of another protocol or with other answers, and tuned ones are groups of their own.
 
     Args:
         rows: what `bench.results.cells.read_all` gives.
@@ -76,7 +77,9 @@ def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, 
     groups: dict[tuple[str, ...], list[ResultRow]] = defaultdict(list)
     for row in kept:
         source = row.answers_source.removeprefix("generate")  # the model's own answers come first
-        groups[row.model, row.task, row.preset, str(row.limit), row.protocol, source].append(row)
+        groups[row.model, row.task, row.preset, str(row.limit), row.protocol, source, f"{budget_of(row):06}"].append(
+            row
+        )
     return [
         Group(group, [row for row in hidden if (row.model, row.task) == (group[0].model, group[0].task)])
         for _, group in sorted(groups.items())
@@ -119,6 +122,11 @@ def lines_of(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[Result
         if len({row.seed for row in seeds}) < len(seeds):
             raise UserError(f"two results of {plain(key.method)} have one seed; delete one of the files")
     return dict(sorted(lines.items(), key=lambda item: (styles.place(item[0].method), item[0].variant)))
+
+
+def budget_of(row: ResultRow) -> int:
+    """Configurations that each method with a search space got in the row's run; 0 where constants are the preset's."""
+    return 0 if row.tuning is None else row.tuning.n
 
 
 def ece_bins_of(row: ResultRow) -> int:

@@ -75,8 +75,23 @@ def precise(metric: Metric, value: float) -> str:
     ('8.1', '0.03', '0.0')
     """
     number, decimals = (100 * value, 1) if metric.is_fraction else (value, 3)
-    if abs(value) > _ROUNDING:
-        decimals = max(decimals, -math.floor(math.log10(abs(number))) if abs(number) < 0.5 * 10**-decimals else 0)
+    return rounded(number if abs(value) > _ROUNDING else 0.0, decimals, never_zero=True)
+
+
+def rounded(number: float, decimals: int, *, never_zero: bool = False) -> str:
+    """A number with so many decimals and a real minus, which 0 never has.
+
+    Args:
+        number: finite.
+        decimals: at least as many.
+        never_zero: take as many as it needs to not look like 0, unless it is 0.
+
+    >>> rounded(-0.03, 1), rounded(0.03, 1, never_zero=True), rounded(1e-15, 1, never_zero=True)
+    ('0.0', '0.03', '0.0')
+    """
+    if never_zero and abs(number) > _ROUNDING:
+        small = abs(number) < 0.5 * 10**-decimals
+        decimals = max(decimals, -math.floor(math.log10(abs(number))) if small else 0)
     text = f"{number:.{decimals}f}"
     return (text if float(text) else text.lstrip("-")).replace("-", MINUS)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
 from bench.backbone.models import NAME
@@ -12,11 +12,19 @@ from bench.report.selection import Wanted
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.results import files, questions
+from bench.results.records import Records
 from bench.results.row import ResultRow
+from bench.results.transfer import FOLDER
+from bench.stats.measured import Measured
+from bench.stats.variants import Variants
 
 if TYPE_CHECKING:
-    from bench.report.variants import Published
-    from bench.stats.variants import Variants
+    from matplotlib.figure import Figure
+
+    from bench.report.page.transfer import Shift
+
+Analysed = Variants | Measured
+"""Numbers of an analysis of a method: of variants, or measures."""
 
 
 def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
@@ -55,10 +63,13 @@ def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] 
 
     _refuse_folder(wanted.out)
 
-    def records_of(row: ResultRow) -> files.Records:
+    def records_of(row: ResultRow) -> Records:
         return files.read_records(files.place_of(row, wanted.results))
 
-    payload = page.payload(tables, records_of, lambda task, version: questions.read(wanted.results, task, version))
+    def asked(task: str, version: int) -> Mapping[str, questions.QuestionText]:
+        return questions.read(wanted.results, task, version)
+
+    payload = page.payload(tables, records_of, asked, _shift(tables, wanted, say))
     paths = [page.write(wanted.out, payload)]
     if wanted.figures is not None:
         from bench.report.figures import write_figures
@@ -67,17 +78,35 @@ def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] 
     return paths
 
 
-def write_variants(
-    found: Sequence[Variants], published: Sequence[Published], out: Path, formats: Sequence[str]
+def _shift(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None]) -> Shift:
+    """Matrices of the models of these tables, in the folder of results, and the methods that were asked for."""
+    from bench.report.page.transfer import Shift
+    from bench.report.transfer.stored import stored
+
+    names = {line.key.method for table in tables for line in table.lines} if wanted.methods else None
+    models = {row.model: table.preset for table in tables for row in table.rows[:1]}
+    found = stored(wanted.results / FOLDER, models, say)
+    return Shift(found, names)
+
+
+def views_of(found: Sequence[Analysed]) -> Any:
+    """Module that shows what an analysis gave: the same functions for variants and for measures."""
+    from bench.report import measures, variants
+
+    return measures if found and isinstance(found[0], Measured) else variants
+
+
+def write_analyses(
+    found: Sequence[Analysed], published: Sequence[Mapping[Any, float]], out: Path, formats: Sequence[str]
 ) -> list[Path]:
-    """Write the numbers of analyses as JSON and their figures: `<model folder>--<task>--<method>-<analysis>.*`.
+    """Write analyses: the numbers as JSON, the figure, and coloured texts as a page, where there are such.
+
+    Files are named `<model folder>--<task>--<method>-<analysis>.*`.
 
     Raises:
         UserError: the folder can't be written.
     """
     from bench.report.figures.sheet import save
-    from bench.report.figures.variants import differences_of_variants
-    from bench.report.variants import as_json
     from bench.store.files import write_whole
 
     files.ensure_writable(out)
@@ -86,10 +115,29 @@ def write_variants(
         task = each.task if NAME.fullmatch(each.task) else files.model_folder(f"/{each.task}")
         parts = (files.model_folder(each.model), task, f"{each.method}-{each.analysis}")
         stem = files.SEPARATOR.join(parts)
-        numbers = out / f"{stem}.json"
+        whole, figure = _whole(each, paper)
         try:
-            write_whole(numbers, as_json([each], [paper]).encode())
-            paths += [numbers, *(save(differences_of_variants(each), out / f"{stem}.{kind}") for kind in formats)]
+            for suffix, text in whole.items():
+                path = out / f"{stem}.{suffix}"
+                write_whole(path, text.encode())
+                paths.append(path)
+            paths += [save(figure, out / f"{stem}.{kind}") for kind in formats if figure is not None]
         except OSError as error:
             raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another") from error
     return paths
+
+
+def _whole(found: Analysed, published: Mapping[Any, float]) -> tuple[dict[str, str], Figure | None]:
+    """Texts of an analysis by the suffix of their file, and its figure."""
+    if isinstance(found, Measured):
+        from bench.report import measures, strips
+        from bench.report.figures.measures import dots_of_measures
+
+        texts = {"json": measures.as_json([found], [published])}
+        if found.measures.strips is not None:
+            texts["html"] = strips.page(measures.title(found), found.measures.strips)
+        return texts, dots_of_measures(found)
+    from bench.report import variants
+    from bench.report.figures.variants import differences_of_variants
+
+    return {"json": variants.as_json([found], [published])}, differences_of_variants(found)

@@ -15,17 +15,17 @@ import json
 import re
 import tempfile
 import typing
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from glob import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.api import BoolArray, FloatArray, IntArray, UserError
+from bench.api import UserError
 from bench.backbone.models import NAME, model_label
 from bench.data.tables import exact_table
+from bench.results.records import Records
 from bench.results.row import SCHEMA_VERSION, ResultRow
 from bench.store.decoding import decoded, parsed
 from bench.store.files import alone, write_whole
@@ -35,49 +35,17 @@ SEPARATOR = "--"
 RECALIBRATED = "+"
 """Between a method and the recalibrator of its confidences, e.g. `ccps+isotonic`."""
 PARTIAL = "partial"
-RESERVED = frozenset({PARTIAL, "transfer", "analyses", "paper", "questions"})
+ANALYSES = "analyses"
+"""Tables and figures that `bench analyze` and `bench guard` write; no result is among them."""
+RESERVED = frozenset({PARTIAL, ANALYSES, "transfer", "paper", "questions"})
 """Folders of `results/` that are no model's."""
 
-_ADDED = {"generated_tokens_alone": None}
+_ADDED = {"generated_tokens_alone": None, "tuning": None}
 """Fields that came without a new schema version, and what they are in files from before."""
 _DEEPEST = 20
 """Levels of objects and lists in a field that holds any values."""
 FAILED = ".failed.json"
 """Ending of the file of a run that ended without numbers."""
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """One cell question by question; all columns have n rows in the task's order."""
-
-    id: Sequence[str]
-    subject: Sequence[str]
-    correct: BoolArray
-    confidence: FloatArray
-    """Within [0, 1]; NaN in all rows where there are scores that nothing could scale."""
-    answer: Sequence[str]
-    """Text that the model generated."""
-    parsed: BoolArray
-    score: FloatArray | None = None
-    """Scores without a scale, of a method that gives such: -infinity where there is no answer."""
-
-    @property
-    def probabilities(self) -> FloatArray | None:
-        """The confidences; None where there are scores that nothing could scale."""
-        return None if self.score is not None and np.isnan(self.confidence).all() else self.confidence
-
-    @property
-    def order(self) -> FloatArray:
-        """Numbers that the metrics of order are of: scores where there are any, else confidences."""
-        return self.confidence if self.score is None else self.score
-
-    def take(self, rows: IntArray) -> Records:
-        """The given rows, in the given order."""
-        return Records(
-            id=[self.id[i] for i in rows], subject=[self.subject[i] for i in rows], correct=self.correct[rows],
-            confidence=self.confidence[rows], answer=[self.answer[i] for i in rows], parsed=self.parsed[rows],
-            score=None if self.score is None else self.score[rows],
-        )  # fmt: skip
 
 
 # --- names and paths --------------------------------------------------------------------------------------------------

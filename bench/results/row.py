@@ -45,6 +45,37 @@ class Training:
     """Loss of a constant confidence, the share of right answers in training, in the validation answers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A choice of the constants that a method declares as its search space, and what validation says of it."""
+
+    values: Mapping[str, str]
+    """Constant -> value as `--set` takes it; only those that were searched."""
+    validation_nll: float | None
+    """Loss of its confidences in the validation answers, in nats, at the step that it kept; None where it has none."""
+    seconds: float
+    """Time of its fit; 0 where it failed, or had been drawn before."""
+    failure: str | None = None
+    """Why its fit failed; None where it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Account of a run in which each method's constants were chosen on validation among as many configurations."""
+
+    n: int
+    """Configurations that each method with a search space got: the budget of the run."""
+    searched: Mapping[str, str] = field(default_factory=dict)
+    """Constant -> what was drawn from, in words; empty where nothing was tuned."""
+    configurations: tuple[Configuration, ...] = ()
+    """All of them in the order in which they were drawn; the first is the preset's own. Empty where nothing was
+    tuned."""
+    chosen: int = 0
+    """Position of the one that the row is of."""
+    reason: str | None = None
+    """Why nothing was tuned; None where something was."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRow:
     """One cell of the comparison: a method with a preset and a seed, on a model, over a task.
@@ -84,6 +115,9 @@ class ResultRow:
     """Share of right answers among those that the method learned from; None where it does not learn."""
     training: Training | None = None
     """Account of the training; None where the method does not learn."""
+    tuning: Tuning | None = None
+    """Account of the choice of its constants on validation (`bench run --tune N`); None in a run that tuned nothing,
+    and in results made before there was tuning."""
     status: Status
     """End of the cell: ok, skipped or failed."""
     reason: str | None = None

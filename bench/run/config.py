@@ -29,6 +29,9 @@ class RunConfig:
     """METHOD.FIELD=VALUE or protocol.FIELD=VALUE; with one method also FIELD=VALUE."""
     recalibrate: Names = ()
     """isotonic, platt, beta or temperature: further rows for every method."""
+    tune: int | None = None
+    """Configurations that each method with a search space is fitted with; the one that validation likes best is kept.
+    Default: the preset's own alone."""
     seed: int = 0
     """Seed of fits, hold-out splits and sampling; several, separated by commas, are run one after the other."""
     limit: int | None = None

@@ -6,8 +6,9 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from bench.api.signals import tells_gold
 from bench.backbone.devices import kind_of
 from bench.backbone.models import label_of
 from bench.progress import DECISIONS, Progress
-from bench.results.row import LabelsSeen, Training
+from bench.results.row import LabelsSeen, Training, Tuning
 from bench.run.resolve import ResolvedRun, source_digest
 from bench.signals.batches import Batches
 from bench.signals.definition import definition
@@ -35,6 +36,8 @@ from bench.training.trainer import AdapterTrainer, Elsewhere, PutOffError, confi
 if TYPE_CHECKING:
     from bench.backbone.model import Backbone
 
+Fresh = Callable[[], ConfidenceMethod]
+"""Makes a method that has not learned."""
 FEW = 20
 """Validation answers below which they say nothing against a method."""
 KIND = "fits"
@@ -43,6 +46,16 @@ _SAME = 1e-4
 """Largest difference between the confidences of the kept step and those of the fitted method."""
 _ACCOUNT, _CURVE = "training.json", "curve.safetensors"
 """Files beside what the method itself saves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """Configurations of a method that were fitted, of which one was chosen."""
+
+    account: Tuning
+    """Account of them, which the row has."""
+    fits: tuple[Fitted, ...]
+    """Each configuration that has confidences in the validation answers, in the order in which they were drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +68,9 @@ class Fitted:
     curve: FloatArray | None
     """`(points, m)`: its confidences in the validation answers at each point of its training; None without points."""
     seconds: float
+    """Time of its fit; where it was chosen among configurations, that of all their fits."""
+    tuned: Tuned | None = None
+    """Choice among its configurations; None where there was nothing to choose."""
 
     def complaint(self) -> str | None:
         """Complaint that validation already justifies: that a constant confidence would do better."""
@@ -90,18 +106,34 @@ class Fitter:
     _unusable: set[str] = field(default_factory=set)
     """Keys of stored fits that new ones replace."""
 
-    def fit(self, name: str, learned: Reading, validation: Reading | None) -> Fitted:
+    def fit(self, name: str, learned: Reading, validation: Reading | None, configuration: int = 0) -> Fitted:
         """Fit a method, or load the same fit of an earlier run.
 
         Args:
             name: of the method.
             learned: the split that it learns from.
             validation: the split that it may choose a step by.
+            configuration: position of its constants among those that are tried; 0: its preset's.
 
         Raises:
             PutOffError: its adapter is being trained elsewhere; to be called again when that is over.
         """
-        method = self.resolved.fresh(name)
+        fields, fresh = self._fields(name, learned, validation, configuration)
+        key = key_of(fields)
+        stored = self._stored(name, fresh, key)
+        DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
+        return stored or self._new(fresh, key, fields, learned, validation)
+
+    def is_stored(self, name: str, learned: Reading, validation: Reading | None) -> bool:
+        """Whether an earlier run stored the fit of a preset's constants; the arguments of `fit`."""
+        return self.store.get(KIND, key_of(self._fields(name, learned, validation, 0)[0])) is not None
+
+    def _fields(
+        self, name: str, learned: Reading, validation: Reading | None, configuration: int
+    ) -> tuple[dict[str, Any], Callable[[], ConfidenceMethod]]:
+        """Fields that the key of a fit is made of, and what makes the method."""
+        fresh = partial(self.resolved.fresh, name, configuration)
+        method = fresh()
         reads = method.reads()
         seed = derived_seed(self.seed, name, self.backbone.files.weights, str(learned.where))
         fields = {
@@ -116,10 +148,7 @@ class Fitter:
             **self.resolved.training_of(name),
             "validation": None if validation is None else _identity(validation, validation_signals(reads)),
         }
-        key = key_of(fields)
-        stored = self._stored(name, key)
-        DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
-        return stored or self._new(name, key, fields, learned, validation, seed)
+        return fields, fresh
 
     def context(self, name: str, learned: Reading, validation: Batch | None, seed: int) -> Context:
         """Context that `fit` gets besides data.
@@ -139,13 +168,13 @@ class Fitter:
             seed, learned.task.format, self.backbone.device, self.resolved.protocol, trainer, validation=validation
         )
 
-    def _stored(self, name: str, key: str) -> Fitted | None:
+    def _stored(self, name: str, fresh: Fresh, key: str) -> Fitted | None:
         """The fit that an earlier run stored; None also where what it points to is gone."""
         entry = self.store.get(KIND, key)
         if entry is None:
             return None
         try:
-            fitted = _loaded(self.resolved.fresh(name), entry)
+            fitted = _loaded(fresh(), entry)
             adapters = list(_adapters(fitted.method.fitted()))
         except Exception as error:  # noqa: BLE001 - a plugin's own `load`; it is fitted again
             self._to_replace(name, key, reason_of(error))
@@ -173,9 +202,9 @@ class Fitter:
             self.store.notes.append(f"the stored fit of {name} can't be used ({reason}); it is fitted again")
 
     def _new(
-        self, name: str, key: str, fields: dict[str, Any], learned: Reading, validation: Reading | None, seed: int
+        self, fresh: Fresh, key: str, fields: dict[str, Any], learned: Reading, validation: Reading | None
     ) -> Fitted:
-        method = self.resolved.fresh(name)
+        method, name, seed = fresh(), fields["method"], fields["seed"]
         start = time.perf_counter()
         reads = method.reads()
         train = self.batches.batch(learned, reads.fit, labels=True)
@@ -204,18 +233,18 @@ class Fitter:
 
         def write(folder: Path) -> None:
             _save(fitted, folder)
-            self._require_whole(fitted.method, name, folder, train if held is None else held)
+            self._require_whole(fitted.method, name, fresh, folder, train if held is None else held)
 
         model = label_of(self.backbone.spec)
         self.store.put(KIND, key, fields, write, seconds=seconds, model=model, split=str(learned.where))
         return fitted
 
-    def _require_whole(self, method: ConfidenceMethod, name: str, folder: Path, labelled: Batch) -> None:
+    def _require_whole(self, method: ConfidenceMethod, name: str, fresh: Fresh, folder: Path, labelled: Batch) -> None:
         """Refuse a method that saves less than it learned: a run that takes its fit from the store would differ."""
         if not method.reads().predict <= labelled.signals:
             return
         try:
-            sure = _predicted(self.resolved.fresh(name).load(folder), labelled)
+            sure = _predicted(fresh().load(folder), labelled)
         except Exception:  # noqa: BLE001 - a plugin's own `load`; every run fits it again, and says so
             return
         if not np.allclose(sure, _predicted(method, labelled), atol=_SAME, equal_nan=True):

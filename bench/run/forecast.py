@@ -20,6 +20,7 @@ from bench.run.fit_times import Lengths, Training, Widths
 from bench.run.plan import Adapt, Fit, Read, Step, TrainOn
 from bench.run.preparation import Prepared
 from bench.run.resolve import ResolvedRun
+from bench.run.tuning import nothing_to_tune
 from bench.signals.forecast import batches, pass_over
 from bench.signals.graded import Grader
 from bench.signals.reading import Reading
@@ -74,10 +75,12 @@ class Forecast:
             self._adapt_in_words([step for step in adapted if step.where == where])
             for where in dict.fromkeys(step.where for step in adapted)
         ]
+        lines += self._tuning()
         count = Counter(type(step).__name__ for step in steps)
+        n_fits = sum(map(self._tried, fits))
         give_back()  # memory of what stood in for model and signals
         again = f", {count['Adapt']} of them after reading the query again through an adapter" * bool(count["Adapt"])
-        return [*lines, f"then {count['Fit']} fits and {count['Predict']} predictions{again}"]
+        return [*lines, f"then {n_fits} fits and {count['Predict']} predictions{again}"]
 
     def seconds(self, step: Step) -> float | str:
         """Seconds of a step from nothing, those of a fit at most, those of reading by one process; or why not."""
@@ -146,6 +149,24 @@ class Forecast:
             calls = f"{len(reading.questions):,} answers of {where}, and samples that differ from them"
             yield f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here"
 
+    def _tuning(self) -> Iterable[str]:
+        """The choice of constants in words: what is drawn for which methods, and which have nothing to tune."""
+        if self.resolved.tune is None:
+            return
+        alike: dict[str, list[str]] = {}
+        for name, configurations in self.resolved.configurations.items():
+            space = "; ".join(f"{field}: {words}" for field, words in configurations.searched.items())
+            alike.setdefault(space, []).append(name)
+        for space, names in alike.items():
+            yield (
+                f"tune {', '.join(names)}: {self.resolved.tune} configurations each, the first its preset's own;"
+                f" validation chooses ({space})"
+            )
+        fixed = [name for name in self.resolved.methods if name not in self.resolved.configurations]
+        if fixed:
+            told = ", ".join(f"{name} ({nothing_to_tune(self.resolved, name)})" for name in fixed)
+            yield f"nothing to tune: {told}"
+
     # --- fits ---------------------------------------------------------------------------------------------------------
 
     def _fit(self, step: Fit) -> float | str:
@@ -157,15 +178,24 @@ class Forecast:
         chosen = self._selection(step, method)
         validation = 0 if chosen is None else len(self.prepared.readings[chosen].questions)
         if isinstance(found, Training):
-            return self._trained(found, reading, rows, validation)
-        return found if isinstance(found, str) else found.seconds(rows, validation)
+            once = self._trained(found, reading, rows, validation)
+        else:
+            once = found if isinstance(found, str) else found.seconds(rows, validation)
+        return once if isinstance(once, str) else once * self._tried(step)
+
+    def _tried(self, step: Fit) -> int:
+        """Fits of a step: one, or one for each configuration of which validation chooses."""
+        configurations = self.resolved.configurations.get(step.method)
+        chosen_by = self._selection(step, self.resolved.methods[step.method])
+        return 1 if configurations is None or chosen_by is None else len(configurations)
 
     def _fit_in_words(self, step: Fit) -> str:
-        seconds = self.seconds(step)
+        seconds, n = self.seconds(step), self._tried(step)
+        times = f"{n} configurations, " * (n > 1)
         if isinstance(seconds, str):
-            return f"{step.method} (not known: {seconds})"
+            return f"{step.method} ({times}not known: {seconds})"
         early = self.resolved.protocol.kept_step is not KeptStep.LAST
-        return f"{step.method} ({duration(seconds, 'at most' if early else 'about')})"
+        return f"{step.method} ({times}{duration(seconds, 'at most' if early else 'about')})"
 
     def _selection(self, step: Fit, method: ConfidenceMethod) -> TaskSplit | None:
         targets: Mapping[str, TrainOn] = self.resolved.learn_on

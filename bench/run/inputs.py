@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bench.api import ModelFacts, RunFacts
+from bench.api import AdapterRef, ModelFacts, RunFacts
 from bench.data.splits import TaskSplit
 from bench.run.fitting import Fitted
 from bench.run.plan import Fit, TrainOn
@@ -52,6 +52,21 @@ class Inputs:
     def readings(self) -> list[Reading]:
         """Splits that a cell rests on, as the frozen model and as an adapter read them."""
         return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
+
+    @property
+    def tuned(self) -> Fitted | None:
+        """The method as validation chose it among its configurations; None where there was nothing to choose."""
+        return self.fitted if self.fitted is not None and self.fitted.tuned is not None else None
+
+    @property
+    def adapters(self) -> list[AdapterRef]:
+        """Every adapter that was trained for these confidences: its own, and those of configurations not chosen."""
+        if self.adapted is None or self.adapted.adapter is None:
+            return []
+        if self.fitted is None or self.fitted.tuned is None:
+            return [self.adapted.adapter]
+        refs = [fit.method.fitted().get("adapter_") for fit in self.fitted.tuned.fits]
+        return list({ref.fingerprint: ref for ref in refs if isinstance(ref, AdapterRef)}.values())
 
     @property
     def complaints(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ from bench.run.preparation import Opened, Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve, source_digest
 from bench.run.rows import RowBuilder, ScoredRow
+from bench.run.tuning import Tuner
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
 from bench.store.claims import in_use
@@ -178,7 +179,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
             case Fit(name, where):
                 reader.working.rest()
                 learned, selection = made.readings[where], made.selection(name, where)
-                made.fits[step] = attempted(fitter.fit, name, learned, selection)
+                made.fits[step] = attempted(Tuner(resolved, fitter).fit, name, learned, selection)
             case Adapt(name, where, learned_from):
                 reading, fitted = made.readings[where], made.fits[Fit(name, learned_from)]
                 made.adapted[name, where] = attempted(predictor.read_through, name, reading, fitted)

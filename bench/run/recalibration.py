@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray, UserError
 from bench.api.batch import labels_of
 from bench.api.errors import attempted, reason_of
@@ -13,7 +15,7 @@ from bench.metrics.recalibration import recalibrator
 from bench.results.files import RECALIBRATED
 from bench.results.row import ResultRow
 from bench.run.costs import TokensAlone
-from bench.run.fitting import Fitter, derived_seed
+from bench.run.fitting import Fitted, Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
 from bench.run.out_of_fold import chosen_out_of_fold, out_of_fold, scaled_out_of_fold
 from bench.run.plan import adapted
@@ -94,6 +96,9 @@ class Recalibration:
     def _confidence(self, name: str, validation: Inputs) -> FloatArray:
         """Confidences `(m,)` in the usable validation answers; out of fold where the method was fitted on them."""
         reading, learned, fitted = validation.predicted, validation.learned, validation.fitted
+        if fitted is not None and fitted.tuned is not None:  # the best step of all: that of the best configuration
+            points = [self._points(name, validation, fit) for fit in fitted.tuned.fits]
+            return chosen_out_of_fold(np.concatenate(points), reading.correct[reading.usable], self.fitter.seed)
         if fitted is not None and fitted.curve is not None:
             return chosen_out_of_fold(fitted.curve, reading.correct[reading.usable], self.fitter.seed)
         if self.resolved.methods[name].output == "score":
@@ -110,6 +115,13 @@ class Recalibration:
                 " let it learn elsewhere with --train-on"
             )
         return self._out_of_fold(name, validation)
+
+    def _points(self, name: str, validation: Inputs, fit: Fitted) -> FloatArray:
+        """Confidences `(points, m)` of one configuration in the usable validation answers, at each of its steps."""
+        if fit.curve is not None:
+            return fit.curve
+        made = self.predictor.confidences(name, replace(validation, fitted=fit))
+        return made.confidence[validation.predicted.usable][None]
 
     def _out_of_fold(self, name: str, validation: Inputs) -> FloatArray:
         """Confidences `(m,)` in the answers that a method learned from, each by a fit that did not see it."""

@@ -117,6 +117,7 @@ class Reproduction:
             if (row.model, row.seed, row.preset, row.status) == (model, seed, self.grid.preset, "ok")
             and (row.method, row.task) in wanted
             and not row.deviations
+            and row.tuning is None
             and (self.tasks[row.task].format is not Format.OPEN or (row.judge or "").startswith(self.judge))
         }
         return len(found)

@@ -21,7 +21,8 @@ from bench.api import FloatArray, UserError
 from bench.data.answer_files import SOURCE
 from bench.progress import Progress
 from bench.results import cells, files
-from bench.results.files import RECALIBRATED, Records
+from bench.results.files import RECALIBRATED
+from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, Verdict
 from bench.results.submissions.cell import Cell, Known, draws, in_order
@@ -128,7 +129,7 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
     method, _, kind = row.method.partition(RECALIBRATED)
     return RunConfig(
         methods=(method,), model=row.model, tasks=(row.task,), preset=row.preset, seed=row.seed, limit=row.limit,
-        scale_training=bool(row.config.get("scale_training")),
+        tune=_number(row, "tune"), scale_training=bool(row.config.get("scale_training")),
         overrides=tuple(f"{key}={value}" for key, value in row.deviations.items() if "." in key),
         recalibrate=(kind,) if kind else (), judge=_text(row, "judge") or RunConfig.judge, answers=row.answers_source,
         train_on=_text(row, "train_on"), judge_model=_text(row, "judge_model"), judge_url=_text(row, "judge_url"),

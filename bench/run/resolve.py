@@ -12,8 +12,6 @@ from pathlib import Path
 
 from bench import registry
 from bench.api import ConfidenceMethod, Format, Related, Split, Task, UserError
-from bench.api.errors import fenced
-from bench.api.methods import refuse_gold
 from bench.api.protocol import Protocol
 from bench.api.signals import By
 from bench.backbone import models
@@ -29,9 +27,9 @@ from bench.run.config import RunConfig
 from bench.run.feasibility import unlearnable
 from bench.run.imports import source_files
 from bench.run.isolation.guard import Isolation
-from bench.run.isolation.methods import guarded
 from bench.run.isolation.state import import_known, kept
-from bench.run.overrides import parse_overrides, protocol_with, typed
+from bench.run.making import Configurations, Maker, configurations, instances, refuse_untunable
+from bench.run.overrides import parse_overrides, protocol_with
 from bench.run.plan import TrainOn, adapted
 from bench.run.typed_in import digest_of, is_typed_in
 from bench.store.folders import cache_folder
@@ -69,6 +67,10 @@ class ResolvedRun:
     """The same as results name it."""
     training_budget: int | None = None
     """Tokens of one forward pass of training an adapter, where they were named."""
+    tune: int | None = None
+    """Configurations that each method with a search space is fitted with; None: the preset's own alone."""
+    configurations: Mapping[str, Configurations] = field(default_factory=dict)
+    """Method with something to tune -> its configurations."""
     scale_training: bool = False
     """Whether methods learn on the share of questions that is tested."""
     notes: Sequence[str] = field(default_factory=tuple)
@@ -80,10 +82,11 @@ class ResolvedRun:
         """The splits that are predicted."""
         return [TaskSplit(name, "test") for name in self.tests]
 
-    def fresh(self, name: str) -> ConfidenceMethod:
-        """An unfitted method with the same arguments."""
+    def fresh(self, name: str, configuration: int = 0) -> ConfidenceMethod:
+        """An unfitted method with the same arguments, or those of one of its configurations."""
         method = self.methods[name]
-        return type(method)(**method.params())
+        searched = self.configurations[name].values[configuration] if name in self.configurations else {}
+        return type(method)(**{**method.params(), **searched})
 
     def deviations_of(self, name: str) -> dict[str, object]:
         """Overridden constants that concern a method, with dotted names, and whether its training was scaled down."""
@@ -109,6 +112,8 @@ class ResolvedRun:
         config = {**self.unusual, **judging, **self._relating_of(name, task), **self.deviations_of(name)}
         usual = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
+        if self.tune is not None:
+            config["tune"] = self.tune
         if self.is_told(name) and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
         return config
@@ -154,7 +159,10 @@ def resolve(
     if config.exemplar_sets is not None:
         overrides.setdefault("protocol", {})["exemplar_sets"] = str(config.exemplar_sets)
     protocol, protocol_changes = protocol_with(preset, overrides.get("protocol", {}))
-    methods, changes = _instances(_Maker(isolation, method_registry, config.plugins), chosen, preset, overrides)
+    refuse_untunable(config.tune, protocol)
+    make = Maker(isolation, method_registry, config.plugins)
+    methods, changes = instances(make, chosen, preset, overrides)
+    tuned = configurations(make, methods, changes, config.tune, config.seed)
     tests = _tests(config, model, task_registry)
     for kind in config.recalibrate:
         recalibrator(kind)
@@ -186,6 +194,8 @@ def resolve(
         release=release,
         answers=answers,
         training_budget=config.training_budget,
+        tune=config.tune,
+        configurations=tuned,
         scale_training=config.scale_training,
         notes=[*method_registry.notes],
         isolation=isolation,
@@ -323,55 +333,6 @@ def _refuse_unlearnable(
     reasons = [unlearnable(method, target, tasks) for method in methods.values() for target in learn_on.values()]
     if reasons and all(reasons):
         raise UserError(f"{', '.join(methods)}: nothing can be run, because {reasons[0]}.")
-
-
-# --- presets and overrides --------------------------------------------------------------------------------------------
-
-
-class _Maker:
-    """Makes methods as a run may use them."""
-
-    def __init__(self, isolation: Isolation, known: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> None:
-        self.isolation = isolation
-        paths = {str(path): path for path in plugins}
-        self.paths = {entry.name: paths.get(entry.origin) for entry in known.entries()}
-
-    def __call__(self, cls: type[ConfidenceMethod], arguments: Mapping[str, object]) -> ConfidenceMethod:
-        """A checked method; that of a file is first made and checked in a process of its own."""
-        path = self.paths[cls.name]
-        if path is not None:
-            self.isolation.declare(cls, path, arguments)
-        method = guarded(cls, self.isolation, path)(**arguments)
-        _check_declared(method)
-        return method
-
-
-def _instances(
-    make: _Maker,
-    classes: Mapping[str, type[ConfidenceMethod]],
-    preset: str,
-    overrides: Mapping[str, Mapping[str, str]],
-) -> tuple[dict[str, ConfidenceMethod], dict[str, Mapping[str, object]]]:
-    methods: dict[str, ConfidenceMethod] = {}
-    changes: dict[str, Mapping[str, object]] = {}
-    for name, cls in classes.items():
-        if cls.presets and preset not in cls.presets:
-            raise UserError(f"Method {name!r} has no preset {preset!r}: expected one of {', '.join(cls.presets)}.")
-        with fenced(f"method {name!r}"):
-            method = make(cls, cls.presets.get(preset, {}))
-            if name in overrides:
-                defaults = method.params()
-                changes[name] = {key: typed(name, key, text, defaults) for key, text in overrides[name].items()}
-                method = make(cls, {**defaults, **changes[name]})
-        methods[name] = method
-    return methods, changes
-
-
-def _check_declared(method: ConfidenceMethod) -> None:
-    """Check that a method's own statements can be had, and that it reads no right answer to predict."""
-    refuse_gold("reads()", method.reads(), method.fit_on)
-    method.trains()
-    type(method)(**method.params())
 
 
 def source_digest(plugin: type) -> str:

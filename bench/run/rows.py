@@ -12,7 +12,7 @@ from bench import metrics
 from bench.api import BoolArray, FloatArray, Format, UntrainableError
 from bench.api.errors import attempted, reason_of
 from bench.api.protocol import KeptStep, Protocol
-from bench.backbone.cost import StageCost
+from bench.backbone.cost import StageCost, total
 from bench.backbone.memory import peak_memory_mb
 from bench.backbone.models import model_label
 from bench.data import contamination
@@ -22,6 +22,7 @@ from bench.grading.grade import Judge, substring_rule
 from bench.metrics.recalibration import Recalibrator
 from bench.metrics.scaling import Scale
 from bench.results import files, provenance
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Status
 from bench.run.config import RunConfig
 from bench.run.costs import TokensAlone, costs_of, generated_alone, signals_alone, tokens_alone
@@ -29,6 +30,7 @@ from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
 from bench.run.resolve import ResolvedRun, source_digest
+from bench.run.tuning import account_of
 from bench.signals.definition import definition, growths_of
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
@@ -40,7 +42,7 @@ class ScoredRow:
     """A cell as it is written, and the confidences that its numbers are of."""
 
     row: ResultRow
-    records: files.Records | None = None
+    records: Records | None = None
     """None where the cell has no numbers."""
     confidence: FloatArray | None = None
     """`(n,)`: one for each question of the test split, those that don't count included; None as `records`."""
@@ -90,7 +92,8 @@ class RowBuilder:
     def _with_own_numbers(self, row: ResultRow, inputs: Inputs, made: Prediction) -> ScoredRow:
         """Row with the numbers of a method, its size and its cost."""
         facts = inputs.facts(self.reader.backbone.facts)
-        n_parameters = int(self.resolved.methods[row.method].n_parameters(facts))
+        method = self.resolved.methods[row.method] if inputs.tuned is None else inputs.tuned.method
+        n_parameters = int(method.n_parameters(facts))
         row = self.tokens_alone(row.method, inputs).put(replace(row, n_parameters=n_parameters))
         if made.score is not None:
             row = replace(row, labels_seen=LabelsSeen(validation=made.scaled_by), notes=(*row.notes, made.note))
@@ -121,6 +124,7 @@ class RowBuilder:
             labels_seen=inputs.fitted.labels if inputs.fitted else LabelsSeen(),
             base_rate=inputs.base_rate,
             training=inputs.fitted.training if inputs.fitted else None,
+            tuning=account_of(self.resolved, name, inputs),
             status="ok",
             n=len(correct),
             n_unparsed=sum(not test.answers[row].parsed for row in kept),
@@ -180,8 +184,8 @@ class RowBuilder:
         if key not in self._alone:
             fed = tokens_alone(read, adapted, self.reader)
             self._alone[key] = TokensAlone(fed, generated_alone(read, self.reader))
-        alone, adapter = self._alone[key], inputs.adapted.adapter if inputs.adapted else None
-        training = training_cost(adapter).forward_tokens if adapter else 0
+        alone = self._alone[key]
+        training = sum(training_cost(adapter).forward_tokens for adapter in inputs.adapters)
         return replace(alone, forward=alone.forward + training)
 
     def _cost(self, inputs: Inputs) -> dict[str, StageCost]:
@@ -189,9 +193,8 @@ class RowBuilder:
         key = tuple(reading.key for reading in inputs.readings)
         if key not in self._costs:
             self._costs[key] = costs_of(inputs.readings, self.reader)
-        if inputs.adapted is None or inputs.adapted.adapter is None:
-            return self._costs[key]
-        return {**self._costs[key], "adapter_training": training_cost(inputs.adapted.adapter)}
+        trained = [training_cost(adapter) for adapter in inputs.adapters]
+        return {**self._costs[key], **({"adapter_training": total(trained)} if trained else {})}
 
     def _revisions(self, name: str, inputs: Inputs) -> dict[str, str | None]:
         revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.backbone.fingerprint}
@@ -274,10 +277,10 @@ def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
     return [*notes, *inputs.complaints]
 
 
-def records_of(reading: Reading, confidence: FloatArray, score: FloatArray | None = None) -> files.Records:
+def records_of(reading: Reading, confidence: FloatArray, score: FloatArray | None = None) -> Records:
     """The cell question by question; those that do not count are left out."""
     kept = np.flatnonzero(reading.kept)
-    return files.Records(
+    return Records(
         id=[reading.questions[row].id for row in kept],
         subject=[reading.questions[row].subject for row in kept],
         correct=reading.correct[kept],

@@ -7,7 +7,7 @@ that differences between methods are paired, and one sort of a method's confiden
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -30,6 +30,7 @@ RESAMPLED = ("ece", "ece_ref", "ece_ref_closed", "brier", "acc", "aucpr", "auroc
 """Metrics that `resampled_metrics` computes, by their names in `bench.metrics.METRICS`."""
 RANKED = ("auroc", "aucpr")
 """Resampled metrics that need right and wrong answers."""
+_BINNED = ("ece", "ece_ref", "ece_ref_closed")
 
 
 def resample_counts(n: int, replicates: int, rng: np.random.Generator) -> Iterator[FloatArray]:
@@ -65,8 +66,9 @@ def resampled_metrics(
     *,
     bins: int = ECE_BINS,
     order: FloatArray | None = None,
+    metrics: Collection[str] = RESAMPLED,
 ) -> dict[str, FloatArray]:
-    """The metrics RESAMPLED of several methods on several resamples of the same questions.
+    """Metrics of several methods on several resamples of the same questions.
 
     Each value is what the function in `bench.metrics` gives for the sample in which question i stands counts[i, r]
     times, ties included.
@@ -77,19 +79,24 @@ def resampled_metrics(
         counts: shape (n, r), float64 whole numbers, no column all 0.
         bins: of the ECEs.
         order: shape (m, n), what metrics of order are of; by default the confidences.
+        metrics: names among RESAMPLED.
 
     Returns:
         By name, shape (m, r); NaN where the metric is undefined.
     """
     methods = len(confidence)
     total = counts.sum(axis=0)  # (r,)
-    by_answer = losses(confidence, correct)
-    means = np.concatenate(list(by_answer.values())) @ counts / total  # (3 m, r)
-    values = dict(zip(by_answer, means.reshape(len(by_answer), methods, -1), strict=True))
-    values.update(_calibration_errors(confidence, correct, counts, bins))
-    ranked = [_rank_metrics(p, correct, counts) for p in (confidence if order is None else order)]
-    values.update({name: np.stack([row[name] for row in ranked]) for name in RANKED})
-    return values
+    by_answer = {name: loss for name, loss in losses(confidence, correct).items() if name in metrics}
+    values: dict[str, FloatArray] = {}
+    if by_answer:
+        means = np.concatenate(list(by_answer.values())) @ counts / total  # (k m, r)
+        values.update(zip(by_answer, means.reshape(len(by_answer), methods, -1), strict=True))
+    if set(_BINNED) & set(metrics):
+        values.update(_calibration_errors(confidence, correct, counts, bins))
+    if set(RANKED) & set(metrics):
+        ranked = [_rank_metrics(p, correct, counts) for p in (confidence if order is None else order)]
+        values.update({name: np.stack([row[name] for row in ranked]) for name in RANKED})
+    return {name: values[name] for name in metrics}
 
 
 def _calibration_errors(
@@ -195,6 +202,7 @@ def resample(
     strata: Strata,
     settings: Settings,
     order: Mapping[str, FloatArray] = MappingProxyType({}),
+    metrics: Collection[str] = RESAMPLED,
 ) -> dict[str, dict[str, Resampled]]:
     """Each method's metrics in every subject and every replicate; resamples are the same for all methods.
 
@@ -206,21 +214,22 @@ def resample(
         strata: of the n questions.
         settings: replicates, bins and seed.
         order: by method, shape (seeds, n), what metrics of order are of where that is not the confidence.
+        metrics: names among RESAMPLED.
 
     Returns:
-        By method and metric of RESAMPLED.
+        By method and metric.
     """
     stacked = np.concatenate(list(runs.values()))  # (runs, n)
     ordered = np.concatenate([order.get(method, p) for method, p in runs.items()])
-    by_subject = {name: np.empty((len(stacked), strata.sizes.size)) for name in RESAMPLED}
-    total = {name: np.zeros((len(stacked), settings.replicates)) for name in RESAMPLED}
-    redrawn = {name: np.zeros(len(stacked), dtype=np.int64) for name in RESAMPLED}
+    by_subject = {name: np.empty((len(stacked), strata.sizes.size)) for name in metrics}
+    total = {name: np.zeros((len(stacked), settings.replicates)) for name in metrics}
+    redrawn = {name: np.zeros(len(stacked), dtype=np.int64) for name in metrics}
     for s, (subject, rows) in enumerate(strata.by_name()):
         p, labels = stacked[:, rows], correct[rows]
         once = np.ones((rows.size, 1))
-        observed = resampled_metrics(p, labels, once, bins=settings.bins, order=ordered[:, rows])
-        drawn = _drawn(p, ordered[:, rows], labels, subject, settings)
-        for name in RESAMPLED:
+        observed = resampled_metrics(p, labels, once, bins=settings.bins, order=ordered[:, rows], metrics=metrics)
+        drawn = _drawn(p, ordered[:, rows], labels, subject, settings, metrics)
+        for name in metrics:
             by_subject[name][:, s] = observed[name][:, 0]
             defined = ~np.isnan(observed[name][:, 0])
             redrawn[name] += _redraw_undefined(drawn[name], observed[name][:, 0])
@@ -233,20 +242,22 @@ def resample(
                 _mean_over_seeds(total[name][place], by_subject[name][place]),
                 int(redrawn[name][place].sum()),
             )
-            for name in RESAMPLED
+            for name in metrics
         }
         for method, place in zip(runs, places, strict=True)
     }
 
 
-def _drawn(p: FloatArray, order: FloatArray, o: BoolArray, subject: str, settings: Settings) -> dict[str, FloatArray]:
-    """All metrics of one subject in every replicate: (runs, replicates)."""
+def _drawn(
+    p: FloatArray, order: FloatArray, o: BoolArray, subject: str, settings: Settings, metrics: Collection[str]
+) -> dict[str, FloatArray]:
+    """Metrics of one subject in every replicate: (runs, replicates)."""
     rng = np.random.default_rng([settings.seed, seed_of(subject)])
     parts = [
-        resampled_metrics(p, o, counts, bins=settings.bins, order=order)
+        resampled_metrics(p, o, counts, bins=settings.bins, order=order, metrics=metrics)
         for counts in resample_counts(o.size, settings.replicates, rng)
     ]
-    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in RESAMPLED}
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in metrics}
 
 
 def _redraw_undefined(drawn: FloatArray, observed: FloatArray) -> IntArray:

@@ -19,6 +19,7 @@ from bench.api import Batch, BoolArray, ConfidenceMethod, ContractError, Format,
 from bench.api.confidence import as_float64
 from bench.api.constants import sources
 from bench.api.methods import given, refuse_gold, refuse_output
+from bench.api.search import configuration, refuse_search, searched
 from bench.signals.planted import MODEL
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring
@@ -40,6 +41,8 @@ from bench.testing.observing import (
 
 TOLERANCE = 1e-5
 """Most by which a confidence may differ when its batch differs: float32 sums depend on the batch's shape."""
+_CONFIGURATIONS = 33
+"""Configurations of a search space that are made; the first is the preset's own."""
 _ORIENTATION = 0.7
 """AUROC that a method must reach on the planted truth, whose own is about 0.95."""
 
@@ -118,6 +121,26 @@ def check_presets(make: MakeMethod) -> None:
         make.plugin(**arguments)
     unknown = sorted(set(make.plugin.small) - set(inspect.signature(make.plugin).parameters))
     assert not unknown, f"small gives {unknown}, which __init__ does not take"
+
+
+def check_search(make: MakeMethod) -> None:
+    """Every configuration of `search` can be made, in every preset, and reads what the preset's own reads."""
+    refuse_search(make.plugin.name, make.plugin)
+    for preset, arguments in (make.plugin.presets or {"defaults": {}}).items():
+        own = make.plugin(**arguments)
+        fields = searched(own, {})
+        for k in range(1, _CONFIGURATIONS):
+            values = configuration(own, fields, 0, k)
+            try:
+                reads = make.plugin(**{**own.params(), **values}).reads()
+            except Exception as error:
+                raise AssertionError(
+                    f"preset {preset!r} can't be made with {values}, which search allows: {type(error).__name__}:"
+                    f" {error}; narrow the range"
+                ) from error
+            assert reads == own.reads(), (
+                f"preset {preset!r} with {values} reads other signals than without; search constants of training alone"
+            )
 
 
 def check_constants_have_sources(make: MakeMethod) -> None:
@@ -313,6 +336,7 @@ METHOD_CHECKS: tuple[Callable[[Any], str | None], ...] = (
     check_no_gold_in_predict,
     check_init_only_stores,
     check_presets,
+    check_search,
     check_constants_have_sources,
 )
 METHOD_DATA_CHECKS: tuple[Callable[[Any], str | None], ...] = (

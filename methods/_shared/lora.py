@@ -28,10 +28,11 @@ from bench.api import (
     QueryLogits,
     Ragged,
     RunFacts,
+    Search,
     TokenIds,
     Validation,
 )
-from methods._shared.training import check_fitted, check_shares
+from methods._shared.training import RATE_AND_DECAY, check_fitted, check_shares
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -154,6 +155,7 @@ class LoraMethod(ConfidenceMethod):
         "demo": {"steps": 40, "learning_rate": 3e-3, "points": 3},  # CHOSEN on validation (bench/DESIGN.md, 25)
     }
     small: ClassVar[Mapping[str, object]] = {"steps": 200, "learning_rate": 1e-2}
+    search: ClassVar[Mapping[str, Search]] = RATE_AND_DECAY
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (
             "Its own publication's training: the paper's one budget for all methods is taken (docs/methods.md §6 #52).",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,21 @@ from bench.api import (
     ContractError,
     EarlyStopping,
     FloatArray,
+    Search,
+    Times,
     UserError,
 )
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+AROUND = Times(0.1, 10.0)
+"""A constant from a tenth of the preset's value to ten times it. CHOSEN: a decade to either side, the same for every
+method and every such constant, so that no method's range was set where it does well (docs/methods.md §5.4)."""
+RATE_AND_DECAY: Mapping[str, Search] = {"learning_rate": AROUND, "weight_decay": AROUND}
+"""Search space of a method with one training. CHOSEN: the two constants that every descent by steps has; layers, steps
+and batches stay, so that neither size nor cost is chosen (docs/methods.md §5.4)."""
 
 _MANY_WEIGHTS = 1 << 18  # from here on a product is worth a second thread
 

@@ -27,12 +27,13 @@ from bench.api import (
     Preset,
     Ragged,
     RunFacts,
+    Search,
     TokenIds,
     Unembedding,
     UserError,
     method,
 )
-from methods._shared.training import batches_of, check_finite, check_fitted
+from methods._shared.training import RATE_AND_DECAY, batches_of, check_finite, check_fitted
 
 if TYPE_CHECKING:
     from methods.litcab.networks import Layer, Tokens
@@ -87,6 +88,7 @@ class LitCab(ConfidenceMethod):
         "demo": {},
     }
     small: ClassVar[Mapping[str, object]] = {"steps": 200, "learning_rate": 1e-2}
+    search: ClassVar[Mapping[str, Search]] = RATE_AND_DECAY
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "paper": (
             "Its own publication's training: the paper's one budget for all methods is taken (docs/methods.md §6 #52).",

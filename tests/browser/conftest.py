@@ -20,8 +20,8 @@ from bench.metrics import summarise
 from bench.report import page as report
 from bench.report.tables.build import build
 from bench.report.tables.model import Table
-from bench.results.files import Records
 from bench.results.questions import QuestionText
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")

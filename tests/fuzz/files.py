@@ -32,8 +32,9 @@ from bench.progress import Silent
 from bench.prompts.chat import Chat
 from bench.prompts.shards import PromptTokeniser
 from bench.results import questions
-from bench.results.files import Records, read, read_records, to_json, write
+from bench.results.files import read, read_records, to_json, write
 from bench.results.questions import QuestionText
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
 from bench.signals.files import load_signal
 from bench.store.folders import Store, key_of

@@ -11,7 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.api import AnalysisInput, Batch, ConfidenceMethod, Context, ContractError, Findings, Needs
+from bench.api import (
+    AnalysisInput,
+    Batch,
+    ConfidenceMethod,
+    Context,
+    ContractError,
+    Findings,
+    MeasureColumn,
+    Measures,
+    Needs,
+    Of,
+    Step,
+    TokenIds,
+)
 from bench.backbone.session import Session
 from bench.progress import Silent
 from bench.run.analyses import of_methods
@@ -71,14 +84,47 @@ def test_features_are_compared_on_what_a_run_has_read(
     assert record["seeds"] == [0, 1, 2, 3, 4]
     assert "full" in record["verdict"]
 
+    ended = bench("analyze", "ccps", "trajectory", *asked, "--format", "json", env=env)
+    assert ended.returncode == 0, ended.stderr
+    (record,) = json.loads(ended.stdout)
+    assert [(step["start"], step["end"]) for step in record["steps"] if step["metric"] == "auroc"] == [
+        ("original columns only", "random direction"), ("random direction", "full"),
+    ]  # fmt: skip
+    assert "AUROC of full minus original columns only is " in record["verdict"]
+
+    ended = bench("analyze", "ccps", "tokens", *asked, env=env)
+    assert ended.returncode == 2
+    assert "bench: token masking needs open answers" in ended.stderr
+
+
+def test_tokens_of_open_answers_are_masked(bench: Command, tmp_path: Path) -> None:
+    lines = [
+        {"question": f"Who rules isle {split} {i}?", "answer": ["Tove", "Kiru of Bamo"][i % 2], "split": split}
+        for split, n in {"train": 24, "validation": 12, "test": 16}.items()
+        for i in range(n)
+    ]
+    file, env = tmp_path / "isles.jsonl", {"CONFBENCH_CACHE": str(tmp_path / "cache")}
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    asked = ["--model", "tiny", "--task-file", file, *SHORT]
+    ended = bench("run", "--method", "ccps", *asked, "--out", tmp_path / "r", env=env)
+    assert ended.returncode == 0, ended.stderr
+    ended = bench("analyze", "ccps", "tokens", *asked, "--format", "json", "--out", tmp_path / "a", env=env)
+    assert ended.returncode == 0, ended.stderr
+    (record,) = json.loads(ended.stdout)
+    assert record["question"].startswith("Do content words move the confidence of CCPS more")
+    assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".json", ".html", ".svg"}
+
 
 class Halves(ConfidenceMethod):
     """Learns the share of right answers."""
 
     name = "halves"
     reference = "arXiv:1610.02136"
-    needs = Needs()
-    analyses = {"sure": ":sure", "wrong": ":wrong", "gone": "methods.nowhere:gone"}  # noqa: RUF012
+    needs = Needs(predict=frozenset({TokenIds(Of.ANSWER)}))
+    analyses = {  # noqa: RUF012
+        "sure": ":sure", "wrong": ":wrong", "gone": "methods.nowhere:gone", "texts": ":texts", "strange": ":strange",
+        "neither": ":neither", "lost": ":lost",
+    }  # fmt: skip
 
     def fit(self, train: Batch, ctx: Context) -> Halves:
         self.rate_ = float(train.correct.mean())
@@ -100,10 +146,55 @@ def sure(given: AnalysisInput) -> Findings:
     )
 
 
+def lost(given: AnalysisInput) -> Findings:
+    """A path that doesn't end with the reference."""
+    half = np.full((5, len(given.test)), 0.5)
+    return Findings("?", "rate", {"rate": half, "half": half}, path=(Step("rate"), Step("half", "more")))
+
+
 def wrong(given: AnalysisInput) -> Findings:
     """Two numbers for each answer."""
     both = {"rate": np.zeros((5, len(given.test))), "more": np.zeros((5, 2 * len(given.test)))}
     return Findings("?", "rate", both)
+
+
+def texts(given: AnalysisInput) -> Measures:
+    """Lengths of answers."""
+    pieces = given.pieces(given.test)
+    assert [len(row) for row in pieces] == given.test[TokenIds(Of.ANSWER)].lengths.tolist()
+    length = float(np.mean([len("".join(row)) for row in pieces]))
+    columns = [MeasureColumn("what", "what", "text"), MeasureColumn("length", "length")]
+    return Measures("How long?", f"{length:g} characters.", columns, [{"what": "answers", "length": length}], "length")
+
+
+def strange(given: AnalysisInput) -> Measures:
+    """A key that no column has."""
+    return Measures("?", "!", [MeasureColumn("what", "what", "text")], [{"what": "answers", "size": 1}])
+
+
+def neither(given: AnalysisInput) -> Any:
+    """A number."""
+    return 3
+
+
+def test_a_method_may_give_measures_and_reads_the_text_of_tokens(tmp_path: Path) -> None:
+    cache, file = tmp_path / "cache", isles(tmp_path / "isles.jsonl")
+    config = RunConfig(("halves",), "tiny", task_files=(file,), cache=cache, out=tmp_path / "r")
+    assert not run(config, classes=(Halves,)).failed
+
+    def analysed(name: str) -> Any:
+        request = AnalysisRequest("tiny", task_files=(file,))
+        return of_methods.analysed("halves", name, request, Silent(), cache=cache, classes=(Halves,))
+
+    (found,) = analysed("texts")
+    assert (found.method, found.analysis, found.model, found.n, found.seeds) == (
+        "halves", "texts", "tiny", 30, (0, 1, 2, 3, 4),
+    )  # fmt: skip
+    assert found.measures.rows == ({"what": "answers", "length": 1.0},)  # the letter of an option
+    with pytest.raises(ContractError, match="halves, analysis 'strange': a row has 'size', which is no column's"):
+        analysed("strange")
+    with pytest.raises(ContractError, match="halves, analysis 'neither': expected Findings or Measures, got int"):
+        analysed("neither")
 
 
 def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_path: Path) -> None:
@@ -118,6 +209,8 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
     assert len({ctx.seed for ctx in SEEN[0].contexts.values()}) == 5
     with pytest.raises(ContractError, match=r"halves, variant 'more': expected shape \(5, 30\), got \(5, 60\)"):
         of_methods.analysed("halves", "wrong", request, Silent(), cache=cache, classes=(Halves,))
+    with pytest.raises(ContractError, match=r"a path from a variant to the reference 'rate', got rate -> half"):
+        of_methods.analysed("halves", "lost", request, Silent(), cache=cache, classes=(Halves,))
     with pytest.raises(ContractError, match=r"analysis 'gone' can't be imported from 'methods\.nowhere:gone'"):
         of_methods.analysed("halves", "gone", request, Silent(), cache=cache, classes=(Halves,))
 
@@ -129,7 +222,7 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
         (("cpps",), "Unknown method 'cpps'. Did you mean 'ccps'?"),
         (
             ("ccps", "feature"),
-            "ccps has no analysis 'feature'. Did you mean 'features'? It has: features, leave-one-out",
+            "ccps has no analysis 'feature'. Did you mean 'features'? It has: features, leave-one-out, shap",
         ),
         (("ccps", "features"), "--model: expected the model of the run"),
         (("ccps", "features", "--model", "tiny", "--seed", "0,1"), "expected at least 5 different seeds, got 2"),
@@ -149,7 +242,9 @@ def test_what_it_can_not_do_is_one_sentence(bench: Command, words: tuple[str, ..
 def test_a_method_lists_its_analyses(bench: Command) -> None:
     ended = bench("analyze", "ccps")
     assert ended.returncode == 0
-    assert [line.split("\t")[0] for line in ended.stdout.splitlines()] == ["features", "leave-one-out"]
+    assert [line.split("\t")[0] for line in ended.stdout.splitlines()] == [
+        "features", "leave-one-out", "shap", "trajectory", "tokens", "tokens-raw",
+    ]  # fmt: skip
 
 
 def test_leaves_room_for_commands_of_its_own() -> None:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from bench.results.files import Records, read_records
+from bench.results.files import read_records
+from bench.results.records import Records
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 Rows = dict[str, tuple[dict[str, Any], Records | None]]

@@ -18,6 +18,7 @@ from bench import metrics
 from bench.api.protocol import PRESETS
 from bench.backbone.cost import StageCost
 from bench.results import files
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
 from tests.performance.measure import Line, Options
 from tests.performance.sample import ROOT, temporary
@@ -70,7 +71,7 @@ def write_results(folder: Path) -> int:
             timings={"fit": 1.0, "predict": 1.0}, peak_memory_mb=1000.0,
             cost={stage: StageCost(1, 1, 1) for stage in ("answers", "query", "samples")},
         )  # fmt: skip
-        records = files.Records(
+        records = Records(
             [f"q{i}" for i in range(n)], subjects, correct, confidence, ["a"] * n, np.ones(n, dtype=np.bool_)
         )
         for method in range(METHODS):

@@ -15,7 +15,7 @@ from bench.report.style import Style
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
 from bench.report.text import plain
-from bench.results.files import Records
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 RecordsOf = Callable[[ResultRow], Records]

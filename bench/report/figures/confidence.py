@@ -17,7 +17,7 @@ from bench.report.figures.reliability import bin_boxes, upright
 from bench.report.figures.sheet import styled
 from bench.report.style import FAINT, INK, WRONG
 from bench.report.tables.model import Line, Table
-from bench.results.files import Records
+from bench.results.records import Records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from bench.metrics import METRICS
 from bench.report.figures.board import Board
+from bench.report.grouping import budget_of
 from bench.report.tables.model import Line
 from bench.report.text import count, leaves_out, setting, span
 
@@ -42,6 +43,7 @@ def _basis(board: Board) -> str:
     seeds = {len(line.done) for _, _, line in board.everything() if line.done}
     if max(seeds) > 1:
         pieces.append(f"{span(seeds, count)} seeds")
+    pieces += [f"tuned over {n} configurations" for n in sorted({budget_of(row) for row in rows} - {0})]
     deviations = sorted({f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items()})
     if deviations:
         pieces.append(f"deviations {', '.join(deviations)}")

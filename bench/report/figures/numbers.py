@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.api import FloatArray
 from bench.metrics.answers import bin_of
-from bench.results.files import Records
+from bench.results.records import Records
 
 HISTOGRAM_BINS = 20
 """Bins of confidence histograms."""

@@ -19,7 +19,7 @@ from bench.report.figures.sheet import LINE, REFERENCE, marker_settings, styled
 from bench.report.grouping import ece_bins_of
 from bench.report.style import MUTED, SMALL
 from bench.report.tables.model import Line, Table
-from bench.results.files import Records
+from bench.results.records import Records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

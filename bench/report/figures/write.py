@@ -27,10 +27,11 @@ from bench.report.figures.risk import risk_coverage
 from bench.report.figures.sheet import save
 from bench.report.figures.subjects import subject_differences
 from bench.report.figures.wins import has_matrix, win_matrix
-from bench.report.grouping import Key
+from bench.report.grouping import Key, budget_of
 from bench.report.tables.model import Table
 from bench.report.text import plain
-from bench.results.files import SEPARATOR, Records, config_digest, ensure_writable, model_folder
+from bench.results.files import SEPARATOR, config_digest, ensure_writable, model_folder
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
@@ -107,11 +108,19 @@ def _once(records_of: RecordsOf) -> RecordsOf:
 
 
 def _figures(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """Name and drawing of every figure that has something in it."""
+    """Name and drawing of every figure that has something in it; tuned results have figures of their own."""
+    for budget in sorted({budget_of(table.rows[0]) for table in tables}):
+        alike = [table for table in tables if budget_of(table.rows[0]) == budget]
+        yield from _alike_tuned(alike, records_of, f"{SEPARATOR}tuned{budget}" if budget else "")
+
+
+def _alike_tuned(
+    tables: Sequence[Table], records_of: RecordsOf, tuned: str
+) -> Iterator[tuple[str, Callable[[], Figure]]]:
     keys = {line.key for table in tables for line in table.lines}
     for recalibration in sorted({key.recalibration for key in keys}):
         block = _with_lines(tables, {key for key in keys if key.recalibration == recalibration})
-        ending = f"{SEPARATOR}{safe_name(recalibration)}" if recalibration else ""
+        ending = f"{tuned}{SEPARATOR}{safe_name(recalibration)}" if recalibration else tuned
         for kind in _kinds(block, records_of):
             for page in _pages(kind):
                 drawn = partial(kind.draw, page.tables, remark=page.remark)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.api import BoolArray, FloatArray
 from bench.report.tables.model import Line, Table
-from bench.results.files import Records
+from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.stats.guard import Feasible, Guard, counted, enough, grid, guard, share_interval, upper_bound
 

@@ -24,6 +24,7 @@ from bench.report.tables.choice import chosen, chosen_rows
 from bench.report.tables.model import Line, Table
 from bench.report.text import listed, plain
 from bench.results import files, questions
+from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.stats.guard import feasible, set_aside
 
@@ -167,7 +168,7 @@ class _Guarding:
             rest = answers_of(own, np.ones(len(own.id), dtype=np.bool_))
         return Guarded.of(row, self.terms, calibration, rest, is_score=is_score)
 
-    def _records(self, row: ResultRow) -> files.Records:
+    def _records(self, row: ResultRow) -> Records:
         return files.read_records(files.place_of(row, self.request.results))
 
     def _refuse_few(self, row: ResultRow, aside: BoolArray) -> None:
@@ -201,7 +202,7 @@ class _Guarding:
                 " validation split scores are scaled"
             )
 
-    def _refuse_overlap(self, row: ResultRow, other: ResultRow, own: files.Records, there: files.Records) -> None:
+    def _refuse_overlap(self, row: ResultRow, other: ResultRow, own: Records, there: Records) -> None:
         shared = set(own.id) & set(there.id)
         if not shared:
             mine, theirs = self._texts(row), self._texts(other)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from bench.metrics import METRICS
 from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import plain
-from bench.results.files import Records
 from bench.results.questions import QuestionText
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:

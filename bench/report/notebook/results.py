@@ -26,6 +26,7 @@ from bench.report.tables.request import tables_of
 from bench.report.text import listed
 from bench.report.verdict import verdict_of
 from bench.results import cells, files, questions
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ class Results:
             raise UserError("there are no results: the run was a dry one; run it again without dry_run=True")
         return chosen(self.whole, selection)
 
-    def _records(self, row: ResultRow) -> files.Records:
+    def _records(self, row: ResultRow) -> Records:
         return files.read_records(files.place_of(row, self.folder))
 
 

@@ -20,7 +20,7 @@ from bench.report.grouping import ece_bins_of
 from bench.report.page.lines import PARTS
 from bench.report.tables.model import Line, Table
 from bench.report.text import shown
-from bench.results.files import Records
+from bench.results.records import Records
 
 
 def of(table: Table, line: Line, records: Sequence[Records]) -> dict[str, Any] | None:

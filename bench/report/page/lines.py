@@ -34,7 +34,7 @@ from bench.report.tables.model import Estimate, Line
 from bench.report.text import count, plain, probability, shown
 from bench.report.verdict import asides
 from bench.report.verdict.phrases import compact
-from bench.results.files import Records
+from bench.results.records import Records
 
 PARTS = 10_000
 """Fractions of subjects, bins and questions are integers in these parts of 1."""

@@ -19,8 +19,8 @@ from bench.grading.grade import parse_letter
 from bench.prompts import templates
 from bench.report.page.disagreements import most
 from bench.report.page.lines import PARTS
-from bench.results.files import Records
 from bench.results.questions import QuestionText
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 Runs = Sequence[Records]

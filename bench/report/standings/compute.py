@@ -19,7 +19,8 @@ import numpy as np
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.grouping import Key
-from bench.results.files import Records, read_records
+from bench.results.files import read_records
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:

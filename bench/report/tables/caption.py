@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from bench.report.grouping import Group, common_settings
+from bench.report.grouping import Group, budget_of, common_settings
 from bench.report.tables.origins import Origins
 from bench.report.text import count, listed, percent, plain, span
+from bench.results.files import base_of
 from bench.results.row import ResultRow
 
 _OWN = "generate"
@@ -46,6 +47,8 @@ def apart(rows: Sequence[ResultRow]) -> list[str]:
 def _apart(row: ResultRow, rows: Sequence[ResultRow]) -> Iterable[str]:
     if row.limit is not None:
         yield f"partial, --limit {row.limit}"
+    if budget_of(row):
+        yield f"tuned, {budget_of(row)} configurations"
     alike = [other for other in rows if (other.model, other.task, other.limit) == (row.model, row.task, row.limit)]
     if len({other.protocol for other in alike}) > 1:
         yield f"protocol {row.protocol[:8]}"
@@ -57,6 +60,7 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     rows, first, common = group.rows, group.rows[0], common_settings(group.rows)
     yield f"{first.model} on {first.task}"
     yield preset_of(first)
+    yield from _tuning(rows)
     if first.limit is not None:
         yield limit_of(first)
     yield from _facts_on_answers(rows)
@@ -65,7 +69,7 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     yield origins.judge
     learned = listed(row.train_on for row in rows if row.train_on is not None)
     yield f"Methods learned from {learned}." if learned else "No method learned from labels."
-    named = {"train_on", "judge", "judge_model", "judge_url", "answers", *first.deviations}
+    named = {"train_on", "tune", "judge", "judge_model", "judge_url", "answers", *first.deviations}
     settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in named]
     if settings:
         yield f"Settings: {', '.join(settings)}."
@@ -75,6 +79,21 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     if group.hidden:
         n = len(group.hidden)
         yield f"{n} partial or deviating result{'s are' if n > 1 else ' is'} not shown."
+
+
+def _tuning(rows: Sequence[ResultRow]) -> Iterable[str]:
+    """Whose constants were chosen on validation, and whose were not though their method learns."""
+    if not budget_of(rows[0]):
+        return
+    yield (
+        f"Constants of each method with a search space were chosen on validation, among {budget_of(rows[0])}"
+        " configurations: the same budget for all."
+    )
+    reasons: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        if row.train_on is not None and row.tuning is not None and row.tuning.reason is not None:
+            reasons[row.tuning.reason].add(base_of(row.method))
+    yield from (f"Not tuned: {listed(names)} ({reason})." for reason, names in sorted(reasons.items()))
 
 
 def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:

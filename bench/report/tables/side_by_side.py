@@ -59,8 +59,9 @@ def _refuse_mixtures(task: str, tables: Sequence[Table]) -> None:
     twice = sorted(model for model in {t.model for t in tables} if sum(t.model == model for t in tables) > 1)
     if twice:
         raise UserError(
-            f"{listed(twice)} has several tables on {task} (partial runs, or another protocol), which --layout models"
-            " has no place for; leave out --partial and --deviations"
+            f"{listed(twice)} has several tables on {task} (partial or tuned runs, or another protocol), which --layout"
+            " models has no place for; leave out --partial and --deviations, and keep tuned results in a folder of"
+            " their own"
         )
 
 

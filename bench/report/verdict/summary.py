@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.metrics import METRICS
+from bench.report.grouping import budget_of
 from bench.report.tables.best import judged_by
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
@@ -67,7 +68,8 @@ def _kind(table: Table) -> tuple[str, ...]:
     row = table.rows[0]
     limit = "" if row.limit is None else f"first {row.limit}"
     source = "" if row.answers_source == "generate" else f"answers from {row.answers_source}"
-    return table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}"
+    tuned = f"tuned, {budget_of(row)} configurations" if budget_of(row) else ""
+    return table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned
 
 
 def _title(kind: tuple[str, ...], kinds: Sequence[tuple[str, ...]]) -> str:

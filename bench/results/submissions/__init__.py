@@ -17,6 +17,7 @@ from bench.data.sources import FolderSource, HubSource, open_source
 from bench.results import cells
 from bench.results import files as results
 from bench.results import questions as question_texts
+from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import declared, numbers, questions, together
 from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, in_order
@@ -64,7 +65,8 @@ def _visible(folder: Path, pattern: str) -> list[Path]:
         path
         for path in sorted(folder.rglob(pattern))
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        and path.relative_to(folder).parts[0] != FOLDER  # cells of methods that learned elsewhere are checked there
+        # Cells of methods that learned elsewhere are checked there, and what analyses write is no result.
+        and path.relative_to(folder).parts[0] not in {FOLDER, results.ANALYSES}
         and not path.name.endswith(MATRIX)
     ]
 
@@ -113,7 +115,7 @@ class _Check:
         else:
             yield from self._of_cell(Cell(path, row, in_order(records)), records)
 
-    def _of_cell(self, cell: Cell, records: results.Records) -> Iterator[Finding]:
+    def _of_cell(self, cell: Cell, records: Records) -> Iterator[Finding]:
         if len(set(records.id)) != len(records.id):
             yield "its Parquet file has a question twice"
         yield from _mismatches(cell.row, records)
@@ -152,7 +154,7 @@ class _Check:
         return self.asked[task, version]
 
 
-def _mismatches(row: ResultRow, records: results.Records) -> Iterator[str]:
+def _mismatches(row: ResultRow, records: Records) -> Iterator[str]:
     try:
         found = numbers.with_numbers_of(row, records)
     except UserError:

@@ -15,7 +15,8 @@ import numpy as np
 from bench.api import ConfidenceMethod, Task, UserError
 from bench.api.protocol import Protocol, changed
 from bench.registry import Registry
-from bench.results.files import Records, base_of, recalibration_of
+from bench.results.files import base_of, recalibration_of
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 T = TypeVar("T")

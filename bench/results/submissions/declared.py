@@ -16,13 +16,13 @@ from bench.metrics.recalibration import recalibrator
 from bench.results import provenance
 from bench.results.files import RECALIBRATED, base_of
 from bench.results.row import ResultRow
-from bench.results.submissions import trained
+from bench.results.submissions import trained, tuned
 from bench.results.submissions.cell import Finding, Known, Unchecked, protocol_of
 from bench.results.transfer import LEAVE_OUT
 
 OPTIONS = frozenset({
     "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
-    "train_on", LEAVE_OUT,
+    "train_on", "tune", LEAVE_OUT,
 })  # fmt: skip
 """Settings of a run that stand in `ResultRow.config` and are no deviations from a preset."""
 
@@ -37,6 +37,7 @@ def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
     method, task = known.method(row.method), known.task(row.task)
     yield from _protocol(row)
     yield from _settings(row, method)
+    yield from tuned.findings(row, method)
     yield from _unknown_recalibration(row)
     if str(row.train_on).endswith("/test"):
         yield f"it learned on {row.train_on}; no method may learn on a test split"

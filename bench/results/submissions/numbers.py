@@ -12,7 +12,7 @@ import numpy as np
 from bench import metrics
 from bench.api.protocol import PRESETS, Protocol
 from bench.metrics.summary import MetricSummary
-from bench.results.files import Records
+from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions.cell import protocol_of
 

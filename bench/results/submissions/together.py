@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.api import FloatArray
-from bench.results.files import Records
+from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import trained
 from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, draws
@@ -118,7 +118,8 @@ def _copied(one: Trace, alike: Sequence[Trace], known: Known) -> Iterator[tuple[
 
 def _other_sizes(seeds: Sequence[Trace]) -> Iterator[tuple[Path, str]]:
     counts = Counter(one.row.n_parameters for one in seeds)
-    if len(counts) > 1:
+    tuned = any(one.row.tuning is not None and one.row.tuning.searched for one in seeds)  # sizes may be chosen
+    if len(counts) > 1 and not tuned:
         numbers = ", ".join(map(str, counts))
         for one in seeds:
             yield one.path, f"n_parameters differs between seeds of its method: {numbers}"

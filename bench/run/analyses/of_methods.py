@@ -1,4 +1,4 @@
-"""`bench analyze METHOD ANALYSIS`: variants of a method on what its runs have read; the model is not run.
+"""`bench analyze METHOD ANALYSIS`: what a method says of itself on what its runs have read; the model is not run.
 
 An analysis belongs to its method, which declares it. Answers and signals are those of the store; where some are missing
 the `bench run` that makes them is named. Training, validation and seeds are those of a run.
@@ -11,13 +11,25 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench import registry
-from bench.api import AnalysisInput, ConfidenceMethod, ContractError, Findings, FloatArray, UserError
+from bench.api import (
+    AnalysisInput,
+    Batch,
+    ConfidenceMethod,
+    ContractError,
+    Findings,
+    FloatArray,
+    Measures,
+    Of,
+    TokenIds,
+    UserError,
+)
 from bench.api.confidence import checked
 from bench.api.errors import did_you_mean
 from bench.api.methods import validation_signals
@@ -35,11 +47,12 @@ from bench.run.predicting import confidence_in_no_answer
 from bench.run.preparation import Resources, open_resources, prepare
 from bench.run.resolve import ResolvedRun, resolve
 from bench.signals.batches import Batches
+from bench.stats.measured import Measured, checked_measures
 from bench.stats.variants import Variants, rows_of
 from bench.store.claims import in_use
 from bench.store.folders import cache_folder
 
-Analysis = Callable[[AnalysisInput], Findings]
+Analysis = Callable[[AnalysisInput], Findings | Measures]
 
 
 # --- which there are --------------------------------------------------------------------------------------------------
@@ -107,7 +120,7 @@ def analysed(
     *,
     cache: Path | None = None,
     classes: Sequence[type[ConfidenceMethod]] = (),
-) -> list[Variants]:
+) -> list[Variants | Measured]:
     """Carry out an analysis on each task.
 
     Args:
@@ -120,7 +133,7 @@ def analysed(
 
     Raises:
         UserError: something is not as it must be, e.g. the store lacks a signal; no model was run.
-        ContractError: the method's analysis gives something else than confidences.
+        ContractError: the method's analysis gives neither confidences nor measures as they must be.
     """
     analysis, seeds = chosen(method, name, classes), request.numbers()
     if not request.model:
@@ -131,7 +144,7 @@ def analysed(
         resources = open_resources(config, resolved, progress)
         with closing(resources.reader.working), in_use(resolved.cache, label_of(resolved.model)):
             reached = _Reached.of(resolved, resources, request, method)
-            return [reached.variants(test, name, analysis, seeds, progress) for test in resolved.test_splits]
+            return [reached.analysed(test, name, analysis, seeds, progress) for test in resolved.test_splits]
 
 
 @dataclass(frozen=True)
@@ -168,23 +181,40 @@ class _Reached:
             raise ContractError(f"an analysis fed {reader.forward_tokens} tokens to the model; it must feed none")
         return cls(resolved, resources, made, request, method)
 
-    def variants(
+    def analysed(
         self, test: TaskSplit, name: str, analysis: Analysis, seeds: Sequence[int], progress: Progress
-    ) -> Variants:
+    ) -> Variants | Measured:
         """Numbers of one task."""
         inputs = self.made.inputs(self.method, test)
         given = self._given(inputs, seeds, progress)
-        findings = analysis(given)
+        found: Any = analysis(given)
+        if isinstance(found, Findings):
+            return self._variants(test, name, found, inputs, given)
+        who = f"{self.method}, analysis {name!r}"
+        if not isinstance(found, Measures):
+            raise ContractError(f"{who}: expected Findings or Measures, got {type(found).__name__}")
+        return Measured(
+            self.method, name, model_label(self.request.model), test.task, self.resolved.preset, tuple(seeds),
+            len(given.test), checked_measures(who, found),
+        )  # fmt: skip
+
+    def _variants(
+        self, test: TaskSplit, name: str, findings: Findings, inputs: Inputs, given: AnalysisInput
+    ) -> Variants:
+        seeds = tuple(given.contexts)
         confidence = dict(self._whole(findings, inputs, len(seeds), len(given.test)))
         kept = np.flatnonzero(inputs.predicted.kept)
         correct = inputs.predicted.correct[kept]
         subjects = [inputs.predicted.questions[row].subject for row in kept]
-        progress.say(f"{self.method} on {test.task}: {len(confidence)} variants, resampling {len(kept):,} questions")
-        rows, refused = rows_of(confidence, findings.reference, correct, subjects, findings.metrics)
+        given.say(f"{self.method} on {test.task}: {len(confidence)} variants, resampling {len(kept):,} questions")
+        rows, steps, refused = rows_of(
+            confidence, findings.reference, correct, subjects, findings.metrics, path=findings.path
+        )
         return Variants(
             self.method, name, model_label(self.request.model), test.task, self.resolved.preset, findings.question,
-            findings.reference, tuple(seeds), len(kept), tuple(findings.metrics), rows, dict(findings.sizes),
+            findings.reference, seeds, len(kept), tuple(findings.metrics), rows, dict(findings.sizes),
             findings.published, (*findings.notes, *refused), accuracy=float(correct.mean()),
+            steps=steps,
         )  # fmt: skip
 
     def _given(self, inputs: Inputs, seeds: Sequence[int], progress: Progress) -> AnalysisInput:
@@ -203,12 +233,24 @@ class _Reached:
             own = derived_seed(seed, self.method, reader.backbone.files.weights, str(learned.where))
             contexts[seed] = fitter.context(self.method, learned, held, own)
         test = batches.batch(inputs.predicted, reads.predict, labels=False)
-        return AnalysisInput(method, train, test, contexts, progress.say)
+        return AnalysisInput(method, train, test, contexts, progress.say, partial(_pieces, reader.backbone.chat.pieces))
+
+    def _check_path(self, findings: Findings) -> None:
+        on_path = [step.variant for step in findings.path]
+        known = set(findings.confidence)
+        if on_path and (on_path[:-1] == [] or on_path[-1] != findings.reference or not known.issuperset(on_path)):
+            raise ContractError(
+                f"{self.method}: expected a path from a variant to the reference {findings.reference!r}, got"
+                f" {' -> '.join(on_path)}"
+            )
+        if len(set(on_path)) < len(on_path):
+            raise ContractError(f"{self.method}: expected each variant once on a path, got {' -> '.join(on_path)}")
 
     def _whole(self, findings: Findings, inputs: Inputs, seeds: int, n: int) -> Iterator[tuple[str, FloatArray]]:
         """Variants with their confidences `(seeds, questions)`, also in questions without an answer."""
         if findings.reference not in findings.confidence or len(findings.confidence) < 2:  # noqa: PLR2004
             raise ContractError(f"{self.method}: an analysis gave no variant beside a reference {findings.reference!r}")
+        self._check_path(findings)
         reading = inputs.predicted
         nothing = confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
         for name, given in findings.confidence.items():
@@ -218,3 +260,9 @@ class _Reached:
             whole = np.full((seeds, len(reading.questions)), nothing)
             whole[:, reading.usable] = [checked(f"{self.method}, variant {name!r}", row, n) for row in values]
             yield name, whole[:, reading.kept]
+
+
+def _pieces(of_ids: Callable[[Sequence[int]], Sequence[str]], batch: Batch) -> list[Sequence[str]]:
+    """Text of each answer token."""
+    ids = batch[TokenIds(Of.ANSWER)]
+    return [of_ids(ids[row].tolist()) for row in range(len(ids))]

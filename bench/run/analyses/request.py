@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from bench.api import UserError
 from bench.api.options import Flag, Heading, Names
+from bench.results.transfer import AT_RANDOM, SUBJECT
 from bench.run.config import RunConfig
+
+LEAST_LABELS = 10
+"""Labels of the smallest budget."""
+
+
+def seeds_of(texts: Sequence[str]) -> tuple[int, ...]:
+    """Seeds, each once, in order.
+
+    Raises:
+        UserError: one is no whole number from 0.
+    """
+    seeds = tuple(dict.fromkeys(int(text) if text.isascii() and text.isdigit() else -1 for text in texts))
+    if not seeds or any(seed < 0 for seed in seeds):
+        raise UserError(f"--seed: expected whole numbers from 0, got {', '.join(texts) or 'none'}")
+    return seeds
 
 
 @dataclass(frozen=True)
@@ -85,12 +102,7 @@ class AnalysisRequest:
         """
         from bench.stats.variants import MIN_SEEDS
 
-        try:
-            seeds = tuple(dict.fromkeys(int(text) for text in self.seeds))
-        except ValueError:
-            seeds = (-1,)
-        if any(seed < 0 for seed in seeds):
-            raise UserError(f"--seed: expected whole numbers from 0, got {', '.join(self.seeds)}")
+        seeds = seeds_of(self.seeds)
         if len(seeds) < MIN_SEEDS:
             told = f"{len(seeds)} of them" if len(seeds) > 1 else "one"
             raise UserError(
@@ -113,6 +125,12 @@ class TransferConfig:
     split. Default: the model's own."""
     leave_subject_out: bool = False
     """Also learn on each task without the subject that is tested, subject by subject."""
+    size_matched: bool = False
+    """With --leave-subject-out: also learn without as many answers drawn at random, which tells the price of a new
+    subject from that of fewer answers. It takes as many fits again."""
+    homes: Annotated[tuple[str, ...], Flag("--home")] = ()
+    """TEST=TASK: prices of TEST are against having learned on TASK; may be repeated. Default: the task's own choice, if
+    that is one of --on."""
     plugins: tuple[Path, ...] = ()
     """A .py file with methods or tasks; it is executed."""
     preset: str | None = None
@@ -121,6 +139,8 @@ class TransferConfig:
     """METHOD.FIELD=VALUE or protocol.FIELD=VALUE."""
     seed: int = 0
     """Seed of fits, hold-out splits and sampling; several, separated by commas, are averaged."""
+    limit: int | None = None
+    """Test questions at most, spread over subjects, as of the run; such results are partial."""
     data_dir: Path | None = None
     """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
     read: Annotated[bool, Heading("Cost")] = False
@@ -140,16 +160,120 @@ class TransferConfig:
         """The run that reads the same questions."""
         return RunConfig(
             self.methods or ("all",), self.model, self.on, plugins=self.plugins, preset=self.preset,
-            overrides=self.overrides, seed=self.seed, data_dir=self.data_dir, device=self.device, dtype=self.dtype,
-            out=self.out, cache=self.cache,
+            overrides=self.overrides, seed=self.seed, limit=self.limit, data_dir=self.data_dir, device=self.device,
+            dtype=self.dtype, out=self.out, cache=self.cache,
+        )  # fmt: skip
+
+    def leave_out(self) -> tuple[str, ...]:
+        """Parts of a corpus that are left out subject by subject, besides fits of the whole one.
+
+        Raises:
+            UserError: the size of nothing would be matched.
+        """
+        if self.size_matched and not self.leave_subject_out:
+            raise UserError(
+                "--size-matched: expected --leave-subject-out as well, for as many answers are left out at random as"
+                " that leaves out; add it"
+            )
+        return (SUBJECT, AT_RANDOM)[: self.leave_subject_out + self.size_matched]
+
+    def run_command(self, tasks: tuple[str, ...], train_on: str | None = None) -> list[str]:
+        """Words of the `bench run` that stores what this matrix needs of some tests.
+
+        Args:
+            tasks: what is tested.
+            train_on: what they learn on; None where it is the tasks' own choice.
+        """
+        words = ["run", "--model", self.model, "--method", ",".join(self.methods or ("all",))]
+        words += [word for task in tasks for word in ("--task", task)]
+        words += ["--train-on", train_on] if train_on else []
+        words += [word for path in self.plugins for word in ("--plugin", str(path))]
+        words += [word for text in self.overrides for word in ("--set", text)]
+        named = {
+            "--limit": self.limit, "--preset": self.preset, "--data-dir": self.data_dir, "--device": self.device,
+            "--dtype": self.dtype,
+        }  # fmt: skip
+        words += [word for name, value in named.items() if value is not None for word in (name, str(value))]
+        return [*words, "--seed", str(self.seed)] if self.seed else words
+
+
+@dataclass(frozen=True)
+class LabelsConfig:
+    """One study of label budgets. A docstring below is the help of its option."""
+
+    model: Annotated[str, Heading("What is studied")]
+    """Alias (bench list models), Hub id, or folder."""
+    methods: Names = ()
+    """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all that are quick
+    to fit."""
+    tasks: Names = ()
+    """Task that is tested; may be repeated. Default: the model's own."""
+    task_files: tuple[Path, ...] = ()
+    """Questions as JSON Lines, CSV or Parquet; may be repeated."""
+    labels: Annotated[Names, Flag("--labels")] = ("20", "50", "100", "200", "400", "800", "all")
+    """Numbers of labelled questions, separated by commas; all stands for as many as there are."""
+    seeds: Names = ("0", "1", "2", "3", "4")
+    """Seeds, separated by commas: each is another draw of the labels and another training. Intervals need five."""
+    plugins: tuple[Path, ...] = ()
+    """A .py file with methods or tasks; it is executed."""
+    preset: str | None = None
+    """paper, refcode, fixed or demo. Default: the model's own."""
+    overrides: Annotated[tuple[str, ...], Flag("--set")] = ()
+    """METHOD.FIELD=VALUE or protocol.FIELD=VALUE."""
+    data_dir: Path | None = None
+    """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
+    read: Annotated[bool, Heading("Cost")] = False
+    """Read what is not stored yet, after saying what it costs. Default: stop, and name the command that reads it."""
+    device: Annotated[str | None, Heading("Machine")] = None
+    """cuda, mps or cpu. Default: the first of these that there is."""
+    dtype: str | None = None
+    """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
+    out: Annotated[Path, Heading("Output")] = Path("results/analyses")
+    """Folder of the tables and the figure."""
+    cache: Path | None = None
+    """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
+
+    def run_config(self) -> RunConfig:
+        """The run that reads the same questions, with seed 0."""
+        return RunConfig(
+            self.methods or ("all",), self.model, self.tasks, task_files=self.task_files, plugins=self.plugins,
+            preset=self.preset,
+            overrides=self.overrides, data_dir=self.data_dir, device=self.device, dtype=self.dtype, out=self.out,
+            cache=self.cache,
         )  # fmt: skip
 
     def run_command(self, tasks: tuple[str, ...]) -> list[str]:
-        """Words of the `bench run` that stores what this matrix needs; `tasks` are tested."""
-        words = ["run", "--model", self.model, "--method", ",".join(self.methods or ("all",))]
-        words += [word for task in tasks for word in ("--task", task)]
-        words += [word for path in self.plugins for word in ("--plugin", str(path))]
-        words += [word for text in self.overrides for word in ("--set", text)]
-        named = {"--preset": self.preset, "--data-dir": self.data_dir, "--device": self.device, "--dtype": self.dtype}
-        words += [word for name, value in named.items() if value is not None for word in (name, str(value))]
-        return [*words, "--seed", str(self.seed)] if self.seed else words
+        """Words of the `bench run` that stores what the study needs; `tasks` are tested."""
+        same = TransferConfig(
+            self.model, self.methods, plugins=self.plugins, preset=self.preset, overrides=self.overrides,
+            data_dir=self.data_dir, device=self.device, dtype=self.dtype,
+        )  # fmt: skip
+        files = [word for path in self.task_files for word in ("--task-file", str(path))]
+        return [*same.run_command(tuple(task for task in tasks if not self.task_files or task in self.tasks)), *files]
+
+    def numbers(self) -> tuple[int, ...]:
+        """The seeds.
+
+        Raises:
+            UserError: they are no different whole numbers.
+        """
+        return seeds_of(self.seeds)
+
+    def sizes(self) -> tuple[int | None, ...]:
+        """Numbers of labels, ascending; None stands for all and is the last.
+
+        Raises:
+            UserError: one is neither a number of at least `LEAST_LABELS` nor `all`.
+        """
+        sizes: set[int] = set()
+        for text in self.labels:
+            count = int(text) if text.isascii() and text.isdigit() else 0
+            if text != "all" and count < LEAST_LABELS:
+                raise UserError(
+                    f"--labels: expected whole numbers from {LEAST_LABELS} on, or all, got {text!r}; with fewer there"
+                    " is hardly an answer of each kind to learn from"
+                )
+            sizes |= {count} - {0}
+        if not self.labels:
+            raise UserError("--labels: expected numbers of labels, got none; for example --labels 20,100,all")
+        return (*sorted(sizes), *([None] if "all" in self.labels else []))

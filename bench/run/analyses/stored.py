@@ -1,22 +1,34 @@
-"""Signals of a matrix: found in the store, or read after saying what that costs."""
+"""Signals of an analysis: found in the store, or read after saying what that costs; and what its fits cost."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from bench.api import Signal, UserError
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.run.analyses.request import TransferConfig
-from bench.run.forecast import duration
-from bench.run.plan import signals_needed
+from bench.run.forecast import Forecast, duration
+from bench.run.plan import Fit, adapted, signals_needed
 from bench.run.preparation import Prepared, Resources
 from bench.run.resolve import ResolvedRun
 from bench.signals.reading import Reading
 
 Signals = dict[TaskSplit, frozenset[Signal]]
+
+
+class Request(Protocol):
+    """Part of a request that says what to do about signals that are not stored."""
+
+    @property
+    def read(self) -> bool:
+        """Whether they are read."""
+
+    def run_command(self, tasks: tuple[str, ...]) -> list[str]:
+        """Words of the `bench run` that stores them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +80,12 @@ def missing(needed: Sequence[Needed], names: Collection[str], resources: Resourc
 
 
 def read_all(
-    needed: Sequence[Needed], names: Collection[str], config: TransferConfig, resources: Resources, progress: Progress
+    needed: Sequence[Needed],
+    names: Collection[str],
+    config: Request,
+    resources: Resources,
+    progress: Progress,
+    ordinary: Sequence[str] | None = None,
 ) -> Mapping[TaskSplit, Reading]:
     """Every split with answers, signals and labels.
 
@@ -78,6 +95,7 @@ def read_all(
         config: the request.
         resources: what it works with.
         progress: told what is read, before it is.
+        ordinary: commands that store it; by default the one run of these tests.
 
     Raises:
         UserError: something is not stored and was not to be read.
@@ -85,7 +103,8 @@ def read_all(
     readings, signals = opened(needed), union(needed, names)
     lacking = missing(needed, names, resources)
     if lacking and not config.read:
-        raise _not_stored(needed, lacking, config, _cost(lacking, readings, signals, resources))
+        cost = _cost(lacking, readings, signals, resources)
+        raise _not_stored(needed, lacking, _usual(needed, config) if ordinary is None else ordinary, cost)
     if lacking:
         cost = _cost(lacking, readings, signals, resources)
         progress.say(f"--read: {', '.join(map(str, lacking))} are read first, {cost}")
@@ -106,15 +125,63 @@ def _cost(
 
 
 def _not_stored(
-    needed: Sequence[Needed], lacking: Mapping[TaskSplit, float], config: TransferConfig, cost: str
+    needed: Sequence[Needed], lacking: Mapping[TaskSplit, float], ordinary: Sequence[str], cost: str
 ) -> UserError:
-    ordinary = needed[0].resolved.tasks
-    tests = needed[0].resolved.tests
-    learned = {each.resolved.learn_on[tests[0]].task for each in needed}
-    usual = {ordinary[test].train_on or test for test in tests}
-    command = f"bench {shlex.join(config.run_command(tests))}" if learned <= usual else ""
-    way_out = f"Read them with an ordinary run: {command} - or add --read" if command else "Add --read"
+    run = "an ordinary run" if len(ordinary) == 1 else "ordinary runs"
+    way_out = f"Read them with {run}: {' ; '.join(ordinary)} - or add --read" if ordinary else "Add --read"
     return UserError(
         f"{len(lacking)} of {len(opened(needed))} splits are not stored with all that these methods read"
         f" ({', '.join(map(str, lacking))}), so nothing was computed. {way_out}, which reads them here ({cost})."
     )
+
+
+def _usual(needed: Sequence[Needed], config: Request) -> list[str]:
+    """The ordinary run that stores all, if each corpus is the choice of a test."""
+    tasks, tests = needed[0].resolved.tasks, needed[0].resolved.tests
+    learned = {each.resolved.learn_on[tests[0]].task for each in needed}
+    usual = {tasks[test].train_on or test for test in tests}
+    return [f"bench {shlex.join(config.run_command(tests))}"] if learned <= usual else []
+
+
+def commands(needed: Sequence[Needed], config: TransferConfig, homes: Mapping[str, str]) -> list[str]:
+    """Ordinary runs that store what a matrix needs; none where a format is learned on and never tested, or reverse.
+
+    Args:
+        needed: one for each corpus.
+        config: the request.
+        homes: test -> corpus that methods learn on by default.
+    """
+    resolved = needed[0].resolved
+    tasks, tests = resolved.tasks, resolved.tests
+    corpora = [each.resolved.learn_on[tests[0]].task for each in needed]
+    learned: list[tuple[str, str]] = []
+    for test in tests:
+        alike = [corpus for corpus in corpora if tasks[corpus].format is tasks[test].format]
+        learned += [(test, corpus) for corpus in [homes.get(test), *alike][:2] if corpus in alike][:1]
+    for corpus in corpora:
+        if all(corpus != other for _, other in learned):
+            learned += [(test, corpus) for test in tests if tasks[corpus].format is tasks[test].format][:1]
+    if {test for test, _ in learned} != set(tests) or {corpus for _, corpus in learned} != set(corpora):
+        return []
+    runs: dict[str | None, list[str]] = {}
+    for test, corpus in learned:
+        runs.setdefault(None if corpus == (tasks[test].train_on or test) else corpus, []).append(test)
+    return [f"bench {shlex.join(config.run_command(tuple(own), train_on))}" for train_on, own in runs.items()]
+
+
+def fit_seconds(needed: Sequence[Needed], names: Collection[str], resources: Resources) -> dict[str, float | None]:
+    """Seconds that one fit on each corpus takes a method, at most; None where that can't be said.
+
+    Args:
+        needed: one for each corpus.
+        names: methods that take part; of those that train adapters nothing is said.
+        resources: what it works with.
+    """
+    found: dict[str, float | None] = {}
+    for each in needed:
+        forecast = Forecast(each.prepared, each.resolved, resources.grader)
+        for step in each.prepared.steps:
+            if isinstance(step, Fit) and step.method in names and not adapted(each.resolved.methods[step.method]):
+                one, before = forecast.seconds(step), found.get(step.method, 0.0)
+                found[step.method] = None if isinstance(one, str) or before is None else before + one
+    return found

@@ -162,7 +162,8 @@ class HeadWriter:
 
     def _method_card(self, row: ResultRow, inputs: Inputs, *, has_adapter: bool) -> MethodCard:
         base = files.base_of(row.method)
-        method, plugins = self.resolved.methods[base], set(map(str, self.config.plugins))
+        method = self.resolved.methods[base] if inputs.tuned is None else inputs.tuned.method
+        plugins = set(map(str, self.config.plugins))
         entries = {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
         origin = entries.get(base, registry.BUILT_IN)
         return MethodCard(

@@ -23,7 +23,8 @@ from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.report.verdict import summary_of, verdict_of
 from bench.results import files
-from bench.results.files import Records, write
+from bench.results.files import write
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions.numbers import with_numbers_of
 from tests.fixtures import large_page as large

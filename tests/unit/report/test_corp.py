@@ -11,7 +11,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from bench import metrics
 from bench.report.corp import POINTS, Curve, curve_of, pooled
-from bench.results.files import Records
+from bench.results.records import Records
 
 
 def records(confidence, correct):

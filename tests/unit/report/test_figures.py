@@ -43,7 +43,7 @@ from bench.report.figures.sheet import styled
 from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
 from bench.report.style import MAX_HEIGHT, SMALL, TEXT_WIDTH, built_in
 from bench.report.tables.build import build
-from bench.results.files import Records
+from bench.results.records import Records
 from bench.results.row import ResultRow
 
 METHODS = tuple(name for name in built_in().named if name in {*registry.paper(), "sequence-probability"})

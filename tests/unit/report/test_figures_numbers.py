@@ -15,7 +15,7 @@ from bench.report.figures.cost import scale_of
 from bench.report.figures.numbers import HISTOGRAM_BINS, curve_of, histogram_of
 from bench.report.figures.ticks import ticks_between
 from bench.report.front import front_of
-from bench.results.files import Records
+from bench.results.records import Records
 
 
 def records(confidence, correct):

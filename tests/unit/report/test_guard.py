@@ -20,8 +20,9 @@ from bench.cli.app import app
 from bench.report.guard import GuardedTable, GuardRequest, guarded, views_of
 from bench.report.tables import formats
 from bench.results import files, questions
-from bench.results.files import Records, write
+from bench.results.files import write
 from bench.results.questions import QuestionText
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
 from bench.results.submissions.numbers import with_numbers_of
 from bench.stats.guard import set_aside

@@ -24,8 +24,9 @@ from bench.report.selection import View
 from bench.report.tables import formats
 from bench.report.tables.request import shown
 from bench.results import questions
-from bench.results.files import Records, write
+from bench.results.files import write
 from bench.results.questions import QuestionText
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
 
 PROTOCOL = Protocol()

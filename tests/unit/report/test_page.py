@@ -25,8 +25,8 @@ from bench.report.page.render import html
 from bench.report.standings.compute import LineStanding, Range, Standing, Standings
 from bench.report.style import built_in
 from bench.report.tables.build import _OTHER_LABELS, build
-from bench.results.files import Records
 from bench.results.questions import QuestionText
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
 from tests.fixtures import large_page as large
 

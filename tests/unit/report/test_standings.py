@@ -30,7 +30,8 @@ from bench.report.standings.compute import decoded, encoded
 from bench.report.style import built_in
 from bench.report.write import write as write_report
 from bench.results.cells import read_all
-from bench.results.files import Records, path_of, write
+from bench.results.files import path_of, write
+from bench.results.records import Records
 from bench.results.row import ResultRow, Training
 from bench.store.folders import sealed
 

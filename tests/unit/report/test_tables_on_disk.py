@@ -28,7 +28,8 @@ from bench.report.tables.build import _NOT_BUILT_IN
 from bench.report.tables.grid import TableViews
 from bench.report.tables.published import read as published_cells
 from bench.report.tables.request import shown, tables_of
-from bench.results.files import Records, read, read_records, to_json, write
+from bench.results.files import read, read_records, to_json, write
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
 from bench.results.submissions.numbers import with_numbers_of
 from bench.stats import TESTED

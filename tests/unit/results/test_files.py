@@ -40,7 +40,7 @@ from bench.results.files import (
     to_json,
     write,
 )
-from bench.results.row import SCHEMA_VERSION, LabelsSeen, ResultRow
+from bench.results.row import SCHEMA_VERSION, Configuration, LabelsSeen, ResultRow, Tuning
 from bench.store.folders import DIGEST, sealed
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -64,6 +64,11 @@ ROW = ResultRow(
     task_version=1,
     train_on="atlas-choice:train",
     labels_seen=LabelsSeen(train=12),
+    tuning=Tuning(
+        2,
+        {"learning_rate": "0.1 to 10 times 0.0001"},
+        (Configuration({"learning_rate": "0.0001"}, 0.7, 1.5), Configuration({"learning_rate": "0.0003"}, None, 1.0)),
+    ),
     status="ok",
     n=3,
     n_unparsed=1,
@@ -587,6 +592,13 @@ def test_a_file_from_before_tokens_written_were_counted_is_read_as_it_is(tmp_pat
     before = path.read_bytes()
     assert read(path) == as_written(replace(ROW, generated_tokens_alone=None), path)
     assert path.read_bytes() == before
+
+
+def test_a_file_from_before_there_was_tuning_is_read_as_untuned(tmp_path):
+    path = write(replace(ROW, tuning=None), RECORDS, tmp_path)
+    values = {k: v for k, v in json.loads(path.read_text()).items() if k not in {"tuning", DIGEST}}
+    path.write_text(json.dumps(sealed(values)))
+    assert read(path) == as_written(replace(ROW, tuning=None), path)
 
 
 def test_tokens_written_cannot_be_taken_out_or_changed_unnoticed(tmp_path):

@@ -26,7 +26,7 @@ from bench.cli import app
 from bench.metrics.recalibration import recalibrator
 from bench.results import files, provenance
 from bench.results import questions as question_texts
-from bench.results.files import Records
+from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions import Verdict, check_results
 from bench.results.submissions.numbers import with_numbers_of

@@ -189,7 +189,8 @@ class Forgetful(Counting):
 def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: str = "cpu") -> Fitter:
     """A fitter whose splits have random states instead of those of a model."""
     resolved: Any = SimpleNamespace(
-        fresh=lambda _name: method(), protocol=FIXED, training_budget=None, training_of=lambda _name: {}
+        fresh=lambda _name, _configuration=0: method(), protocol=FIXED, training_budget=None,
+        training_of=lambda _name: {},
     )  # fmt: skip
     backbone: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device=device, spec=models.resolve("tiny"))
     asking = SimpleNamespace(verdict_ids=np.array([1, 2]))
@@ -411,7 +412,7 @@ def with_adapter(store: Store) -> tuple[Fitter, Path]:
 
 def test_a_stored_fit_is_used_with_a_whole_adapter(tmp_path: Path) -> None:
     fitter, trained = with_adapter(Store(tmp_path))
-    again = fitter._stored("adapted", "f" * 64)
+    again = fitter._stored("adapted", Adapted, "f" * 64)
     assert again is not None
     assert again.method.fitted()["parts_"]["first"].folder == trained
     assert fitter.store.notes == []
@@ -423,7 +424,7 @@ def test_a_damaged_adapter_is_not_used_and_said_once(tmp_path: Path, name: str) 
     content = bytearray((trained / name).read_bytes())
     content[3] ^= 1
     (trained / name).write_bytes(bytes(content))
-    assert fitter._stored("adapted", "f" * 64) is None
+    assert fitter._stored("adapted", Adapted, "f" * 64) is None
     (note,) = fitter.store.notes
     assert f"cache entry adapters/{'ad' * 6} was damaged ({name} was altered" in note
     assert not trained.exists()
@@ -434,7 +435,7 @@ def test_the_adapter_of_another_cache_or_of_another_training_is_not_used(tmp_pat
     shutil.copytree(tmp_path / "old", tmp_path / "new")
     fitter, _ = with_adapter(Store(tmp_path / "new"))
     copied = replace(fitter, store=Store(tmp_path / "new"))
-    assert copied._stored("adapted", "f" * 64) is None
+    assert copied._stored("adapted", Adapted, "f" * 64) is None
     assert copied.store.notes == [
         "the stored fit of adapted can't be used (its adapter is another one); it is fitted again"
     ]
@@ -442,6 +443,6 @@ def test_the_adapter_of_another_cache_or_of_another_training_is_not_used(tmp_pat
     again, place = with_adapter(Store(tmp_path / "old"))
     shutil.rmtree(place)
     again.store.put("adapters", "ad" * 32, {}, lambda folder: [(folder / n).write_text("other") for n in ADAPTER_FILES])  # type: ignore[arg-type,return-value]
-    assert again._stored("adapted", "f" * 64) is None
+    assert again._stored("adapted", Adapted, "f" * 64) is None
     assert "its adapter is another one" in again.store.notes[0]
     assert trained.is_dir()

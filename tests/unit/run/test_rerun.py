@@ -13,7 +13,7 @@ import pytest
 from bench.api import UserError
 from bench.api.protocol import PRESETS
 from bench.results import files
-from bench.results.files import Records
+from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, Verdict
 from bench.results.submissions.cell import Cell

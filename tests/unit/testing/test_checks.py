@@ -35,6 +35,7 @@ from bench.api import (
     Split,
     Task,
     TaskCard,
+    Times,
     TokenIds,
     Unembedding,
     UserError,
@@ -111,7 +112,7 @@ def test_third_party_example_passes_in_seconds(tmp_path: Path) -> None:
     started = time.process_time()
     results = check_plugin(path)
     assert [r for r in results if not r.ok] == []
-    assert len(results) == 21
+    assert len(results) == 22
     assert time.process_time() - started < 5
 
 
@@ -422,6 +423,33 @@ class LearnsOnTest(Honest):
     fit_on = "test"
 
 
+class SearchesSignals(Honest):
+    """Would choose on validation what it reads."""
+
+    search: ClassVar[Any] = {"steps": Times(0.1, 10.0)}
+
+    def reads(self) -> Needs:
+        more = frozenset({Hidden()}) if self.steps > 40 else frozenset()
+        return Needs(self.needs.fit | more, self.needs.predict | more)
+
+
+class SearchesTooFar(Honest):
+    """Refuses values that its own search draws."""
+
+    search: ClassVar[Any] = {"steps": Times(0.1, 10.0)}
+
+    def __init__(self, steps: int = 20) -> None:
+        if steps < 10:
+            raise ValueError(f"{steps} steps")
+        self.steps = steps
+
+
+class SearchesNothingOfIts(Honest):
+    """Declares a constant that it does not have."""
+
+    search: ClassVar[Any] = {"stepps": Times(0.1, 10.0)}
+
+
 class Nowhere(Honest):
     """Skips everything."""
 
@@ -471,6 +499,9 @@ class Undocumented(Honest):
         (GoldInNeeds, "no_gold_in_predict", "predict would read TokenIds(of=Of.WRONG), which tells the right answer"),
         (GoldByArguments, "no_gold_in_predict", "Hidden(at=At.GOLD_PREDICTING), which tells the right answer"),
         (LearnsOnTest, "no_gold_in_predict", "fit_on: expected one of train, validation, got 'test'"),
+        (SearchesSignals, "search", "reads other signals than without; search constants of training alone"),
+        (SearchesTooFar, "search", "which search allows: ValueError:"),
+        (SearchesNothingOfIts, "search", "search names 'stepps', which __init__ does not take"),
         (Nowhere, "runs_somewhere", "it skips choice questions (not today)"),
         (Undocumented, "docstring", "the class has no docstring"),
     ],
@@ -597,7 +628,7 @@ def test_method_that_is_a_dataclass_needs_a_source_below_each_field(tmp_path: Pa
     path = tmp_path / "margin_of_fields.py"
     path.write_text(text.replace("import numpy as np", "from dataclasses import dataclass\n\nimport numpy as np", 1))
     results = check_plugin(path)
-    assert len(results) == 21
+    assert len(results) == 22
     broken = [r.message for r in results if not r.ok]
     assert (broken == []) is ok
     assert all("Margin.steps has no source below it" in message and "CHOSEN" in message for message in broken)

@@ -1,0 +1,148 @@
+"""Small multiples: a panel for each method that learns, quality against labels, untrained methods behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bench.metrics import METRICS
+from bench.report.figures.panel import AXIS_X, AXIS_Y, LABELS_X, Panel
+from bench.report.figures.sheet import LINE, Sheet, arrow, fitted, sheet, short, styled
+from bench.report.figures.ticks import tick_names, ticks_between
+from bench.report.labels.tables import basis, is_flat
+from bench.report.style import DASHED, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH, Style, built_in
+from bench.report.text import plain
+from bench.stats.labels import METRICS_SHOWN, LabelCurves, Point
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ACROSS = 5
+"""Panels beside one another."""
+HEIGHT, GAP = 0.92, 0.12
+"""Inches of a panel, and between two."""
+ROW = LINE * 1.3 + HEIGHT + LABELS_X + 0.07
+"""Inches of a row of panels with their names and ticks."""
+BETWEEN = 0.12
+"""Inches between the blocks of two metrics."""
+BEST = Style(INK, "", DASHED)
+"""Line of the best untrained method of each size."""
+DOT = 3.0
+"""Points."""
+BAND = 0.22
+"""Opacity of an interval's band."""
+
+
+def small_multiples(curves: LabelCurves) -> Figure:
+    """A block for each metric, a panel for each method that learns."""
+    with styled():
+        study = curves.study
+        names = sorted(study.trained, key=built_in().place)
+        rows = math.ceil(len(names) / ACROSS)
+        across = max(3, math.ceil(len(names) / rows))
+        block = LINE * 1.7 + rows * ROW + AXIS_X - LABELS_X
+        note = (
+            "Mean over subjects and draws of labels, with the"
+            f" {100 * study.level:g} % interval for other questions, draws and training seeds. Filled: better than"
+            " every untrained method with as many labels, corrected by Holm's rule for all panels and sizes of a"
+            " metric; hollow: not shown. Grey: untrained methods; dashed: the best of them at each number of labels."
+            f" A curve that lacks draws has no dot there. {basis(curves)}"
+        )
+        page = sheet(TEXT_WIDTH, len(METRICS_SHOWN) * block + BETWEEN, title=_title(curves), note=note)
+        for i, metric in enumerate(METRICS_SHOWN):
+            _block(page, curves, metric, names, i * (block + BETWEEN), across)
+        return page.figure
+
+
+def _title(curves: LabelCurves) -> str:
+    return f"{curves.study.model} on {curves.study.task}: what labels buy"
+
+
+def _block(page: Sheet, curves: LabelCurves, metric: str, names: Sequence[str], top: float, across: int) -> None:
+    study = curves.study
+    page.text(0.03, top, f"{METRICS[metric].label}{arrow(metric)}, percent", fontsize=NORMAL)
+    x = (math.log10(study.sizes[0]) - 0.08, math.log10(study.sizes[-1]) + 0.08)
+    y = _ends(curves, metric)
+    width = (TEXT_WIDTH - AXIS_Y - 0.05 - GAP * (across - 1)) / across
+    ahead = {(a.method, a.size) for a in curves.ahead if a.metric == metric and a.is_shown(study.level)}
+    ticks = ticks_between(*y, most=4)
+    for i, name in enumerate(names):
+        row, column = divmod(i, across)
+        left = AXIS_Y + column * (width + GAP)
+        above = top + LINE * 1.7 + row * ROW
+        page.text(left, above, fitted(plain(name), width))
+        panel = Panel(page, f"{metric}/{name}", (left, above + LINE * 1.3, width, HEIGHT), x, y)
+        _untrained(panel, curves, metric)
+        _curve(panel, curves.of(name, metric), built_in().of(name), {size for each, size in ahead if each == name})
+        at = _x_ticks(study.sizes)
+        panel.x_axis([math.log10(size) for size in at], [short(size) for size in at])
+        panel.y_axis(ticks, [] if column else tick_names(ticks, metric))
+    bottom = top + LINE * 1.7 + math.ceil(len(names) / across) * ROW
+    page.text(AXIS_Y, bottom - 0.05, "labels, training and validation together (logarithmic)", color=MUTED)
+
+
+def _x_ticks(sizes: Sequence[int]) -> list[int]:
+    """Sizes that are named below the axis: the outer ones and, with many, every other one between."""
+    return [*sizes[:-1:2], sizes[-1]] if len(sizes) > 4 else list(sizes)  # noqa: PLR2004 - as many as fit
+
+
+def _ends(curves: LabelCurves, metric: str) -> tuple[float, float]:
+    """Ends of the y axis, the same in all panels of a metric."""
+    known = [point.estimate for point in curves.points if point.metric == metric and point.estimate is not None]
+    learned = {point.method for point in curves.points} - set(curves.study.untrained)
+    bands = [
+        end
+        for point in curves.points
+        if point.metric == metric and point.method in learned and point.estimate is not None
+        for end in (point.estimate.low, point.estimate.high)
+        if end is not None
+    ]
+    values = [each.value for each in known]
+    room = 0.05 * (max(values, default=1.0) - min(values, default=0.0)) or 0.01
+    # a band of few draws may be wider than all curves together; it is cut at two such widths
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    low, high = max(min([low, *bands]), low - 3 * room), min(max([high, *bands]), high + 3 * room)
+    return low - room, high + room
+
+
+def _untrained(panel: Panel, curves: LabelCurves, metric: str) -> None:
+    """Grey lines, and the best of them at each size."""
+    study, sign = curves.study, 1 if METRICS[metric].higher_is_better else -1
+    best: dict[int, float] = {}
+    for name in study.untrained:
+        points = [point for point in curves.of(name, metric) if point.estimate is not None]
+        values = [point.estimate.value for point in points if point.estimate]
+        where = [math.log10(point.size) for point in points]
+        if is_flat(curves, name, metric) and values:
+            where, values = [panel.x[0], panel.x[1]], [values[0], values[0]]
+        panel.line(where, values, f"untrained/{name}", color=FAINT, linewidth=0.5, zorder=0.6,
+                   clip_box=panel.inside, clip_on=True)  # fmt: skip
+        for point in points:
+            if point.estimate is not None:
+                best[point.size] = max(best.get(point.size, -math.inf), sign * point.estimate.value)
+    sizes = sorted(best)
+    panel.line([math.log10(size) for size in sizes], [sign * best[size] for size in sizes], "best untrained",
+               color=BEST.colour, dashes=BEST.dash, linewidth=0.7, zorder=0.9)  # fmt: skip
+
+
+def _curve(panel: Panel, points: Sequence[Point], style: Style, ahead: set[int]) -> None:
+    """A method's curve with its band; dots are filled where it is ahead of all that is not trained."""
+    known = [point for point in points if point.estimate is not None]
+    sure = [p for p in known if p.estimate and p.estimate.low is not None and p.estimate.high is not None]
+    if len(sure) > 1:
+        panel.area(
+            [math.log10(p.size) for p in sure],
+            [max(panel.y[0], p.estimate.low) for p in sure if p.estimate and p.estimate.low is not None],
+            [min(panel.y[1], p.estimate.high) for p in sure if p.estimate and p.estimate.high is not None],
+            "interval", facecolors=style.colour, alpha=BAND, zorder=0.8,
+        )  # fmt: skip
+    panel.line([math.log10(p.size) for p in known], [p.estimate.value for p in known if p.estimate], "curve",
+               color=style.colour, linewidth=1.1, zorder=2)  # fmt: skip
+    for label, chosen, face in (
+        ("ahead", [p for p in sure if p.size in ahead], style.colour),
+        ("not ahead", [p for p in known if p.size not in ahead and not p.missing], "white"),
+    ):
+        panel.line([math.log10(p.size) for p in chosen], [p.estimate.value for p in chosen if p.estimate], label,
+                   linestyle="none", marker="o", markersize=DOT, markeredgecolor=style.colour, markeredgewidth=0.7,
+                   markerfacecolor=face, zorder=3)  # fmt: skip

@@ -1,0 +1,136 @@
+"""The verdict of a study of label budgets in words, made from its tests and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bench.report.text import count, metric_name
+from bench.stats.labels import METRICS_SHOWN, Ahead, LabelCurves
+from bench.stats.variants import MIN_SEEDS
+
+_FEW = 6
+"""Names that a sentence gives one by one."""
+
+
+def verdict(curves: LabelCurves) -> tuple[str, ...]:
+    """Sentences: from how many labels on training is shown to pay, what holds out, and what is missing."""
+    parts = [sentence for metric in METRICS_SHOWN for sentence in _of_metric(curves, metric)]
+    return (*parts, *_gaps(curves))
+
+
+def leads(curves: LabelCurves) -> tuple[int, ...]:
+    """Numbers of the sentences that begin a paragraph: the first of each metric."""
+    first = len(list(_of_metric(curves, METRICS_SHOWN[0])))
+    return (0, first) if first else (0,)
+
+
+def named(names: Sequence[str]) -> str:
+    """Names, or the first of them and how many others there are."""
+    if len(names) > _FEW:
+        return f"{', '.join(names[:_FEW])} and {len(names) - _FEW} others"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
+    study, label = curves.study, metric_name(metric)
+    if not study.untrained:
+        yield f"{label}: there is no untrained method to compare with."
+        return
+    ahead = [each for each in curves.ahead if each.metric == metric]
+    if not any(each.p is not None for each in ahead):
+        yield f"{label}: nothing was tested, so that no crossing is claimed."
+        return
+    shown = [each for each in ahead if each.is_shown(study.level)]
+    every = f"all {len(study.untrained)} untrained methods" if len(study.untrained) > 1 else study.untrained[0]
+    if not shown:
+        yield f"{label}: with none of these numbers of labels a trained method is shown to beat {every}."
+        yield from _holding_out(curves, metric, study.sizes)
+        yield from _behind(curves, metric)
+        return
+    first = min(each.size for each in shown)
+    below = [size for size in study.sizes if size < first]
+    if below:
+        yield f"{label}: up to {count(below[-1])} labels no trained method is shown to beat {every}."
+        yield from _holding_out(curves, metric, below)
+    else:
+        yield f"{label}: with as few as {count(first)} labels a trained method is shown to beat {every}."
+    yield from _beating(curves, shown, every)
+    yield from _behind(curves, metric)
+
+
+def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
+    """Sentence on those that fall behind even with the most labels, corrected for all pairs and sizes."""
+    study, largest = curves.study, curves.study.sizes[-1]
+    behind: dict[str, int] = {}
+    for gain in curves.gains:
+        is_shown = gain.p_all is not None and gain.p_all < 1 - study.level
+        if (
+            gain.metric == metric
+            and gain.size == largest
+            and is_shown
+            and gain.difference
+            and gain.difference.value < 0
+        ):
+            behind[gain.method] = behind.get(gain.method, 0) + 1
+    if behind:
+        told = named([f"{name} ({number})" for name, number in behind.items()])
+        yield f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many): {told}."
+
+
+def _holding_out(curves: LabelCurves, metric: str, sizes: Sequence[int]) -> Iterator[str]:
+    """Sentence on the untrained methods that no trained one is shown to beat with these numbers of labels."""
+    beaten = {
+        gain.untrained
+        for gain in curves.gains
+        if gain.metric == metric and gain.size in sizes and gain.shows(1, curves.study.level)
+    }
+    left = [name for name in curves.study.untrained if name not in beaten]
+    if left and len(curves.study.untrained) > 1:
+        yield f"There, none is shown to beat {named(left)}."
+
+
+def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterator[str]:
+    """Sentences on who beats all that is not trained, and from how many labels on."""
+    sizes, largest = curves.study.sizes, curves.study.sizes[-1]
+    lasting: dict[int, list[str]] = {}
+    passing: list[str] = []
+    for name in dict.fromkeys(each.method for each in shown):
+        own = {each.size for each in shown if each.method == name}
+        start = next((size for size in sizes if own >= {other for other in sizes if other >= size}), None)
+        if start is None:
+            passing.append(f"{name} ({', '.join(map(count, sorted(own)))})")
+        else:
+            lasting.setdefault(start, []).append(name)
+    told = [
+        f"{named(names)} from {count(size)}" if size < largest else f"{named(names)} with all {count(size)}"
+        for size, names in sorted(lasting.items())
+    ]
+    if told:
+        yield f"Shown to beat {every}, and to stay ahead with more labels: {'; '.join(told)}."
+    if passing:
+        yield f"Shown to beat them at some numbers of labels but not with all: {named(passing)}."
+    never = [name for name in curves.study.trained if name not in {each.method for each in shown}]
+    if never:
+        yield f"Never shown to: {named(never)}."
+
+
+def _gaps(curves: LabelCurves) -> Iterator[str]:
+    """Sentences on what is missing."""
+    study = curves.study
+    worst: dict[tuple[str, int], tuple[int, str]] = {}
+    for point in curves.points:
+        for reason, draws in point.missing.items():
+            key = (point.method, point.size)
+            worst[key] = max(worst.get(key, (0, "")), (draws, reason))
+    if worst:
+        total = len(study.seeds)
+        told = [f"{name} with {count(size)} labels, {draws} of {total} draws ({reason})"
+                for (name, size), (draws, reason) in worst.items()]  # fmt: skip
+        yield f"Without numbers, and so without interval and test at that size: {'; '.join(told[:_FEW])}" + (
+            f"; and {len(told) - _FEW} more." if len(told) > _FEW else "."
+        )
+    if len(study.seeds) < MIN_SEEDS:
+        yield (
+            f"{len(study.seeds)} of at least {MIN_SEEDS} seeds: no intervals, no tests, and so no crossings; name more"
+            " with --seed."
+        )

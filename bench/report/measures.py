@@ -1,0 +1,196 @@
+"""Measures of an analysis as rows for people, as data, and beside the paper's numbers where there are some."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+from bench.api import MeasureColumn, UserError
+from bench.api.analyses import Value
+from bench.progress import visible, visible_json
+from bench.report.tables.formats import markdown_text
+from bench.report.tables.published import lines_of, published_folder
+from bench.report.text import count, plain, probability, rounded
+from bench.stats.measured import Measured
+
+COLUMNS = ("model", "row", "column", "value")
+"""Columns of a file of published measures."""
+_DECIMALS = {"percent": 1, "points": 1, "number": 3}
+_IN_PERCENT = ("percent", "points")
+NO_BREAK = "\u00a0"
+
+Published = Mapping[tuple[str, str, str], float]
+"""Model, row and column -> value, a fraction where it was printed in percent."""
+
+
+def read_published(found: Measured, results: Path) -> Published:
+    """The published numbers of an analysis; empty where there are none.
+
+    Raises:
+        UserError: their file is not as it must be.
+    """
+    folder = published_folder(results)
+    if not found.measures.published or folder is None:
+        return {}
+    path, kinds = folder / found.measures.published, {c.key: c.kind for c in found.measures.columns}
+    known: dict[tuple[str, str, str], float] = {}
+    try:
+        for line in lines_of(path, COLUMNS):
+            scale = 100 if kinds.get(line["column"]) in _IN_PERCENT else 1
+            known[line["model"], line["row"], line["column"]] = float(line["value"]) / scale
+    except ValueError as error:
+        raise UserError(f"{path}: expected numbers, {error}") from error
+    return known
+
+
+def title(found: Measured) -> str:
+    """Heading that says of what the numbers are."""
+    seeds = ", ".join(map(str, found.seeds))
+    return (
+        f"{found.method} {found.analysis}: {found.model} on {found.task}, preset {found.preset}, seeds {seeds},"
+        f" {found.n:,} questions"
+    )
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def value_text(column: MeasureColumn, value: Value) -> str:
+    """A value as tables print it; nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return plain(value)
+    if column.kind == "probability":
+        return probability(value)
+    if column.kind == "count":
+        return count(value)
+    text = rounded(*_scaled(column, value))
+    return f"+{text}" if column.kind == "points" and value > 0 and text.strip("0.") else text
+
+
+def interval_text(column: MeasureColumn, row: Mapping[str, Value]) -> str:
+    """Ends of the interval of a value, which don't look like 0 unless they are; nothing where there is none."""
+    if not column.low or row[column.low] is None or row[column.high] is None:
+        return ""
+    ends = (row[column.low], row[column.high])
+    low, high = (rounded(*_scaled(column, end), never_zero=True) for end in ends if isinstance(end, int | float))
+    return f"{low} to {high}"
+
+
+def _scaled(column: MeasureColumn, value: float) -> tuple[float, int]:
+    """Number to print, and its decimals."""
+    decimals = _DECIMALS.get(column.kind, 0) if column.decimals is None else column.decimals
+    return (100 * value if column.kind in _IN_PERCENT else value), decimals
+
+
+def records(found: Measured, published: Published) -> list[dict[str, str]]:
+    """Rows for people, without columns that are empty in all of them."""
+    told = [_record(found, row, published) for row in found.shown]
+    return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
+
+
+def blocks(found: Measured, published: Published) -> list[list[dict[str, str]]]:
+    """Tables for people: one, or none where nothing was measured."""
+    return [rows for rows in (records(found, published),) if rows]
+
+
+def _record(found: Measured, row: Mapping[str, Value], published: Published) -> dict[str, str]:
+    record: dict[str, str] = {}
+    for column in found.measures.columns:
+        record[column.label] = value_text(column, row[column.key])
+        if column.low:
+            record[f"{column.label}: interval"] = interval_text(column, row).replace(" ", NO_BREAK)
+        paper = published.get((found.model, str(row[found.naming]), column.key))
+        record[f"{column.label}: paper"] = value_text(column, paper)
+    return record
+
+
+def verdict(found: Measured) -> str:
+    """Question and answer."""
+    return f"{found.measures.question} {found.measures.answer}"
+
+
+def legend(found: Measured, published: Published) -> list[str]:
+    """Sentences below the rows."""
+    shown, total = len(found.shown), len(found.measures.rows)
+    cut = [f"Shown: the first {shown} of {total} rows; CSV and JSON have all."] if shown < total else []
+    return [*cut, *found.measures.notes, *_beside_published(found, published)]
+
+
+def _beside_published(found: Measured, published: Published) -> Iterator[str]:
+    if any(model == found.model for model, _, _ in published):
+        return
+    for column in found.measures.columns:
+        for row in found.measures.rows:
+            name = str(row[found.naming])
+            values = [value for (_, *where), value in published.items() if where == [name, column.key]]
+            if values:
+                low, middle, high = (value_text(column, v) for v in (min(values), median(values), max(values)))
+                yield (
+                    f"Paper, {len(values)} other models, single runs: {column.label} of {name} is {low} to {high},"
+                    f" median {middle}."
+                )
+
+
+# --- as text and data -------------------------------------------------------------------------------------------------
+
+
+def markdown(found: Sequence[Measured], published: Sequence[Published]) -> str:
+    """Tables with verdicts and legends."""
+    parts = []
+    for each, paper in zip(found, published, strict=True):
+        lines = [f"**{markdown_text(title(each))}**"]
+        rows = records(each, paper)
+        if rows:
+            lines += ["", _line(rows[0]), "|---" * len(rows[0]) + "|", *(_line(row.values()) for row in rows)]
+        told = (verdict(each), " ".join(legend(each, paper)))
+        parts.append("\n".join([*lines, *("\n" + markdown_text(text) for text in told if text)]))
+    return visible("\n\n".join(parts)) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(markdown_text, cells))} |"
+
+
+def data(found: Measured, published: Published) -> dict[str, object]:
+    """Everything, as fractions with all their digits; but for the coloured texts, which are a page."""
+    measures = found.measures
+    return {
+        "method": found.method, "analysis": found.analysis, "model": found.model, "task": found.task,
+        "preset": found.preset, "seeds": list(found.seeds), "n": found.n, "question": measures.question,
+        "verdict": verdict(found), "columns": [asdict(column) for column in measures.columns],
+        "rows": [dict(row) for row in measures.rows], "notes": list(measures.notes),
+        "published": [
+            {"model": model, "row": row, "column": column, "value": value}
+            for (model, row, column), value in published.items()
+        ],
+    }  # fmt: skip
+
+
+def as_json(found: Sequence[Measured], published: Sequence[Published]) -> str:
+    """All analyses as one list."""
+    records_ = [data(each, paper) for each, paper in zip(found, published, strict=True)]
+    return visible_json(json.dumps(records_, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+
+
+def comma_separated(found: Sequence[Measured], published: Sequence[Published]) -> str:
+    """A line for each row, with all its values and those that the paper has of the same model."""
+    out = io.StringIO()
+    keys = list(dict.fromkeys(key for each in found for row in each.measures.rows for key in row))
+    printed = list(dict.fromkeys(column for paper in published for _, _, column in paper))
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["model", "task", "method", "analysis", "preset", *keys, *(f"published_{key}" for key in printed)])
+    for each, paper in zip(found, published, strict=True):
+        for row in each.measures.rows:
+            name = str(row[each.naming])
+            writer.writerow([
+                each.model, each.task, each.method, each.analysis, each.preset, *(row.get(key) for key in keys),
+                *(paper.get((each.model, name, key)) for key in printed),
+            ])  # fmt: skip
+    return visible(out.getvalue())

@@ -1,0 +1,151 @@
+"""Choices that cost no forward pass: definitions of what is claimed, rules that grade answers, rules for unread ones.
+
+A definition is admitted if published tables use it or if its paper proposes it for this very purpose. Example:
+`FAMILIES[0].definitions[0].label` is "ECE 10 bins".
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bench.grading.grade import parse_letter, same_text, substring_rule
+from bench.metrics import METRICS
+from bench.results.questions import SEVERAL, QuestionText
+
+DEFINITION, AGGREGATION, SEED, RECALIBRATION, GRADING, UNREAD = (
+    "definition", "average", "seed", "recalibration", "grading", "unread answers",
+)  # fmt: skip
+"""Dimensions, beside those of `settings.Setting`."""
+CALIBRATION = "calibration"
+"""Family in which methods that don't order answers take no part."""
+MACRO, POOLED = "over subjects", "over questions"
+AS_RUN, KEPT, LEFT_OUT, NONE = "as run", "kept", "left out", "none"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One way to measure what a claim is about."""
+
+    label: str
+    """Option of the dimension `definition`."""
+    metric: str
+    """Name in `bench.metrics.METRICS`."""
+    bins: int | None = None
+    """Bins, where it has any."""
+    tested: bool = False
+    """Whether resamples of it exist (`bench.stats.resample`), so that differences can be tested."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Claims of one kind, and all definitions that they can be tested by."""
+
+    name: str
+    metric: str
+    """Metric by which tables test such claims."""
+    definitions: tuple[Definition, ...]
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether more is better in the table's metric."""
+        return bool(METRICS[self.metric].higher_is_better)
+
+
+FAMILIES = (
+    Family(
+        CALIBRATION, "ece_debiased",
+        (
+            Definition("ECE 10 bins", "ece", 10, tested=True),
+            Definition("ECE 15 bins", "ece", 15, tested=True),
+            Definition("ECE 10 equal-mass bins", "ece_mass", 10),
+            Definition("ECE 15 equal-mass bins", "ece_mass", 15),
+            Definition("ECE - floor", "ece_debiased", 10, tested=True),
+            Definition("top-label ECE", "ece_ref", 10, tested=True),
+            Definition("top-label ECE closed", "ece_ref_closed", 10, tested=True),
+            Definition("smECE", "smece"),
+            Definition("Brier MCB", "brier_mcb"),
+        ),
+    ),
+    Family("Brier", "brier", (Definition("Brier", "brier", tested=True),)),
+    Family(
+        "discrimination", "auroc",
+        (
+            Definition("AUROC", "auroc", tested=True),
+            Definition("AUCPR", "aucpr", tested=True),
+            Definition("AURC", "aurc"),
+        ),
+    ),
+)  # fmt: skip
+"""All families. E-AURC is not beside AURC: with the same labels they differ by one constant, so they are one choice.
+The floor, Brier's other terms and coverage at 95 % answer other questions."""
+
+
+# --- grading ----------------------------------------------------------------------------------------------------------
+
+Rule = Callable[[str, str, str], bool]
+"""(answer, right answer, letters of the options) -> whether it is right."""
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def squad_normalised(text: str) -> str:
+    """Lower case, without punctuation, articles and runs of white space (Rajpurkar et al., 2016, evaluate-v1.1).
+
+    >>> squad_normalised("The  Blue-Green delta.")
+    'bluegreen delta'
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def _squad(answer: str, gold: str, letters: str) -> bool:
+    del letters
+    return squad_normalised(answer) == squad_normalised(gold)
+
+
+def _verbatim(answer: str, gold: str, letters: str) -> bool:
+    del letters
+    return answer.strip().casefold() == gold.strip().casefold()
+
+
+def _contains(answer: str, gold: str, letters: str) -> bool:
+    del letters
+    return gold.strip().casefold() in answer.casefold()
+
+
+def _match(answer: str, gold: str, letters: str) -> bool:
+    del letters
+    return same_text(answer, gold)
+
+
+def _letter(answer: str, gold: str, letters: str) -> bool:
+    return parse_letter(answer, letters) == gold
+
+
+def _substring(answer: str, gold: str, letters: str) -> bool:
+    del letters
+    return substring_rule(answer, gold)
+
+
+OPEN_RULES: Mapping[str, Rule] = MappingProxyType(
+    {"match": _match, "SQuAD's text": _squad, "same text": _verbatim, "contains it": _contains}
+)
+"""Rules for open answers: the harness's own; SQuAD's exact match; equal up to case and surrounding space; the right
+answer stands somewhere in the text (Mallen et al., 2023)."""
+CHOICE_RULES: Mapping[str, Rule] = MappingProxyType({"exact letter": _letter, "letter anywhere": _substring})
+"""Rules for option letters: those of `LetterRule`."""
+
+
+def rules_of(question: QuestionText) -> Mapping[str, Rule]:
+    """Rules that can grade the answers to such a question."""
+    return CHOICE_RULES if question.choices else OPEN_RULES
+
+
+def is_right(rule: Rule, answer: str, question: QuestionText, letters: str) -> bool:
+    """Whether a rule takes an answer for right; one without text never is."""
+    golds = (question.gold,) if question.choices else question.gold.split(SEVERAL)
+    own = letters[: len(question.choices)]
+    return bool(answer.strip()) and any(rule(answer, gold, own) for gold in golds)

@@ -1,0 +1,252 @@
+"""A multiverse as tables: claims, places and choices, for the terminal, Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from bench.metrics import METRICS
+from bench.report.multiverse.definitions import DEFINITION, Family
+from bench.report.multiverse.model import Contest, Multiverse, Option, by_survival
+from bench.report.multiverse.words import THRESHOLD, claim, decided_by, label, share, verdict, weakest
+from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
+from bench.report.text import EN_DASH, metric_name, precise, probability
+
+_MOST = 10
+"""Surviving claims of a family that are printed; CSV and JSON have all."""
+
+_SURVIVE = (
+    f"Survive: its direction holds, by value, in at least {THRESHOLD} of the universes that have both methods, and no"
+    " universe shows the opposite."
+)
+_SHOWN = (
+    f"Shown: it survives, and is significant in at least {THRESHOLD} of the universes with a test; raw and debiased"
+    " equal-width and top-label ECE, Brier, AUROC and AUCPR have one, other definitions are compared by value."
+)
+_REVERSED = (
+    "Reversed: claims whose opposite is significant in some universe. Open: pairs that the table does not decide;"
+    " decided somewhere: significant in some universe, whoever is better there."
+)
+_SUMMARY = ("A claim is a significant difference of the table, corrected for all pairs.", _SURVIVE, _SHOWN, _REVERSED)
+_MEDIAN = (
+    "Median, 5 to 95 %: of places, 1 plus the methods with a better value, over the universes in which all methods have"
+    " numbers."
+)
+_PLACES = (
+    "Rank: that of the table, 1 plus the methods that are significantly better.", _MEDIAN,
+    "First: share of these universes in which its place is 1.",
+    "Leads: share of those with a test in which no method is significantly better.",
+)  # fmt: skip
+_TURNED = (
+    "Turned most by: the choice whose options differ most in whether the claim holds, and the share of the variance of"
+    " holding that lies between them (correlation ratio)."
+)
+_CLAIMS = ("P values are corrected for all pairs of the table.", _TURNED)
+_PERCENT = (
+    "Percent: share of all pairs of a claim and a universe with that option in which the claim's direction holds."
+)
+_CHOICES = (_PERCENT, "=: the option of the table, which averages seeds.")
+
+
+def views(found: Multiverse, methods: Collection[str] = ()) -> TableViews:
+    """The multiverse for every format.
+
+    Args:
+        found: the multiverse.
+        methods: claims about these alone are printed; by default all.
+    """
+    return TableViews(list(_grids(found, methods)), lambda: list(_records(found)), lambda: _data(found))
+
+
+def _grids(found: Multiverse, methods: Collection[str]) -> Iterator[Grid]:
+    yield _summary(found)
+    for family in found.families:
+        if any(places.family == family.name for places in found.places):
+            yield _places(found, family)
+    for family in found.families:
+        claims = [c for c in found.claims(family.name) if not methods or {c.first, c.second} & set(methods)]
+        if claims:
+            yield _claims(found, family, claims)
+    yield _choices(found)
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _summary(found: Multiverse) -> Grid:
+    columns = (
+        Column("claims in", is_left=True), Column("universes"), Column("claims"), Column("survive"), Column("shown"),
+        Column("reversed", droppable=2), Column("open"), Column("open, decided somewhere", droppable=1),
+    )  # fmt: skip
+    rows = []
+    for family in found.families:
+        claims = found.claims(family.name)
+        left = [c for c in found.contests if c.family == family.name and not c.is_claim]
+        rows.append(
+            GridRow([
+                Cell(family.name), Cell(f"{len(found.of(family.name)):,}"), Cell(str(len(claims))),
+                Cell(str(sum(c.survives for c in claims))), Cell(str(sum(c.is_shown for c in claims))),
+                Cell(str(sum(c.reversed > 0 for c in claims))), Cell(str(len(left))),
+                Cell(str(sum(c.significant + c.reversed > 0 for c in left))),
+            ])
+        )  # fmt: skip
+    seeds = ", ".join(map(str, found.seeds))
+    facts = (
+        f"{found.model} on {found.task}: the table under every choice that costs no forward pass",
+        f"Preset {found.preset}, seed{'s' * (len(found.seeds) > 1)} {seeds}, {found.n:,} questions.",
+    )
+    return Grid(facts, columns, tuple(rows), _SUMMARY, found.remarks, verdict=verdict(found), is_folded=True)
+
+
+def _places(found: Multiverse, family: Family) -> Grid:
+    columns = (
+        Column("method", is_left=True), Column("rank"), Column("median", is_metric=True),
+        Column("5 to 95 %", is_metric=True), Column("first", is_metric=True), Column("leads", is_metric=True),
+    )  # fmt: skip
+    rows = []
+    for each in (places for places in found.places if places.family == family.name):
+        low, high = each.spread.low, each.spread.high
+        rows.append(
+            GridRow([
+                Cell(each.method), Cell(EN_DASH if each.in_table is None else str(each.in_table)),
+                Cell(str(each.spread.median)), Cell(str(low) if low == high else f"{low}{EN_DASH}{high}"),
+                Cell(share(each.spread.first)), Cell(share(each.leads) or EN_DASH),
+            ])
+        )  # fmt: skip
+    facts = (f"{found.model} on {found.task}: places in {family.name} over {found.complete[family.name]:,} universes",)
+    return Grid(facts, columns, tuple(rows), _PLACES)
+
+
+def _claims(found: Multiverse, family: Family, claims: Sequence[Contest]) -> Grid:
+    metric = METRICS[family.metric]
+    columns = (
+        Column("claim", is_left=True), Column("difference", droppable=3), Column("p", droppable=2), Column("universes"),
+        Column("holds"), Column("significant"), Column("reversed", droppable=1), Column("survives", is_left=True),
+        Column("turned most by", is_left=True), Column("holds least under", is_left=True),
+    )  # fmt: skip
+    ordered = by_survival(claims)
+    shown = ordered[: sum(not c.survives for c in claims) + _MOST]
+    rows = [GridRow(_claim_cells(family, each)) for each in shown]
+    facts = [f"{found.model} on {found.task}: claims in {family.name}, those that hold least first"]
+    if len(shown) < len(ordered):
+        facts.append(f"Shown are {len(shown)} of {len(ordered)}; the others survive and hold at least as often.")
+    unit = ", in percent" if metric.is_fraction else ""
+    legend = (
+        f"Difference: {metric_name(family.metric)} of the first minus that of the second in the table{unit}.",
+        *_CLAIMS,
+    )
+    return Grid(tuple(facts), columns, tuple(rows), legend, is_folded=True)
+
+
+def _claim_cells(family: Family, each: Contest) -> list[Cell]:
+    return [
+        Cell(claim(each)),
+        Cell(precise(METRICS[family.metric], each.difference)),
+        Cell(EN_DASH if each.p is None else probability(each.p)),
+        Cell(f"{each.n:,}"),
+        Cell(share(each.share) or EN_DASH),
+        Cell(share(each.significant / each.tested) if each.tested else EN_DASH),
+        Cell(str(each.reversed)),
+        Cell("shown" if each.is_shown else "yes" if each.survives else "no"),
+        Cell(decided_by(each)),
+        Cell(weakest(each)),
+    ]
+
+
+def dimensions_of(found: Multiverse) -> dict[str, list[Option]]:
+    """Dimension -> its options; definitions are those of the families with several."""
+    options: dict[str, list[Option]] = {}
+    for option in found.options:
+        options.setdefault(option.dimension, []).append(option)
+    for family in (each for each in found.families if len(each.definitions) > 1):
+        names = [
+            Option(DEFINITION, d.label, d.metric == family.metric, f"of {family.name}") for d in family.definitions
+        ]
+        options.setdefault(DEFINITION, []).extend(names)
+    return options
+
+
+def _choices(found: Multiverse) -> Grid:
+    """Dimensions with their options, and how often the table's claims hold under each."""
+    columns = (
+        Column("choice", is_left=True), Column("option", is_left=True),
+        *(Column(family.name, is_metric=True) for family in found.families),
+    )  # fmt: skip
+    rows = []
+    for dimension, options in dimensions_of(found).items():
+        if len(options) == 1:
+            continue
+        for i, option in enumerate(options):
+            mark = "=" if option.is_tables else ""
+            cells = [Cell(dimension if not i else ""), Cell(label(option.name), mark=mark, notes=_notes(option))]
+            rows.append(
+                GridRow([*cells, *(Cell(_held(found, f.name, option)) for f in found.families)], is_apart=not i)
+            )
+    facts = (f"{found.model} on {found.task}: the choices, and how often the table's claims hold under each",)
+    return Grid(facts, columns, tuple(rows), _CHOICES)
+
+
+def _notes(option: Option) -> tuple[str, ...]:
+    return (option.note,) if option.note and option.dimension != DEFINITION else ()
+
+
+def _held(found: Multiverse, family: str, option: Option) -> str:
+    shares = [
+        s for c in found.claims(family) for s in c.shares if (s.dimension, s.option) == (option.dimension, option.name)
+    ]
+    n = sum(s.n for s in shares)
+    return share(sum(s.holds for s in shares) / n) if n else ""
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def _records(found: Multiverse) -> Iterator[dict[str, Any]]:
+    """One record for each pair of the table."""
+    for each in found.contests:
+        least = each.weakest
+        yield {
+            "model": found.model, "task": found.task, "family": each.family, "first": each.first, "second": each.second,
+            "difference": each.difference, "p_corrected": each.p, "is_claim": each.is_claim, "universes": each.n,
+            "holds": each.holds, "tested": each.tested, "significant": each.significant, "reversed": each.reversed,
+            **_fate(each), "turned_by": each.decides,
+            "explained": each.explained_most, "weakest_dimension": least.dimension if least else None,
+            "weakest_option": least.option if least else None,
+        }  # fmt: skip
+
+
+def _fate(each: Contest) -> dict[str, bool | None]:
+    """Whether a claim survives and is shown; None for open pairs, which claim nothing."""
+    if not each.is_claim:
+        return {"survives": None, "shown": None}
+    return {"survives": each.survives, "shown": each.is_shown}
+
+
+def _data(found: Multiverse) -> dict[str, Any]:
+    return {
+        "verdict": list(verdict(found)),
+        "about": {
+            "model": found.model, "task": found.task, "preset": found.preset, "seeds": list(found.seeds),
+            "questions": found.n,
+            "families": {name: {"methods": list(names), "universes": len(found.of(name)),
+                                "universes_with_all": found.complete[name]}
+                         for name, names in found.methods.items()},
+        },
+        "choices": [asdict(option) for options in dimensions_of(found).values() for option in options],
+        "places": [
+            {**asdict(each), "spread": each.spread._asdict(), "counts": {str(k): n for k, n in each.counts.items()}}
+            for each in found.places
+        ],
+        "claims": [
+            {**asdict(each), "share": each.share, **_fate(each),
+             "turned_by": each.decides}
+            for each in found.contests
+        ],
+        "universes": [
+            {"family": u.family, "choices": dict(u.choices), "values": dict(u.values),
+             "significant": None if u.wins is None else [list(pair) for pair in sorted(u.wins)]}
+            for u in found.universes
+        ],
+        "remarks": list(found.remarks),
+    }  # fmt: skip

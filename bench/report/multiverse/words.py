@@ -1,0 +1,142 @@
+"""A multiverse in words: which claims keep their direction, which choice turns the others, and what shares are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bench.report.multiverse.definitions import DEFINITION, Family
+from bench.report.multiverse.model import SURVIVES, Contest, Multiverse
+from bench.report.text import MINUS
+
+_FEW = 4
+"""Claims that a sentence names one by one."""
+HALF = 0.5
+"""Share of the variance from which on one choice is said to decide."""
+THRESHOLD = f"{100 * SURVIVES:g} %"
+
+
+def label(name: str) -> str:
+    """A definition as people read it."""
+    return name.replace(" - ", f" {MINUS} ")
+
+
+def share(fraction: float | None) -> str:
+    """A share in whole percent; only all is 100 and only none is 0.
+
+    >>> share(0.999), share(1.0), share(0.001), share(None)
+    ('>99 %', '100 %', '<1 %', '')
+    """
+    if fraction is None:
+        return ""
+    text = f"{100 * fraction:.0f}"
+    if fraction < 1 and text == "100":
+        return ">99 %"
+    return "<1 %" if fraction > 0 and text == "0" else f"{text} %"
+
+
+def claim(contest: Contest) -> str:
+    """The claim of a pair."""
+    return f"{contest.first} beats {contest.second}"
+
+
+def decided_by(contest: Contest) -> str:
+    """The choice that turns a claim, with how much of its direction it explains; empty where nothing does."""
+    return "" if contest.decides is None else f"{contest.decides} ({share(contest.explained_most)})"
+
+
+def weakest(contest: Contest) -> str:
+    """The option under which a claim holds least."""
+    least = contest.weakest
+    if least is None:
+        return ""
+    named = label(least.option) if least.dimension == DEFINITION else f"{least.dimension} {least.option}"
+    return f"{named}: {least.holds} of {least.n}"
+
+
+def verdict(found: Multiverse) -> tuple[str, ...]:
+    """Sentences: what survives in each family, what falls and why, who is first, and what was open to picking."""
+    return tuple(_verdict(found))
+
+
+def _verdict(found: Multiverse) -> Iterator[str]:
+    for family in found.families:
+        yield _survivors(found, family)
+    for family in found.families:
+        yield from _fallen(found.claims(family.name), family)
+    for family in found.families:
+        yield from _first(found, family)
+    yield from _open(found)
+    yield (
+        "Universes are a list of analyses that somebody could defend, not a sample of anything:"
+        f" {THRESHOLD} is a share of that list, and no level of confidence."
+    )
+
+
+def _survivors(found: Multiverse, family: Family) -> str:
+    claims, n = found.claims(family.name), len(found.of(family.name))
+    start = f"{family.name[0].upper()}{family.name[1:]} ({_counted(n, 'universe')})"
+    if not claims:
+        return f"{start}: the table claims nothing, so nothing can fall."
+    kept, shown = sum(c.survives for c in claims), sum(c.is_shown for c in claims)
+    whole = f"all {kept} claims" if kept == len(claims) > 1 else f"{kept} of {_counted(len(claims), 'claim')}"
+    few = "" if n * (1 - SURVIVES) >= 1 else ", which with so few means all of them"
+    return (
+        f"{start}: {whole} of the table survive, their direction holding in {THRESHOLD} of the universes{few};"
+        f" {shown} {'is' if shown == 1 else 'are'} significant in {THRESHOLD} of those with a test."
+    )
+
+
+def _fallen(claims: Sequence[Contest], family: Family) -> Iterator[str]:
+    fallen = sorted((c for c in claims if not c.survives), key=lambda c: (c.share or 0.0, c.first, c.second))
+    for each in fallen[:_FEW]:
+        yield f"In {family.name}, “{claim(each)}” does not survive: {_why(each)}."
+    if len(fallen) > _FEW:
+        yield f"So do {len(fallen) - _FEW} further claims in {family.name}."
+
+
+def _why(each: Contest) -> str:
+    if each.share is None:
+        return "no universe has numbers of both"
+    text = f"it holds in {each.holds} of {each.n} universes"
+    if each.reversed:
+        text += f", and the opposite is significant in {each.reversed} of {each.tested} with a test"
+    if each.decides is None:
+        return text
+    told = f"({share(each.explained_most)} of it; {weakest(each)})"
+    if each.explained_most >= HALF:
+        return f"{text}; the choice of {each.decides} decides {told}"
+    return f"{text}; no single choice decides, that of {each.decides} explains most {told}"
+
+
+def _first(found: Multiverse, family: Family) -> Iterator[str]:
+    own = [places for places in found.places if places.family == family.name]
+    firsts = sorted((p for p in own if p.spread.first > 0), key=lambda p: -p.spread.first)
+    n = found.complete[family.name]
+    if not firsts:
+        return
+    if firsts[0].spread.first == 1:
+        where = f"in all {_counted(n, 'universe')} in which all have numbers"
+        yield f"{firsts[0].method} is first in {family.name} {where}."
+        return
+    told = ", ".join(f"{p.method} in {share(p.spread.first)}" for p in firsts[:_FEW])
+    more = f" and {len(firsts) - _FEW} others" if len(firsts) > _FEW else ""
+    yield f"First in {family.name} by value, of {_counted(n, 'universe')}: {told}{more}."
+
+
+def _open(found: Multiverse) -> Iterator[str]:
+    """A sentence on pairs that somebody who picks a universe could claim."""
+    pairs = [contest for contest in found.contests if not contest.is_claim and contest.tested]
+    decided = [contest for contest in pairs if contest.significant or contest.reversed]
+    if decided:
+        both = sum(bool(contest.significant and contest.reversed) for contest in decided)
+        ways = f" ({both} of them in either direction)" if both else ""
+        yield (
+            f"Of {_counted(len(pairs), 'pair')} that the table leaves open, {len(decided)} could be claimed by picking"
+            f" a universe{ways}: there the difference is significant, corrected for all pairs."
+        )
+    elif pairs:
+        yield f"None of {_counted(len(pairs), 'pair')} that the table leaves open is significant in any universe."
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"

@@ -1,0 +1,288 @@
+"""Results -> worlds: what was measured under one setting with one seed, the same questions for all methods.
+
+A setting is what a run fixes for all methods alike. Results that deviate otherwise (`--set METHOD.FIELD`, other
+training questions for some) belong to no setting and are counted. Example: `worlds(found, names, at, Gaps())[0]`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.api import BoolArray, FloatArray, UserError
+from bench.metrics.answers import ranked
+from bench.report.multiverse.definitions import NONE, RECALIBRATION, SEED
+from bench.report.text import listed, plain, setting
+from bench.results.files import base_of, place_of, read_records, recalibration_of
+from bench.results.records import Records
+from bench.results.row import ResultRow
+
+_ALIKE = frozenset({"tune", "judge", "judge_model", "judge_url", "answers", "token_budget"})
+"""Settings in `ResultRow.config` that have a dimension, or that change no number on purpose."""
+_PROTOCOL = "protocol."
+LETTERS, OF_PRESET, USUAL_ANSWERS = "option letters", "of the preset", "generate"
+USUAL_JUDGES = ("match", LETTERS)
+
+
+class Setting(NamedTuple):
+    """Dimensions that a run fixes for all of its methods; the names are those of the dimensions."""
+
+    preset: str
+    tuning: str
+    answers: str
+    judge: str
+    protocol: str
+
+
+def setting_of(row: ResultRow) -> Setting:
+    """The setting of a result."""
+    rules = {name: value for name, value in row.deviations.items() if name.startswith(_PROTOCOL)}
+    return Setting(
+        plain(row.preset),
+        f"{row.config['tune']} configurations" if "tune" in row.config else NONE,
+        plain(row.answers_source),
+        plain(row.judge or LETTERS),
+        ", ".join(f"{name.removeprefix(_PROTOCOL)}={plain(setting(value))}" for name, value in sorted(rules.items()))
+        or OF_PRESET,
+    )
+
+
+@dataclass(frozen=True)
+class Found:
+    """A result and the folder it was read from."""
+
+    row: ResultRow
+    folder: Path
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Confidences and labels under one setting, with one seed and one recalibration."""
+
+    setting: Setting
+    recalibration: str
+    seed: int
+    methods: tuple[str, ...]
+    """Methods without their recalibration, m of them."""
+    confidence: FloatArray
+    """(m, n)."""
+    order: FloatArray
+    """(m, n), what metrics of order are of."""
+    correct: BoolArray
+    """(n,)."""
+    parsed: BoolArray
+    """(n,)."""
+    id: Sequence[str]
+    subject: Sequence[str]
+    answer: Sequence[str]
+    row: ResultRow
+    """The result of the first method."""
+    folder: Path
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """Dimension -> option."""
+        return {**self.setting._asdict(), RECALIBRATION: self.recalibration, SEED: str(self.seed)}
+
+
+@dataclass
+class Gaps:
+    """Account of what has no number, in the order in which it was found."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    """Sentence -> results."""
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    """Combination -> methods without a result."""
+
+    def add(self, text: str) -> None:
+        """Count one result."""
+        self.counts[text] += 1
+
+    def sentences(self) -> Iterator[str]:
+        """One for each reason."""
+        for text, n in self.counts.items():
+            yield f"{text} ({n} result{'s' * (n > 1)})."
+        for combination, names in self.missing.items():
+            yield f"No result with {combination}: {listed(names)}."
+
+
+# --- which results ----------------------------------------------------------------------------------------------------
+
+
+def admitted(found: Sequence[Found], gaps: Gaps) -> list[Found]:
+    """Results that belong to a setting: ok, of whole tasks, and with no settings of their own.
+
+    Args:
+        found: of one model and task; of a result that is there twice, only the first counts.
+        gaps: told of the others.
+
+    Raises:
+        UserError: two results of one cell have different numbers.
+    """
+    odd = _odd_settings([each.row for each in found])
+    short = {_line_of(each.row) for each in found if is_cut_short(each.row)}
+    seen: dict[tuple[object, ...], Found] = {}
+    for each in found:
+        row = each.row
+        reason = _inadmissible(row, odd)
+        if not reason and _line_of(row) in short:  # as in tables, where one such seed takes the line's rank
+            reason = f"Left out: training of {plain(row.method)} was cut short with {_words_of(setting_of(row))}"
+        if reason:
+            gaps.add(reason)
+            continue
+        key = setting_of(row), row.method, row.seed
+        first = seen.setdefault(key, each)
+        if first is not each and first.row.records_digest != row.records_digest:
+            raise UserError(
+                f"{plain(row.method)} on {plain(row.task)}, seed {row.seed}: two results of one setting differ, in"
+                f" {first.folder} and {each.folder}; leave out one of the folders"
+            )
+    return list(seen.values())
+
+
+def _odd_settings(rows: Sequence[ResultRow]) -> frozenset[str]:
+    """Settings without a dimension in which results of one method differ, or those that learn differ from each other.
+
+    A setting that all results of each method have, e.g. --dtype, is no choice here.
+    """
+    names = {name for row in rows for name in row.config} - _ALIKE
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for row in rows:
+        for name in names:
+            told = setting(row.config.get(name))
+            values[name, row.method].add(told)
+            if name == "train_on" and row.train_on is not None:
+                values[name, ""].add(told)
+    return frozenset(name for (name, _), told in values.items() if len(told) > 1)
+
+
+def _inadmissible(row: ResultRow, odd: frozenset[str]) -> str:
+    """Why a result belongs to no setting; empty where it does."""
+    method = plain(base_of(row.method))
+    own = [name for name in row.deviations if not name.startswith(_PROTOCOL)]
+    others = [name for name in row.config if name in odd and name not in row.deviations]
+    if row.status != "ok":
+        return f"Left out: {method} was {row.status} with {_words_of(setting_of(row))}"
+    if row.limit is not None:
+        return "Left out: runs with --limit"
+    if own or others:
+        return f"Left out: {method} with settings of its own ({listed([*own, *others])})"
+    if row.is_order_alone:
+        return f"Left out: {method} gives scores that nothing scales, so it has no confidence to measure"
+    return ""
+
+
+def _line_of(row: ResultRow) -> tuple[Setting, str]:
+    return setting_of(row), base_of(row.method)
+
+
+def is_cut_short(row: ResultRow) -> bool:
+    """Whether its training ended while its loss on validation was still falling."""
+    return row.training is not None and any(stage.cut_short for stage in row.training.stages)
+
+
+def reference_of(found: Sequence[Found]) -> Setting:
+    """The setting of the table: untuned, the model's own answers, the protocol of the preset; else the fullest.
+
+    Args:
+        found: admitted results of the table's preset, at least one.
+    """
+    sizes = Counter(setting_of(each.row) for each in found if not recalibration_of(each.row.method))
+    if not sizes:
+        raise UserError(
+            "All results are recalibrated; the table needs them as they are: run them without --recalibrate"
+        )
+
+    def key(at: Setting) -> tuple[bool, bool, bool, int, Setting]:
+        return at.tuning != NONE, at.answers != USUAL_ANSWERS, at.protocol != OF_PRESET, -sizes[at], at
+
+    return min(sizes, key=key)
+
+
+# --- their records ----------------------------------------------------------------------------------------------------
+
+
+def worlds(found: Sequence[Found], methods: Sequence[str], reference: Setting, gaps: Gaps) -> list[World]:
+    """Worlds in which at least two methods rest on the same answers, those of the table first.
+
+    Args:
+        found: admitted results.
+        methods: that are compared, without recalibration.
+        reference: setting of the table.
+        gaps: told of methods that are missing, and of settings with other questions.
+
+    Raises:
+        UserError: a file is not as it must be, or no two methods rest on the same answers.
+    """
+    cells: dict[tuple[Setting, str, int], dict[str, Found]] = defaultdict(dict)
+    for each in found:
+        at = setting_of(each.row), recalibration_of(each.row.method) or NONE, each.row.seed
+        cells[at][base_of(each.row.method)] = each
+    made: list[World] = []
+    asked: list[str] | None = None
+    for at in sorted(cells, key=lambda at: (at[0] != reference, at[1] != NONE, at)):
+        own = {name: cells[at][name] for name in methods if name in cells[at]}
+        world = _world(at, own, gaps)
+        if world is None:
+            continue
+        asked = asked or sorted(world.id)
+        if sorted(world.id) != asked:
+            gaps.add(f"Left out: {_words(at)} asks other questions than the table")
+            continue
+        lacking = [name for name in methods if name not in cells[at]]
+        if lacking:
+            gaps.missing[_words(at)] = lacking
+        made.append(world)
+    if not made or made[0].setting != reference:
+        raise UserError("No two methods of the table rest on the same answers and labels, so none can be compared")
+    return made
+
+
+def _world(at: tuple[Setting, str, int], cells: Mapping[str, Found], gaps: Gaps) -> World | None:
+    """The methods with the answers and labels that most have; None where these are fewer than two."""
+    records = {name: _sorted(each) for name, each in cells.items()}
+    alike: dict[tuple[object, ...], list[str]] = defaultdict(list)
+    for name, own in records.items():
+        alike[tuple(own.id), tuple(own.subject), own.correct.tobytes()].append(name)
+    names = max(alike.values(), key=len, default=[])
+    for name in records:
+        if name not in names:
+            gaps.add(f"Left out: {name} rests on other answers or labels than most others: {_words(at)}")
+    if len(names) < 2:  # noqa: PLR2004 - a pair
+        return None
+    first = records[names[0]]
+    return World(
+        *at, tuple(names), np.stack([records[name].confidence for name in names]),
+        np.stack([_order(records[name]) for name in names]), first.correct, first.parsed, first.id, first.subject,
+        first.answer, cells[names[0]].row, cells[names[0]].folder,
+    )  # fmt: skip
+
+
+def _sorted(found: Found) -> Records:
+    records = read_records(place_of(found.row, found.folder))
+    return records.take(np.argsort(np.asarray(records.id, dtype=object), kind="stable"))
+
+
+def _order(records: Records) -> FloatArray:
+    return records.confidence if records.score is None else ranked(records.score)
+
+
+def _words(at: tuple[Setting, str, int]) -> str:
+    own, recalibration, seed = at
+    also = "" if recalibration == NONE else f", recalibration {recalibration}"
+    return f"{_words_of(own)}, seed {seed}{also}"
+
+
+def _words_of(own: Setting) -> str:
+    """A setting in words, without what is usual."""
+    parts = [f"preset {own.preset}"]
+    parts += [f"tuning by {own.tuning}"] if own.tuning != NONE else []
+    parts += [f"answers {own.answers}"] if own.answers != USUAL_ANSWERS else []
+    parts += [f"judge {own.judge}"] if own.judge not in USUAL_JUDGES else []
+    parts += [own.protocol] if own.protocol != OF_PRESET else []
+    return ", ".join(parts)

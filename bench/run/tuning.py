@@ -1,0 +1,128 @@
+"""Choice of a method's constants: each configuration is fitted, and the one that validation likes best is kept.
+
+The rule is that of steps (docs/methods.md §0.20): the smallest negative log-likelihood of the validation answers, each
+configuration at the step that it kept itself; the earlier of equal ones. No answer of a test is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from bench.api.early_stopping import best_point
+from bench.api.errors import attempted, reason_of
+from bench.results.row import Configuration, Tuning
+from bench.run.fitting import Fitted, Fitter, Tuned
+from bench.run.inputs import Inputs
+from bench.run.making import Configurations
+from bench.run.resolve import ResolvedRun
+from bench.signals.reading import Reading
+from bench.training.trainer import PutOffError
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """Fits the methods of a run, those with something to tune once for each configuration."""
+
+    resolved: ResolvedRun
+    fitter: Fitter
+
+    def fit(self, name: str, learned: Reading, validation: Reading | None) -> Fitted:
+        """Fit a method, or load its fits of an earlier run: its own constants, or the best of its configurations.
+
+        Args:
+            name: of the method.
+            learned: the split that it learns from.
+            validation: the split by which it may choose a step, and by which a configuration is chosen.
+
+        Raises:
+            PutOffError: adapters are being trained elsewhere; to be called again when that is over.
+            Exception: whatever the method raises with its own constants; with others it is a configuration that failed.
+        """
+        tried = self.resolved.configurations.get(name)
+        if tried is None or validation is None:
+            return self.fitter.fit(name, learned, validation)
+        fits = list(self._fitted(name, tried, learned, validation))
+        put_off = next((fit for fit in fits if isinstance(fit, PutOffError)), None)
+        if put_off is not None:
+            raise put_off
+        if isinstance(fits[0], BaseException):
+            raise fits[0]
+        return _best(tried, fits, int(validation.usable.sum()))
+
+    def _fitted(
+        self, name: str, tried: Configurations, learned: Reading, validation: Reading
+    ) -> Iterator[Fitted | BaseException]:
+        """The fit of each configuration, or what it raised; one that was drawn before takes no time."""
+        before: dict[str, Fitted | BaseException] = {}
+        for k, values in enumerate(tried.values):
+            drawn = repr(sorted(values.items()))
+            found = before.get(drawn)
+            if found is None:
+                found = before[drawn] = attempted(self.fitter.fit, name, learned, validation, k)
+            elif isinstance(found, Fitted):
+                found = replace(found, seconds=0.0)
+            yield found
+            if k == 0 and isinstance(found, BaseException) and not isinstance(found, PutOffError):
+                return
+
+
+def _best(tried: Configurations, fits: list[Fitted | BaseException], n: int) -> Fitted:
+    """The configuration with the smallest loss in `n` validation answers, and the account of all."""
+    losses = [fit.training.validation_nll if isinstance(fit, Fitted) else None for fit in fits]
+    chosen = best_point(losses)
+    best, seconds = fits[chosen], [fit.seconds if isinstance(fit, Fitted) else 0.0 for fit in fits]
+    assert isinstance(best, Fitted)  # noqa: S101  # a failed one has no loss, and the first one is none of these
+    if losses[chosen] is None:
+        return replace(best, seconds=sum(seconds))
+    account = Tuning(
+        n=len(tried),
+        searched=tried.searched,
+        configurations=tuple(
+            Configuration(
+                {key: str(value) for key, value in values.items()}, loss, round(taken, 4),
+                reason_of(fit) if isinstance(fit, BaseException) else None,
+            )
+            for values, loss, taken, fit in zip(tried.values, losses, seconds, fits, strict=True)
+        ),
+        chosen=chosen,
+    )  # fmt: skip
+    known = tuple(fit for fit, loss in zip(fits, losses, strict=True) if isinstance(fit, Fitted) and loss is not None)
+    labels = replace(best.labels, validation=max(best.labels.validation, n))
+    return replace(best, labels=labels, seconds=sum(seconds), tuned=Tuned(account, known))
+
+
+def account_of(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | None:
+    """Account of the choice of a cell's constants; None in a run that tunes nothing.
+
+    Args:
+        resolved: the run.
+        name: of the method.
+        inputs: what the cell rests on.
+    """
+    if resolved.tune is None:
+        return None
+    if inputs.fitted is not None and inputs.fitted.tuned is not None:
+        return inputs.fitted.tuned.account
+    return Tuning(n=resolved.tune, reason=_untuned(resolved, name, inputs))
+
+
+def _untuned(resolved: ResolvedRun, name: str, inputs: Inputs) -> str:
+    reason = nothing_to_tune(resolved, name)
+    if reason is not None:
+        return reason
+    if inputs.learned is not None and inputs.selection is None:
+        return "there are no validation answers, beside those that it learned from, to choose by"
+    if inputs.fitted is None:
+        return "it was not fitted"
+    return "it has no confidences in the validation answers to choose by"
+
+
+def nothing_to_tune(resolved: ResolvedRun, name: str) -> str | None:
+    """Why a method has no configurations; None where it has."""
+    method = resolved.methods[name]
+    if name in resolved.configurations:
+        return None
+    if not method.trains():
+        return "it learns nothing"
+    return "all that it searches was set by hand" if type(method).search else "it declares no search space"

@@ -1,0 +1,395 @@
+"""Quality against the number of labels: curves, differences to what is not trained, and where the curves cross.
+
+A point is one method told so many labels, in several draws of labels; each draw has a training seed of its own. Errors
+are those of `bench.stats.variants`: other questions (resamples that all points share) and other draws, squares added,
+Student's t after Satterthwaite. A point of which a draw is missing has a value, but neither interval nor test: what is
+left are the draws that went well.
+
+Three claims, each with an error rate of 1 - level of its own:
+
+- `Gain`, a trained method against an untrained one: p values of the sizes are corrected together by Holm's rule, for
+  each pair and metric. So of the sizes at which one of a pair is said to be better, none is wrong, but for 5 %.
+- `Crossing`: read off these. If the difference only grows with labels, the true crossing lies between the last size at
+  which the trained one is shown to be worse and the first from which on it is shown to be better, but for 5 %.
+- `Ahead`, a trained method against all untrained ones at once. That it beats every one of them is false as soon as it
+  fails to beat one, so that the largest p value of these pairs is one of the claim: an intersection-union test (Berger,
+  1982), which needs no choice of a best reference. These are corrected by Holm's rule over methods and sizes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from bench.api import BoolArray, FloatArray
+from bench.metrics import METRICS
+from bench.stats.holm import holm
+from bench.stats.resampling import RANKED, resample
+from bench.stats.settings import Settings
+from bench.stats.strata import Strata, strata_of
+from bench.stats.variants import MIN_SEEDS, Estimate, estimated, refused
+
+METRICS_SHOWN = ("brier", "auroc")
+"""Metrics of the curves, by their names in `bench.metrics.METRICS`."""
+ONE_KIND = "only right or only wrong answers were drawn"
+"""Reason why a draw has no numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """Confidences of a method in n questions after it was told labels, draw by draw."""
+
+    labels: int
+    """Labels that it was told; fewer than the size where there are no more for it."""
+    confidence: Mapping[int, FloatArray]
+    """Seed -> (n,); a draw without probabilities is absent."""
+    order: Mapping[int, FloatArray] = field(default_factory=dict)
+    """Seed -> (n,), what metrics of order are of where that is not the confidence."""
+    missing: Mapping[int, str] = field(default_factory=dict)
+    """Seed -> why it has no probabilities."""
+
+    def values(self, metric: str, seed: int) -> FloatArray | None:
+        """Values that a metric is of, (n,); None where there are none."""
+        own = self.confidence.get(seed)
+        return self.order.get(seed, own) if metric in RANKED else own
+
+
+@dataclass(frozen=True)
+class Point:
+    """One metric of one method told so many labels."""
+
+    method: str
+    metric: str
+    size: int
+    labels: int
+    """Labels that it was told."""
+    estimate: Estimate | None
+    """Macro mean over subjects, mean over the draws that have one; None where none has, or it is undefined."""
+    draws: int
+    """Draws that have one."""
+    missing: Mapping[str, int] = field(default_factory=dict)
+    """Reason -> draws without one."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Lead of a trained method over an untrained one, told as many labels, on the same questions."""
+
+    method: str
+    untrained: str
+    metric: str
+    size: int
+    difference: Estimate | None
+    """Positive where the trained one is better, whichever way the metric goes; None where a draw of one is missing."""
+    p: float | None
+    """Two-sided, of no difference; None without interval."""
+    p_holm: float | None = None
+    """Corrected for the sizes of this pair and metric."""
+    p_all: float | None = None
+    """Corrected for all pairs and sizes of this metric."""
+
+    def shows(self, sign: int, level: float) -> bool:
+        """Whether the trained one is shown to be better (1) or worse (-1)."""
+        is_shown = self.p_holm is not None and self.p_holm < 1 - level
+        return is_shown and self.difference is not None and sign * self.difference.value > 0
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Sizes between which the curve of a trained method crosses that of an untrained one."""
+
+    method: str
+    untrained: str
+    metric: str
+    better_from: int | None
+    """Smallest size at which, and at all larger ones, the trained one is shown to be better; None: at none."""
+    worse_at: tuple[int, ...]
+    """Sizes at which it is shown to be worse."""
+    better_at: tuple[int, ...]
+    """Sizes at which it is shown to be better."""
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Test that a trained method told so many labels is better than every untrained one."""
+
+    method: str
+    metric: str
+    size: int
+    against: str
+    """The untrained method that it is least clearly better than."""
+    p: float | None
+    """P value of the claim that it is not better than all; None where one of them can't be compared."""
+    p_holm: float | None = None
+    """Corrected for all methods and sizes of this metric."""
+
+    def is_shown(self, level: float) -> bool:
+        """Whether it is shown to be better than every untrained one."""
+        return self.p_holm is not None and self.p_holm < 1 - level
+
+
+@dataclass(frozen=True)
+class LabelCount:
+    """Answers of a split that can be told as labels."""
+
+    split: str
+    """Task and split."""
+    right: int
+    wrong: int
+
+    @property
+    def base_rate(self) -> float:
+        """Share of right answers."""
+        return self.right / max(1, self.right + self.wrong)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Description of a study of one task."""
+
+    model: str
+    task: str
+    preset: str
+    sizes: tuple[int, ...]
+    """Numbers of labels, ascending."""
+    available: int
+    """Labels that there are, in training and validation."""
+    seeds: tuple[int, ...]
+    trained: tuple[str, ...]
+    scaled: tuple[str, ...]
+    """Methods that learn nothing but whose scores become probabilities by labels."""
+    untold: tuple[str, ...]
+    """Methods that are told nothing."""
+    counts: tuple[LabelCount, ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Method -> why it is not in it."""
+    validation: Mapping[int, int] = field(default_factory=dict)
+    """Size -> labels of it that are validation answers, for a method that learns from both splits."""
+    forward_tokens: int = 0
+    """Token positions that were fed to the model for it."""
+    level: float = 0.95
+
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        """Methods that learn nothing."""
+        return (*self.scaled, *self.untold)
+
+
+@dataclass(frozen=True)
+class LabelCurves:
+    """Everything that is told of a study of one task."""
+
+    study: Study
+    n: int
+    """Questions."""
+    accuracy: float
+    """Share of right answers among them."""
+    points: tuple[Point, ...]
+    gains: tuple[Gain, ...]
+    crossings: tuple[Crossing, ...]
+    ahead: tuple[Ahead, ...]
+    notes: tuple[str, ...] = ()
+    """Why there are no intervals, where there are none."""
+
+    def of(self, method: str, metric: str) -> list[Point]:
+        """Curve of a method, by size."""
+        return [point for point in self.points if (point.method, point.metric) == (method, metric)]
+
+
+def curves_of(
+    told: Mapping[tuple[str, int], Told],
+    study: Study,
+    correct: BoolArray,
+    subjects: Sequence[str],
+    settings: Settings | None = None,
+) -> LabelCurves:
+    """Curves, differences and crossings of a study.
+
+    Args:
+        told: method and size -> its confidences in n questions; one that is told nothing has the same at every size.
+        study: its description; `seeds` are the draws that were asked for.
+        correct: (n,).
+        subjects: of the n questions.
+        settings: of the resamples.
+    """
+    settings = settings or Settings(level=study.level)
+    strata = strata_of(subjects)
+    notes: list[str] = []
+    if len(study.seeds) < MIN_SEEDS:
+        notes.append(
+            f"no intervals and no crossings: {len(study.seeds)} draw{'s' * (len(study.seeds) > 1)} of labels"
+            f" don't show how much draws differ, {MIN_SEEDS} do"
+        )
+    points: list[Point] = []
+    gains: list[Gain] = []
+    ahead: list[Ahead] = []
+    for metric in METRICS_SHOWN:
+        reason = refused(metric, correct, strata)
+        if reason:
+            notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
+        rule = _Rule(study, metric, len(correct) - len(strata.names), reason is not None, settings.level)
+        lines = _Lines.of(told, study, metric, correct, strata, settings)
+        points += [rule.point(name, size, each, lines) for (name, size), each in told.items()]
+        own = [
+            rule.gain(name, other, size, lines)
+            for name in study.trained
+            for other in study.untrained
+            for size in study.sizes
+            if {(name, size), (other, size)} <= told.keys()
+        ]
+        p = iter(holm([gain.p for gain in own if gain.p is not None]).tolist())
+        own = [gain if gain.p is None else replace(gain, p_all=next(p)) for gain in own]
+        for pair in dict.fromkeys((gain.method, gain.untrained) for gain in own):
+            gains += _corrected([gain for gain in own if (gain.method, gain.untrained) == pair])
+        ahead += _corrected(list(_ahead(own)))
+    return LabelCurves(
+        study, len(correct), float(np.mean(correct)), tuple(points), tuple(gains),
+        tuple(_crossings(gains, settings.level)), tuple(ahead), tuple(notes),
+    )  # fmt: skip
+
+
+class _Line(NamedTuple):
+    """One metric of one run: in the sample, and in every resample."""
+
+    value: float
+    replicates: FloatArray
+    """(r,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Lines:
+    """One metric of every point and draw. Runs that say the same are resampled once."""
+
+    told: Mapping[tuple[str, int], Told]
+    metric: str
+    found: Mapping[bytes, _Line]
+
+    @classmethod
+    def of(
+        cls, told: Mapping[tuple[str, int], Told], study: Study, metric: str, correct: BoolArray, strata: Strata,
+        settings: Settings,
+    ) -> _Lines:  # fmt: skip
+        """Resample every run."""
+        runs: dict[bytes, FloatArray] = {}
+        for each in told.values():
+            for seed in study.seeds:
+                values = each.values(metric, seed)
+                if values is not None:
+                    runs.setdefault(_digest(values), values)
+        half = np.full(len(correct), 0.5)  # in the place of confidences, which metrics of order don't read
+        is_ranked = metric in RANKED
+        resampled = resample(
+            {key.hex(): (half if is_ranked else values)[None] for key, values in runs.items()}, correct, strata,
+            settings, {key.hex(): values[None] for key, values in runs.items()} if is_ranked else {}, (metric,),
+        ) if runs else {}  # fmt: skip
+        found = {}
+        for key in runs:
+            one = resampled[key.hex()][metric]
+            if one.mean is not None:
+                found[key] = _Line(one.mean, one.replicates)
+        return cls(told, metric, found)
+
+    def get(self, method: str, size: int, seeds: Sequence[int]) -> dict[int, _Line]:
+        """Seed -> one metric of a point; seeds without a value are absent."""
+        each, found = self.told[method, size], {}
+        for seed in seeds:
+            values = each.values(self.metric, seed)
+            line = None if values is None else self.found.get(_digest(values))
+            if line is not None:
+                found[seed] = line
+        return found
+
+
+def _digest(values: FloatArray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(values, dtype=np.float64).tobytes()).digest()
+
+
+class _Rule(NamedTuple):
+    """Makes points and gains of one metric."""
+
+    study: Study
+    metric: str
+    freedom: int
+    """Degrees of freedom of what questions vary."""
+    bare: bool
+    """Without intervals."""
+    level: float
+
+    def point(self, name: str, size: int, told: Told, lines: _Lines) -> Point:
+        """Point of a method."""
+        found = lines.get(name, size, self.study.seeds)
+        missing: dict[str, int] = {}
+        for seed in self.study.seeds:
+            if seed not in found:
+                reason = told.missing.get(seed, "undefined")
+                missing[reason] = missing.get(reason, 0) + 1
+        low, high = METRICS[self.metric].bounds
+        estimate, _ = self._estimate(list(found.values()), [], (low, high))
+        return Point(name, self.metric, size, told.labels, estimate, len(found), missing)
+
+    def gain(self, name: str, other: str, size: int, lines: _Lines) -> Gain:
+        """Difference of a trained method to an untrained one."""
+        own, theirs = (lines.get(each, size, self.study.seeds) for each in (name, other))
+        if len(own) < len(self.study.seeds) or len(theirs) < len(self.study.seeds):
+            return Gain(name, other, self.metric, size, None, None)
+        low, high = METRICS[self.metric].bounds
+        better, worse = (own, theirs) if METRICS[self.metric].higher_is_better else (theirs, own)
+        estimate, p = self._estimate(
+            [better[seed] for seed in self.study.seeds], [worse[seed] for seed in self.study.seeds],
+            (low - high, high - low),
+        )  # fmt: skip
+        return Gain(name, other, self.metric, size, estimate, p)
+
+    def _estimate(
+        self, lines: Sequence[_Line], others: Sequence[_Line], bounds: tuple[float, float]
+    ) -> tuple[Estimate | None, float | None]:
+        """Mean of the first, less that of the second where there are some, with its interval and p value of 0."""
+        if not lines:
+            return None, None
+        by_seed = np.array([line.value for line in lines])
+        drawn = np.mean([line.replicates for line in lines], axis=0)
+        if others:
+            by_seed = by_seed - np.array([line.value for line in others])
+            drawn = drawn - np.mean([line.replicates for line in others], axis=0)
+        asked = len(self.study.seeds)
+        if self.bare or len(lines) < asked or asked < MIN_SEEDS:
+            return Estimate(float(by_seed.mean()), None, None, None), None
+        return estimated(by_seed, drawn, freedom=self.freedom, level=self.level, bounds=bounds)
+
+
+T = TypeVar("T", Gain, Ahead)
+
+
+def _corrected(found: Sequence[T]) -> list[T]:
+    """P values corrected for all that are tested together."""
+    p = iter(holm([each.p for each in found if each.p is not None]).tolist())
+    return [each if each.p is None else replace(each, p_holm=next(p)) for each in found]
+
+
+def _crossings(gains: Sequence[Gain], level: float) -> Iterator[Crossing]:
+    for key in dict.fromkeys((gain.metric, gain.method, gain.untrained) for gain in gains):
+        own = sorted((g for g in gains if (g.metric, g.method, g.untrained) == key), key=lambda gain: gain.size)
+        better_from = None
+        for gain in reversed(own):
+            if not gain.shows(1, level):
+                break
+            better_from = gain.size
+        worse, better = (tuple(gain.size for gain in own if gain.shows(sign, level)) for sign in (-1, 1))
+        yield Crossing(key[1], key[2], key[0], better_from, worse, better)
+
+
+def _ahead(gains: Sequence[Gain]) -> Iterator[Ahead]:
+    """For each method and size the largest p value of its pairs; one with a difference in the other direction has 1."""
+    for method, size in dict.fromkeys((gain.method, gain.size) for gain in gains):
+        own = [gain for gain in gains if (gain.method, gain.size) == (method, size)]
+        p = {}
+        for gain in own:
+            if gain.p is not None and gain.difference is not None:
+                p[gain.untrained] = gain.p if gain.difference.value > 0 else 1.0
+        known = len(p) == len(own)
+        against = max(p, key=lambda name: p[name]) if known else next(g.untrained for g in own if g.untrained not in p)
+        yield Ahead(method, own[0].metric, size, against, p[against] if known else None)

@@ -1,0 +1,133 @@
+"""Words of an English text, their classes, and the word that a token belongs to.
+
+Words are tagged by HanTa (Wartena, KONVENS 2019), a hidden Markov model over morphemes and words that was trained on
+the British National Corpus, with that corpus's tags (CLAWS C5). Content words are nouns, proper nouns, main verbs,
+adjectives and adverbs; function words are articles, determiners, pronouns, prepositions, particles, conjunctions,
+negation, modal verbs, and be, do and have, which the tags don't tell apart from auxiliaries. Numerals are neither, nor
+is the rest: punctuation, symbols, single letters, interjections, and what is no English word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from bench.api import UserError
+
+WordClass = Literal["content", "function", "numeral", "other"]
+Tag = Callable[[Sequence[str]], Sequence[str]]
+"""Words of a text -> a tag for each."""
+
+_CONTENT = "NN NN0 NN1 NN2 NP0 AJ0 AJC AJS AV0 VVB VVD VVG VVI VVN VVZ"
+_FUNCTION = (
+    "AT0 AVP AVQ CJC CJS CJT DPS DT0 DTQ EX0 IN PNI PNP PNQ PNX POS PRF PRP TO0 XX0 VM0"
+    " VBB VBD VBG VBI VBN VBZ VDB VDD VDG VDI VDN VDZ VHB VHD VHG VHI VHN VHZ"
+)
+_NUMERAL = "CRD ORD"
+_OTHER = "ITJ PUL PUN PUQ PUR UNC ZZ0 !!! UNKNOWN"
+CLASS_OF_TAG: dict[str, WordClass] = {
+    **dict.fromkeys(_CONTENT.split(), "content"),
+    **dict.fromkeys(_FUNCTION.split(), "function"),
+    **dict.fromkeys(_NUMERAL.split(), "numeral"),
+    **dict.fromkeys(_OTHER.split(), "other"),
+}
+"""Tags of CLAWS C5, and the five more that HanTa's English model has (NN, IN, !!!, UNKNOWN)."""
+
+_WORD = re.compile(r"\d+(?:[.,:/]\d+)*|[^\W_]+(?:[-'\u2019][^\W_]+)*|[^\w\s]|_")
+_CLITIC = re.compile(r"(?<=\w)(?:n['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))$", re.IGNORECASE)
+_CANNOT = re.compile(r"(?<=^can)not$", re.IGNORECASE)
+_LONGEST = 60
+"""Characters of the longest word that is tagged: time grows with the square, and no English word is longer."""
+_MODEL = "morphmodel_en.pgz"
+
+
+class Word(NamedTuple):
+    """Word of a text."""
+
+    start: int
+    """Its first character."""
+    end: int
+    """One past its last character."""
+    tag: str
+    """Tag of CLAWS C5; empty where the word wasn't tagged."""
+    kind: WordClass
+
+
+def tagger() -> Tag:
+    """HanTa's tagger of English.
+
+    Raises:
+        UserError: HanTa isn't installed.
+    """
+    try:
+        from HanTa import HanoverTagger
+    except ImportError as error:
+        raise UserError(
+            "the words of answers are tagged by HanTa, which isn't installed: pip install 'confbench[analysis]'"
+        ) from error
+    model = _loaded(HanoverTagger.HanoverTagger)
+    return lambda words: [str(tag) for tag in model.tag_sent(list(words), taglevel=0)]
+
+
+@cache
+def _loaded(kind: Callable[[str], Any]) -> Any:
+    return kind(_MODEL)
+
+
+def words_of(text: str, tag: Tag) -> list[Word]:
+    """Words of a text in their order.
+
+    Contractions are two words, e.g. "does" and "n't", as in the corpus of the tagger. A symbol is never a word of a
+    class, whatever its tag is.
+
+    Raises:
+        UserError: a tag is none of `CLASS_OF_TAG`.
+    """
+    spans = [span for found in _WORD.finditer(text) for span in _split(found[0], found.start())]
+    known = [(a, b) for a, b in spans if b - a <= _LONGEST and any(map(str.isalnum, text[a:b]))]
+    tags = dict(zip(known, tag([text[a:b].replace("\u2019", "'") for a, b in known]), strict=True))
+    return [Word(a, b, tags.get((a, b), ""), _class(tags.get((a, b), "UNKNOWN"))) for a, b in spans]
+
+
+def _split(word: str, start: int) -> list[tuple[int, int]]:
+    """Span of a word, or those of its two parts."""
+    found = _CLITIC.search(word) or _CANNOT.search(word)
+    ends = [start, *([start + found.start()] if found else []), start + len(word)]
+    return list(pairwise(ends))
+
+
+def _class(tag: str) -> WordClass:
+    if tag not in CLASS_OF_TAG:
+        raise UserError(f"HanTa gave the tag {tag!r}, which is none of CLAWS C5; install another version of HanTa")
+    return CLASS_OF_TAG[tag]
+
+
+def word_of_tokens(pieces: Sequence[str], words: Sequence[Word]) -> list[int | None]:
+    """Number of the word that each token belongs to; None where it has no character of any.
+
+    A token belongs to the word of which it has most characters, the first of equals. One that ends within a character
+    has none of its own and belongs to the word of that character.
+
+    Args:
+        pieces: texts of the tokens, which together are the text.
+        words: of that text, in their order.
+    """
+    found: list[int | None] = []
+    start, first = 0, 0
+    for piece in pieces:
+        end = start + max(len(piece), 1)
+        while first < len(words) and words[first].end <= start:
+            first += 1
+        best, most = None, 0
+        for k in range(first, len(words)):
+            if words[k].start >= end:
+                break
+            shared = min(end, words[k].end) - max(start, words[k].start)
+            if shared > most:
+                best, most = k, shared
+        found.append(best)
+        start += len(piece)
+    return found

@@ -1,0 +1,251 @@
+"""Token masking: planted effects are found, none is found where there is none, and what can't be said is said."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bench.api import AnalysisInput, Batch, Context, Format, Of, Ragged, TokenIds, UserError
+from bench.report import measures as shown
+from bench.stats.measured import Measured, checked_measures
+from methods.ccps import Ccps
+from methods.ccps import tokens as masking
+from methods.ccps.contrasts import Estimate
+from methods.ccps.verdict import Compared, answer_of
+from tests.unit.methods.ccps.test_analyses import FEW
+from tests.unit.methods.ccps.test_method import batch
+
+NOUNS, SMALL = ["dog", "river", "house", "plant", "city"], ["the", "of", "and", "with", "in"]
+RESULTS = Path(__file__).parents[4] / "results"
+
+
+def sentences(n: int, seed: int = 0, *, at: int | None = None) -> list[list[str]]:
+    """Answers of two to six words as tokens; `at`: function words stand there alone, else anywhere."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(n):
+        length = int(rng.integers(2, 7)) if at is None else 4
+        function = rng.random(length) < 0.5 if at is None else np.arange(length) == at
+        words = [str(rng.choice(SMALL if small else NOUNS)) for small in function]
+        found.append([words[0], *(f" {word}" for word in words[1:])])
+    return found
+
+
+def given(texts: list[list[str]], fmt: Format = Format.OPEN) -> AnalysisInput:
+    ids = Batch([f"q{k}" for k in range(len(texts))], {TokenIds(Of.ANSWER): Ragged.of([[0] * len(t) for t in texts])})
+    contexts = {seed: Context(seed=seed, format=fmt) for seed in range(5)}
+    return AnalysisInput(Ccps(**FEW), ids, ids, contexts, pieces=lambda _: texts)
+
+
+class Hearing(nn.Module):
+    """Confidence from the first feature of all places."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`(n, places, features)` -> logits."""
+        z = x[:, :, 0].sum(dim=1)
+        return torch.stack([torch.zeros_like(z), z], dim=1)
+
+
+def measured(texts: list[list[str]], *, content: float, seed: int = 0, by_place: float = 0.0) -> Any:
+    """Table of networks that hear tokens of content words by `content` more than others, and early ones `by_place`."""
+    read, rng = masking.read_tokens(given(texts), 30), np.random.default_rng(seed)
+    inputs = np.zeros((len(texts), 30, 2), dtype=np.float32)
+    size = 1 + content * (read.kind == "content") + by_place * (6 - read.place) + 0.2 * rng.normal(size=len(read.place))
+    inputs[read.answer, read.place, 0] = 0.1 * size * rng.choice([-1.0, 1.0], size=len(size))
+    found = [
+        masking.impacts_of(Hearing(), torch.from_numpy(inputs * scale), np.zeros(2), read)  # type: ignore[arg-type]
+        for scale in (0.98, 0.99, 1.0, 1.01, 1.02)
+    ]
+    confidence, impact = (np.stack(each) for each in zip(*found, strict=True))
+    return checked_measures("ccps", masking.measures_of(read, confidence, impact))
+
+
+def row(table: Any, what: str) -> Any:
+    return next(row for row in table.rows if row["what"] == what)
+
+
+def test_an_impact_is_what_masking_one_token_changes() -> None:
+    read = masking.read_tokens(given([["dog"], ["the", " dog"]]), 30)
+    inputs = torch.zeros(2, 30, 2)
+    inputs[0, 0, 0], inputs[1, 0, 0], inputs[1, 1, 0] = 1.0, -2.0, 0.5
+    p = 1 / (1 + np.exp(-np.array([1.0, -1.5])))
+    confidence, impact = masking.impacts_of(Hearing(), inputs, np.zeros(2), read)  # type: ignore[arg-type]
+    np.testing.assert_allclose(confidence, p, atol=1e-6)
+    without = 1 / (1 + np.exp(-np.array([0.0, 0.5, -2.0])))
+    np.testing.assert_allclose(impact, np.abs(p[[0, 1, 1]] - without), atol=1e-6)
+    _, raw = masking.impacts_of(Hearing(), inputs, np.array([3.0, 0.0]), read)  # type: ignore[arg-type]
+    np.testing.assert_allclose(raw[0], abs(p[0] - 1 / (1 + np.exp(-3.0))), atol=1e-6)
+    assert float(inputs[0, 0, 0]) == 1.0
+
+
+def test_words_that_the_network_hears_more_are_found() -> None:
+    table = measured(sentences(150), content=0.5)
+    lift = row(table, masking.ALL)
+    assert lift["lift"] == pytest.approx(0.5, abs=0.1)
+    assert lift["lift_low"] > 0.3
+    places = row(table, masking.PLACES)
+    assert places["p"] < 0.001
+    assert table.answer.startswith("Content words move it more, also with their places taken out.")
+
+
+def test_nothing_is_found_where_words_dont_matter() -> None:
+    p = [row(measured(sentences(60, k), content=0.0, seed=k), masking.WITHIN)["p"] for k in range(40)]
+    assert np.mean(np.array(p) < 0.05) <= 0.175  # at most 7 of 40, beyond which chance is 0.1 %
+    table = measured(sentences(60, 3), content=0.0, seed=3)
+    assert table.answer.startswith("Nothing shows: within answers no difference is significant.")
+
+
+def test_places_that_matter_are_not_taken_for_words() -> None:
+    table = measured(sentences(150, at=3), content=0.0, by_place=0.3)
+    assert row(table, masking.WITHIN)["p"] < 0.001
+    assert row(table, masking.PLACES)["difference"] is None
+    assert "At the same places it can't be told: too few answers have words of one kind" in table.answer
+
+
+def test_answers_without_both_kinds_are_counted_and_all_such_are_one_sentence() -> None:
+    texts = [*sentences(20, 1, at=1), ["dog"], ["the"], ["12"], ["!"], ["", "\ufffd"]]
+    table = measured(texts, content=0.5)
+    told = " ".join(table.notes)
+    assert "20 of 25 answers have content and function words, 1 have no function word, 1 have no content word" in told
+    assert "3 have neither" in told
+    assert row(table, "numerals")["tokens"] == 1
+    assert row(table, "numerals")["impact_low"] is None
+    alone = measured([["dog"], ["12"]] * 20, content=0.5)
+    assert alone.rows == ()
+    assert alone.answer == "It can't be said: none of 40 answers has both a content word and a function word."
+    few = measured([*sentences(5, at=1), *([["dog"]] * 20)], content=0.5)
+    assert few.answer.startswith("It can't be said: 5 of 25 answers have both")
+    assert row(few, masking.WITHIN)["difference_low"] is None
+
+
+def test_words_of_several_tokens_have_a_row_for_their_first_one() -> None:
+    texts = [["d", "og", " ", "with", " riv", "er"], ["the", " hou", "se"]] * 20
+    table = measured(texts, content=0.5)
+    assert row(table, "content words")["tokens"] == 120
+    assert row(table, "other tokens")["tokens"] == 20
+    assert row(table, masking.SPLIT)["tokens"] == 100
+    assert masking.SPLIT not in [each["what"] for each in measured(sentences(20), content=0.5).rows]
+
+
+def test_tokens_that_the_network_does_not_read_are_not_masked_but_shown() -> None:
+    texts = [["the", *([" dog"] * 40)]]
+    read = masking.read_tokens(given(texts), 30)
+    assert len(read.answer) == 30
+    table = masking.measures_of(read, np.full((5, 1), 0.5), np.full((5, 30), 0.01))
+    assert table.strips is not None
+    (strip,) = table.strips.strips
+    assert [piece.value is None for piece in strip.pieces] == [False] * 30 + [True] * 11
+    assert strip.pieces[-1].told == "not read by the network"
+
+
+def test_coloured_answers_are_drawn_without_a_look_at_their_numbers() -> None:
+    texts = sentences(200)
+    one, other = (measured(texts, content=c, seed=k).strips for c, k in ((0.0, 1), (2.0, 2)))
+    assert [strip.title for strip in one.strips] == [strip.title for strip in other.strips]
+    assert len(one.strips) == 20
+    for strip in one.strips:
+        marks = {piece.mark for piece in strip.pieces}
+        assert marks >= {"content", "function"}
+        assert "".join(piece.text for piece in strip.pieces) == "".join(texts[int(strip.title[1:])])
+
+
+def test_the_networks_are_those_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = batch(40, 8, tokens=4, labels=False)
+    texts = [["the", " dog", " of", " it"][:length] for length in test[TokenIds(Of.ANSWER)].lengths]
+    held, train = batch(60, 7, tokens=4), batch(120, 6, tokens=4)
+    contexts = {0: Context(seed=11, format=Format.OPEN, validation=held)}
+    study = AnalysisInput(Ccps(**FEW), train, test, contexts, pieces=lambda _: texts)
+    heard: list[Any] = []
+    whole = masking.measures_of
+    monkeypatch.setattr(masking, "measures_of", lambda *found: heard.append(found) or whole(*found))
+    table, raw = (checked_measures("ccps", analysis(study)) for analysis in (masking.tokens, masking.tokens_raw))
+    read, confidence, impact = heard[0]
+    own = Context(seed=11, format=Format.OPEN, validation=held)
+    np.testing.assert_allclose(confidence[0], Ccps(**FEW).fit(train, own).predict(test), atol=1e-6)
+    assert impact.shape == (1, len(read.answer))
+    assert impact.max() > 0
+    np.testing.assert_allclose(table.rows[0]["impact"], impact[:, read.kind == "content"].mean(), rtol=1e-6)
+    assert raw.rows[0]["impact"] != table.rows[0]["impact"]
+    assert np.array_equal(heard[1][1], confidence)
+
+
+def test_choice_answers_and_a_missing_tagger_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="token masking needs open answers"):
+        masking.tokens(given([["a"]], Format.CHOICE))
+    monkeypatch.setitem(sys.modules, "HanTa", None)
+    with pytest.raises(UserError, match=r"pip install 'confbench\[analysis\]'"):
+        masking.tokens(given([["dog"]]))
+
+
+def test_the_papers_numbers_are_of_rows_and_columns_that_there_are() -> None:
+    table = measured(sentences(60), content=0.5)
+    with (RESULTS / "paper" / table.published).open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 12
+    for line in lines:
+        assert row(table, line["row"])[line["column"]] is not None
+    found = Measured("ccps", "tokens", "llama8b", "mmlu-oe", "paper", (0, 1, 2, 3, 4), 60, table)
+    paper = shown.read_published(found, RESULTS)
+    records = {record["what"]: record for record in shown.records(found, paper)}
+    assert records["content words"]["impact (points): paper"] == "1.82"
+    assert records[masking.ALL]["lift (%): paper"] == "+45.6"
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def compared(within: float, places: float | None, split: float | None = None, rest: float = 1) -> list[Compared]:
+    """Comparisons by their values in standard errors."""
+
+    def of(what: str, value: float | None) -> Compared:
+        if value is None:
+            return Compared(what, 100, None, None)
+        p = 0.2 if abs(value) < 2 else 0.001
+        return Compared(what, 100, Estimate(value / 100, (value - 2) / 100, (value + 2) / 100, p, 50), None)
+
+    found = [of(masking.ALL, 3), of(masking.WITHIN, within), of(masking.REST, rest), of(masking.PLACES, places)]
+    return found if split is None else [*found, of(masking.SPLIT, split)]
+
+
+@pytest.mark.parametrize(
+    ("within", "places", "lead"),
+    [
+        (4, 3, "Content words move it more, also with their places taken out."),
+        (-4, -3, "Content words move it less, also with their places taken out."),
+        (4, 1, "Within an answer content words move it more, but with places taken out no difference is significant"),
+        (4, -3, "Within an answer content words move it more, but with places taken out it is the other way round"),
+        (4, None, "Within an answer content words move it more, but without the first token of each answer no"),
+        (1, 1, "Nothing shows: within answers no difference is significant. Within the"),
+        (1, None, "Nothing shows: within answers no difference is significant. Within the"),
+        (1, 3, "Nothing shows: within answers no difference is significant. With places taken out they move it more"),
+    ],
+)
+def test_a_verdict_says_more_only_where_both_tests_do(within: float, places: float | None, lead: str) -> None:
+    told = answer_of(compared(within, places), 50, 80)
+    assert told.startswith(lead)
+    assert "Within the 50 answers that have both the difference is" in told
+
+
+@pytest.mark.parametrize(
+    ("rest", "told"),
+    [
+        (3, "move it more, also without the first token of each answer, +3.00 points (1.00 to 5.00), p 0.001."),
+        (-3, "move it more, but without the first token of each answer less, \u22123.00 points"),
+        (1, "but without the first token of each answer no difference is significant, +1.00 points"),
+    ],
+)
+def test_where_places_cant_be_taken_out_a_verdict_leaves_out_the_first_token(rest: float, told: str) -> None:
+    assert told in answer_of(compared(4, None, rest=rest), 50, 80)
+
+
+def test_a_verdict_says_where_the_splitting_of_words_may_explain_it() -> None:
+    assert "how words are split" not in answer_of(compared(4, 3, 3), 50, 80)
+    assert "how words are split may explain it" in answer_of(compared(4, 3, 1), 50, 80)
+    assert "how words are split" not in answer_of(compared(4, 1, 1), 50, 80)

@@ -1,0 +1,177 @@
+"""Words, tables, figure and files of a study of label budgets, from planted curves."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.api import FloatArray, UserError
+from bench.report.labels import read_counts, small_multiples, verdict, views, write
+from bench.report.labels.tables import bracket
+from bench.report.tables.formats import render
+from bench.report.text import EN_DASH
+from bench.stats.labels import ONE_KIND, Crossing, LabelCount, LabelCurves, Study, Told, curves_of
+from bench.stats.settings import Settings
+
+N, SUBJECTS = 400, [f"s{i % 2}" for i in range(400)]
+CORRECT = np.random.default_rng(2).random(N) < 0.5
+SIZES = (20, 50, 100)
+COUNTS = (LabelCount("atlas/train", 60, 20), LabelCount("atlas/validation", 15, 5))
+
+
+def sure(strength: float, *key: int) -> FloatArray:
+    noise = np.random.default_rng(list(key)).normal(size=N)
+    return 1 / (1 + np.exp(-(strength * (2.0 * CORRECT - 1) + noise)))
+
+
+def made(
+    strength: tuple[float, ...], *, flat: float = 0.8, seeds: tuple[int, ...] = (0, 1, 2, 3, 4), broken: int = 0,
+    model: str = "tiny",
+) -> LabelCurves:  # fmt: skip
+    """Curves of `pupil`, as strong as planted at each size, beside `flat`; of the first size some draws are broken."""
+    told = {("flat", size): Told(0, dict.fromkeys(seeds, sure(flat, 9))) for size in SIZES}
+    for i, (size, own) in enumerate(zip(SIZES, strength, strict=True)):
+        gone = dict.fromkeys(seeds[:broken] if not i else (), ONE_KIND)
+        told["pupil", size] = Told(size, {s: sure(own, s, i) for s in seeds if s not in gone}, missing=gone)
+    about = Study(
+        model, "atlas", "demo", SIZES, 100, seeds, ("pupil",), (), ("flat",), COUNTS, {"it": "not trained again"},
+        {20: 4, 50: 10, 100: 20},
+    )  # fmt: skip
+    return curves_of(told, about, CORRECT, SUBJECTS, Settings(replicates=200))
+
+
+GROWS = made((0.1, 0.8, 2.5))
+
+
+def test_the_verdict_says_from_where_on_and_below_what_nothing_is_shown() -> None:
+    told = " ".join(verdict(GROWS))
+    assert "Brier score: up to 50 labels no trained method is shown to beat flat." in told
+    assert "Shown to beat flat, and to stay ahead with more labels: pupil with all 100." in told
+    assert "Even with" not in told
+
+
+def test_where_nothing_is_shown_nothing_is_claimed() -> None:
+    told = " ".join(verdict(made((0.1, 0.1, 0.1))))
+    assert "with none of these numbers of labels a trained method is shown to beat flat" in told
+    assert "stay ahead" not in told
+    assert "Even with 100 labels shown to be worse than untrained methods (than how many): pupil (1)." in told
+
+
+def test_a_lead_that_does_not_last_is_told_as_such() -> None:
+    told = " ".join(verdict(made((0.1, 2.5, 0.1))))
+    assert "Brier score: up to 20 labels no trained method is shown to beat flat." in told
+    assert "Shown to beat them at some numbers of labels but not with all: pupil (50)." in told
+    assert "stay ahead" not in told
+
+
+def test_a_lead_from_the_first_size_on_has_no_size_below() -> None:
+    told = " ".join(verdict(made((2.5, 2.5, 2.5))))
+    assert "Brier score: with as few as 20 labels a trained method is shown to beat flat." in told
+    assert "pupil from 20" in told
+    assert "up to" not in told
+
+
+def test_broken_draws_are_counted_in_verdict_and_table_and_have_no_interval() -> None:
+    curves = made((0.1, 0.8, 2.5), broken=2)
+    assert f"pupil with 20 labels, 2 of 5 draws ({ONE_KIND})" in " ".join(verdict(curves))
+    text = render(views([curves], ()), "md")
+    assert f"2 of 5 draws: {ONE_KIND}" in text
+    assert "mean of 3 of 5 draws, the others have no number" in text
+
+
+def test_too_few_seeds_have_no_crossing_and_the_verdict_says_it() -> None:
+    told = " ".join(verdict(made((0.1, 0.8, 2.5), seeds=(0, 1))))
+    assert "nothing was tested, so that no crossing is claimed" in told
+    assert "2 of at least 5 seeds: no intervals, no tests, and so no crossings" in told
+    assert "beat" not in told
+
+
+@pytest.mark.parametrize(
+    ("better_from", "worse", "text"),
+    [(100, (20, 50), "50 to 100"), (20, (), "≤ 20"), (None, (20, 1600), "> 1,600"), (None, (), EN_DASH)],
+)
+def test_a_bracket_is_what_is_shown_on_both_sides(better_from: int | None, worse: tuple[int, ...], text: str) -> None:
+    assert bracket(Crossing("a", "b", "brier", better_from, worse, ())) == text
+
+
+def test_tables_have_every_number_and_what_takes_no_part() -> None:
+    text = render(views([GROWS], ()), "md")
+    assert "it takes no part: not trained again" in text
+    assert "| pupil" in text
+    assert "all 100" in text
+    assert "20 to 100" in text
+    assert "validation has 4 of 20, 10 of 50, 20 of 100" in text
+    lines = list(csv.DictReader(io.StringIO(render(views([GROWS], ()), "csv"))))
+    assert len(lines) == 2 * 2 * 3 + 2 * 3
+    (data,) = json.loads(render(views([GROWS], ()), "json"))
+    assert data["verdict"] == list(verdict(GROWS))
+    assert {point["size"] for point in data["points"]} == set(SIZES)
+    assert [each["base_rate"] if "base_rate" in each else each["right"] for each in data["study"]["counts"]] == [60, 15]
+
+
+def paper(folder: Path, *lines: str) -> Path:
+    (folder / "paper").mkdir(parents=True, exist_ok=True)
+    path = folder / "paper" / "label_distribution.csv"
+    path.write_text("\n".join(["task,split,model,correct,incorrect,total", *lines, ""]), encoding="utf-8")
+    return folder
+
+
+def test_the_papers_counts_stand_beside_ours_or_their_range_below(tmp_path: Path) -> None:
+    counts = read_counts(paper(tmp_path, "atlas,train,big,30,70,100", "ct,validation,big,90,10,100",
+                               "mmlu,test,big,1,99,100"))  # fmt: skip
+    same = render(views([made((0.1, 0.8, 2.5), model="big")], counts), "md")
+    assert "| atlas/train | 60 | 20 | 75.0 | 30 | 70 | 30.0 |" in same
+    assert "Paper, " not in same
+    other = render(views([GROWS], counts), "md")
+    assert "Paper, 2 training and validation splits of other models and tasks, 100 to 100 answers each" in other
+    assert "30.0 to 90.0 % right" in other, "tests are none that is learned from"
+
+
+def test_the_papers_own_counts_sum_up() -> None:
+    counts = read_counts(Path("nowhere"))
+    assert len(counts) == 28
+    of = {(each.task, each.split, each.model): each for each in counts}
+    assert of["ct-choice", "train", "llama8b"].base_rate == pytest.approx(12654 / 18650)
+    assert {each.model for each in counts} == {"llama8b", "qwen14b", "mistral24b", "qwen32b"}
+
+
+@pytest.mark.parametrize("line", ["a,b,c,1,2,4", "a,b,c,x,2,4", "a,b,c,-1,5,4", "a,b,c,0,0,0"])
+def test_counts_that_are_none_are_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(UserError, match="expected counts of right and wrong answers"):
+        read_counts(paper(tmp_path, line))
+
+
+def test_the_figure_shows_a_panel_for_each_metric_and_fills_what_is_shown() -> None:
+    figure = small_multiples(GROWS)
+    labels = {str(artist.get_label()): artist for artist in figure.get_children()}
+    for metric in ("brier", "auroc"):
+        assert {f"{metric}/pupil/curve", f"{metric}/pupil/interval", f"{metric}/pupil/untrained/flat"} <= labels.keys()
+        ahead, other = labels[f"{metric}/pupil/ahead"], labels[f"{metric}/pupil/not ahead"]
+        assert np.asarray(ahead.get_xdata()) == pytest.approx([2.0])  # type: ignore[attr-defined]
+        assert np.asarray(other.get_xdata()) == pytest.approx(np.log10([20, 50]))  # type: ignore[attr-defined]
+        assert other.get_markerfacecolor() == "white"  # type: ignore[attr-defined]
+        assert labels[f"{metric}/pupil/curve"].get_ydata() == pytest.approx(  # type: ignore[attr-defined]
+            [p.estimate.value for p in GROWS.of("pupil", metric) if p.estimate]
+        )
+
+
+def test_a_broken_point_has_no_dot_in_the_figure() -> None:
+    figure = small_multiples(made((0.1, 0.8, 2.5), broken=2))
+    (other,) = [a for a in figure.get_children() if a.get_label() == "brier/pupil/not ahead"]
+    assert np.asarray(other.get_xdata()) == pytest.approx(np.log10([50]))  # type: ignore[attr-defined]
+
+
+def test_files_are_named_after_model_and_task_and_a_bad_folder_is_told(tmp_path: Path) -> None:
+    paths = write([GROWS], (), tmp_path / "a")
+    assert [path.name for path in paths] == [
+        f"tiny--labels--atlas.{kind}" for kind in ("md", "csv", "json", "svg", "png")
+    ]
+    assert sorted(paths) == sorted((tmp_path / "a").iterdir())
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(UserError):
+        write([GROWS], (), tmp_path / "file")

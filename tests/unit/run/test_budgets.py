@@ -1,0 +1,111 @@
+"""Draws of labels: of the asked size, nested, random, and blind to labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.api import Question
+from bench.api.question import Answer
+from bench.data.splits import TaskSplit
+from bench.run.analyses.budgets import LEAST_VALIDATION, Pool, ordered, shares
+from bench.signals.reading import Reading
+
+TRAIN, VALIDATION = TaskSplit("isles", "train"), TaskSplit("isles", "validation")
+
+
+def reading(where: TaskSplit, n: int, *, right: int = 3, silent: tuple[int, ...] = ()) -> Reading:
+    """A graded split in which every so many answers are right and some questions have none."""
+    questions = [Question(f"{where.split}/{i}", "sea", "?", ("a", "b"), 0) for i in range(n)]
+    answers = [Answer("" if i in silent else "a", "A", i % right == 0, parsed=True) for i in range(n)]
+    return Reading(where, None, questions, [], answers=answers)  # type: ignore[arg-type]
+
+
+def ids_of(of: Reading) -> set[str]:
+    return {question.id for question, usable in zip(of.questions, of.usable, strict=True) if usable}
+
+
+POOL = Pool(reading(TRAIN, 80, silent=(0, 1)), reading(VALIDATION, 20))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_draws_have_the_asked_size_and_larger_ones_contain_smaller_ones(seed: int) -> None:
+    assert POOL.available == 98
+    before: set[str] = set()
+    for size in (10, 13, 20, 50, 97, 98):
+        drawn, told = POOL.drawn(size, seed)
+        ids = ids_of(drawn[TRAIN]) | ids_of(drawn[VALIDATION])
+        assert len(ids) == told == size
+        assert before < ids
+        assert len(ids_of(drawn[VALIDATION])) == POOL.shares(size)[1] >= LEAST_VALIDATION
+        before = ids
+
+
+def test_another_seed_is_another_draw_and_all_labels_leave_the_splits_as_they_are() -> None:
+    draws = [frozenset(ids_of(POOL.drawn(20, seed)[0][TRAIN])) for seed in range(5)]
+    assert len(set(draws)) == 5
+    whole, told = POOL.drawn(POOL.available, 3)
+    assert told == 98
+    assert whole[TRAIN] is POOL.learned
+    assert whole[VALIDATION] is POOL.validation
+
+
+def test_draws_look_at_no_label_and_at_no_method() -> None:
+    """The same ids are drawn whatever is right, and by every pool that has the split."""
+    other = Pool(reading(TRAIN, 80, right=7, silent=(0, 1)), reading(VALIDATION, 20, right=2))
+    alone = Pool(reading(VALIDATION, 20))
+    for seed in range(3):
+        for size in (12, 40):
+            assert POOL.drawn(size, seed)[0][TRAIN].left_out == other.drawn(size, seed)[0][TRAIN].left_out
+        within = ids_of(POOL.drawn(40, seed)[0][VALIDATION])
+        assert ids_of(alone.drawn(8, seed)[0][VALIDATION]) == within
+
+
+def test_who_is_told_one_split_only_gets_the_whole_budget_from_it_or_all_that_it_has() -> None:
+    scaled = Pool(None, POOL.validation)
+    assert [scaled.drawn(size, 0)[1] for size in (10, 15, 20, 50)] == [10, 15, 20, 20]
+    assert Pool(None).drawn(10, 0) == ({}, 0)
+
+
+def test_what_was_left_out_before_is_never_drawn() -> None:
+    learned = replace(reading(TRAIN, 80), left_out=frozenset(f"train/{i}" for i in range(40)))
+    pool = Pool(learned, POOL.validation)
+    assert pool.available == 60
+    drawn, _ = pool.drawn(30, 1)
+    assert learned.left_out < drawn[TRAIN].left_out
+    assert ids_of(drawn[TRAIN]) <= {f"train/{i}" for i in range(40, 80)}
+
+
+def test_every_question_is_as_likely_to_be_drawn_and_pairs_are_too() -> None:
+    """As in a simple random sample: inclusion k / n, pairs k (k - 1) / (n (n - 1)); chi-squared over 4,000 seeds."""
+    from scipy import stats
+
+    ids, k, times = [str(i) for i in range(12)], 4, 4000
+    counts, pairs = np.zeros(12), np.zeros((12, 12))
+    for seed in range(times):
+        chosen = np.isin(ids, ordered(ids, TRAIN, seed)[:k]).astype(float)
+        counts += chosen
+        pairs += np.outer(chosen, chosen)
+    expected = times * k / 12
+    # sampling without replacement: the statistic is (n - 1) / (n - k) times smaller than a multinomial's
+    statistic = ((counts - expected) ** 2).sum() / expected * (12 - 1) / (12 - k)
+    assert stats.chi2.sf(statistic, 11) > 0.001
+    both = pairs[np.triu_indices(12, 1)] / times
+    assert both == pytest.approx(np.full(66, k * (k - 1) / (12 * 11)), abs=5 * np.sqrt(0.09 * 0.91 / times))
+
+
+@pytest.mark.parametrize(("train", "validation"), [(1280, 320), (18_650, 2_000), (30, 12), (5, 100)])
+def test_shares_are_proportional_sum_to_the_budget_and_only_grow(train: int, validation: int) -> None:
+    before = (0, 0)
+    for size in range(10, train + validation + 1):
+        own = shares(size, train, validation)
+        assert sum(own) == size
+        assert own >= before
+        assert own[1] >= before[1]
+        assert own[0] <= train
+        assert own[1] <= validation
+        exact = size * validation / (train + validation)
+        assert abs(own[1] - exact) <= max(0.5, LEAST_VALIDATION - exact, size - train - exact) + 1e-9
+        before = own

@@ -1,0 +1,186 @@
+"""Choice among configurations: the smallest loss on validation, the same number for all, and the account of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.api import AdapterRef, UntrainableError, UserError
+from bench.api.protocol import FIXED, PAPER
+from bench.backbone.cost import StageCost, total
+from bench.metrics import nll
+from bench.metrics.recalibration import folds_of
+from bench.results.row import Configuration, LabelsSeen, Training, Tuning
+from bench.run.fitting import Fitted, Tuned
+from bench.run.inputs import Inputs
+from bench.run.making import MOST, Configurations, refuse_untunable
+from bench.run.recalibration import Recalibration
+from bench.run.tuning import Tuner
+from bench.training.trainer import PutOffError
+
+LEARNED: Any = SimpleNamespace(where="train")
+HELD: Any = SimpleNamespace(usable=np.array([True, False, True, True]))
+
+
+@dataclass
+class Planted:
+    """Fits whose losses, or failures, are given."""
+
+    results: list[float | BaseException | None]
+    asked: list[int] = field(default_factory=list)
+
+    def fit(self, name: str, learned: object, validation: object, configuration: int = 0) -> Fitted:
+        assert (name, learned, validation) == ("m", LEARNED, HELD)
+        self.asked.append(configuration)
+        result = self.results[configuration]
+        if isinstance(result, BaseException):
+            raise result
+        method: Any = SimpleNamespace(rate=configuration)
+        return Fitted(method, Training(validation_nll=result), LabelsSeen(train=9), None, 10.0 + configuration)
+
+
+def tuner(results: list[float | BaseException | None], rates: list[float] | None = None) -> Tuner:
+    """A tuner of method m over as many configurations."""
+    values = tuple({"rate": rate} for rate in rates or range(len(results)))
+    resolved: Any = SimpleNamespace(configurations={"m": Configurations({"rate": "0 to 9"}, values)})
+    fitter: Any = Planted(results)
+    return Tuner(resolved, fitter)
+
+
+def asked(of: Tuner) -> list[int]:
+    fitter: Any = of.fitter
+    return list(fitter.asked)
+
+
+def test_the_smallest_loss_wins_and_every_configuration_is_told() -> None:
+    fitted = tuner([0.6, 0.4, 0.5]).fit("m", LEARNED, HELD)
+    assert fitted.tuned is not None
+    assert fitted.method.rate == 1  # type: ignore[attr-defined]
+    account = fitted.tuned.account
+    assert (account.n, account.chosen, account.reason) == (3, 1, None)
+    assert account.configurations == (
+        Configuration({"rate": "0"}, 0.6, 10.0), Configuration({"rate": "1"}, 0.4, 11.0),
+        Configuration({"rate": "2"}, 0.5, 12.0),
+    )  # fmt: skip
+    assert fitted.seconds == 33.0  # a method that needs tuning costs it
+    assert fitted.labels == LabelsSeen(train=9, validation=3)  # the usable answers, that chose
+
+
+def test_of_equal_losses_the_earlier_wins_so_the_presets_own_does() -> None:
+    assert tuner([0.5, 0.5, 0.5]).fit("m", LEARNED, HELD).method.rate == 0  # type: ignore[attr-defined]
+    assert tuner([0.6, 0.5, 0.5]).fit("m", LEARNED, HELD).method.rate == 1  # type: ignore[attr-defined]
+
+
+def test_a_configuration_that_fails_or_has_no_loss_is_never_chosen_and_is_told() -> None:
+    of = tuner([0.6, ValueError("it diverged"), None, 0.55])
+    fitted = of.fit("m", LEARNED, HELD)
+    assert asked(of) == [0, 1, 2, 3]
+    assert fitted.tuned is not None
+    assert fitted.tuned.account.chosen == 3
+    failed = fitted.tuned.account.configurations[1]
+    assert (failed.validation_nll, failed.seconds) == (None, 0.0)
+    assert "it diverged" in str(failed.failure)
+    assert len(fitted.tuned.fits) == 2  # those that recalibration can choose among
+
+
+def test_where_the_presets_own_fails_the_cell_fails_as_without_tuning() -> None:
+    of = tuner([UntrainableError("all are right"), 0.5])
+    with pytest.raises(UntrainableError, match="all are right"):
+        of.fit("m", LEARNED, HELD)
+    assert asked(of) == [0]
+
+
+def test_without_any_loss_the_presets_own_is_kept_and_nothing_is_called_tuned() -> None:
+    fitted = tuner([None, None]).fit("m", LEARNED, HELD)
+    assert fitted.tuned is None
+    assert fitted.method.rate == 0  # type: ignore[attr-defined]
+    assert fitted.seconds == 21.0
+
+
+def test_all_adapters_are_asked_for_before_any_is_waited_for() -> None:
+    of = tuner([PutOffError("elsewhere"), PutOffError("elsewhere"), 0.5])
+    with pytest.raises(PutOffError):
+        of.fit("m", LEARNED, HELD)
+    assert asked(of) == [0, 1, 2]
+
+
+def test_values_drawn_twice_are_fitted_once() -> None:
+    of = tuner([0.6, 0.5, 0.6, 0.5], rates=[1.0, 2.0, 1.0, 2.0])
+    fitted = of.fit("m", LEARNED, HELD)
+    assert asked(of) == [0, 1]
+    assert fitted.seconds == 21.0
+    assert fitted.tuned is not None
+    assert len(fitted.tuned.account.configurations) == 4
+
+
+def test_without_validation_answers_the_preset_is_fitted_alone() -> None:
+    fitter = SimpleNamespace(fit=lambda *given: given)
+    of: Any = Tuner(tuner([0.1]).resolved, fitter)  # type: ignore[arg-type]
+    assert of.fit("m", LEARNED, None) == ("m", LEARNED, None)
+
+
+@pytest.mark.parametrize("n", [1, 0, -3, MOST + 1])
+def test_a_number_that_is_no_choice_is_refused(n: int) -> None:
+    with pytest.raises(UserError, match=r"--tune: expected at (least 2|most 1,000) configurations, got"):
+        refuse_untunable(n, FIXED)
+
+
+def test_a_preset_that_keeps_the_last_step_can_t_be_tuned() -> None:
+    with pytest.raises(UserError, match="'paper' keeps the last step without looking at any"):
+        refuse_untunable(4, PAPER)
+    refuse_untunable(None, PAPER)
+    refuse_untunable(2, FIXED)
+
+
+# --- recalibration, cost ----------------------------------------------------------------------------------------------
+
+
+def test_recalibrators_see_confidences_whose_configuration_and_step_the_other_folds_chose() -> None:
+    """Against the choice in two steps, written out: the step within a configuration, then the configuration."""
+    rng = np.random.default_rng(1)
+    correct, usable = rng.random(70) < 0.6, np.arange(70) % 7 != 0
+    labels = correct[usable]
+    m = len(labels)
+    curves = [rng.random((4, m)), None, rng.random((2, m))]
+    sure = rng.random(70)
+    fits = tuple(Fitted(SimpleNamespace(), Training(), LabelsSeen(), curve, 0.0) for curve in curves)  # type: ignore[arg-type]
+    fitted = replace(fits[0], tuned=Tuned(Tuning(3), fits))
+    reading: Any = SimpleNamespace(correct=correct, usable=usable)
+    resolved: Any = SimpleNamespace()
+    predictor: Any = SimpleNamespace(
+        confidences=lambda _name, given: SimpleNamespace(confidence=sure * (given.fitted is fits[1]))
+    )
+    seeded: Any = SimpleNamespace(seed=3)
+    recalibration = Recalibration(resolved, resolved, seeded, predictor, resolved)
+    found = recalibration._confidence("m", Inputs(reading, reading, reading, fitted))
+
+    fold, whole = folds_of(labels, seed=3), [curves[0], sure[usable][None], curves[2]]
+    chosen = set()
+    for k in range(int(fold.max()) + 1):
+        out, best = fold != k, (np.inf, np.zeros(m), (-1, -1))
+        for c, curve in enumerate(whole):
+            assert curve is not None
+            losses = [nll(point[out], labels[out]) for point in curve]
+            step = int(np.argmin(losses))
+            if losses[step] < best[0]:
+                best = (losses[step], curve[step], (c, step))
+        chosen.add(best[2])
+        assert np.array_equal(found[fold == k], best[1][fold == k])
+    assert len(chosen) > 1  # folds disagree, so that a choice by all of them would differ
+
+
+def test_adapters_of_all_configurations_are_paid_for(tmp_path: Path) -> None:
+    refs = [AdapterRef(tmp_path / name, name) for name in ("a", "b")]
+    methods: Any = [SimpleNamespace(fitted=lambda ref=ref: {"adapter_": ref}) for ref in (*refs, refs[0])]
+    fits = tuple(Fitted(method, Training(), LabelsSeen(), None, 1.0) for method in methods)
+    through: Any = SimpleNamespace(adapter=refs[1])
+    reading: Any = SimpleNamespace()
+    assert Inputs(reading, adapted=through, fitted=fits[1]).adapters == [refs[1]]
+    assert Inputs(reading, adapted=through, fitted=replace(fits[1], tuned=Tuned(Tuning(3), fits))).adapters == refs
+    assert Inputs(reading, fitted=replace(fits[1], tuned=Tuned(Tuning(3), fits))).adapters == []
+    assert total([StageCost(1, 2, 1), StageCost(10, 20, 9)]) == StageCost(11, 22, 10)
