@@ -5,7 +5,7 @@ was learned with it.
 """
 
 from bench.api.adapters import AdapterModel, AdapterRef, TrainAdapter, Validation
-from bench.api.analyses import AnalysisInput, Findings, MeasureColumn, Measures, Piece, Strip, Strips
+from bench.api.analyses import AnalysisInput, Findings, MeasureColumn, Measures, Piece, Step, Strip, Strips
 from bench.api.batch import Batch, BoolArray, FloatArray, IntArray, OutputHead, Ragged
 from bench.api.early_stopping import POINTS, EarlyStopping
 from bench.api.errors import ContractError, UntrainableError, UserError
@@ -37,9 +37,10 @@ from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 __all__ = [
     "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "Batch", "BoolArray", "Choice",
     "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings",
-    "FloatArray", "Followup", "Format", "Hidden", "IntArray", "LogUniform", "MeasureColumn", "Measures", "ModelFacts",
-    "Needs", "Of", "OutputHead", "Piece", "Preset", "Projection", "PromptStyle", "QueryLogits", "Question", "Ragged",
-    "Related", "Row", "RunFacts", "SampleAgreement", "Samples", "Search", "Signal", "Source", "Split", "Strip",
-    "Strips", "Task", "TaskCard", "Text", "Times", "TokenIds", "TokenScores", "TrainAdapter", "Unembedding", "Uniform",
-    "UntrainableError", "UserError", "Validation", "ValidationRule", "method", "task",
+    "FloatArray", "Followup", "Format", "Hidden", "IntArray", "LogUniform", "MeasureColumn", "Measures",
+    "ModelFacts", "Needs", "Of", "OutputHead", "Piece", "Preset", "Projection", "PromptStyle", "QueryLogits",
+    "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples", "Search", "Signal", "Source",
+    "Split", "Step", "Strip", "Strips", "Task", "TaskCard", "Text", "Times", "TokenIds", "TokenScores",
+    "TrainAdapter", "Unembedding", "Uniform", "UntrainableError", "UserError", "Validation", "ValidationRule",
+    "method", "task",
 ]  # fmt: skip

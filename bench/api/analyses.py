@@ -42,6 +42,15 @@ class AnalysisInput:
     text; a token that ends within a character has the text "", and the one that ends it has the character."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """Variant on the way to the reference."""
+
+    variant: str
+    adds: str = ""
+    """Words for what the one before lacks, e.g. "the direction"; empty for the first."""
+
+
 @dataclass(frozen=True, eq=False)
 class Findings:
     """Confidences of the variants of a method in the test answers."""
@@ -58,6 +67,8 @@ class Findings:
     """Variant -> number of its columns."""
     published: str = ""
     """File below `results/paper` with columns model, task, variant, metric and mean (percent); empty: there is none."""
+    path: Sequence[Step] = ()
+    """Variants that end with the reference, each with something more: how much of the whole difference is each step?"""
     notes: Sequence[str] = ()
     """Sentences that a reader of the numbers must know."""
 

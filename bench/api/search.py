@@ -41,7 +41,7 @@ class Times:
         return _like(own, own * math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
 
     def words(self, own: Any) -> str:
-        """What is drawn from, for people."""
+        """Words for what is drawn from."""
         return f"{self.low:g} to {self.high:g} times {own}"
 
 
@@ -61,7 +61,7 @@ class LogUniform:
         return _like(own, math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
 
     def words(self, own: Any) -> str:
-        """What is drawn from, for people."""
+        """Words for what is drawn from."""
         return f"{self.low:g} to {self.high:g}, log-uniform; {own} in the preset"
 
 
@@ -81,7 +81,7 @@ class Uniform:
         return _like(own, rng.uniform(self.low, self.high))
 
     def words(self, own: Any) -> str:
-        """What is drawn from, for people."""
+        """Words for what is drawn from."""
         return f"{self.low:g} to {self.high:g}; {own} in the preset"
 
 
@@ -102,12 +102,12 @@ class Choice:
         return self.values[int(rng.integers(len(self.values)))]
 
     def words(self, own: Any) -> str:
-        """What is drawn from, for people."""
+        """Words for what is drawn from."""
         return f"one of {', '.join(map(str, self.values))}; {own} in the preset"
 
 
 Search: TypeAlias = Times | LogUniform | Uniform | Choice
-"""What a constant may be drawn from."""
+"""Kinds of what a constant may be drawn from."""
 
 
 def _require(holds: bool, search: object, expected: str) -> None:  # noqa: FBT001

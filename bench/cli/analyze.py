@@ -115,9 +115,9 @@ def _print(views: Any, found: Sequence[Analysed], published: Sequence[Any], form
     if format_ is OutFormat.TERMINAL:
         for each, paper in zip(found, published, strict=True):
             print_line(views.title(each))
-            rows = views.records(each, paper)
-            if rows:
+            for rows in views.blocks(each, paper):
                 print_records(rows)
+                print_line("")
             for text in (views.verdict(each), *views.legend(each, paper), ""):
                 print_line(text)
         return
@@ -155,7 +155,7 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
     report = run_transfer(configs, loudness.progress())
     about = shown.About(
         report.model, report.preset, report.corpora, report.tests, report.homes, report.learners, report.scaled,
-        report.seeds, report.forward_tokens,
+        report.seeds, report.forward_tokens, tuple(report.shares),
     )  # fmt: skip
     matrix = shown.computed(report.cells, about, announcer())
     views = shown.views(matrix)

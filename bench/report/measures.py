@@ -95,6 +95,11 @@ def records(found: Measured, published: Published) -> list[dict[str, str]]:
     return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
 
 
+def blocks(found: Measured, published: Published) -> list[list[dict[str, str]]]:
+    """Tables for people: one, or none where nothing was measured."""
+    return [rows for rows in (records(found, published),) if rows]
+
+
 def _record(found: Measured, row: Mapping[str, Value], published: Published) -> dict[str, str]:
     record: dict[str, str] = {}
     for column in found.measures.columns:

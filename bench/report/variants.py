@@ -16,7 +16,7 @@ from bench.progress import visible, visible_json
 from bench.report.tables.formats import markdown_text
 from bench.report.tables.published import lines_of, published_folder
 from bench.report.text import MINUS, interval_text, plain, probability, shown, signed
-from bench.stats.variants import Estimate, VariantRow, Variants
+from bench.stats.variants import Estimate, StepRow, VariantRow, Variants
 
 COLUMNS = ("model", "task", "variant", "metric", "mean")
 """Columns of a file of published variants, in percent."""
@@ -113,6 +113,52 @@ def _record(found: Variants, row: VariantRow, published: Published) -> dict[str,
     }
 
 
+def blocks(found: Variants, published: Published) -> list[list[dict[str, str]]]:
+    """Tables for people: the variants, then the steps of a path where there is one."""
+    return [rows for rows in (records(found, published), step_records(found)) if rows]
+
+
+def step_records(found: Variants) -> list[dict[str, str]]:
+    """Steps of the path for people, values in percent; none where there is no path."""
+    told = []
+    for step in found.steps:
+        metric, share = METRICS[step.metric], step.share
+        told.append({
+            "metric": metric.label,
+            "step": f"{plain(step.start)} → {plain(step.end)}",
+            "adds": plain(step.adds),
+            "difference": "undefined" if step.difference is None else signed(metric, step.difference.value),
+            "its interval": _ends(step.metric, step.difference),
+            "p": "" if step.p is None else probability(step.p),
+            "Holm": "" if step.p_corrected is None else probability(step.p_corrected),
+            "share": "" if share is None else _percent(share.value),
+            "interval of the share": _of_share(share).replace(" ", NO_BREAK),
+        })  # fmt: skip
+    return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %".replace("-", MINUS)
+
+
+def _of_share(share: Estimate | None) -> str:
+    if share is None or share.low is None or share.high is None:
+        return ""
+    return f"{_percent(share.low)} to {_percent(share.high)}"
+
+
+def tested(found: Variants) -> str:
+    """Family over which p values are corrected, in words."""
+    count, more = len(found.of(found.metrics[-1])), len(_own_steps(found))
+    steps = f" and {more} step{'s' if more > 1 else ''}" if more else ""
+    return f"{count} variants{steps}"
+
+
+def _own_steps(found: Variants) -> list[StepRow]:
+    """Steps of the last metric that aren't rows of variants as well."""
+    return [step for step in found.steps if step.metric == found.metrics[-1] and step.end != found.reference]
+
+
 def _ends(name: str, estimate: Estimate | None) -> str:
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
@@ -129,10 +175,15 @@ def legend(found: Variants, published: Published) -> list[str]:
     count = len(found.of(found.metrics[-1]))
     what = (
         f"Percent, means over subjects and seeds, with {100 * found.level:g} % intervals for other questions and other"
-        f" seeds. Differences are on the same questions and seeds; Holm: p corrected for {count} variants; seeds: share"
+        f" seeds. Differences are on the same questions and seeds; Holm: p corrected for {tested(found)}; seeds: share"
         " of the squared standard error that is the spread between seeds."
     )
     lines = [what]
+    if found.steps:
+        lines.append(
+            f"Steps lead to {found.reference}. Share: part of the whole difference, only where that is shown to be a"
+            " gain; its interval is Fieller's, with the same two errors."
+        )
     if is_long(found):
         lines.append(
             f"Shown: the {ENDS} largest and the {ENDS} smallest of {count} differences; CSV and JSON have all."
@@ -166,22 +217,23 @@ def verdict(found: Variants) -> str:
     """Sentences on what the numbers say."""
     name = found.metrics[-1]
     metric, rows = METRICS[name], [row for row in sorted_rows(found, name) if row.difference is not None]
-    tested = [row for row in rows if row.p_corrected is not None]
+    told = [row for row in rows if row.p_corrected is not None]
     begin = f"{found.question} "
-    if not tested:
+    if not told:
         return begin + f"It can't be said: there are no intervals of {metric.label}."
-    decided = [row for row in tested if row.p_corrected is not None and row.p_corrected < _ALPHA]
+    begin += _along(found)
+    decided = [row for row in told if row.p_corrected is not None and row.p_corrected < _ALPHA]
     widths = [
-        (e.high - e.low) / 2 for row in tested if (e := row.difference) and e.high is not None and e.low is not None
+        (e.high - e.low) / 2 for row in told if (e := row.difference) and e.high is not None and e.low is not None
     ]
     unseen = (
         f"An interval reaches {_points(median(widths), found)} to each side (median), so that smaller effects can't be"
         f" seen with {found.n:,} questions and {len(found.seeds)} seeds."
     )
     if not decided:
-        most = max(tested, key=lambda row: abs(row.difference.value) if row.difference else 0)
+        most = max(told, key=lambda row: abs(row.difference.value) if row.difference else 0)
         return begin + (
-            f"Nothing shows: none of the {len(tested)} variants differs significantly from {found.reference} in"
+            f"{_none(found)} of the {len(told)} variants differs significantly from {found.reference} in"
             f" {metric.label} after Holm's correction. The largest difference is {_difference(most)}, {most.variant}."
             f" {unseen}"
         )
@@ -189,9 +241,42 @@ def verdict(found: Variants) -> str:
         f"{_better(row, found)} {_difference(row)}, p {probability(row.p_corrected or 0.0)}" for row in decided[:ENDS]
     ]
     more = f"; and {len(decided) - ENDS} more" if len(decided) > ENDS else ""
-    rest = len(tested) - len(decided)
+    rest = len(told) - len(decided)
     others = f" The other {rest} can't be told apart from it. {unseen}" if rest else ""
     return begin + f"In {metric.label}, after Holm's correction: {'; '.join(parts)}{more}.{others}"
+
+
+def _none(found: Variants) -> str:
+    """Beginning of a sentence that no variant differs; a step may."""
+    decided = any(step.p_corrected is not None and step.p_corrected < _ALPHA for step in _own_steps(found))
+    return "None" if decided else "Nothing shows: none"
+
+
+def _along(found: Variants) -> str:
+    """Sentences on the steps of the path, empty without one."""
+    name = found.metrics[-1]
+    steps = [step for step in found.steps if step.metric == name]
+    whole = next((row for row in found.of(name) if steps and row.variant == steps[0].start), None)
+    if whole is None or whole.difference is None or whole.p_corrected is None:
+        return ""
+    from_to = f"{METRICS[name].label} of {found.reference} minus {whole.variant} is {_difference(whole)}"
+    corrected = f"p {probability(whole.p_corrected)} after Holm's correction"
+    parts = [
+        f"{step.adds} {_told(name, step.difference, signed(METRICS[name], step.difference.value))}{_p_of(step)}"
+        + ("" if step.share is None else f", {_percent(step.share.value)} of it ({_of_share(step.share)})")
+        for step in steps
+        if step.difference is not None
+    ]
+    if any(step.share is not None for step in steps):
+        return f"{from_to}, {corrected}: {'; '.join(parts)}. "
+    lacking = "a gain is not shown"
+    if whole.p_corrected < _ALPHA:
+        lacking = "its interval has no bounds" if _is_better(whole) else "there is no gain"
+    return f"No share can be said, since {lacking}: {from_to}, {corrected}. Step by step: {'; '.join(parts)}. "
+
+
+def _p_of(step: StepRow) -> str:
+    return "" if step.p_corrected is None else f", p {probability(step.p_corrected)}"
 
 
 def _points(width: float, found: Variants) -> str:
@@ -204,9 +289,12 @@ def _difference(row: VariantRow) -> str:
 
 
 def _better(row: VariantRow, found: Variants) -> str:
-    assert row.difference is not None  # noqa: S101  # for the type checker
-    is_better = (row.difference.value > 0) is bool(METRICS[row.metric].higher_is_better)
-    return f"{found.reference} is {'better' if is_better else 'worse'} than {row.variant}, by"
+    return f"{found.reference} is {'better' if _is_better(row) else 'worse'} than {row.variant}, by"
+
+
+def _is_better(row: VariantRow) -> bool:
+    """Whether the reference is better."""
+    return row.difference is not None and (row.difference.value > 0) is bool(METRICS[row.metric].higher_is_better)
 
 
 # --- as text and data -------------------------------------------------------------------------------------------------
@@ -219,6 +307,8 @@ def markdown(found: Sequence[Variants], published: Sequence[Published]) -> str:
         rows = records(each, paper)
         lines = [f"**{markdown_text(title(each))}**", "", _line(rows[0]), "|---" * len(rows[0]) + "|"]
         lines += [_line(row.values()) for row in rows]
+        if steps := step_records(each):
+            lines += ["", _line(steps[0]), "|---" * len(steps[0]) + "|", *(_line(row.values()) for row in steps)]
         told = (verdict(each), " ".join(legend(each, paper)))
         parts.append("\n".join([*lines, *("\n" + markdown_text(text) for text in told)]))
     return visible("\n\n".join(parts)) + "\n"
@@ -248,6 +338,7 @@ def comma_separated(found: Sequence[Variants], published: Sequence[Published]) -
     parts = ("value", "low", "high", "error", "seed_share")
     head = ["model", "task", "method", "analysis", "preset", "variant", "columns", "metric"]
     head += [*parts, *(f"difference_{part}" for part in parts), "p", "p_holm", "published"]
+    head += ["against", "adds", "share", "share_low", "share_high"]
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
     for each, paper in zip(found, published, strict=True):
@@ -257,5 +348,14 @@ def comma_separated(found: Sequence[Variants], published: Sequence[Published]) -
                 each.model, each.task, each.method, each.analysis, each.preset, row.variant,
                 each.sizes.get(row.variant), row.metric, *numbers, row.p, row.p_corrected,
                 paper.get((each.model, each.task, row.variant, row.metric)),
+                "" if row.variant == each.reference else each.reference, *[""] * 4,
+            ])  # fmt: skip
+        for step in each.steps:
+            numbers = [getattr(step.difference, part, None) for part in parts]
+            share = [getattr(step.share, part, None) for part in ("value", "low", "high")]
+            writer.writerow([
+                each.model, each.task, each.method, each.analysis, each.preset, step.start,
+                each.sizes.get(step.start), step.metric, *[""] * len(parts), *numbers, step.p, step.p_corrected, "",
+                step.end, step.adds, *share,
             ])  # fmt: skip
     return visible(out.getvalue())

@@ -14,11 +14,14 @@ from bench.report.tables.request import tables_of
 from bench.results import files, questions
 from bench.results.records import Records
 from bench.results.row import ResultRow
+from bench.results.transfer import FOLDER
 from bench.stats.measured import Measured
 from bench.stats.variants import Variants
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from bench.report.page.transfer import Shift
 
 Analysed = Variants | Measured
 """Numbers of an analysis of a method: of variants, or measures."""
@@ -63,13 +66,27 @@ def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] 
     def records_of(row: ResultRow) -> Records:
         return files.read_records(files.place_of(row, wanted.results))
 
-    payload = page.payload(tables, records_of, lambda task, version: questions.read(wanted.results, task, version))
+    def asked(task: str, version: int) -> Mapping[str, questions.QuestionText]:
+        return questions.read(wanted.results, task, version)
+
+    payload = page.payload(tables, records_of, asked, _shift(tables, wanted, say))
     paths = [page.write(wanted.out, payload)]
     if wanted.figures is not None:
         from bench.report.figures import write_figures
 
         paths += write_figures(tables, records_of, wanted.figures, say=say)
     return paths
+
+
+def _shift(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None]) -> Shift:
+    """Matrices of the models of these tables, in the folder of results, and the methods that were asked for."""
+    from bench.report.page.transfer import Shift
+    from bench.report.transfer.stored import stored
+
+    names = {line.key.method for table in tables for line in table.lines} if wanted.methods else None
+    models = {row.model: table.preset for table in tables for row in table.rows[:1]}
+    found = stored(wanted.results / FOLDER, models, say)
+    return Shift(found, names)
 
 
 def views_of(found: Sequence[Analysed]) -> Any:

@@ -1,6 +1,6 @@
 """Cells of methods that learned elsewhere: on which corpus, and whether the subject of the question was among it.
 
-Such cells are ordinary results in a folder of their own. Example: `Corpus("atlas-oe", leaves_out=True).label`.
+Such cells are ordinary results in a folder of their own. Example: `Corpus("atlas-oe", SUBJECT).label`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ LEAVE_OUT = "leave_out"
 """Setting in `ResultRow.config` of a cell whose methods learned without the subject of the question."""
 SUBJECT = "subject"
 """Value of that setting."""
+AT_RANDOM = "as many at random"
+"""Another value: as many answers as the subject has are left out instead, drawn from all subjects. The size is matched,
+so that what this costs is the price of fewer answers, and not of a new subject."""
 FOLDER = "transfer"
 """Folder of such cells in a folder of results, reserved in `bench.results.files.RESERVED`."""
 MATRIX = "--transfer.json"
@@ -25,13 +28,14 @@ class Corpus:
     """Training and validation answers that a method learned from."""
 
     task: str
-    leaves_out: bool = False
-    """Whether each question's subject was left out of training and validation."""
+    leaves_out: str = ""
+    """Part left out of training and validation, question by question: SUBJECT, AT_RANDOM, or nothing."""
 
     @property
     def label(self) -> str:
         """Words for a reader."""
-        return f"{self.task} without the subject" if self.leaves_out else self.task
+        words = {SUBJECT: "the subject"}
+        return f"{self.task} without {words.get(self.leaves_out, self.leaves_out)}" if self.leaves_out else self.task
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,15 @@ class TransferCell:
     """JSON file of the row."""
     missing: str = ""
     """Reason why there are no numbers; empty where there are."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Share of right answers among those that were learned from: of all subjects, or of the fit for one subject."""
+
+    corpus: Corpus
+    subject: str
+    """Subject that was left out, or for which as many answers were; empty where nothing was."""
+    share: float
+    n: int
+    """Answers."""

@@ -53,7 +53,7 @@ class Tuned:
     """Configurations of a method that were fitted, of which one was chosen."""
 
     account: Tuning
-    """As the row tells it."""
+    """Account of them, which the row has."""
     fits: tuple[Fitted, ...]
     """Each configuration that has confidences in the validation answers, in the order in which they were drawn."""
 
@@ -70,7 +70,7 @@ class Fitted:
     seconds: float
     """Time of its fit; where it was chosen among configurations, that of all their fits."""
     tuned: Tuned | None = None
-    """How it was chosen among configurations; None where there was nothing to choose."""
+    """Choice among its configurations; None where there was nothing to choose."""
 
     def complaint(self) -> str | None:
         """Complaint that validation already justifies: that a constant confidence would do better."""
@@ -118,6 +118,20 @@ class Fitter:
         Raises:
             PutOffError: its adapter is being trained elsewhere; to be called again when that is over.
         """
+        fields, fresh = self._fields(name, learned, validation, configuration)
+        key = key_of(fields)
+        stored = self._stored(name, fresh, key)
+        DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
+        return stored or self._new(fresh, key, fields, learned, validation)
+
+    def is_stored(self, name: str, learned: Reading, validation: Reading | None) -> bool:
+        """Whether an earlier run stored the fit of a preset's constants; the arguments of `fit`."""
+        return self.store.get(KIND, key_of(self._fields(name, learned, validation, 0)[0])) is not None
+
+    def _fields(
+        self, name: str, learned: Reading, validation: Reading | None, configuration: int
+    ) -> tuple[dict[str, Any], Callable[[], ConfidenceMethod]]:
+        """Fields that the key of a fit is made of, and what makes the method."""
         fresh = partial(self.resolved.fresh, name, configuration)
         method = fresh()
         reads = method.reads()
@@ -134,10 +148,7 @@ class Fitter:
             **self.resolved.training_of(name),
             "validation": None if validation is None else _identity(validation, validation_signals(reads)),
         }
-        key = key_of(fields)
-        stored = self._stored(name, fresh, key)
-        DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
-        return stored or self._new(fresh, key, fields, learned, validation)
+        return fields, fresh
 
     def context(self, name: str, learned: Reading, validation: Batch | None, seed: int) -> Context:
         """Context that `fit` gets besides data.

@@ -102,7 +102,7 @@ class Configurations:
     searched: Mapping[str, str]
     """Field -> what it is drawn from, in words."""
     values: tuple[Mapping[str, object], ...]
-    """Of the searched fields, in the order in which they were drawn; first the preset's own."""
+    """Values of the searched fields, in the order in which they were drawn; first the preset's own."""
 
     def __len__(self) -> int:
         return len(self.values)

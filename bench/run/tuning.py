@@ -93,7 +93,7 @@ def _best(tried: Configurations, fits: list[Fitted | BaseException], n: int) -> 
 
 
 def account_of(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | None:
-    """How the constants of a cell were chosen; None in a run that tunes nothing.
+    """Account of the choice of a cell's constants; None in a run that tunes nothing.
 
     Args:
         resolved: the run.

@@ -5,17 +5,23 @@ in resamples that all variants share. Other seeds: the standard deviation (ddof 
 over the square root of their number. Squares are added. What a seed changes on some questions and not on others is in
 both, so that an interval is never too narrow for it. The interval is Student's t, with degrees of freedom after
 Satterthwaite: those of the seeds where the seeds decide. P values are corrected by Holm's rule over all variants.
+
+A path leads from a variant over others to the reference. The share of a step in the whole difference is a ratio of two
+differences, whose interval is the set of shares r that the same t test does not reject: of step - r * whole being 0
+(Fieller, 1954, "Some problems in interval estimation"). It is bounded where the whole differs from 0, and else there
+is no share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from bench.api import BoolArray, FloatArray
+from bench.api import BoolArray, FloatArray, Step
 from bench.metrics import METRICS
 from bench.stats.intervals import no_spread_of_ranks
 from bench.stats.resampling import RANKED, Resampled, resample
@@ -27,6 +33,8 @@ MIN_SEEDS = 5
 _TINY = 1e-12
 _MANY = 1e9
 """Degrees of freedom that are as good as infinitely many."""
+_FAR = 1e3
+"""Share beyond which an interval says nothing."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,24 @@ class VariantRow:
 
 
 @dataclass(frozen=True)
+class StepRow:
+    """One metric of one step of a path."""
+
+    start: str
+    end: str
+    adds: str
+    """Words for what the variant at its end has and the one at its start lacks."""
+    metric: str
+    difference: Estimate | None
+    """That of its end minus that of its start; None where one of the two is undefined."""
+    p: float | None = None
+    p_corrected: float | None = None
+    """After Holm, over all variants and steps."""
+    share: Estimate | None = None
+    """Its part of the whole difference; None where the path is not shown to be a gain."""
+
+
+@dataclass(frozen=True)
 class Variants:
     """Numbers of an analysis, and of what they are."""
 
@@ -83,21 +109,36 @@ class Variants:
     level: float = 0.95
     accuracy: float = 0.0
     """Share of right answers."""
+    steps: tuple[StepRow, ...] = ()
+    """Steps of the path, metric by metric, in order."""
 
     def of(self, metric: str) -> list[VariantRow]:
         """Rows of a metric without the reference's."""
         return [row for row in self.rows if row.metric == metric and row.variant != self.reference]
 
 
-def rows_of(
+class Compared(NamedTuple):
+    """Numbers of variants and of the steps between some of them."""
+
+    rows: tuple[VariantRow, ...]
+    """Variant by variant, the reference first."""
+    steps: tuple[StepRow, ...]
+    """Metric by metric."""
+    refused: tuple[str, ...]
+    """Why there are no intervals, where there are none."""
+
+
+def rows_of(  # noqa: PLR0913 - what is compared, and how
     confidence: Mapping[str, FloatArray],
     reference: str,
     correct: BoolArray,
     subjects: Sequence[str],
     metrics: Sequence[str],
     settings: Settings | None = None,
-) -> tuple[tuple[VariantRow, ...], tuple[str, ...]]:
-    """Values, differences and corrected p values; and why there are no intervals, where there are none.
+    *,
+    path: Sequence[Step] = (),
+) -> Compared:
+    """Values, differences and corrected p values.
 
     Args:
         confidence: by variant, `(seeds, n)`; at least `MIN_SEEDS` of them.
@@ -106,10 +147,12 @@ def rows_of(
         subjects: of the n questions.
         metrics: of `bench.stats.resampling.RESAMPLED`.
         settings: of the resamples.
+        path: variants of which the last one is the reference.
     """
     settings, strata = settings or Settings(), strata_of(subjects)
     found = resample(confidence, correct, strata, settings)
     rows: list[VariantRow] = []
+    steps: list[StepRow] = []
     notes: list[str] = []
     for metric in metrics:
         reason = refused(metric, correct, strata)
@@ -119,9 +162,13 @@ def rows_of(
         against = found[reference][metric]
         others = (name for name in confidence if name != reference)
         own = [rule.row(reference, against, None), *(rule.row(name, found[name][metric], against) for name in others)]
-        rows += _corrected(own)
+        own, along = _corrected(own, rule.steps(path, found))
+        rows += own
+        if along:
+            (whole,) = (row for row in own if row.variant == along[0].start)
+            steps += rule.shared(along, whole, path, found)
     order = {name: k for k, name in enumerate(dict.fromkeys(row.variant for row in rows))}
-    return tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(notes)
+    return Compared(tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(steps), tuple(notes))
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -178,6 +225,19 @@ def refused(metric: str, correct: BoolArray, strata: Strata) -> str | None:
     return None if none is None else none.reason
 
 
+class _Gap(NamedTuple):
+    """Difference of two variants."""
+
+    by_seed: FloatArray
+    """(seeds,)"""
+    replicates: FloatArray
+    """Mean over seeds in each resample, (replicates,)."""
+
+    def less(self, times: float, other: _Gap) -> _Gap:
+        """This one minus a multiple of another one."""
+        return _Gap(self.by_seed - times * other.by_seed, self.replicates - times * other.replicates)
+
+
 class _Rule(NamedTuple):
     """Makes rows of one metric."""
 
@@ -193,20 +253,63 @@ class _Rule(NamedTuple):
         by_seed = _seeds(own)
         if by_seed is None:
             return VariantRow(name, self.metric, None)
-        low, high = METRICS[self.metric].bounds
-        estimate, _ = self._estimate(by_seed, own.replicates, (low, high))
-        others = None if other is None else _seeds(other)
-        if other is None or others is None:
-            return VariantRow(name, self.metric, estimate)
-        drawn = other.replicates - own.replicates
-        return VariantRow(
-            name, self.metric, estimate, *self._estimate(others - by_seed, drawn, (low - high, high - low))
-        )
+        estimate, _ = self._estimate(_Gap(by_seed, own.replicates), METRICS[self.metric].bounds)
+        gap = None if other is None else _gap(own, other)
+        return VariantRow(name, self.metric, estimate, *self._difference(gap))
 
-    def _estimate(
-        self, by_seed: FloatArray, replicates: FloatArray, bounds: tuple[float, float]
-    ) -> tuple[Estimate, float | None]:
+    def steps(self, path: Sequence[Step], found: Mapping[str, Mapping[str, Resampled]]) -> list[StepRow]:
+        """Rows of the steps of a path, without shares."""
+        return [
+            StepRow(start.variant, end.variant, end.adds, self.metric, *self._difference(gap))
+            for (start, end), gap in zip(pairwise(path), self._gaps(path, found), strict=True)
+        ]
+
+    def shared(
+        self, steps: Sequence[StepRow], whole: VariantRow, path: Sequence[Step],
+        found: Mapping[str, Mapping[str, Resampled]],
+    ) -> list[StepRow]:  # fmt: skip
+        """The steps with their shares of the whole, if that is a gain and is shown to be one.
+
+        Args:
+            steps: of the path.
+            whole: row of the path's first variant, with its corrected p value.
+            path: its variants.
+            found: metrics of the variants.
+        """
+        gain, metric = whole.difference, METRICS[self.metric]
+        (of,) = self._gaps((path[0], path[-1]), found)
+        if of is None or gain is None or (gain.value > 0) is not bool(metric.higher_is_better):
+            return list(steps)
+        if whole.p_corrected is None or whole.p_corrected >= 1 - self.level:
+            return list(steps)
+        return [
+            replace(step, share=None if gap is None else self._share(gap, of))
+            for step, gap in zip(steps, self._gaps(path, found), strict=True)
+        ]
+
+    def _gaps(self, path: Sequence[Step], found: Mapping[str, Mapping[str, Resampled]]) -> list[_Gap | None]:
+        """Differences from each variant to the next."""
+        return [_gap(*(found[step.variant][self.metric] for step in pair)) for pair in pairwise(path)]
+
+    def _difference(self, gap: _Gap | None) -> tuple[Estimate | None, float | None]:
+        low, high = METRICS[self.metric].bounds
+        return (None, None) if gap is None else self._estimate(gap, (low - high, high - low))
+
+    def _share(self, part: _Gap, whole: _Gap) -> Estimate | None:
+        """Ratio of two differences with its interval; None where it has no bounds."""
+        value = float(part.by_seed.mean() / whole.by_seed.mean())
+
+        def above(share: float) -> float:
+            """Value above 0 where the test doesn't reject this share."""
+            _, p = self._estimate(part.less(share, whole), (-np.inf, np.inf))
+            return (p or 0.0) - (1 - self.level)
+
+        low, high = (_crossing(above, value, sign) for sign in (-1, 1))
+        return None if low is None or high is None else Estimate(value, low, high, None)
+
+    def _estimate(self, gap: _Gap, bounds: tuple[float, float]) -> tuple[Estimate, float | None]:
         """Mean over seeds with its interval, and the p value of 0."""
+        by_seed, replicates = gap
         if self.bare:
             return Estimate(float(by_seed.mean()), None, None, None), None
         return estimated(by_seed, replicates, freedom=self.freedom, level=self.level, bounds=bounds)
@@ -218,7 +321,35 @@ def _seeds(of: Resampled) -> FloatArray | None:
     return np.array(values) if len(values) == len(of.by_subject) else None
 
 
-def _corrected(rows: Sequence[VariantRow]) -> list[VariantRow]:
-    tested = [row for row in rows if row.p is not None]
-    by_variant = dict(zip((row.variant for row in tested), holm([row.p or 0.0 for row in tested]), strict=True))
-    return [replace(row, p_corrected=by_variant.get(row.variant)) for row in rows]
+def _gap(start: Resampled, end: Resampled) -> _Gap | None:
+    """The second minus the first; None where one is undefined."""
+    before, after = _seeds(start), _seeds(end)
+    if before is None or after is None:
+        return None
+    return _Gap(after - before, end.replicates - start.replicates)
+
+
+def _crossing(above: Callable[[float], float], begin: float, sign: int) -> float | None:
+    """Place to one side where a function that is positive at `begin` falls below 0; None where it is too far off."""
+    from scipy.optimize import brentq
+
+    inner, width = begin, 2.0**-10
+    while width < _FAR:
+        outer = begin + sign * width
+        if above(outer) <= 0:
+            return float(brentq(above, inner, outer, xtol=1e-9))
+        inner, width = outer, 2 * width
+    return None
+
+
+def _corrected(rows: Sequence[VariantRow], steps: Sequence[StepRow]) -> tuple[list[VariantRow], list[StepRow]]:
+    """All with p values corrected together; the last step has that of the variant where it starts."""
+    others = steps[:-1]
+    given = [*(row.p for row in rows), *(step.p for step in others)]
+    corrected = iter(holm([p for p in given if p is not None]))
+    p = [None if value is None else next(corrected) for value in given]
+    done = [replace(row, p_corrected=value) for row, value in zip(rows, p, strict=False)]
+    along = [replace(step, p_corrected=value) for step, value in zip(others, p[len(rows) :], strict=True)]
+    for last in steps[-1:]:
+        along += [replace(last, p_corrected=row.p_corrected) for row in done if row.variant == last.start]
+    return done, along

@@ -2,6 +2,7 @@
 
 `features`: trained with the 12 columns of the original state, with the 63 of the perturbed states, and with all.
 `leave-one-out`: trained 75 times, each time without one column.
+`trajectory`, in a file of its own, computes other features.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.api import AnalysisInput, Context, Findings, FloatArray, UserError
+from bench.api import AnalysisInput, ConfidenceMethod, Context, Findings, FloatArray, UserError
 from methods._shared.training import drawing_from
 from methods.ccps.columns import FEATURES, ORIGINAL
 from methods.ccps.method import Ccps
@@ -29,7 +30,7 @@ _SETS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class _Material(NamedTuple):
+class Material(NamedTuple):
     """Features of all answers, standardised as in a fit."""
 
     method: Ccps
@@ -39,9 +40,9 @@ class _Material(NamedTuple):
 
 def features(given: AnalysisInput) -> Findings:
     """All columns against those of the original state and those of the perturbed states (docs/methods.md §5)."""
-    material = _material(given)
+    material = material_of(given)
     confidence = {
-        name: _by_seed(given, partial(_retrained, material, columns_of(names)), name) for name, names in _SETS.items()
+        name: by_seed(given, partial(retrained, material, columns_of(names)), name) for name, names in _SETS.items()
     }
     return Findings(
         question="Does CCPS need both kinds of features?",
@@ -54,10 +55,10 @@ def features(given: AnalysisInput) -> Findings:
 
 def leave_one_out(given: AnalysisInput) -> Findings:
     """All columns against all but one, for each (docs/methods.md §5)."""
-    material = _material(given)
-    full = _by_seed(given, partial(_retrained, material, columns_of(FEATURES)), FULL)
+    material = material_of(given)
+    full = by_seed(given, partial(retrained, material, columns_of(FEATURES)), FULL)
     without = [[k for k in range(len(FEATURES)) if k != left_out] for left_out in range(len(FEATURES))]
-    together = _by_seed(given, partial(retrained_together, material, without), "75 times without one column")
+    together = by_seed(given, partial(retrained_together, material, without), "75 times without one column")
     return Findings(
         question="Which feature does CCPS miss most?",
         reference=FULL,
@@ -80,16 +81,30 @@ def columns_of(names: Sequence[str]) -> list[int]:
     return [FEATURES.index(name) for name in names]
 
 
-def _material(given: AnalysisInput) -> _Material:
-    method = given.method
+def required(method: ConfidenceMethod) -> Ccps:
+    """The method itself.
+
+    Raises:
+        UserError: it is another one.
+    """
     if not isinstance(method, Ccps):
         raise UserError(f"this analysis is one of ccps, got the method {method.name!r}")
+    return method
+
+
+def material_of(given: AnalysisInput) -> Material:
+    """Features of all answers.
+
+    Raises:
+        UserError: the method is another one, or states that are not finite.
+    """
+    method = required(given.method)
     ctx = next(iter(given.contexts.values()))
     splits = method.prepared(given.train, ctx)
-    return _Material(method, splits, torch.from_numpy(method.test_inputs(given.test)).to(ctx.device))
+    return Material(method, splits, torch.from_numpy(method.test_inputs(given.test)).to(ctx.device))
 
 
-def _by_seed(given: AnalysisInput, trained: Callable[[Context], FloatArray], name: str) -> FloatArray:
+def by_seed(given: AnalysisInput, trained: Callable[[Context], FloatArray], name: str) -> FloatArray:
     """Result of each seed, `(seeds, ...)`."""
     found = []
     for seed, ctx in given.contexts.items():
@@ -103,20 +118,20 @@ def _restricted(splits: Splits, columns: Sequence[int]) -> Splits:
     return Splits(train, validation)  # type: ignore[arg-type]
 
 
-def _retrained(material: _Material, columns: Sequence[int], ctx: Context) -> FloatArray:
+def retrained(material: Material, columns: Sequence[int], ctx: Context) -> FloatArray:
     """Confidences `(n,)` in the test answers of a network that has these columns."""
     network = material.method.trained(_restricted(material.splits, columns), ctx)
     return probabilities(network, material.test[..., columns])
 
 
-def retrained_together(material: _Material, columns: Sequence[Sequence[int]], ctx: Context) -> FloatArray:
+def retrained_together(material: Material, columns: Sequence[Sequence[int]], ctx: Context) -> FloatArray:
     """The same `(k, n)` of k networks, which have as many columns each.
 
     With dropout each draws masks of its own, so that they are trained one after the other.
     """
     stages = material.method.stages(ctx, len(material.splits.train.labels))
     if any(each.stage.dropout for each in stages):
-        return np.stack([_retrained(material, own, ctx) for own in columns])
+        return np.stack([retrained(material, own, ctx) for own in columns])
     with drawing_from(ctx.seed, ctx.device):
         network = material.method.network(len(columns[0])).to(ctx.device, material.test.dtype)
     stack = Stack(network, torch.tensor(columns, device=ctx.device))

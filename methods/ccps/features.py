@@ -55,7 +55,7 @@ _DEFAULT = Variant()
 _norm = partial(torch.linalg.vector_norm, dim=-1)
 
 
-def perturbation_features(
+def perturbation_features(  # noqa: PLR0913 - tokens, and what the definitions leave open
     hidden: Tensor,
     token_ids: Tensor,
     head: OutputHead,
@@ -63,6 +63,7 @@ def perturbation_features(
     radius: float = 20.0,
     steps: int = 5,
     variant: Variant = _DEFAULT,
+    directions: Tensor | None = None,
 ) -> Tensor:
     """The features `FEATURES` of each answer token (docs/methods.md §3), with natural logarithms.
 
@@ -73,13 +74,15 @@ def perturbation_features(
         radius: largest distance by which a state is moved, in the units of its coordinates.
         steps: number of equal steps up to the radius.
         variant: readings of the definitions.
+        directions: `(t, d)` float directions in which states are moved, of any length but 0; None: that of the
+            gradient. Lengths of moves and the norm of the gradient stay what they are; all else is of these states.
 
     Returns:
         `(t, 75)` float32 on the host. A token whose argmax never changes has the radius as its distance
         to the change. A token with zero gradient keeps its state: distances 0, everything perturbed as the original.
 
     Raises:
-        ValueError: shapes don't fit each other, or steps or radius are not positive.
+        ValueError: shapes don't fit each other, steps or radius are not positive, or a direction has no length.
     """
     vocabulary, width = head.weight.shape
     if hidden.shape != (len(token_ids), width):
@@ -89,13 +92,15 @@ def perturbation_features(
         )
     if steps < 1 or radius <= 0:
         raise ValueError(f"expected at least one step and a positive radius; got steps={steps}, radius={radius}")
+    _check_directions(directions, hidden)
     device, sizes = head.weight.device, _sizes(head.weight)
     out = np.empty((len(hidden), len(FEATURES)), dtype=np.float32)
     grid = torch.tensor([radius * s / steps for s in range(1, steps + 1)], device=device)
     ids = token_ids.to(device)
     with torch.no_grad():
         for chunk in _slices(len(hidden), max(_FEWEST_ROWS, sizes.chunk // vocabulary)):
-            line = _line(hidden[chunk].to(device).float(), ids[chunk], head, grid, variant)
+            given = None if directions is None else directions[chunk].to(device).float()
+            line = _line(hidden[chunk].to(device).float(), ids[chunk], head, grid, variant, given)
             block = max(1, sizes.block // (steps * vocabulary))
             for some in _slices(len(line.ids), block * sizes.together):
                 blocks = _slices(len(line.ids[some]), block)
@@ -104,6 +109,16 @@ def perturbation_features(
                 del readings
             del line  # its memory is needed for the next one
     return torch.from_numpy(out)
+
+
+def _check_directions(directions: Tensor | None, hidden: Tensor) -> None:
+    if directions is None:
+        return
+    if directions.shape != hidden.shape:
+        raise ValueError(f"expected directions of shape {tuple(hidden.shape)}, got {tuple(directions.shape)}")
+    lengths = _norm(directions.float())
+    if not bool(((lengths > 0) & lengths.isfinite()).all()):
+        raise ValueError("expected directions of finite length above 0; some have none")
 
 
 def _sizes(weight: Tensor) -> _Sizes:
@@ -127,7 +142,7 @@ def _slices(length: int, step: int) -> Iterator[slice]:
 
 
 class _Line(NamedTuple):
-    """The states H_0 + eps_s d of n tokens and their logits before the cap, u_0 + eps_s * slope."""
+    """The states H_0 + eps_s d of n tokens, d of length 1, and their logits before the cap, u_0 + eps_s * slope."""
 
     ids: Tensor  # (n, 1, 1)
     epsilons: Tensor  # (n, s, 1)
@@ -138,16 +153,21 @@ class _Line(NamedTuple):
     slope: Tensor  # (n, 1, v), scale * W d
 
 
-def _line(hidden: Tensor, ids: Tensor, head: OutputHead, grid: Tensor, variant: Variant) -> _Line:
-    """The line of n tokens with states `(n, d)` and ids `(n,)`, at the distances grid `(s,)`."""
+def _line(hidden: Tensor, ids: Tensor, head: OutputHead, grid: Tensor, variant: Variant, given: Tensor | None) -> _Line:
+    """The line of n tokens with states `(n, d)` and ids `(n,)`, at the distances grid `(s,)`.
+
+    Its direction is the gradient's, or a given one `(n, d)`; then too a token without gradient stays where it is.
+    """
     n, missing = len(hidden), max(0, _FEWEST_ROWS - len(hidden))
     hidden, ids = pad(hidden, (0, 0, 0, missing)), pad(ids, (0, missing))[:, None]
+    given = None if given is None else pad(given, (0, 0, 0, missing), value=1.0)
     u_0 = _times_transposed(head.scale * hidden, head.weight)
     if head.bias is not None:
         u_0 += head.scale * head.bias.float()
     jacobian = _jacobian(u_0, ids, head)
     norm = _norm(jacobian)[:, None]
-    direction = torch.where(norm > ZERO_JACOBIAN, jacobian / norm, 0.0)
+    ahead = jacobian / norm if given is None else given / _norm(given)[:, None]
+    direction = torch.where(norm > ZERO_JACOBIAN, ahead, 0.0)
     slope = _times_transposed(head.scale * direction, head.weight)
     unit = _norm(hidden)[:, None] if variant.eps_relative else torch.ones_like(norm)
     epsilons = (unit * grid)[:, :, None]

@@ -38,6 +38,8 @@ from methods._shared.training import AROUND, RATE_AND_DECAY, check_fitted, check
 from methods.ccps.columns import FEATURES, Variant
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from methods.ccps.networks import Data, Network, Splits, Stage, TimedStage
 
 _HIDDEN = Hidden(1.0, At.ANSWER_PREDICTING)
@@ -68,6 +70,8 @@ class Ccps(ConfidenceMethod):
     analyses: ClassVar[Mapping[str, str]] = {
         "features": "methods.ccps.analyses:features",
         "leave-one-out": "methods.ccps.analyses:leave_one_out",
+        "shap": "methods.ccps.importance:shap",
+        "trajectory": "methods.ccps.trajectory:trajectory",
         "tokens": "methods.ccps.tokens:tokens",
         "tokens-raw": "methods.ccps.tokens:tokens_raw",
     }
@@ -251,6 +255,20 @@ class Ccps(ConfidenceMethod):
         contrastive, classification = self._stages(ctx.format)
         return TimedStage("contrastive", contrastive, ctx, n), TimedStage("classification", classification, ctx, n)
 
+    def directions(self, ids: Sequence[str], lengths: IntArray, width: int) -> Tensor | None:
+        """Directions in which states are moved; None: against the answer. Variants in analyses give others.
+
+        Args:
+            ids: of the n answers.
+            lengths: `(n,)`, tokens of each that are read.
+            width: of a state.
+
+        Returns:
+            None, or `(sum of lengths, width)`.
+        """
+        del ids, lengths, width
+        return None
+
     def n_parameters(self, facts: RunFacts) -> int:
         """9,542 for single-token answers, 21,778 for open ones, with the paper's shapes."""
         from methods.ccps.networks import n_parameters
@@ -272,6 +290,7 @@ class Ccps(ConfidenceMethod):
             radius=self.radius,
             steps=self.steps,
             variant=Variant(self.js, self.eps_flip, self.eps_relative, self.entropy_epsilon),
+            directions=self.directions(batch.ids, lengths, hidden.values.shape[1]),
         )
         array: npt.NDArray[np.float32] = features.numpy()
         _check_finite(array)

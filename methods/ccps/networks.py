@@ -31,7 +31,8 @@ CHOICE_CLASSIFIER = (8, 48, 24, 12, 2)
 OPEN_EMBEDDING = 16
 """Width of the open-ended embedding (paper, architecture appendix; docs/methods.md §2.10)."""
 OPEN_CLASSIFIER = (OPEN_EMBEDDING, 32, 2)
-_KERNEL = 3
+KERNEL = 3
+"""Tokens that a convolution sees."""
 _ROWS_AT_ONCE = 4096  # that go through the network together where nothing is learned; bounds its memory
 _FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "elu": functional.elu}
 
@@ -58,7 +59,7 @@ class TokenEncoder(nn.Module):
 
     def __init__(self, channels: Sequence[int], *, pool_mask: bool) -> None:
         super().__init__()
-        self.convolutions = nn.ModuleList(nn.Conv1d(a, b, _KERNEL, padding=_KERNEL // 2) for a, b in pairwise(channels))
+        self.convolutions = nn.ModuleList(nn.Conv1d(a, b, KERNEL, padding=KERNEL // 2) for a, b in pairwise(channels))
         self.projection = nn.Linear(channels[-1], OPEN_EMBEDDING)
         self.pool_mask = pool_mask
         self.dropout = 0.0

@@ -22,6 +22,7 @@ from bench.api import (
     Measures,
     Needs,
     Of,
+    Step,
     TokenIds,
 )
 from bench.backbone.session import Session
@@ -83,6 +84,14 @@ def test_features_are_compared_on_what_a_run_has_read(
     assert record["seeds"] == [0, 1, 2, 3, 4]
     assert "full" in record["verdict"]
 
+    ended = bench("analyze", "ccps", "trajectory", *asked, "--format", "json", env=env)
+    assert ended.returncode == 0, ended.stderr
+    (record,) = json.loads(ended.stdout)
+    assert [(step["start"], step["end"]) for step in record["steps"] if step["metric"] == "auroc"] == [
+        ("original columns only", "random direction"), ("random direction", "full"),
+    ]  # fmt: skip
+    assert "AUROC of full minus original columns only is " in record["verdict"]
+
     ended = bench("analyze", "ccps", "tokens", *asked, env=env)
     assert ended.returncode == 2
     assert "bench: token masking needs open answers" in ended.stderr
@@ -114,7 +123,7 @@ class Halves(ConfidenceMethod):
     needs = Needs(predict=frozenset({TokenIds(Of.ANSWER)}))
     analyses = {  # noqa: RUF012
         "sure": ":sure", "wrong": ":wrong", "gone": "methods.nowhere:gone", "texts": ":texts", "strange": ":strange",
-        "neither": ":neither",
+        "neither": ":neither", "lost": ":lost",
     }  # fmt: skip
 
     def fit(self, train: Batch, ctx: Context) -> Halves:
@@ -135,6 +144,12 @@ def sure(given: AnalysisInput) -> Findings:
     return Findings(
         "Is one half enough?", "rate", {"rate": np.stack(fitted), "half": np.full((5, len(given.test)), 0.5)}
     )
+
+
+def lost(given: AnalysisInput) -> Findings:
+    """A path that doesn't end with the reference."""
+    half = np.full((5, len(given.test)), 0.5)
+    return Findings("?", "rate", {"rate": half, "half": half}, path=(Step("rate"), Step("half", "more")))
 
 
 def wrong(given: AnalysisInput) -> Findings:
@@ -194,6 +209,8 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
     assert len({ctx.seed for ctx in SEEN[0].contexts.values()}) == 5
     with pytest.raises(ContractError, match=r"halves, variant 'more': expected shape \(5, 30\), got \(5, 60\)"):
         of_methods.analysed("halves", "wrong", request, Silent(), cache=cache, classes=(Halves,))
+    with pytest.raises(ContractError, match=r"a path from a variant to the reference 'rate', got rate -> half"):
+        of_methods.analysed("halves", "lost", request, Silent(), cache=cache, classes=(Halves,))
     with pytest.raises(ContractError, match=r"analysis 'gone' can't be imported from 'methods\.nowhere:gone'"):
         of_methods.analysed("halves", "gone", request, Silent(), cache=cache, classes=(Halves,))
 
@@ -205,7 +222,7 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
         (("cpps",), "Unknown method 'cpps'. Did you mean 'ccps'?"),
         (
             ("ccps", "feature"),
-            "ccps has no analysis 'feature'. Did you mean 'features'? It has: features, leave-one-out, tokens",
+            "ccps has no analysis 'feature'. Did you mean 'features'? It has: features, leave-one-out, shap, trajectory",
         ),
         (("ccps", "features"), "--model: expected the model of the run"),
         (("ccps", "features", "--model", "tiny", "--seed", "0,1"), "expected at least 5 different seeds, got 2"),
@@ -226,7 +243,7 @@ def test_a_method_lists_its_analyses(bench: Command) -> None:
     ended = bench("analyze", "ccps")
     assert ended.returncode == 0
     assert [line.split("\t")[0] for line in ended.stdout.splitlines()] == [
-        "features", "leave-one-out", "tokens", "tokens-raw",
+        "features", "leave-one-out", "shap", "trajectory", "tokens", "tokens-raw",
     ]  # fmt: skip
 
 

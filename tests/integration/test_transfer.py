@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench.results.files import read
+from bench.results.transfer import AT_RANDOM, SUBJECT
 
 SHORES = Path(__file__).parents[1] / "fixtures" / "shores.py"
 TASKS = "shores-choice,shores-oe"
@@ -20,19 +23,19 @@ def cached(bench: Any, small_model: Path, tmp_path_factory: pytest.TempPathFacto
     """A folder in which an ordinary run has read both tasks, and the matrix made after it."""
     folder = tmp_path_factory.mktemp("shores")
     env = {"CONFBENCH_CACHE": str(folder / "cache")}
-    common = ["--model", small_model, "--plugin", SHORES, "--method", "rote,placid,ptrue,perplexity"]
+    common = ["--model", small_model, "--plugin", SHORES, "--method", "rote,placid,hungry,ptrue,perplexity"]
     ran = bench("run", *common, "--task", "shores-choice", "--task", "shores-oe", "--out", folder / "results", env=env)
     assert ran.returncode == 0, ran.stderr
     made = bench(
-        "analyze", "transfer", *common, "--on", TASKS, "--leave-subject-out", "--out", folder / "results/transfer",
-        "--json", env=env,
+        "analyze", "transfer", *common, "--on", TASKS, "--leave-subject-out", "--size-matched",
+        "--out", folder / "results/transfer", "--json", env=env,
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     return {"folder": folder, "env": env, "common": common, "matrix": json.loads(made.stdout), "stderr": made.stderr}
 
 
-def value(matrix: Any, method: str, learned: str | None, test: str, *, out: bool = False) -> float:
-    """Brier score of a cell."""
+def value(matrix: Any, method: str, learned: str | None, test: str, *, out: str = "") -> float:
+    """Brier score of a cell; `out` is what was left out."""
     corpus = None if learned is None else {"task": learned, "leaves_out": out}
     (found,) = (
         each["value"]
@@ -51,15 +54,82 @@ def test_a_method_that_knows_subjects_by_rote_falls_where_they_are_left_out(cach
     for test in TASKS.split(","):
         for learned in TASKS.split(","):
             assert value(cached["matrix"], "rote", learned, test) == pytest.approx(0.0)
-            assert value(cached["matrix"], "rote", learned, test, out=True) == pytest.approx(1.0)
+            assert value(cached["matrix"], "rote", learned, test, out=SUBJECT) == pytest.approx(1.0)
     prices = [p for p in cached["matrix"]["prices"] if p["method"] == "rote" and p["metric"] == "brier"]
-    assert {(p["corpus"]["leaves_out"], round(p["points"], 9)) for p in prices} == {(False, 0.0), (True, 1.0)}
-    assert all(p["p_holm"] < 0.05 for p in prices if p["corpus"]["leaves_out"])
+    assert {(p["corpus"]["leaves_out"], round(p["points"], 9)) for p in prices} == {
+        ("", 0.0),
+        (AT_RANDOM, 0.0),
+        (SUBJECT, 1.0),
+    }
+    assert all(p["p_holm"] < 0.05 for p in prices if p["corpus"]["leaves_out"] == SUBJECT)
+    assert all(p["p_holm"] == 1 for p in prices if p["corpus"]["leaves_out"] != SUBJECT)
+
+
+def test_a_new_subject_is_told_from_fewer_answers(cached: dict[str, Any]) -> None:
+    """What knows subjects loses to a new one alone; what lacks answers loses as much to as many others, to the last."""
+    found = {(p["method"], p["test"]): p for p in cached["matrix"]["novelty"] if p["metric"] == "brier"}
+    fewer = {
+        (p["method"], p["test"]): p["points"]
+        for p in cached["matrix"]["prices"]
+        if p["metric"] == "brier" and p["corpus"] == {"task": p["home"]["task"], "leaves_out": AT_RANDOM}
+    }
+    for test in TASKS.split(","):
+        assert found["rote", test]["points"] == pytest.approx(1.0)
+        assert found["rote", test]["p_holm"] < 0.05
+        assert fewer["rote", test] == pytest.approx(0.0)
+        assert found["hungry", test]["points"] == pytest.approx(0.0, abs=1e-12)
+        assert found["hungry", test]["p_holm"] == 1
+        assert fewer["hungry", test] == pytest.approx((1 / 3) ** 2)
+    assert not [w for w in cached["matrix"]["worst"] if w["corpus"] and w["corpus"]["leaves_out"] == AT_RANDOM]
+
+
+def test_shares_of_right_answers_are_those_of_the_fits(cached: dict[str, Any]) -> None:
+    """Thirty answers, ten of each subject; of the random model none is right."""
+    shares = cached["matrix"]["about"]["shares"]
+    assert {(each["n"], bool(each["subject"])) for each in shares} == {(30, False), (20, True)}
+    assert len(shares) == 2 * (1 + 3 + 3)
+    assert {each["share"] for each in shares} == {0.0}
+
+
+def test_fits_are_told_before_they_are_made_and_stored_ones_are_not_made_again(
+    bench: Any, cached: dict[str, Any], tmp_path: Path
+) -> None:
+    assert "of 42 fits are not stored" in cached["stderr"]
+    again = bench(
+        "analyze", "transfer", *cached["common"], "--on", TASKS, "--leave-subject-out", "--size-matched",
+        "--out", tmp_path / "t", "--json", env=cached["env"],
+    )  # fmt: skip
+    assert "all 42 fits are stored" in again.stderr
+    parts = ("entries", "prices", "novelty", "worst")
+    made = json.loads(again.stdout)
+    assert all(made[part] == cached["matrix"][part] for part in parts)
+
+
+def test_the_page_shows_the_matrix_that_lies_beside_its_results_and_no_other(
+    bench: Any, cached: dict[str, Any]
+) -> None:
+    results, page = cached["folder"] / "results", cached["folder"] / "page.html"
+    words = ["report", "--results", results, "--out", page]
+    assert bench(*words, env=cached["env"]).returncode == 0
+    text = page.read_text(encoding="utf-8")
+    assert '<h2 id="transfer-title">Train here, test there</h2>' in text
+    assert "without as many at random" in text
+    cell = next((results / "transfer").glob("*/shores-oe/rote*.json"))
+    whole = cell.read_bytes()
+    cell.unlink()
+    try:
+        assert bench(*words, env=cached["env"]).returncode == 0
+        text = page.read_text(encoding="utf-8")
+        assert "which is not shown: " in text
+        assert "bench analyze transfer" in text
+        assert "Methods by their worst number" not in text
+    finally:
+        cell.write_bytes(whole)
 
 
 def test_validation_leaves_the_subject_out_as_well(cached: dict[str, Any]) -> None:
     """`rote` counts a subject of validation as seen, so that a subject left in there would keep its number."""
-    assert value(cached["matrix"], "rote", "shores-choice", "shores-choice", out=True) == pytest.approx(1.0)
+    assert value(cached["matrix"], "rote", "shores-choice", "shores-choice", out=SUBJECT) == pytest.approx(1.0)
 
 
 def test_what_depends_on_no_corpus_keeps_its_number(cached: dict[str, Any]) -> None:
@@ -76,7 +146,7 @@ def test_what_depends_on_no_corpus_keeps_its_number(cached: dict[str, Any]) -> N
 def test_cells_are_ordinary_results_in_a_folder_that_tables_leave_out(bench: Any, cached: dict[str, Any]) -> None:
     results = cached["folder"] / "results"
     rows = [read(path) for path in sorted((results / "transfer").glob("*/*/*.json"))]
-    assert len(rows) == 2 * (3 * 4 + 1)
+    assert len(rows) == 2 * (4 * 6 + 1)
     configs = {json.dumps(dict(row.config), sort_keys=True) for row in rows if row.method == "rote"}
     assert '{"leave_out": "subject", "train_on": "shores-oe:train"}' in configs
     assert "{}" in configs
@@ -145,18 +215,29 @@ def test_stored_adapters_take_part(
 
 
 def test_a_task_without_training_rows_is_only_tested(bench: Any, cached: dict[str, Any], tmp_path: Path) -> None:
-    """It is no corpus, has no price, since nobody learns on it, and has no subject that could be left out."""
-    made = bench(
-        "analyze", "transfer", *cached["common"], "--on", f"{TASKS},lagoons", "--leave-subject-out", "--read",
-        "--out", tmp_path / "t", "--json", env=cached["env"],
-    )  # fmt: skip
+    """It is no corpus, has prices against what is named, and no subject that could be left out, which costs no rank."""
+    words = [
+        "analyze", "transfer", *cached["common"], "--on", f"{TASKS},lagoons", "--leave-subject-out",
+        "--home", "lagoons=shores-choice", "--out", tmp_path / "t", "--json",
+    ]  # fmt: skip
+    refused = bench(*words, env=cached["env"])
+    assert refused.returncode == 2
+    told = re.search(r"bench (run [^;]*--task lagoons --train-on shores-choice)", refused.stderr)
+    assert told is not None, refused.stderr
+    run = ["--plugin", SHORES, "--out", tmp_path / "r"]
+    ran = bench(*shlex.split(told[1]), *(run if "--plugin" not in told[1] else run[2:]), env=cached["env"])
+    assert ran.returncode == 0, ran.stderr
+    made = bench(*words, env=cached["env"])
     assert made.returncode == 0, made.stderr
     matrix = json.loads(made.stdout)
+    assert matrix["about"]["forward_tokens"] == 0
     assert {each["task"] for each in matrix["about"]["corpora"]} == set(TASKS.split(","))
     assert value(matrix, "placid", "shores-oe", "lagoons") > 0
-    assert not [price for price in matrix["prices"] if price["test"] == "lagoons"]
-    assert {(each["test"], each["corpus"]["leaves_out"]) for each in matrix["missing"]} == {("lagoons", True)}
-    assert all("no subject in common" in each["reason"] for each in matrix["missing"])
+    prices = [price for price in matrix["prices"] if price["test"] == "lagoons"]
+    assert {(price["home"]["task"], price["corpus"]["task"]) for price in prices} == {("shores-choice", "shores-oe")}
+    assert not matrix["missing"]
+    assert {each["rank"] for each in matrix["worst"] if each["metric"] == "brier"} >= {1, 2}
+    assert None not in {each["rank"] for each in matrix["worst"] if each["metric"] == "brier"}
 
 
 def test_what_is_not_stored_is_named_with_its_command_and_read_when_asked_for(
@@ -183,6 +264,9 @@ def test_what_is_not_stored_is_named_with_its_command_and_read_when_asked_for(
         (["--method", "ptrue", "--on", TASKS], "at least one method that learns"),
         (["--method", "rote", "--on", "shores-chioce,shores-oe"], "shores-chioce"),
         (["--method", "rote", "--on", TASKS, "--seed", "x"], "whole numbers"),
+        (["--method", "rote", "--on", TASKS, "--size-matched"], "expected --leave-subject-out as well"),
+        (["--method", "rote", "--on", TASKS, "--home", "lagoons=shores-oe"], "'lagoons' is no test"),
+        (["--method", "rote", "--on", TASKS, "--home", "shores-oe=shores-e"], "'shores-e' is no corpus"),
     ],
 )
 def test_bad_requests_are_told(
@@ -196,3 +280,31 @@ def test_bad_requests_are_told(
     assert sentence in " ".join(refused.stderr.split())
     assert "Traceback" not in refused.stderr
     assert not (tmp_path / "t").exists()
+
+
+DATA = Path(__file__).parents[3] / "shared/data"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
+def test_a_test_of_the_hub_is_priced_against_a_part_of_its_corpus(
+    bench: Any, small_model: Path, tmp_path: Path
+) -> None:
+    """`mmlu-choice` has no train split and `ct-local-choice` no test; neither shares a subject with the other."""
+    made = bench(
+        "analyze", "transfer", "--model", small_model, "--plugin", SHORES, "--method", "placid,ptrue",
+        "--on", "shores-choice,ct-local-choice,mmlu-choice", "--home", "mmlu-choice=ct-local-choice",
+        "--leave-subject-out", "--limit", "57", "--data-dir", DATA, "--read", "--out", tmp_path / "t", "--json",
+        env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    matrix = json.loads(made.stdout)
+    prices = {(p["test"], p["home"]["task"], p["corpus"]["task"], p["corpus"]["leaves_out"]) for p in matrix["prices"]}
+    assert prices == {
+        ("mmlu-choice", "ct-local-choice", "shores-choice", ""),
+        ("shores-choice", "shores-choice", "ct-local-choice", ""),
+        ("shores-choice", "shores-choice", "shores-choice", SUBJECT),
+    }
+    assert not matrix["missing"]
+    assert "there are no cells of ct-local-choice without the subject" in made.stderr
+    assert all(cell["file"].startswith("partial/") for cell in matrix["cells"])

@@ -12,7 +12,7 @@ from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, sheet, 
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.style import FAINT, INK, NORMAL, TEXT_WIDTH, Style, built_in
 from bench.report.text import interval_text, plain, signed
-from bench.report.variants import is_long, sorted_rows, title
+from bench.report.variants import is_long, sorted_rows, tested, title
 from bench.stats.variants import VariantRow, Variants
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def differences_of_variants(found: Variants) -> Figure:
         note = (
             f"{found.reference} minus the variant, on the same questions and seeds, with the {100 * found.level:g} %"
             " interval for other questions and other seeds. Filled: significantly different after Holm's correction for"
-            f" {len(found.of(decides))} variants; hollow: not. Points are percentage points."
+            f" {tested(found)}; hollow: not. Points are percentage points."
         )
         if cut:
             note += f" Shown: the {half} largest and the {half} smallest."

@@ -50,7 +50,7 @@ def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
     first = min(each.size for each in shown)
     below = [size for size in study.sizes if size < first]
     if below:
-        yield f"{label}: below {count(first)} labels no trained method is shown to beat {every}."
+        yield f"{label}: up to {count(below[-1])} labels no trained method is shown to beat {every}."
         yield from _holding_out(curves, metric, below)
     else:
         yield f"{label}: with as few as {count(first)} labels a trained method is shown to beat {every}."
@@ -74,7 +74,7 @@ def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
             behind[gain.method] = behind.get(gain.method, 0) + 1
     if behind:
         told = named([f"{name} ({number})" for name, number in behind.items()])
-        yield f"Shown to be worse than so many untrained methods even with {count(largest)} labels: {told}."
+        yield f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many): {told}."
 
 
 def _holding_out(curves: LabelCurves, metric: str, sizes: Sequence[int]) -> Iterator[str]:

@@ -219,7 +219,8 @@ def _uncrossed(made: Sequence[World]) -> Iterator[str]:
     if product > len(made):
         yield (
             f"Of {product:,} combinations of what runs were made with (preset, tuning, judge, seed, recalibration ...),"
-            f" {len(made):,} are there: options that come with more of the others weigh more in every share."
+            f" {len(made):,} are there: options that come with more of the others weigh more in every share, and what"
+            " is told of one choice may be due to another that came with it."
         )
 
 

@@ -21,7 +21,7 @@ ROW = 0.15
 """Inches of a method or a claim."""
 GAP = 0.13
 """Inches between families."""
-NAME_WIDTH, CLAIM_WIDTH, CHOICE_WIDTH = 1.35, 2.1, 1.75
+NAME_WIDTH, CLAIM_WIDTH, CHOICE_WIDTH = 1.35, 2.1, 2.15
 FULL = (0x2B, 0x6C, 0xB0)
 """Colour of all universes."""
 SHOWN, HELD, FALLEN = "#2b6cb0", "#9ec5e8", "#e08a3c"

@@ -155,11 +155,11 @@ def _claim_cells(family: Family, each: Contest) -> list[Cell]:
 
 
 def dimensions_of(found: Multiverse) -> dict[str, list[Option]]:
-    """Dimension -> its options; definitions are those of all families."""
+    """Dimension -> its options; definitions are those of the families with several."""
     options: dict[str, list[Option]] = {}
     for option in found.options:
         options.setdefault(option.dimension, []).append(option)
-    for family in found.families:
+    for family in (each for each in found.families if len(each.definitions) > 1):
         names = [
             Option(DEFINITION, d.label, d.metric == family.metric, f"of {family.name}") for d in family.definitions
         ]
@@ -210,10 +210,17 @@ def _records(found: Multiverse) -> Iterator[dict[str, Any]]:
             "model": found.model, "task": found.task, "family": each.family, "first": each.first, "second": each.second,
             "difference": each.difference, "p_corrected": each.p, "is_claim": each.is_claim, "universes": each.n,
             "holds": each.holds, "tested": each.tested, "significant": each.significant, "reversed": each.reversed,
-            "survives": each.survives, "shown": each.is_shown, "turned_by": each.decides,
+            **_fate(each), "turned_by": each.decides,
             "explained": each.explained_most, "weakest_dimension": least.dimension if least else None,
             "weakest_option": least.option if least else None,
         }  # fmt: skip
+
+
+def _fate(each: Contest) -> dict[str, bool | None]:
+    """Whether a claim survives and is shown; None for open pairs, which claim nothing."""
+    if not each.is_claim:
+        return {"survives": None, "shown": None}
+    return {"survives": each.survives, "shown": each.is_shown}
 
 
 def _data(found: Multiverse) -> dict[str, Any]:
@@ -232,7 +239,7 @@ def _data(found: Multiverse) -> dict[str, Any]:
             for each in found.places
         ],
         "claims": [
-            {**asdict(each), "share": each.share, "survives": each.survives, "shown": each.is_shown,
+            {**asdict(each), "share": each.share, **_fate(each),
              "turned_by": each.decides}
             for each in found.contests
         ],

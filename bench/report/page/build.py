@@ -20,6 +20,7 @@
       "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
       "asked_limit": None | characters per text,
       "disagreements": [10, true, None],                    see `disagreements.Depth`, and the limit of their texts
+      "transfer": [...],                                    see `transfer`
       "footnotes": [...],                                   number k is at k - 1
       "provenance": [[name, [[value, results that have it], ...]], ...],
     }
@@ -41,7 +42,7 @@ from typing import Any
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.page import curves, disagreements, pairs, questions, verdict
+from bench.report.page import curves, disagreements, pairs, questions, transfer, verdict
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
 from bench.report.tables.caption import apart, limit_of, preset_of
@@ -84,6 +85,7 @@ def payload(
     tables: Sequence[Table],
     records_of: Callable[[ResultRow], Records],
     asked: Callable[[str, int], Mapping[str, QuestionText]],
+    shift: transfer.Shift | None = None,
 ) -> dict[str, Any]:
     """Everything the page shows.
 
@@ -91,6 +93,7 @@ def payload(
         tables: of one preset.
         records_of: the questions of a result that is ok, in the task's order.
         asked: task and version -> its questions by id; empty where their texts aren't at hand.
+        shift: matrices of its models, if there are any.
 
     Raises:
         UserError: several presets.
@@ -127,6 +130,7 @@ def payload(
         "words": legend.for_page(methods, headlines[0]),
         "asked": page.texts.shortened(blocks),
         "asked_limit": page.texts.limit,
+        "transfer": transfer.of(shift) if shift else [],
         "disagreements": [*page.depth, page.texts.brief_limit],
         "footnotes": page.footnotes.texts,
         "provenance": list(_provenance(rows)),

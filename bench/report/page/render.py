@@ -17,11 +17,12 @@ from typing import Any
 
 from bench.api import UserError
 from bench.progress import visible
+from bench.report.page import transfer
 from bench.report.page.board import board, colours
 from bench.report.page.pairs import static
 from bench.store.files import write_whole
 
-_STYLES = ("page.css", "compare.css", "reliability.css")
+_STYLES = ("page.css", "compare.css", "transfer.css", "reliability.css")
 """Styles in their order."""
 _SCRIPTS = (
     "dom.js", "address.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js",
@@ -69,6 +70,8 @@ def html(payload: Mapping[str, Any]) -> str:
     parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(payload)}
     parts |= board(payload)
     parts["compare"] = static(payload)
+    parts["transfer"] = transfer.section(payload.get("transfer", ()))
+    parts["shift"] = transfer.link(payload.get("transfer", ()))
     return _SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
 
 

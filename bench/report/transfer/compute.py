@@ -2,7 +2,8 @@
 
 Prices are of the same test questions, learned here against learned elsewhere: for Brier scores Student's t of a macro
 mean, for AUROC the resamples' interval and a normal test with their standard error. Holm's correction covers all prices
-of a metric. Worst cells are compared in resamples that all methods and tests share.
+of a metric; those of a new subject, which are against a corpus of the same size, are a family of their own. Worst cells
+are compared in resamples that all methods and tests share.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -19,21 +21,24 @@ from bench.api import BoolArray, FloatArray, UserError
 from bench.metrics import METRICS
 from bench.metrics.answers import ranked
 from bench.report.transfer.model import (
+    CONSTANT,
     LEVEL,
     METRICS_SHOWN,
     About,
     Beside,
+    Constant,
     Ends,
     Entry,
     Matrix,
     MeanPrice,
     Missing,
     Price,
+    StoredCell,
     Worst,
 )
-from bench.results.files import read_records
+from bench.results.files import path_of, read_records
 from bench.results.records import Records
-from bench.results.transfer import Corpus, TransferCell
+from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus, TransferCell
 from bench.stats import (
     Interval,
     NoInterval,
@@ -65,7 +70,7 @@ class _Tested:
     strata: Strata
     correct: BoolArray
     brier: Mapping[Key, FloatArray]
-    """Loss of each question, (n,), mean over seeds."""
+    """Loss of each question, (n,), mean over seeds; also of CONSTANT, which has no ranks and so no resamples."""
     resampled: Mapping[Key, Mapping[str, Resampled]]
     no_ranks: NoInterval | None
     settings: Settings
@@ -140,7 +145,7 @@ def computed(
         records, odd = _records([cell for cell in cells if cell.test == test and not cell.missing])
         missing += [Missing(*key, test, _OTHER_ANSWERS) for key in odd]
         if records:
-            tested[test] = _tested(test, records, settings or Settings(level=LEVEL))
+            tested[test] = _tested(test, records, about, settings or Settings(level=LEVEL))
     if not tested:
         reasons = list(dict.fromkeys(each.reason for each in missing))
         raise UserError(f"No cell of the matrix has numbers: {'; '.join(reasons[:3])}")
@@ -153,9 +158,11 @@ def computed(
     )
     worst = tuple(w for metric in METRICS_SHOWN for w in _worst(metric, about, tested, missing))
     prices = tuple(price for metric in METRICS_SHOWN for price in _corrected(list(_prices(metric, about, tested))))
+    novelty = tuple(price for metric in METRICS_SHOWN for price in _corrected(list(_novelty(metric, about, tested))))
     return Matrix(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
         tuple(_corrected(list(_beside(about, tested, worst)))), tuple(dict.fromkeys(missing)),
+        novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), tuple(_stored(cells)),
     )  # fmt: skip
 
 
@@ -174,11 +181,19 @@ def _records(cells: Sequence[TransferCell]) -> tuple[dict[Key, list[Records]], l
     return {key: runs for key, runs in found.items() if key not in odd}, odd
 
 
+def _stored(cells: Sequence[TransferCell]) -> Iterator[StoredCell]:
+    """Results with numbers, by which one who reads the matrix later can tell whether they are still those."""
+    for cell in cells:
+        if cell.row is not None and cell.row.records_digest is not None and not cell.missing:
+            file = path_of(cell.row, Path()).as_posix()
+            yield StoredCell(cell.method, cell.corpus, cell.test, file, cell.row.records_digest)
+
+
 def _same(a: Records, b: Records) -> bool:
     return a.id == b.id and a.subject == b.subject and bool(np.array_equal(a.correct, b.correct))
 
 
-def _tested(test: str, records: Mapping[Key, Sequence[Records]], settings: Settings) -> _Tested:
+def _tested(test: str, records: Mapping[Key, Sequence[Records]], about: About, settings: Settings) -> _Tested:
     keys = list(records)
     first = records[keys[0]][0]
     correct, strata = first.correct, strata_of(first.subject)
@@ -190,6 +205,12 @@ def _tested(test: str, records: Mapping[Key, Sequence[Records]], settings: Setti
              if all(run.score is not None for run in records[key])}  # fmt: skip
     values = resample(runs, correct, strata, settings, order)
     brier = {key: losses(runs[str(i)], correct)["brier"].mean(axis=0) for i, key in enumerate(keys) if key in known}
+    for corpus in about.corpora:
+        shares = {each.subject: each.share for each in about.shares if each.corpus == corpus}
+        usual = about.share(corpus)
+        if usual is not None and any(key[1] == corpus for key in keys):
+            constant = np.asarray([shares.get(subject, usual) for subject in first.subject])
+            brier[CONSTANT, corpus] = np.square(constant - correct)
     return _Tested(
         test, strata, correct, brier, {key: values[str(i)] for i, key in enumerate(keys)},
         no_spread_of_ranks(correct, strata), settings,
@@ -217,9 +238,38 @@ def _prices(metric: str, about: About, tested: Mapping[str, _Tested]) -> Iterato
                     yield Price(name, corpus, home, test, metric, points, ends, p)
 
 
+def _novelty(metric: str, about: About, tested: Mapping[str, _Tested]) -> Iterator[Price]:
+    """Prices of learning without the subject, against without as many answers at random."""
+    names = about.learners + (about.scaled if metric == "brier" else ())
+    for test, each in tested.items():
+        for corpus in (corpus for corpus in about.corpora if corpus.leaves_out == SUBJECT):
+            control = replace(corpus, leaves_out=AT_RANDOM)
+            for name in names:
+                if all(each.sample((name, at), metric) is not None for at in (corpus, control)):
+                    points, ends, p = each.worsening([(name, corpus)], [(name, control)], metric)
+                    yield Price(name, corpus, control, test, metric, points, ends, p)
+
+
+def _constants(about: About, tested: Mapping[str, _Tested]) -> Iterator[Constant]:
+    """Brier scores of CONSTANT."""
+    for test, each in tested.items():
+        home = about.home(test)
+        for key in (key for key in each.brier if key[0] == CONSTANT):
+            corpus, loss = key[1], each.brier[key]
+            if corpus is None:
+                continue
+            interval = mean_interval(loss, each.strata, level=LEVEL)
+            value = float(each.strata.means(loss).mean())
+            if corpus == home or (CONSTANT, home) not in each.brier:
+                yield Constant(corpus, test, value, _ends(interval), None, Ends(None, None))
+            else:
+                points, ends, _ = each.worsening([key], [(CONSTANT, home)], "brier")
+                yield Constant(corpus, test, value, _ends(interval), points, ends)
+
+
 def _means(about: About, tested: Mapping[str, _Tested], prices: Sequence[Price]) -> Iterator[MeanPrice]:
     """Mean prices of the methods that learn."""
-    for metric in METRICS_SHOWN:
+    for metric in METRICS_SHOWN if prices else ():
         for test, each in tested.items():
             for corpus in about.corpora:
                 own = [p for p in prices if (p.metric, p.test, p.corpus) == (metric, test, corpus)]
@@ -249,12 +299,13 @@ def _worst(metric: str, about: About, tested: Mapping[str, _Tested], missing: Se
     found: dict[str, tuple[float, tuple[str, Key], FloatArray]] = {}
     for name in names:
         own = {(test, key): sample for test, each in tested.items() for key in each.resampled
-               if key[0] == name and (sample := each.sample(key, metric)) is not None}  # fmt: skip
+               if key[0] == name and not _is_control(key[1])
+               and (sample := each.sample(key, metric)) is not None}  # fmt: skip
         if own:
             place = max(own, key=lambda at: sign * own[at][0])
             drawn = sign * np.max([sign * replicates for _, replicates in own.values()], axis=0)
             found[name] = (own[place][0], place, drawn)
-    gaps = {each.method for each in missing}
+    gaps = {each.method for each in missing if not _is_control(each.corpus)}
     defined = {(test, key[0]) for test, each in tested.items() for key in each.resampled
                if each.sample(key, metric) is not None}  # fmt: skip
     reasons = {
@@ -262,11 +313,11 @@ def _worst(metric: str, about: About, tested: Mapping[str, _Tested], missing: Se
         for name in found
         if name in gaps or any((test, name) not in defined for test in about.tests)
     }
-    reasons |= {
-        name: tested[place[0]].ends(place[1], metric).reason
-        for name, (_, place, _) in found.items()
-        if name not in reasons and tested[place[0]].ends(place[1], metric).low is None
-    }
+    for name in found.keys() - reasons.keys():  # also where another cell is its worst one: that one might be by chance
+        own_ends = (each.ends(key, metric) for each in tested.values() for key in each.resampled
+                    if key[0] == name and not _is_control(key[1]))  # fmt: skip
+        reason = next((ends.reason for ends in own_ends if ends.low is None), "")
+        reasons |= {name: reason} if reason else {}
     ranks = _ranks({name: one for name, one in found.items() if name not in reasons}, sign)
     for name in sorted(found, key=lambda name: (ranks.get(name, len(found) + 1), sign * found[name][0])):
         value, (test, key), drawn = found[name]
@@ -275,6 +326,11 @@ def _worst(metric: str, about: About, tested: Mapping[str, _Tested], missing: Se
         if ends.low is not None:
             ends = _ends(basic_interval(value, drawn, each.strata, level=LEVEL, bounds=METRICS[metric].bounds))
         yield Worst(name, metric, value, key[1], test, ends, ranks.get(name), reasons.get(name, ""))
+
+
+def _is_control(corpus: Corpus | None) -> bool:
+    """Whether it is no shift that anybody would meet, but what the price of one is held against."""
+    return corpus is not None and corpus.leaves_out == AT_RANDOM
 
 
 def _ranks(found: Mapping[str, tuple[float, tuple[str, Key], FloatArray]], sign: int) -> dict[str, int]:
@@ -300,7 +356,7 @@ def _beside(about: About, tested: Mapping[str, _Tested], worst: Sequence[Worst])
         home = about.home(test)
         for name in about.learners:
             for corpus in about.corpora:
-                if corpus == home or each.sample((name, corpus), "brier") is None:
+                if corpus == home or _is_control(corpus) or each.sample((name, corpus), "brier") is None:
                     continue
                 points, ends, p = each.worsening([(name, corpus)], [(str(reference), None)], "brier")
                 yield Beside(name, corpus, test, str(reference), points, ends, p)

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bench.results.transfer import Corpus
+from bench.results.transfer import Corpus, Share
 
 METRICS_SHOWN = ("brier", "auroc")
 """Metrics of a matrix, by their names in `bench.metrics.METRICS`."""
 LEVEL = 0.95
 """Level of all intervals; 1 - LEVEL is the level of significance."""
+CONSTANT = "share of right answers"
+"""Name of a confidence that is the same for every answer: the share of right answers in what was learned from. It has
+no name that a method could have."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +27,24 @@ class About:
     """Rows of the matrix."""
     tests: tuple[str, ...]
     homes: Mapping[str, str]
-    """Test -> task that methods learn on by default, where it is one of the corpora."""
+    """Test -> task that prices are against: where methods learn by default, if that is one of the corpora."""
     learners: tuple[str, ...]
     scaled: tuple[str, ...]
     """Methods that learn nothing but whose scores become probabilities on the corpus's validation split."""
     seeds: tuple[int, ...]
     forward_tokens: int = 0
     """Token positions that were fed to the model for it."""
+    shares: tuple[Share, ...] = ()
+    """Shares of right answers in what was learned from; those of the first seed."""
 
     def home(self, test: str) -> Corpus | None:
-        """Corpus that methods learn on by default for a test; None where it is none of the corpora."""
+        """Corpus that prices of a test are against; None where it is none of the corpora."""
         return Corpus(self.homes[test]) if test in self.homes else None
+
+    def share(self, corpus: Corpus) -> float | None:
+        """Share of right answers in all of a corpus, whatever is left out of it for a subject."""
+        whole = (each.share for each in self.shares if each.corpus.task == corpus.task and not each.subject)
+        return next(whole, None)
 
 
 class Ends(NamedTuple):
@@ -66,6 +76,7 @@ class Price:
     corpus: Corpus
     """Corpus that it learned on instead."""
     home: Corpus
+    """Corpus that this is against."""
     test: str
     metric: str
     points: float
@@ -94,6 +105,35 @@ class MeanPrice:
     ends: Ends
     n: int
     """Methods."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Brier score of a constant confidence, which is the share of right answers in what was learned from.
+
+    Its price is what moving the share alone costs, without any knowledge of single answers.
+    """
+
+    corpus: Corpus
+    test: str
+    value: float
+    ends: Ends
+    points: float | None
+    """Price against the home of the test; None where it has none, or this is it."""
+    price_ends: Ends
+
+
+@dataclass(frozen=True)
+class StoredCell:
+    """A result that numbers of the matrix are of."""
+
+    method: str
+    corpus: Corpus | None
+    test: str
+    file: str
+    """JSON file below the folder of the matrix, with `/`."""
+    records_digest: str
+    """SHA-256 of its Parquet file."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +188,11 @@ class Matrix:
     worst: tuple[Worst, ...]
     beside: tuple[Beside, ...]
     missing: tuple[Missing, ...]
+    novelty: tuple[Price, ...] = ()
+    """Prices of a new subject: without it, against without as many answers at random."""
+    novelty_means: tuple[MeanPrice, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    cells: tuple[StoredCell, ...] = ()
 
     def entry(self, method: str, corpus: Corpus | None, test: str, metric: str) -> Entry | None:
         """One number; None where there is none."""

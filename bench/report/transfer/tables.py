@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import ARROWS, EN_DASH, plain, shown, signed
-from bench.report.transfer.model import LEVEL, METRICS_SHOWN, Entry, Matrix, Price
+from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Constant, Ends, Entry, Matrix, Price
 from bench.report.transfer.verdict import between, verdict
-from bench.results.transfer import Corpus
+from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
 
 SHOWN = "*"
 SAME = "same"
@@ -23,21 +23,23 @@ def views(matrix: Matrix) -> TableViews:
 
 
 def columns_of(matrix: Matrix, test: str) -> list[Corpus]:
-    """Corpora in the order of their columns: first the one that methods learn on by default for the test."""
+    """Corpora with cells of a test, in the order of their columns: first the one that prices are against."""
     home = matrix.about.home(test)
-    return sorted(matrix.about.corpora, key=lambda corpus: (corpus != home, corpus.leaves_out, corpus.task != test))
+    told = {(each.corpus, each.test) for each in matrix.entries} | {(each.corpus, each.test) for each in matrix.missing}
+    there = {corpus for corpus, tested in told if tested == test and corpus is not None}
+    own = home.task if home else test
+    return sorted(
+        there, key=lambda at: (at != home, bool(at.leaves_out), at.task != own, at.task, at.leaves_out != SUBJECT)
+    )
 
 
 def _grids(matrix: Matrix) -> Iterator[Grid]:
-    about = matrix.about
+    places = [(metric, test) for metric in METRICS_SHOWN for test in matrix.about.tests]
     yield _worst(matrix)
-    for metric in METRICS_SHOWN:
-        for test in about.tests:
-            yield _numbers(matrix, metric, test)
-    for metric in METRICS_SHOWN:
-        for test in about.tests:
-            if any(price.metric == metric and price.test == test for price in matrix.prices):
-                yield _prices(matrix, metric, test)
+    yield from (_numbers(matrix, *place) for place in places)
+    for prices, grid in ((matrix.prices, _prices), (matrix.novelty, _novelty)):
+        there = {(price.metric, price.test) for price in prices}
+        yield from (grid(matrix, *place) for place in places if place in there)
 
 
 def _head(corpus: Corpus) -> Column:
@@ -57,13 +59,47 @@ def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
         cells = [_number(matrix, name, corpus, test, metric, i) for i, corpus in enumerate(corpora)]
         rows.append(GridRow([Cell(plain(name)), *cells], is_apart=before not in {None, group}))
         before = group
+    constants = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test)}
+    if constants:
+        cells = [Cell(of_constant(constants[c]) if c in constants else EN_DASH) for c in corpora]
+        rows.append(GridRow([Cell(CONSTANT), *cells], is_apart=True))
     facts = (f"{matrix.about.model}, tested on {test}: {_label(metric)} by what methods learned on",)
     legend = (
         f"Percent, mean over subjects, ± half the {LEVEL:.0%} interval for these subjects.".replace("%", " %"),
-        "Without the subject: each question's confidence is from a fit that saw no question of its subject.",
+        *sentences_on(corpora),
         f"{SAME}: it is told nothing, so that its number does not depend on the corpus.",
+        *([ON_CONSTANT] if constants else []),
     )
     return Grid(facts, (Column("method", is_left=True), *map(_head, corpora)), tuple(rows), legend)
+
+
+ON_CONSTANT = (
+    f"{CONSTANT[0].upper()}{CONSTANT[1:]}: a constant confidence, that share in what was learned from; its price is"
+    " what the changed share costs, whatever a method knows of single answers, and is not tested."
+)
+
+
+_WITHOUT = "Without the subject: each question's confidence is from a fit that saw no question of its subject."
+_AS_MANY = (
+    "Without as many at random: from a fit that lacks as many answers, drawn from all subjects; it shows the price of"
+    " fewer answers, and stands in no rank."
+)
+
+
+def sentences_on(corpora: Sequence[Corpus]) -> list[str]:
+    """Sentences of a legend on what was left out."""
+    kinds = {corpus.leaves_out for corpus in corpora}
+    return [text for kind, text in ((SUBJECT, _WITHOUT), (AT_RANDOM, _AS_MANY)) if kind in kinds]
+
+
+def of_constant(constant: Constant) -> str:
+    """Number of the constant confidence with half its interval."""
+    return text_of(Entry(CONSTANT, constant.corpus, constant.test, "brier", constant.value, constant.ends))
+
+
+def priced(metric: str, points: float, ends: Ends) -> str:
+    """A price with its interval."""
+    return f"{signed(METRICS[metric], points)}{between(metric, ends)}"
 
 
 def _group(matrix: Matrix, name: str) -> int:
@@ -101,12 +137,43 @@ def _prices(matrix: Matrix, metric: str, test: str) -> Grid:
         mean = [f"{signed(METRICS[metric], m.points)}{between(metric, m.ends)}" if (m := means.get(c)) else EN_DASH
                 for c in corpora]  # fmt: skip
         rows.append(GridRow([Cell("mean of those that learn"), *map(Cell, mean)], is_apart=True))
+    constants = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test) and c.points is not None}
+    if constants:
+        texts = [
+            EN_DASH if (c := constants.get(at)) is None else priced(metric, c.points or 0, c.price_ends)
+            for at in corpora
+        ]
+        rows.append(GridRow([Cell(CONSTANT), *map(Cell, texts)]))
     family = sum(price.metric == metric and price.p_holm is not None for price in matrix.prices)
     elsewhere = f"the price of learning elsewhere than on {home.label if home else EN_DASH}"
     facts = (f"{matrix.about.model}, tested on {test}: {elsewhere}, {METRICS[metric].label}, points",)
     legend = (
         "Prices are paired, on the same test questions; positive is worse.",
         f"{SHOWN}: different from 0, p < 0.05 by Holm's correction for the {family} prices of {METRICS[metric].label}.",
+        *([ON_CONSTANT] if constants else []),
+    )
+    return Grid(facts, (Column("method", is_left=True), *map(_head, corpora)), tuple(rows), legend)
+
+
+def _novelty(matrix: Matrix, metric: str, test: str) -> Grid:
+    """Rows are methods, columns corpora: fewer answers, and the subject itself."""
+    own = {(p.method, p.corpus): p for p in matrix.novelty if (p.metric, p.test) == (metric, test)}
+    corpora = [corpus for corpus in columns_of(matrix, test) if any(at == corpus for _, at in own)]
+    names = [name for name in matrix.methods if any((name, corpus) in own for corpus in corpora)]
+    rows = [GridRow([Cell(plain(name)), *(_price(own.get((name, corpus))) for corpus in corpora)]) for name in names]
+    means = {m.corpus: m for m in matrix.novelty_means if (m.metric, m.test) == (metric, test)}
+    if means:
+        mean = [EN_DASH if (m := means.get(c)) is None else priced(metric, m.points, m.ends) for c in corpora]
+        rows.append(GridRow([Cell("mean of those that learn"), *map(Cell, mean)], is_apart=True))
+    family = sum(price.metric == metric and price.p_holm is not None for price in matrix.novelty)
+    facts = (
+        f"{matrix.about.model}, tested on {test}: the price of a new subject, {METRICS[metric].label}, points",
+        "Learned without the subject, against learned without as many answers drawn from all subjects.",
+    )
+    of_metric = f"the {family} prices of a new subject in {METRICS[metric].label}"
+    legend = (
+        "Prices are paired, on the same test questions; positive is worse.",
+        f"{SHOWN}: different from 0, p < 0.05 by Holm's correction for {of_metric}.",
     )
     return Grid(facts, (Column("method", is_left=True), *map(_head, corpora)), tuple(rows), legend)
 
@@ -169,13 +236,13 @@ def _records(matrix: Matrix) -> Iterator[dict[str, Any]]:
         yield {
             "method": entry.method,
             "learned_on": "" if entry.corpus is None else entry.corpus.task,
-            "without_subject": bool(entry.corpus and entry.corpus.leaves_out),
+            "without": entry.corpus.leaves_out if entry.corpus else "",
             "tested_on": entry.test,
             "metric": entry.metric,
             "value": entry.value,
             "low": entry.ends.low,
             "high": entry.ends.high,
-            "home": None if price is None else price.home.task,
+            "against": None if price is None else price.home.label,
             "price": None if price is None else price.points,
             "price_low": None if price is None else price.ends.low,
             "price_high": None if price is None else price.ends.high,
@@ -183,15 +250,32 @@ def _records(matrix: Matrix) -> Iterator[dict[str, Any]]:
             "p_holm": None if price is None else price.p_holm,
             "reason": entry.ends.reason,
         }
+    for constant in matrix.constants:
+        yield {
+            "method": CONSTANT, "learned_on": constant.corpus.task, "without": constant.corpus.leaves_out,
+            "tested_on": constant.test, "metric": "brier", "value": constant.value, "low": constant.ends.low,
+            "high": constant.ends.high, "price": constant.points, "price_low": constant.price_ends.low,
+            "price_high": constant.price_ends.high, "reason": constant.ends.reason,
+        }  # fmt: skip
+    for price in matrix.novelty:
+        yield {
+            "method": price.method, "learned_on": price.corpus.task, "without": price.corpus.leaves_out,
+            "tested_on": price.test, "metric": price.metric, "against": price.home.label, "price": price.points,
+            "price_low": price.ends.low, "price_high": price.ends.high, "p": price.p, "p_holm": price.p_holm,
+            "reason": price.ends.reason,
+        }  # fmt: skip
     for gap in matrix.missing:
         yield {
             "method": gap.method, "learned_on": gap.corpus.task if gap.corpus else "",
-            "without_subject": bool(gap.corpus and gap.corpus.leaves_out), "tested_on": gap.test, "reason": gap.reason,
+            "without": gap.corpus.leaves_out if gap.corpus else "", "tested_on": gap.test, "reason": gap.reason,
         }  # fmt: skip
 
 
 def _data(matrix: Matrix) -> dict[str, Any]:
-    parts = ("about", "entries", "prices", "means", "worst", "beside", "missing")
+    parts = (
+        "about", "cells", "entries", "prices", "means", "novelty", "novelty_means", "constants", "worst", "beside",
+        "missing",
+    )  # fmt: skip
     return {"verdict": list(verdict(matrix)), **{name: _plain(getattr(matrix, name)) for name in parts}}
 
 
@@ -204,7 +288,7 @@ def _plain(value: Any) -> Any:
 
 def _named(values: dict[str, Any]) -> dict[str, Any]:
     """Intervals with the names of their ends."""
-    ends = values.get("ends")
-    if ends is not None:
-        values["ends"] = dict(zip(("low", "high", "reason"), ends, strict=True))
+    for key in ("ends", "price_ends"):
+        if key in values:
+            values[key] = dict(zip(("low", "high", "reason"), values[key], strict=True))
     return values

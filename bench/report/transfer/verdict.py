@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.metrics import METRICS
-from bench.report.text import interval_text, precise, shown
-from bench.report.transfer.model import Ends, Matrix, MeanPrice
-from bench.results.transfer import Corpus
+from bench.report.text import interval_text, percent, precise, shown, signed
+from bench.report.transfer.model import Ends, Matrix, MeanPrice, Price
+from bench.results.transfer import AT_RANDOM, Corpus
 
 _FEW = 6
 """Names that a sentence gives one by one."""
@@ -15,7 +15,7 @@ _FEW = 6
 
 def verdict(matrix: Matrix) -> tuple[str, ...]:
     """Sentences: who leads by its worst cell, what moving costs, and who falls behind what is not trained."""
-    parts = (_leaders, _moves, _dearest, _beside, _untold, _gaps)
+    parts = (_leaders, _moves, _novelty, _dearest, _beside, _untold, _gaps)
     return tuple(sentence for part in parts for sentence in part(matrix))
 
 
@@ -57,21 +57,64 @@ def _leaders(matrix: Matrix) -> Iterator[str]:
 
 def _moves(matrix: Matrix) -> Iterator[str]:
     """Sentences on the mean price of each move."""
-    for mean in (each for each in matrix.means if each.metric == "brier"):
+    for mean in (each for each in matrix.means if each.metric == "brier" and each.corpus.leaves_out != AT_RANDOM):
         where = f"from {mean.home.label} to {mean.corpus.label}, tested on {mean.test}"
-        beside = next(
-            (m for m in matrix.means if m.metric == "auroc" and (m.corpus, m.test) == (mean.corpus, mean.test)), None
-        )
-        also = "" if beside is None else f" and {_points(beside)} of AUROC"
-        what = f"{_points(mean)} of Brier{also}, the mean of the {mean.n} methods that learn"
-        own = [p for p in matrix.prices if (p.metric, p.corpus, p.test) == ("brier", mean.corpus, mean.test)]
-        own = [price for price in own if price.method in matrix.about.learners]
-        worse, better = sum(p.is_shown and p.points > 0 for p in own), sum(p.is_shown and p.points < 0 for p in own)
-        counted = f"in Brier {worse} are shown to be worse, {better} better"
+        what = _in_both(mean, matrix.means)
+        told = f"{_counted(mean, matrix.prices, matrix.about.learners)}{_of_share(matrix, mean)}"
         if _is_decided(mean):
-            yield f"Moving {where}, {'costs' if mean.points > 0 else 'gains'} {what}; {counted}."
+            yield f"Moving {where}, {'costs' if mean.points > 0 else 'gains'} {what}; {told}."
         else:
-            yield f"Moving {where}: no cost is shown, {what}; {counted}."
+            yield f"Moving {where}: no cost is shown, {what}; {told}."
+
+
+def _in_both(mean: MeanPrice, means: Sequence[MeanPrice]) -> str:
+    """Points of Brier and of AUROC."""
+    key = (mean.corpus, mean.home, mean.test)
+    beside = next((m for m in means if m.metric == "auroc" and (m.corpus, m.home, m.test) == key), None)
+    also = "" if beside is None else f" and {_points(beside)} of AUROC"
+    return f"{_points(mean)} of Brier{also}, the mean of the {mean.n} methods that learn"
+
+
+def _counted(mean: MeanPrice, prices: Sequence[Price], learners: Sequence[str]) -> str:
+    """Numbers of methods that learn which are shown to be worse, and better."""
+    own = [p for p in prices if (p.metric, p.corpus, p.test) == ("brier", mean.corpus, mean.test)]
+    own = [price for price in own if price.method in learners]
+    worse, better = sum(p.is_shown and p.points > 0 for p in own), sum(p.is_shown and p.points < 0 for p in own)
+    return f"in Brier {worse} are shown to be worse, {better} better"
+
+
+def _of_share(matrix: Matrix, mean: MeanPrice) -> str:
+    """Effect of the changed share of right answers alone, where another corpus was learned on."""
+    home, there = (matrix.about.share(corpus) for corpus in (mean.home, mean.corpus))
+    found = (c for c in matrix.constants if (c.corpus, c.test) == (mean.corpus, mean.test))
+    constant = next(found, None)
+    if home is None or there is None or mean.corpus.leaves_out or constant is None or constant.points is None:
+        return ""
+    return (
+        f"; {percent(home)} % of the answers of {mean.home.task} are right and {percent(there)} % of those of"
+        f" {mean.corpus.task}, which by itself moves the Brier score of a constant confidence by"
+        f" {signed(METRICS['brier'], constant.points)} points{between('brier', constant.price_ends)}"
+    )
+
+
+def _novelty(matrix: Matrix) -> Iterator[str]:
+    """Sentences on what a new subject costs beyond fewer answers."""
+    for mean in (each for each in matrix.novelty_means if each.metric == "brier"):
+        at_home = matrix.about.home(mean.test) == Corpus(mean.corpus.task)  # else it would be the price of both moves
+        own = (m for m in matrix.means if (m.metric, m.corpus, m.test) == ("brier", mean.home, mean.test))
+        fewer, also = next(own, None) if at_home else None, ""
+        if fewer is not None:
+            verb = "cost" if fewer.points > 0 else "gain"
+            none = f" No cost of fewer answers is shown ({_points(fewer)})."
+            also = f" Fewer answers {verb} {_points(fewer)}." if _is_decided(fewer) else none
+        what = _in_both(mean, matrix.novelty_means)
+        counted = _counted(mean, matrix.novelty, matrix.about.learners)
+        of = f"A new subject, tested on {mean.test} and learned on {mean.corpus.task}"
+        if _is_decided(mean):
+            verb = "costs" if mean.points > 0 else "gains"
+            yield f"{of}, {verb} {what}, against as few answers of all subjects; {counted}.{also}"
+        else:
+            yield f"{of}: no cost is shown against as few answers of all subjects, {what}; {counted}.{also}"
 
 
 def _is_decided(mean: MeanPrice) -> bool:
@@ -88,7 +131,8 @@ def _points(mean: MeanPrice) -> str:
 
 
 def _dearest(matrix: Matrix) -> Iterator[str]:
-    shown_prices = [price for price in matrix.prices if price.metric == "brier" and price.is_shown and price.points > 0]
+    own = [price for price in matrix.prices if price.metric == "brier" and price.corpus.leaves_out != AT_RANDOM]
+    shown_prices = [price for price in own if price.is_shown and price.points > 0]
     tested = sum(price.metric == "brier" and price.p_holm is not None for price in matrix.prices)
     if not shown_prices:
         yield f"No single price is shown: none of {tested} tested ones is significant in Brier, corrected by Holm."

@@ -1,9 +1,9 @@
-"""Fits on one corpus, whole and without each subject in turn, and what they predict."""
+"""Fits on one corpus, whole and without a part for each subject in turn, and what they predict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from bench.api import FloatArray
 from bench.api.errors import attempted
 from bench.data.splits import TaskSplit
 from bench.results.row import LabelsSeen
+from bench.results.transfer import SUBJECT, Corpus, Share
 from bench.run.analyses.adapters import WAY_OUT, Adapters, NotReadError
-from bench.run.fitting import Fitted, Fitter
+from bench.run.fitting import Fitted, Fitter, derived_seed
 from bench.run.inputs import AdaptedReading, Inputs, StepResults
 from bench.run.plan import Fit, TrainOn, adapted
 from bench.run.predicting import Prediction, Predictor, Skipped
@@ -38,19 +39,72 @@ class Folds:
     fitter: Fitter
     predictor: Predictor
     adapters: Adapters
+    _without: dict[tuple[str, str], dict[TaskSplit, Reading]] = field(default_factory=dict, init=False)
+    """Part that is left out, and the subject for which -> the readings without it."""
 
     def whole(self, name: str, test: TaskSplit) -> tuple[Inputs, Outcome]:
         """Prediction of a test by a method that learned on the whole corpus."""
         inputs = self._inputs(name, test, self.made)
         return inputs, self._outcome(name, inputs)
 
-    def without_subjects(self, name: str) -> Iterator[tuple[TaskSplit, tuple[Inputs, Outcome]]]:
-        """For each test: each question is predicted by a fit that saw no question of its subject."""
-        fits: dict[str, StepResults] = {}
-        for test in self.predictor.resolved.test_splits:
-            yield test, self._left_out(name, test, fits)
+    def parted(
+        self, name: str, leaves_out: str, tests: Sequence[TaskSplit]
+    ) -> Iterator[tuple[TaskSplit, tuple[Inputs, Outcome]]]:
+        """For each test: each question is predicted by a fit that lacks a part of the corpus.
 
-    def _left_out(self, name: str, test: TaskSplit, fits: dict[str, StepResults]) -> tuple[Inputs, Outcome]:
+        Args:
+            name: of the method.
+            leaves_out: SUBJECT, then that part is the question's subject; AT_RANDOM, then it is as many answers drawn
+                from all subjects, anew for each subject. Subjects of which the corpus has no question lose nothing.
+            tests: what is predicted.
+        """
+        fits: dict[str, StepResults] = {}
+        for test in tests:
+            yield test, self._left_out(name, leaves_out, test, fits)
+
+    def stored(self, name: str, leave_out: Sequence[str]) -> list[bool]:
+        """For each fit that a method needs whether it is stored; none of a method that learns nothing or has adapters.
+
+        Args:
+            name: of the method.
+            leave_out: kinds of parts that are left out besides fits of the whole corpus.
+        """
+        method = self.predictor.resolved.methods[name]
+        where = TrainOn(self.task).where(method)
+        tests = self.predictor.resolved.test_splits
+        barred = all((name, test) in self.predictor.infeasible for test in tests)
+        if not method.trains() or adapted(method) or barred or where not in self.made.readings:
+            return []
+        parts = [self.made.readings, *(self._readings(kind, s) for kind in leave_out for s in self.subjects(where))]
+        made = [StepResults(self.made.resolved, self.made.selecting, readings) for readings in parts]
+        return [self.fitter.is_stored(name, each.readings[where], each.selection(name, where)) for each in made]
+
+    def subjects(self, where: TaskSplit) -> list[str]:
+        """Subjects of a split that some test asks about too; none where it has but one, since nothing would be left."""
+        own = subjects_of(self.made.readings[where])
+        asked = {s for test in self.predictor.resolved.test_splits for s in subjects_of(self.made.readings[test])}
+        return [subject for subject in own if subject in asked] if len(own) >= _TWO else []
+
+    def shares(self, leave_out: Sequence[str]) -> Iterator[Share]:
+        """Shares of right answers in what is learned from: in all of it, and for each subject that loses a part.
+
+        Args:
+            leave_out: kinds of parts that are left out besides fits of the whole corpus.
+        """
+        of_corpus = (TaskSplit(self.task, "train"), TaskSplit(self.task, "validation"))
+        where = next((split for split in of_corpus if split in self.made.readings), None)
+        if where is None:
+            return
+        parts = [("", "", self.made.readings[where])]
+        parts += [(kind, s, self._readings(kind, s)[where]) for kind in leave_out for s in self.subjects(where)]
+        for kind, subject, reading in parts:
+            right = reading.correct[reading.usable]
+            if right.size:
+                yield Share(Corpus(self.task, kind), subject, float(right.mean()), int(right.size))
+
+    def _left_out(
+        self, name: str, leaves_out: str, test: TaskSplit, fits: dict[str, StepResults]
+    ) -> tuple[Inputs, Outcome]:
         reading, method = self.made.readings[test], self.predictor.resolved.methods[name]
         train_on = TrainOn(self.task)
         where = train_on.where(method) if method.trains() else train_on.validation
@@ -58,7 +112,7 @@ class Folds:
         whole = self.made.inputs(name, test)
         if (name, test) in self.predictor.infeasible or learned is None:
             return whole, self._outcome(name, whole)
-        own, asked = _subjects(learned), _subjects(reading)
+        own, asked = subjects_of(learned), subjects_of(reading)
         if not set(own) & set(asked):
             return whole, Untaken(f"{test} and {where} have no subject in common, so that nothing can be left out")
         if len(own) < _TWO:
@@ -66,7 +120,8 @@ class Folds:
         parts: list[tuple[FloatArray, Inputs, Prediction]] = []
         for subject in asked:
             if subject in own and subject not in fits:
-                fits[subject] = self._without(subject)
+                readings = self._readings(leaves_out, subject)
+                fits[subject] = StepResults(self.made.resolved, self.made.selecting, readings)
             made = fits.get(subject, self.made)
             mine = np.asarray([question.subject == subject for question in reading.questions])
             others = frozenset(
@@ -79,17 +134,28 @@ class Folds:
             if not isinstance(outcome, Prediction):
                 return whole, _of_fold(subject, outcome)
             parts.append((mine, inputs, outcome))
-        return self._joined(whole, learned, parts)
+        words = Corpus(learned.where.task, leaves_out).label
+        return self._joined(whole, f"scaled subject by subject on the labelled answers of {words}", learned, parts)
 
-    def _without(self, subject: str) -> StepResults:
-        """The same readings, without a subject in all that is learned from and chosen by."""
-        readings = {
-            where: reading
-            if where.split == "test"
-            else replace(reading, left_out=reading.left_out | _of(reading, subject))
-            for where, reading in self.made.readings.items()
-        }
-        return StepResults(self.made.resolved, self.made.selecting, readings)
+    def _readings(self, leaves_out: str, subject: str) -> dict[TaskSplit, Reading]:
+        """The same readings, without a part of all that is learned from and chosen by."""
+        key = leaves_out, subject
+        if key not in self._without:
+            part = _of if leaves_out == SUBJECT else self._as_many
+            self._without[key] = {
+                where: reading
+                if where.split == "test"
+                else replace(reading, left_out=reading.left_out | part(reading, subject))
+                for where, reading in self.made.readings.items()
+            }
+        return self._without[key]
+
+    def _as_many(self, reading: Reading, subject: str) -> frozenset[str]:
+        """Questions with as many usable answers as the subject has, drawn from all subjects, this one included."""
+        usable = np.flatnonzero(reading.usable)
+        n = sum(reading.questions[row].subject == subject for row in usable)
+        rng = np.random.default_rng(derived_seed(self.fitter.seed, "as many", str(reading.where), subject))
+        return frozenset(reading.questions[row].id for row in rng.choice(usable, n, replace=False))
 
     # --- one fit ------------------------------------------------------------------------------------------------------
 
@@ -121,7 +187,7 @@ class Folds:
     # --- all folds of a test ------------------------------------------------------------------------------------------
 
     def _joined(
-        self, whole: Inputs, learned: Reading, parts: Sequence[tuple[FloatArray, Inputs, Prediction]]
+        self, whole: Inputs, scaled: str, learned: Reading, parts: Sequence[tuple[FloatArray, Inputs, Prediction]]
     ) -> tuple[Inputs, Outcome]:
         """One prediction for all questions of a test, and inputs that tell of all folds together."""
         n, (_, first, example) = len(whole.predicted.questions), parts[0]
@@ -136,7 +202,7 @@ class Folds:
             confidence[:] = np.nan
             note = next(made.note for _, _, made in parts if np.isnan(made.confidence).all())
         elif scored:
-            note = f"scaled subject by subject on the labelled answers of the other subjects of {learned.where}"
+            note = scaled
         scaled_by = 0 if not scored or np.isnan(confidence).any() else int(learned.usable.sum())
         odd: dict[str, int] = {}
         for _, _, made in parts:
@@ -149,9 +215,12 @@ class Folds:
         return inputs, prediction
 
 
-def _subjects(reading: Reading) -> list[str]:
+def subjects_of(*readings: Reading) -> list[str]:
     """Subjects of the questions that count, in order."""
-    return list(dict.fromkeys(q.subject for q in reading.questions if q.id not in reading.left_out))
+    counted = (
+        question for reading in readings for question in reading.questions if question.id not in reading.left_out
+    )
+    return list(dict.fromkeys(question.subject for question in counted))
 
 
 def _of(reading: Reading, subject: str) -> frozenset[str]:

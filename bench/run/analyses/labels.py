@@ -24,7 +24,7 @@ from bench.run.preparation import Prepared, prepare
 from bench.run.resolve import ResolvedRun
 from bench.stats.labels import LabelCurves
 
-DEAREST = 900.0
+DEAREST = 1800.0
 """Seconds of all fits of one method, by forecast, above which it takes part only where it is named."""
 ADAPTERS = "not trained again: each draw would need an adapter of its own, and every test read through it"
 

@@ -207,11 +207,14 @@ class _Reached:
         correct = inputs.predicted.correct[kept]
         subjects = [inputs.predicted.questions[row].subject for row in kept]
         given.say(f"{self.method} on {test.task}: {len(confidence)} variants, resampling {len(kept):,} questions")
-        rows, refused = rows_of(confidence, findings.reference, correct, subjects, findings.metrics)
+        rows, steps, refused = rows_of(
+            confidence, findings.reference, correct, subjects, findings.metrics, path=findings.path
+        )
         return Variants(
             self.method, name, model_label(self.request.model), test.task, self.resolved.preset, findings.question,
             findings.reference, seeds, len(kept), tuple(findings.metrics), rows, dict(findings.sizes),
             findings.published, (*findings.notes, *refused), accuracy=float(correct.mean()),
+            steps=steps,
         )  # fmt: skip
 
     def _given(self, inputs: Inputs, seeds: Sequence[int], progress: Progress) -> AnalysisInput:
@@ -232,10 +235,22 @@ class _Reached:
         test = batches.batch(inputs.predicted, reads.predict, labels=False)
         return AnalysisInput(method, train, test, contexts, progress.say, partial(_pieces, reader.backbone.chat.pieces))
 
+    def _check_path(self, findings: Findings) -> None:
+        on_path = [step.variant for step in findings.path]
+        known = set(findings.confidence)
+        if on_path and (on_path[:-1] == [] or on_path[-1] != findings.reference or not known.issuperset(on_path)):
+            raise ContractError(
+                f"{self.method}: expected a path from a variant to the reference {findings.reference!r}, got"
+                f" {' -> '.join(on_path)}"
+            )
+        if len(set(on_path)) < len(on_path):
+            raise ContractError(f"{self.method}: expected each variant once on a path, got {' -> '.join(on_path)}")
+
     def _whole(self, findings: Findings, inputs: Inputs, seeds: int, n: int) -> Iterator[tuple[str, FloatArray]]:
         """Variants with their confidences `(seeds, questions)`, also in questions without an answer."""
         if findings.reference not in findings.confidence or len(findings.confidence) < 2:  # noqa: PLR2004
             raise ContractError(f"{self.method}: an analysis gave no variant beside a reference {findings.reference!r}")
+        self._check_path(findings)
         reading = inputs.predicted
         nothing = confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
         for name, given in findings.confidence.items():

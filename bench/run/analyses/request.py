@@ -10,6 +10,7 @@ from typing import Annotated
 
 from bench.api import UserError
 from bench.api.options import Flag, Heading, Names
+from bench.results.transfer import AT_RANDOM, SUBJECT
 from bench.run.config import RunConfig
 
 LEAST_LABELS = 10
@@ -124,6 +125,12 @@ class TransferConfig:
     split. Default: the model's own."""
     leave_subject_out: bool = False
     """Also learn on each task without the subject that is tested, subject by subject."""
+    size_matched: bool = False
+    """With --leave-subject-out: also learn without as many answers drawn at random, which tells the price of a new
+    subject from that of fewer answers. It takes as many fits again."""
+    homes: Annotated[tuple[str, ...], Flag("--home")] = ()
+    """TEST=TASK: prices of TEST are against having learned on TASK; may be repeated. Default: the task's own choice, if
+    that is one of --on."""
     plugins: tuple[Path, ...] = ()
     """A .py file with methods or tasks; it is executed."""
     preset: str | None = None
@@ -132,6 +139,8 @@ class TransferConfig:
     """METHOD.FIELD=VALUE or protocol.FIELD=VALUE."""
     seed: int = 0
     """Seed of fits, hold-out splits and sampling; several, separated by commas, are averaged."""
+    limit: int | None = None
+    """Test questions at most, spread over subjects, as of the run; such results are partial."""
     data_dir: Path | None = None
     """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
     read: Annotated[bool, Heading("Cost")] = False
@@ -151,17 +160,39 @@ class TransferConfig:
         """The run that reads the same questions."""
         return RunConfig(
             self.methods or ("all",), self.model, self.on, plugins=self.plugins, preset=self.preset,
-            overrides=self.overrides, seed=self.seed, data_dir=self.data_dir, device=self.device, dtype=self.dtype,
-            out=self.out, cache=self.cache,
+            overrides=self.overrides, seed=self.seed, limit=self.limit, data_dir=self.data_dir, device=self.device,
+            dtype=self.dtype, out=self.out, cache=self.cache,
         )  # fmt: skip
 
-    def run_command(self, tasks: tuple[str, ...]) -> list[str]:
-        """Words of the `bench run` that stores what this matrix needs; `tasks` are tested."""
+    def leave_out(self) -> tuple[str, ...]:
+        """Parts of a corpus that are left out subject by subject, besides fits of the whole one.
+
+        Raises:
+            UserError: the size of nothing would be matched.
+        """
+        if self.size_matched and not self.leave_subject_out:
+            raise UserError(
+                "--size-matched: expected --leave-subject-out as well, for as many answers are left out at random as"
+                " that leaves out; add it"
+            )
+        return (SUBJECT, AT_RANDOM)[: self.leave_subject_out + self.size_matched]
+
+    def run_command(self, tasks: tuple[str, ...], train_on: str | None = None) -> list[str]:
+        """Words of the `bench run` that stores what this matrix needs of some tests.
+
+        Args:
+            tasks: what is tested.
+            train_on: what they learn on; None where it is the tasks' own choice.
+        """
         words = ["run", "--model", self.model, "--method", ",".join(self.methods or ("all",))]
         words += [word for task in tasks for word in ("--task", task)]
+        words += ["--train-on", train_on] if train_on else []
         words += [word for path in self.plugins for word in ("--plugin", str(path))]
         words += [word for text in self.overrides for word in ("--set", text)]
-        named = {"--preset": self.preset, "--data-dir": self.data_dir, "--device": self.device, "--dtype": self.dtype}
+        named = {
+            "--limit": self.limit, "--preset": self.preset, "--data-dir": self.data_dir, "--device": self.device,
+            "--dtype": self.dtype,
+        }  # fmt: skip
         words += [word for name, value in named.items() if value is not None for word in (name, str(value))]
         return [*words, "--seed", str(self.seed)] if self.seed else words
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from bench.api import Signal, UserError
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
+from bench.run.analyses.request import TransferConfig
 from bench.run.forecast import Forecast, duration
 from bench.run.plan import Fit, adapted, signals_needed
 from bench.run.preparation import Prepared, Resources
@@ -79,7 +80,12 @@ def missing(needed: Sequence[Needed], names: Collection[str], resources: Resourc
 
 
 def read_all(
-    needed: Sequence[Needed], names: Collection[str], config: Request, resources: Resources, progress: Progress
+    needed: Sequence[Needed],
+    names: Collection[str],
+    config: Request,
+    resources: Resources,
+    progress: Progress,
+    ordinary: Sequence[str] | None = None,
 ) -> Mapping[TaskSplit, Reading]:
     """Every split with answers, signals and labels.
 
@@ -89,6 +95,7 @@ def read_all(
         config: the request.
         resources: what it works with.
         progress: told what is read, before it is.
+        ordinary: commands that store it; by default the one run of these tests.
 
     Raises:
         UserError: something is not stored and was not to be read.
@@ -96,7 +103,8 @@ def read_all(
     readings, signals = opened(needed), union(needed, names)
     lacking = missing(needed, names, resources)
     if lacking and not config.read:
-        raise _not_stored(needed, lacking, config, _cost(lacking, readings, signals, resources))
+        cost = _cost(lacking, readings, signals, resources)
+        raise _not_stored(needed, lacking, _usual(needed, config) if ordinary is None else ordinary, cost)
     if lacking:
         cost = _cost(lacking, readings, signals, resources)
         progress.say(f"--read: {', '.join(map(str, lacking))} are read first, {cost}")
@@ -116,17 +124,49 @@ def _cost(
     return duration(sum(known)) if len(known) == len(times) else "in a time that can't be said before"
 
 
-def _not_stored(needed: Sequence[Needed], lacking: Mapping[TaskSplit, float], config: Request, cost: str) -> UserError:
-    ordinary = needed[0].resolved.tasks
-    tests = needed[0].resolved.tests
-    learned = {each.resolved.learn_on[tests[0]].task for each in needed}
-    usual = {ordinary[test].train_on or test for test in tests}
-    command = f"bench {shlex.join(config.run_command(tests))}" if learned <= usual else ""
-    way_out = f"Read them with an ordinary run: {command} - or add --read" if command else "Add --read"
+def _not_stored(
+    needed: Sequence[Needed], lacking: Mapping[TaskSplit, float], ordinary: Sequence[str], cost: str
+) -> UserError:
+    run = "an ordinary run" if len(ordinary) == 1 else "ordinary runs"
+    way_out = f"Read them with {run}: {' ; '.join(ordinary)} - or add --read" if ordinary else "Add --read"
     return UserError(
         f"{len(lacking)} of {len(opened(needed))} splits are not stored with all that these methods read"
         f" ({', '.join(map(str, lacking))}), so nothing was computed. {way_out}, which reads them here ({cost})."
     )
+
+
+def _usual(needed: Sequence[Needed], config: Request) -> list[str]:
+    """The ordinary run that stores all, if each corpus is the choice of a test."""
+    tasks, tests = needed[0].resolved.tasks, needed[0].resolved.tests
+    learned = {each.resolved.learn_on[tests[0]].task for each in needed}
+    usual = {tasks[test].train_on or test for test in tests}
+    return [f"bench {shlex.join(config.run_command(tests))}"] if learned <= usual else []
+
+
+def commands(needed: Sequence[Needed], config: TransferConfig, homes: Mapping[str, str]) -> list[str]:
+    """Ordinary runs that store what a matrix needs; none where a format is learned on and never tested, or reverse.
+
+    Args:
+        needed: one for each corpus.
+        config: the request.
+        homes: test -> corpus that methods learn on by default.
+    """
+    resolved = needed[0].resolved
+    tasks, tests = resolved.tasks, resolved.tests
+    corpora = [each.resolved.learn_on[tests[0]].task for each in needed]
+    learned: list[tuple[str, str]] = []
+    for test in tests:
+        alike = [corpus for corpus in corpora if tasks[corpus].format is tasks[test].format]
+        learned += [(test, corpus) for corpus in [homes.get(test), *alike][:2] if corpus in alike][:1]
+    for corpus in corpora:
+        if all(corpus != other for _, other in learned):
+            learned += [(test, corpus) for test in tests if tasks[corpus].format is tasks[test].format][:1]
+    if {test for test, _ in learned} != set(tests) or {corpus for _, corpus in learned} != set(corpora):
+        return []
+    runs: dict[str | None, list[str]] = {}
+    for test, corpus in learned:
+        runs.setdefault(None if corpus == (tasks[test].train_on or test) else corpus, []).append(test)
+    return [f"bench {shlex.join(config.run_command(tuple(own), train_on))}" for train_on, own in runs.items()]
 
 
 def fit_seconds(needed: Sequence[Needed], names: Collection[str], resources: Resources) -> dict[str, float | None]:

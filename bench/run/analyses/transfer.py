@@ -1,7 +1,8 @@
 """The transfer matrix: each method learns on each of several corpora and is tested on all, from stored signals.
 
-A corpus is the train and validation split of a task; with `leave_subject_out` it is that without the subject that is
-tested. Formats may differ. Extra forward tokens after an ordinary run: none, but for adapters that are asked for.
+A corpus is the train and validation split of a task; with `leave_subject_out` also that without the subject that is
+tested, and with `size_matched` that without as many answers of all subjects. Formats may differ. Extra forward tokens
+after an ordinary run: none, but for adapters that are asked for.
 """
 
 from __future__ import annotations
@@ -11,22 +12,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.api import ConfidenceMethod, UserError
+from bench.api.errors import did_you_mean
 from bench.backbone.memory import give_back
+from bench.backbone.models import model_label
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
-from bench.results.transfer import LEAVE_OUT, SUBJECT, Corpus, TransferCell
+from bench.results.transfer import LEAVE_OUT, Corpus, Share, TransferCell
+from bench.run.analyses import outlook
 from bench.run.analyses.adapters import Adapters
-from bench.run.analyses.folds import Folds, Outcome, Untaken
+from bench.run.analyses.folds import Folds, Outcome, Untaken, subjects_of
 from bench.run.analyses.request import TransferConfig
-from bench.run.analyses.stored import Needed, fit_seconds, read_all
+from bench.run.analyses.stored import Needed, commands, read_all
 from bench.run.config import RunConfig
 from bench.run.feasibility import infeasible
 from bench.run.fitting import Fitter
-from bench.run.forecast import duration
+from bench.run.forecast import Forecast
 from bench.run.heads.saving import HeadWriter
 from bench.run.inputs import Inputs, StepResults
 from bench.run.pipeline import CellWriter, RunReport, Work, at_work
-from bench.run.plan import TrainOn
+from bench.run.plan import Fit, TrainOn
 from bench.run.predicting import Predictor
 from bench.run.preparation import Opened, Prepared, prepare
 from bench.run.resolve import ResolvedRun
@@ -47,12 +51,15 @@ class TransferReport:
     corpora: tuple[Corpus, ...]
     tests: tuple[str, ...]
     homes: Mapping[str, str]
-    """Test -> task that methods learn on by default, where it is one of the corpora."""
+    """Test -> task that prices are against: that of --home, or the one that methods learn on by default, if that is a
+    corpus."""
     learners: tuple[str, ...]
     """Methods that learn."""
     scaled: tuple[str, ...]
     """Methods that learn nothing but whose scores become probabilities on the corpus's validation split."""
     seeds: tuple[int, ...]
+    shares: list[Share] = field(default_factory=list)
+    """Shares of right answers in what was learned from."""
     cells: list[TransferCell] = field(default_factory=list)
     paths: list[Path] = field(default_factory=list)
     """The JSON files that were written."""
@@ -118,25 +125,31 @@ class _Matrix:
     @classmethod
     def of(cls, config: TransferConfig, work: Work, progress: Progress) -> _Matrix:
         """Resolve corpora and tests, and prepare what is read of them."""
-        resolved = work.resolved
+        resolved, kinds = work.resolved, config.leave_out()
         corpora, tests = _corpora(resolved, config)
         report = TransferReport(
-            model=resolved.model.name,
+            model=model_label(config.model),
             preset=resolved.preset,
-            corpora=tuple(
-                Corpus(task, out) for out in (False, True)[: 1 + config.leave_subject_out] for task in corpora
-            ),
+            corpora=tuple(Corpus(task, kind) for kind in ("", *kinds) for task in corpora),
             tests=tests,
-            homes={test: home for test in tests if (home := resolved.learn_on[test].task) in corpora},
+            homes=_homes(resolved, config, corpora, tests),
             learners=tuple(name for name, method in resolved.methods.items() if method.trains()),
             scaled=tuple(name for name, method in resolved.methods.items() if method.output == "score"),
             seeds=(config.seed,),
         )
-        learning = [cls._learning(task, tests, work) for task in corpora]
-        return cls(config, work, progress, learning, report, Batches(work.resources.reader))
+        learning = [cls._learning(task, tests, work, config.limit) for task in corpora]
+        matrix = cls(config, work, progress, learning, report, Batches(work.resources.reader))
+        there = tuple(corpus for corpus in report.corpora if matrix.tests_of(corpus))
+        report.notes += [
+            f"{corpus.task} has no two subjects, or none that a test asks about: there are no cells of {corpus.label}"
+            for corpus in report.corpora
+            if corpus not in there
+        ]
+        report.corpora = there
+        return matrix
 
     @staticmethod
-    def _learning(task: str, tests: Sequence[str], work: Work) -> _Learning:
+    def _learning(task: str, tests: Sequence[str], work: Work, limit: int | None) -> _Learning:
         here = replace(work.resolved, tests=tuple(tests), learn_on=dict.fromkeys(tests, TrainOn(task)))
         resources = work.resources
         reader = resources.reader
@@ -149,7 +162,17 @@ class _Matrix:
                 hindrance = definition(signal).hindrance(resources.tasks[task], reader.prompts)
                 if hindrance is not None:
                     reasons.update({(name, test): f"on {task}: {hindrance}" for test in here.test_splits})
-        return _Learning(task, here, prepare(here, resources, reasons, None))
+        return _Learning(task, here, prepare(here, resources, reasons, limit))
+
+    def tests_of(self, corpus: Corpus) -> list[TaskSplit]:
+        """Tests of which there are cells: of a part of a corpus those that ask about one of its subjects."""
+        each = next(each for each in self.learning if each.task == corpus.task)
+        readings = each.prepared.readings
+        if not corpus.leaves_out:
+            return each.resolved.test_splits
+        own = set(subjects_of(*(reading for where, reading in readings.items() if where.split != "test")))
+        tests = [test for test in each.resolved.test_splits if own & set(subjects_of(readings[test]))]
+        return tests if len(own) >= _TWO else []
 
     # --- the steps ----------------------------------------------------------------------------------------------------
 
@@ -159,18 +182,22 @@ class _Matrix:
         needed = [Needed(each.resolved, each.prepared) for each in self.learning]
         adapters = Adapters(self.config, needed, resources, self.progress)
         taking = adapters.taking()
-        times = self._announce(taking)
+        self._announce(taking)
         guard.attach(reader.backbone, self.work.resolved.cache)
+        ordinary = commands(needed, self.config, self.report.homes)
         with guard.weights_watched("the splits were read"):
-            readings = read_all(needed, taking, self.config, resources, self.progress)
-        self._say_fits(taking, times)
-        adapters.say_cost(taking, times)
+            readings = read_all(needed, taking, self.config, resources, self.progress, ordinary)
+        folds = [self._folds(each, readings, adapters) for each in self.learning]
+        self.report.shares = [share for each in folds for share in each.shares(self.config.leave_out())]
+        taking = self._say_fits(taking, folds)
+        adapters.say_cost(taking, self._times())
         reader.working.rest()
         heads = HeadWriter(None, self.config.run_config(), self.work.resolved, reader, resources.tasks)
         account = RunReport([])
         writer = CellWriter(self.config.out, self.work.resolved.protocol.letters, account, heads)
-        self._learn_whole(taking, readings, adapters, writer)
-        self._leave_subjects_out(taking, readings, adapters, writer)
+        self._learn_whole(taking, folds, writer)
+        for kind in self.config.leave_out():
+            self._leave_out(kind, taking, folds, writer)
         guard.check_weights("after the last prediction")
         self.report.paths = account.paths
         self.report.forward_tokens = reader.forward_tokens
@@ -178,73 +205,65 @@ class _Matrix:
         every = [*self.work.resolved.notes, *reader.backbone.chat.notes, *notes, *reader.store.notes]
         for name, reason in adapters.absent.items():
             self.report.cells += [
-                TransferCell(name, test, corpus, missing=reason)
+                TransferCell(name, test.task, corpus, missing=reason)
                 for corpus in self.report.corpora
-                for test in self.report.tests
+                for test in self.tests_of(corpus)
             ]
         self.report.notes += list(dict.fromkeys(every))
+        place = {name: i for i, name in enumerate(self.work.resolved.methods)}  # however long their fits took
+        self.report.cells.sort(key=lambda cell: place[cell.method])
         return self.report
 
-    def _announce(self, taking: Sequence[str]) -> int:
-        """Say what is done; returns how often a method learns on each corpus."""
+    def _announce(self, taking: Sequence[str]) -> None:
+        """Say what is done."""
         report = self.report
         learners = [name for name in taking if name in report.learners]
-        tests = self.learning[0].prepared.readings
-        subjects = max(
-            len({question.subject for question in tests[TaskSplit(test, "test")].questions}) for test in report.tests
-        )
-        times = 1 + subjects * self.config.leave_subject_out
         self.progress.say(
             f"Transfer on {self.config.model}, preset {report.preset}, seed {self.config.seed}: {len(learners)} methods"
             f" that learn and {len(taking) - len(learners)} that don't; learned on"
-            f" {', '.join(corpus.label for corpus in report.corpora)}; tested on {', '.join(report.tests)};"
-            f" up to {times * len(self.learning) * len(learners)} fits, of which stored ones are not made again"
+            f" {', '.join(corpus.label for corpus in report.corpora)}; tested on {', '.join(report.tests)}"
         )
-        return times
 
-    def _say_fits(self, taking: Sequence[str], times: int) -> None:
-        """Say how long fits take from nothing, where each is made many times."""
-        if not self.config.leave_subject_out:
-            return
-        needed = [Needed(each.resolved, each.prepared) for each in self.learning]
-        found = fit_seconds(needed, taking, self.work.resources)
-        seconds = {name: times * one for name, one in found.items() if one is not None}
-        unknown = [name for name, one in found.items() if one is None]
-        longest = max(seconds, key=lambda name: seconds[name], default=None)
-        if longest is not None:
-            also = f"; not known of {', '.join(unknown)}" if unknown else ""
-            self.progress.say(
-                f"  all fits from nothing: {duration(sum(seconds.values()), 'at most')}, of which {longest}"
-                f" {duration(seconds[longest], 'at most')}{also}"
-            )
+    def _times(self) -> int:
+        """Fits of a method on each corpus, at most."""
+        subjects = max(len(subjects_of(*each.prepared.readings.values())) for each in self.learning)
+        return 1 + subjects * len(self.config.leave_out())
 
-    def _learn_whole(
-        self, taking: Sequence[str], readings: Mapping[TaskSplit, Reading], adapters: Adapters, writer: CellWriter
-    ) -> None:
-        for number, each in enumerate(self.learning):
-            folds = self._folds(each, readings, adapters)
+    def _say_fits(self, taking: Sequence[str], folds: Sequence[Folds]) -> list[str]:
+        """Say how long the fits take that are not stored; returns the methods in the order in which they are made."""
+        fits: list[outlook.FitsOf] = []
+        for each, own in zip(self.learning, folds, strict=True):
+            forecast = Forecast(each.prepared, each.resolved, self.work.resources.grader)
+            steps = {step.method: step for step in each.prepared.steps if isinstance(step, Fit)}
+            for name in filter(steps.__contains__, taking):
+                stored = own.stored(name, self.config.leave_out())
+                seconds = 0.0 if all(stored) else forecast.seconds(steps[name])
+                fits.append(outlook.FitsOf(name, stored, seconds))
+        for line in outlook.in_words(fits):
+            self.progress.say(f"  {line}")
+        return outlook.dearest_last(taking, fits)
+
+    def _learn_whole(self, taking: Sequence[str], folds: Sequence[Folds], writer: CellWriter) -> None:
+        for number, (each, own) in enumerate(zip(self.learning, folds, strict=True)):
             rows = self._rows(each.resolved, each.prepared)
             for name in taking:
                 told = self.work.resolved.is_told(name)
                 if not told and number:  # what is told nothing is the same for all corpora
                     continue
                 for test in each.resolved.test_splits:
-                    inputs, outcome = folds.whole(name, test)
+                    inputs, outcome = own.whole(name, test)
                     cell = TransferCell(name, test.task, Corpus(each.task) if told else None)
                     self._put(cell, rows, inputs, outcome, writer)
                 give_back()
 
-    def _leave_subjects_out(
-        self, taking: Sequence[str], readings: Mapping[TaskSplit, Reading], adapters: Adapters, writer: CellWriter
-    ) -> None:
-        for each in self.learning if self.config.leave_subject_out else ():
-            unusual = {**each.resolved.unusual, LEAVE_OUT: SUBJECT}
-            rows = self._rows(replace(each.resolved, unusual=unusual), each.prepared)
-            folds = self._folds(each, readings, adapters)
-            for name in filter(self.work.resolved.is_told, taking):
-                for test, (inputs, outcome) in folds.without_subjects(name):
-                    cell = TransferCell(name, test.task, Corpus(each.task, leaves_out=True))
-                    self._put(cell, rows, inputs, outcome, writer)
+    def _leave_out(self, kind: str, taking: Sequence[str], folds: Sequence[Folds], writer: CellWriter) -> None:
+        for each, own in zip(self.learning, folds, strict=True):
+            unusual = {**each.resolved.unusual, LEAVE_OUT: kind}
+            rows, corpus = self._rows(replace(each.resolved, unusual=unusual), each.prepared), Corpus(each.task, kind)
+            tests = self.tests_of(corpus)
+            for name in filter(self.work.resolved.is_told, taking) if tests else ():
+                for test, (inputs, outcome) in own.parted(name, kind, tests):
+                    self._put(TransferCell(name, test.task, corpus), rows, inputs, outcome, writer)
                 give_back()
 
     def _folds(self, each: _Learning, readings: Mapping[TaskSplit, Reading], adapters: Adapters) -> Folds:
@@ -297,3 +316,24 @@ def _corpora(resolved: ResolvedRun, config: TransferConfig) -> tuple[tuple[str, 
             " another one, or add --leave-subject-out."
         )
     return corpora, tests
+
+
+def _homes(
+    resolved: ResolvedRun, config: TransferConfig, corpora: Sequence[str], tests: Sequence[str]
+) -> dict[str, str]:
+    """Test -> corpus that prices are against.
+
+    Raises:
+        UserError: --home names what is no test or no corpus.
+    """
+    homes = {test: home for test in tests if (home := resolved.learn_on[test].task) in corpora}
+    for text in config.homes:
+        test, _, home = text.partition("=")
+        for kind, name, known in (("test", test, tests), ("corpus", home, corpora)):
+            if name not in known:
+                raise UserError(
+                    f"--home {text}: expected TEST=TASK, a test and a corpus of --on; {name!r} is no {kind}, there are"
+                    f" {', '.join(known)}.{did_you_mean(name, known)}"
+                )
+        homes[test] = home
+    return homes

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,55 +14,27 @@ import pytest
 
 from bench.api import BoolArray, FloatArray, UserError
 from bench.report.tables.formats import render
-from bench.report.transfer import About, Matrix, computed, heat_map, verdict, views, write
+from bench.report.transfer import Matrix, computed, heat_map, verdict, views, write
+from bench.report.transfer.stored import Unshown, stored
 from bench.results import files
 from bench.results.records import Records
-from bench.results.row import ResultRow
 from bench.results.transfer import Corpus, TransferCell
 from bench.stats import Settings
-
-N, SUBJECTS = 120, ("ash", "elm", "fir")
-SUBJECT = [SUBJECTS[i % 3] for i in range(N)]
-CORRECT = {test: np.random.default_rng(seed).random(N) < 0.6 for seed, test in enumerate(("a", "b"))}
-A, B, A_OUT = Corpus("a"), Corpus("b"), Corpus("a", leaves_out=True)
-Confidence = Callable[[str, "Corpus | None", str, int], FloatArray]
-
-
-def about(*, corpora: tuple[Corpus, ...] = (A, B), seeds: tuple[int, ...] = (0,)) -> About:
-    return About("tiny", "demo", corpora, ("a", "b"), {"a": "a", "b": "b"}, ("good", "rote"), (), seeds)
-
-
-def noisy(strength: float, *key: object) -> FloatArray:
-    """Confidences that know the answer so well."""
-    test = str(key[0])
-    noise = np.random.default_rng([ord(c) for c in "".join(map(str, key))]).random(N)
-    return np.clip(0.5 + strength * (CORRECT[test] - 0.5) + 0.3 * (noise - 0.5), 0, 1)
-
-
-def planted(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
-    """`good` loses little elsewhere, `rote` nearly all, `plain` learns nothing."""
-    at_home = corpus is None or corpus == Corpus(test)
-    strength = {"good": 0.8 if at_home else 0.6, "rote": 0.7 if at_home else -0.5, "plain": 0.3}[method]
-    return noisy(strength, test, method, corpus, seed)
-
-
-def cells(out: Path, told: About, confidence: Confidence = planted) -> list[TransferCell]:
-    """Result files of all cells."""
-    made = []
-    for method, seed in ((method, seed) for method in ("good", "rote", "plain") for seed in told.seeds):
-        for corpus in told.corpora if method != "plain" else (None,):
-            for test in told.tests:
-                row = ResultRow(
-                    method=method, model="tiny", task=test, preset="demo", seed=seed, protocol="0" * 16, task_version=1,
-                    status="ok", n=N, config={} if corpus is None else {"learned": corpus.label},
-                )  # fmt: skip
-                records = Records(
-                    [f"{test}/{i}" for i in range(N)], SUBJECT, CORRECT[test], confidence(method, corpus, test, seed),
-                    ["x"] * N, np.ones(N, dtype=np.bool_),
-                )  # fmt: skip
-                path = files.write(row, records, out)
-                made.append(TransferCell(method, test, corpus, row, path))
-    return made
+from tests.fixtures.shifted import (
+    A_FEWER,
+    A_OUT,
+    CORRECT,
+    SHARES,
+    SUBJECT,
+    SUBJECTS,
+    A,
+    B,
+    N,
+    about,
+    cells,
+    noisy,
+    planted,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +150,192 @@ def test_leaving_subjects_out_is_a_row_of_its_own(tmp_path: Path) -> None:
     matrix = computed(cells(tmp_path, told), told)
     corpora = {price.corpus for price in matrix.prices if price.test == "a"}
     assert corpora == {B, A_OUT}
+    assert not matrix.novelty  # nothing of the same size to compare with
+
+
+# --- a new subject, or fewer answers ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def matched(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
+    told = about(corpora=(A, B, A_OUT, A_FEWER), shares=SHARES)
+    return computed(cells(tmp_path_factory.mktemp("matched"), told), told)
+
+
+def test_the_price_of_a_new_subject_is_against_as_few_answers(matched: Matrix) -> None:
+    """Student's t with Welch's degrees of freedom for the mean of strata, by hand."""
+    from scipy import stats
+
+    found = [price for price in matched.novelty if price.metric == "brier"]
+    assert {(price.method, price.test) for price in found} == {("good", "a"), ("rote", "a")}
+    for price in found:
+        assert (price.corpus, price.home) == (A_OUT, A_FEWER)
+        loss = [np.square(planted(price.method, c, "a", 0) - CORRECT["a"]) for c in (A_OUT, A_FEWER)]
+        parts = [(loss[0] - loss[1])[np.asarray(SUBJECT) == subject] for subject in SUBJECTS]
+        v = np.array([part.var(ddof=1) / part.size for part in parts])
+        error, df = np.sqrt(v.sum()) / 3, v.sum() ** 2 / np.sum(v**2 / (np.array([p.size for p in parts]) - 1))
+        assert price.points == pytest.approx(np.mean([part.mean() for part in parts]))
+        assert price.p == pytest.approx(2 * stats.t.sf(abs(price.points) / error, df), abs=1e-12)
+    smaller, larger = sorted(float(price.p or 0) for price in found)
+    corrected = sorted(float(price.p_holm or 0) for price in found)
+    assert corrected == pytest.approx([min(1, 2 * smaller), max(min(1, 2 * smaller), larger)])
+
+
+def test_the_two_prices_add_up_to_that_of_leaving_the_subject_out(matched: Matrix) -> None:
+    for method in ("good", "rote"):
+        for metric in ("brier", "auroc"):
+            own = {p.corpus: p.points for p in matched.prices if (p.method, p.metric, p.test) == (method, metric, "a")}
+            (new,) = (p.points for p in matched.novelty if (p.method, p.metric) == (method, metric))
+            assert own[A_OUT] == pytest.approx(own[A_FEWER] + new)
+
+
+def test_what_only_loses_the_subject_pays_for_it_and_not_for_fewer_answers(matched: Matrix) -> None:
+    fewer = [p for p in matched.prices if p.corpus == A_FEWER and p.metric == "brier"]
+    assert len(fewer) == 2
+    assert not any(price.is_shown for price in fewer)
+    assert all(price.is_shown and price.points > 0 for price in matched.novelty if price.metric == "brier")
+    told = " ".join(verdict(matched))
+    assert re.search(r"A new subject, tested on a and learned on a, costs \d+\.\d points \[", told)
+    assert "No cost of fewer answers is shown" in told
+    assert "to a without as many at random" not in told
+
+
+def test_a_test_without_a_spread_takes_the_rank_from_all_that_were_tested_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else methods whose worst number is elsewhere would lead among themselves, before better ones without a rank."""
+    one_right = CORRECT["b"].copy()
+    of_ash = np.flatnonzero(np.asarray(SUBJECT) == "ash")
+    one_right[of_ash] = False
+    one_right[of_ash[0]] = True
+    monkeypatch.setitem(CORRECT, "b", one_right)
+    matrix = computed(cells(tmp_path, about()), about())
+    ranks = {(w.method, w.metric): w.rank for w in matrix.worst}
+    assert {ranks[name, "auroc"] for name in ("good", "rote", "plain")} == {None}
+    assert None not in {ranks[name, "brier"] for name in ("good", "rote", "plain")}
+    assert "No method can be ranked by its worst AUROC." in verdict(matrix)
+
+
+def test_fewer_answers_are_priced_at_home_alone(tmp_path: Path) -> None:
+    """Against another home, what learned on fewer answers pays for the move as well: that is not their price."""
+    told = replace(about(corpora=(A, B, A_OUT, A_FEWER)), homes={"a": "b", "b": "b"})
+    text = " ".join(verdict(computed(cells(tmp_path, told), told)))
+    assert "A new subject, tested on a and learned on a, costs" in text
+    assert "ewer answers cost" not in text
+    assert "cost of fewer answers" not in text
+
+
+def test_as_few_answers_are_no_shift_and_stand_in_no_rank(tmp_path: Path) -> None:
+    """A control that is worse than everything else moves no worst cell, and no comparison with the untrained."""
+
+    def broken(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
+        return noisy(-1.0, test, method) if corpus == A_FEWER else planted(method, corpus, test, seed)
+
+    told = about(corpora=(A, B, A_OUT, A_FEWER))
+    matrix = computed(cells(tmp_path, told, broken), told)
+    assert A_FEWER not in {each.corpus for each in matrix.worst}
+    assert A_FEWER not in {each.corpus for each in matrix.beside}
+    assert {w.method: w.rank for w in matrix.worst if w.metric == "brier"} == {"good": 1, "plain": 2, "rote": 3}
+
+
+def test_a_shift_that_does_nothing_is_shown_in_one_of_twenty_matrices(tmp_path: Path) -> None:
+    """Confidences that are drawn alike wherever a method learned: some price is shown in 5 % of matrices at most."""
+    shown = 0
+    for draw in range(40):
+
+        def alike(method: str, corpus: Corpus | None, test: str, seed: int, draw: int = draw) -> FloatArray:
+            return noisy(0.5, test, method, corpus, seed, draw)
+
+        told = about()
+        matrix = computed(cells(tmp_path / str(draw), told, alike), told, settings=Settings(replicates=20))
+        shown += any(price.is_shown for price in matrix.prices if price.metric == "brier")
+    assert shown <= 7  # more come with a chance of 0.0007 where the level is 0.05
+
+
+# --- shares of right answers ------------------------------------------------------------------------------------------
+
+
+def test_a_constant_pays_what_the_changed_share_costs(matched: Matrix) -> None:
+    """(q - y)² for each question, q the share of the corpus, or that of the fit for the subject."""
+    found = {(c.corpus, c.test): c for c in matched.constants}
+    assert set(found) == {(A, "a"), (B, "a"), (A_OUT, "a"), (A_FEWER, "a"), (A, "b"), (B, "b")}
+    y = CORRECT["a"]
+    by_subject = np.asarray([{"ash": 0.5, "elm": 0.6, "fir": 0.7}[subject] for subject in SUBJECT])
+    losses = {A: np.square(0.6 - y), B: np.square(0.2 - y), A_OUT: np.square(by_subject - y)}
+    for corpus, loss in losses.items():
+        assert found[corpus, "a"].value == pytest.approx(macro(loss))
+    assert found[A, "a"].points is None
+    assert found[B, "a"].points == pytest.approx(macro(losses[B] - losses[A]))
+    assert found[A_FEWER, "a"].points == pytest.approx(0.0)
+    text = " ".join(verdict(matched))
+    assert (
+        "60.0 % of the answers of a are right and 20.0 % of those of b, which by itself moves the Brier score" in text
+    )
+    assert not any(each.method == "share of right answers" for each in (*matched.worst, *matched.prices))
+
+
+def test_no_share_no_constant(matrix: Matrix) -> None:
+    assert not matrix.constants
+    assert "constant confidence" not in " ".join(verdict(matrix))
+
+
+# --- what lies in a folder --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[Matrix, Path]:
+    """A matrix and the folder that it was written to."""
+    told = about(corpora=(A, B, A_OUT, A_FEWER), shares=SHARES)
+    made = [*cells(tmp_path, told), TransferCell("gone", "a", A, missing="skipped: no rows")]
+    matrix = computed(made, told)
+    (tmp_path / "tiny--transfer.json").write_text(render(views(matrix), "json"), encoding="utf-8")
+    return matrix, tmp_path
+
+
+def test_a_matrix_is_computed_again_from_its_results(kept: tuple[Matrix, Path]) -> None:
+    matrix, folder = kept
+    path = folder / "tiny--transfer.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    for entry in values["entries"]:
+        entry["value"] = 0.0  # numbers of the file are not believed
+    path.write_text(json.dumps(values), encoding="utf-8")
+    assert stored(folder, {"tiny": "demo", "other": "demo"}) == [matrix]
+
+
+def test_a_matrix_of_another_preset_or_of_no_model_of_the_page_is_passed_over(kept: tuple[Matrix, Path]) -> None:
+    assert stored(kept[1], {"tiny": "paper"}) == []
+    assert stored(kept[1], {"other": "demo"}) == []
+    assert stored(kept[1] / "nowhere", {"tiny": "demo"}) == []
+
+
+@pytest.mark.parametrize("harm", ["changed", "gone", "no cells", "no JSON", "elsewhere", "no numbers"])
+def test_a_matrix_that_does_not_fit_its_results_is_not_shown_and_says_why(kept: tuple[Matrix, Path], harm: str) -> None:
+    matrix, folder = kept
+    path = folder / "tiny--transfer.json"
+    cell = matrix.cells[0]
+    values = json.loads(path.read_text(encoding="utf-8"))
+    if harm == "changed":
+        row = files.read(folder / cell.file)
+        records = files.read_records(folder / cell.file)
+        files.write(row, replace(records, confidence=1 - records.confidence), folder)
+    elif harm == "gone":
+        (folder / cell.file).unlink()
+    elif harm == "no cells":
+        del values["cells"]
+    elif harm == "elsewhere":
+        values["cells"][0]["file"] = f"../{folder.name}/{cell.file}"
+    elif harm == "no numbers":
+        values["cells"] = []
+    path.write_text("{" if harm == "no JSON" else json.dumps(values), encoding="utf-8")
+    (found,) = stored(folder, {"tiny": "demo"})
+    assert isinstance(found, Unshown)
+    assert found.model == "tiny"
+    expected = {
+        "changed": "is no longer the result", "gone": "is not there", "no cells": "does not say which results",
+        "no JSON": "is no matrix", "elsewhere": "is not there", "no numbers": "No cell of the matrix has numbers",
+    }  # fmt: skip
+    assert expected[harm] in found.reason
+    assert "bench analyze transfer" in found.reason
 
 
 def test_cells_of_other_answers_are_left_out_and_told(tmp_path: Path) -> None:

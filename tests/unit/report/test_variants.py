@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bench.api import UserError
 from bench.report import variants
-from bench.stats.variants import Estimate, VariantRow, Variants
+from bench.report.text import MINUS
+from bench.stats.variants import Estimate, StepRow, VariantRow, Variants
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -56,6 +60,62 @@ def test_people_see_the_ends_of_a_long_list_and_data_has_all() -> None:
     (record,) = json.loads(variants.as_json([found], [{}]))
     assert len(record["rows"]) == 76
     assert "| AUROC | original | 70.0 |" in variants.markdown([found], [{}])
+
+
+def with_steps(p: float, gain: float = 0.1) -> Variants:
+    """From "original" over "perturbation" to "full"; shares where the gain is shown."""
+    found = made(p)
+    (whole,) = (row for row in found.rows if row.variant == "original")
+    shown = p < 0.05 and gain > 0
+    steps = tuple(
+        StepRow(
+            start, end, adds, "auroc", Estimate(part, part - 0.05, part + 0.05, 0.02, 0.2), p, p,
+            Estimate(share, share - 0.3, share + 0.3, None) if shown else None,
+        )
+        for start, end, adds, part, share in (
+            ("original", "perturbation", "noise", 0.02, 0.2), ("perturbation", "full", "the direction", 0.08, 0.8)
+        )
+    )  # fmt: skip
+    rows = [
+        replace(row, difference=Estimate(gain, gain - 0.08, gain + 0.08, 0.04, 0.5)) if row is whole else row
+        for row in found.rows
+    ]
+    return replace(found, rows=tuple(rows), steps=steps)
+
+
+def test_steps_and_their_shares_stand_below_the_variants() -> None:
+    found = with_steps(0.01)
+    records = variants.step_records(found)
+    assert [record["step"] for record in records] == ["original → perturbation", "perturbation → full"]
+    assert [record["share"] for record in records] == ["20 %", "80 %"]
+    assert records[0]["interval of the share"].replace("\u00a0", " ") == f"{MINUS}10 % to 50 %"
+    assert "| AUROC | perturbation → full | the direction |" in variants.markdown([found], [{}]).replace("\\", "")
+    assert "Holm: p corrected for 2 variants and 1 step;" in " ".join(variants.legend(found, {}))
+    assert "Holm: p corrected for 2 variants;" in " ".join(variants.legend(made(0.01), {}))
+    assert not variants.step_records(made(0.01))
+    lines = list(csv.DictReader(io.StringIO(variants.comma_separated([found], [{}]))))
+    assert [(line["variant"], line["against"], line["adds"], line["share"]) for line in lines] == [
+        ("full", "", "", ""), ("original", "full", "", ""), ("perturbation", "full", "", ""),
+        ("original", "perturbation", "noise", "0.2"), ("perturbation", "full", "the direction", "0.8"),
+    ]  # fmt: skip
+    (record,) = json.loads(variants.as_json([found], [{}]))
+    assert record["steps"][1]["share"]["value"] == 0.8
+
+
+def test_a_verdict_tells_shares_only_of_a_gain_that_is_shown() -> None:
+    shown = variants.verdict(with_steps(0.01))
+    assert "AUROC of full minus original is +10.0 (2.0 to 18.0), p 0.010 after Holm's correction: noise +2.0" in shown
+    assert "the direction +8.0 (3.0 to 13.0), p 0.010, 80 % of it (50 % to 110 %). " in shown
+    unclear = variants.verdict(with_steps(0.3))
+    assert "No share can be said, since a gain is not shown: AUROC of full minus original is +10.0" in unclear
+    assert "% of it" not in unclear
+    assert "the direction +8.0 (3.0 to 13.0), p 0.300. " in unclear
+    assert "Nothing shows: none of the 2 variants" in unclear
+    first = replace(with_steps(0.3).steps[0], p_corrected=0.01)
+    harm = variants.verdict(replace(with_steps(0.3), steps=(first, *with_steps(0.3).steps[1:])))
+    assert "Nothing shows" not in harm
+    assert " None of the 2 variants differs significantly from full" in harm
+    assert "since there is no gain: " in variants.verdict(with_steps(0.01, gain=-0.1))
 
 
 def test_a_broken_file_of_published_numbers_is_one_sentence(tmp_path: Path) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.api import Step
 from bench.metrics import auroc, brier
+from bench.stats.resampling import resample
 from bench.stats.settings import Settings
-from bench.stats.variants import VariantRow, holm, rows_of
+from bench.stats.strata import strata_of
+from bench.stats.variants import Compared, StepRow, VariantRow, holm, rows_of
 
 QUICK = Settings(replicates=200)
 N, SEEDS = 400, 5
@@ -30,7 +33,7 @@ def by_name(rows: tuple[VariantRow, ...], metric: str = "auroc") -> dict[str, Va
 def test_a_planted_difference_ranks_first_and_useless_variants_are_not_significant() -> None:
     given = {"full": confidence(2.0), **{f"v{k}": confidence(2.0, seed=k) for k in range(1, 20)}}
     given["without the signal"] = confidence(0.0, seed=99)
-    rows, notes = rows_of(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"), QUICK)
+    rows, _, notes = rows_of(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"), QUICK)
     assert not notes
     found = by_name(rows)
     assert len(found) == 21
@@ -44,7 +47,7 @@ def test_a_planted_difference_ranks_first_and_useless_variants_are_not_significa
 
 def test_values_are_means_over_subjects_and_seeds_and_differences_theirs() -> None:
     given = {"full": confidence(2.0), "half": confidence(0.7, seed=1)}
-    rows, _ = rows_of(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"), QUICK)
+    rows = rows_of(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"), QUICK).rows
     places = [np.arange(s, N, 4) for s in range(4)]
     for metric, of in (("brier", brier), ("auroc", auroc)):
         value = {name: np.mean([[of(p[q], CORRECT[q]) for q in places] for p in runs]) for name, runs in given.items()}
@@ -84,7 +87,9 @@ def test_a_variant_that_is_the_reference_is_no_different() -> None:
 
 def test_without_spread_there_are_values_and_a_reason_instead_of_intervals() -> None:
     subjects = ["alone", *SUBJECTS[1:]]
-    rows, notes = rows_of({"full": confidence(1.0), "v": confidence(0.5)}, "full", CORRECT, subjects, ("brier",), QUICK)
+    rows, _, notes = rows_of(
+        {"full": confidence(1.0), "v": confidence(0.5)}, "full", CORRECT, subjects, ("brier",), QUICK
+    )
     assert notes == ("no intervals of Brier: subject 'alone' has one question, from which no spread can be told",)
     assert all(row.estimate is not None and row.estimate.low is None and row.p is None for row in rows)
 
@@ -118,3 +123,97 @@ def test_intervals_cover_the_truth_over_questions_and_seeds() -> None:
         truth = 0.25 - (0.25 + 0.02**2 + 0.05**2 + 0.03**2)
         hits += (difference.low or 0) <= truth <= (difference.high or 0)
     assert 0.92 <= hits / times <= 1.0
+
+
+# --- steps of a path --------------------------------------------------------------------------------------------------
+
+PATH = (Step("none"), Step("some", "some"), Step("full", "the rest"))
+
+
+def along(given: dict[str, np.ndarray], metric: str = "auroc", settings: Settings = QUICK) -> Compared:
+    """Rows and steps from "none" over "some" to "full"."""
+    return rows_of(given, "full", CORRECT, SUBJECTS, (metric,), settings, path=PATH)
+
+
+def same_for_all_seeds(strength: float, seed: int) -> np.ndarray:
+    return np.tile(confidence(strength, seed=seed)[:1], (SEEDS, 1))
+
+
+def test_steps_lead_from_the_first_variant_to_the_reference() -> None:
+    given = {"full": confidence(2.0), "other": confidence(1.5), "some": confidence(0.7), "none": confidence(0.0)}
+    made = along(given)
+    value = {name: row.estimate.value for name, row in by_name(made.rows).items() if row.estimate}
+    first, last = made.steps
+    assert [(s.start, s.end, s.adds) for s in made.steps] == [("none", "some", "some"), ("some", "full", "the rest")]
+    assert first.difference is not None
+    assert first.difference.value == pytest.approx(value["some"] - value["none"])
+    row = by_name(made.rows)["some"]
+    assert (last.difference, last.p, last.p_corrected) == (row.difference, row.p, row.p_corrected)
+    assert first.share is not None
+    assert last.share is not None
+    assert first.share.value == pytest.approx((value["some"] - value["none"]) / (value["full"] - value["none"]))
+    assert first.share.value + last.share.value == pytest.approx(1)
+    assert first.share.low == pytest.approx(1 - (last.share.high or 0), abs=1e-6)  # what one has the other lacks
+
+
+def test_p_values_are_corrected_for_rows_and_steps_together() -> None:
+    given = {"full": confidence(1.0), "some": confidence(0.95, seed=1), "none": confidence(0.9, seed=2)}
+    made = along(given)
+    rows = [row for row in made.rows if row.p is not None]
+    p = [*(row.p for row in rows), made.steps[0].p]
+    corrected = [*(row.p_corrected for row in rows), made.steps[0].p_corrected]
+    assert corrected == holm([value or 0.0 for value in p])
+    assert corrected != [*holm([row.p or 0.0 for row in rows]), made.steps[0].p]
+
+
+def test_without_a_shown_gain_there_is_no_share() -> None:
+    small = {"full": confidence(1.0), "some": confidence(1.0, seed=1), "none": confidence(0.99, seed=2)}
+    loss = {"full": confidence(0.0), "some": confidence(0.7, seed=1), "none": confidence(2.0, seed=2)}
+    for given in (small, loss):
+        assert all(step.share is None and step.difference is not None for step in along(given).steps)
+    gain = {"full": confidence(2.0), "some": confidence(0.7, seed=1), "none": confidence(0.0, seed=2)}
+    for metric in ("auroc", "brier"):  # more is better, less is better
+        assert all(step.share is not None for step in along(gain, metric).steps)
+        assert all(step.share is None for step in along(loss, metric).steps)
+
+
+def test_intervals_of_shares_are_fiellers() -> None:
+    """Closed form for two normal differences, with the covariance of the same resamples; no seed differs."""
+    from scipy.stats import t
+
+    given = {
+        "full": same_for_all_seeds(2.0, 0), "some": same_for_all_seeds(1.0, 1), "none": same_for_all_seeds(0.5, 2)
+    }  # fmt: skip
+    first = along(given).steps[0]
+    found = resample(given, CORRECT, strata_of(SUBJECTS), QUICK)
+    values = {name: of["auroc"].by_seed[0] or 0.0 for name, of in found.items()}
+    drawn = {name: of["auroc"].replicates for name, of in found.items()}
+    part, whole = values["some"] - values["none"], values["full"] - values["none"]
+    cov = np.cov(drawn["some"] - drawn["none"], drawn["full"] - drawn["none"])
+    square = float(t.ppf(0.975, N - 4)) ** 2
+    a, b, c = whole**2 - square * cov[1, 1], part * whole - square * cov[0, 1], part**2 - square * cov[0, 0]
+    assert a > 0
+    root = np.sqrt(b**2 - a * c)
+    assert first.share is not None
+    assert (first.share.low, first.share.high) == pytest.approx(((b - root) / a, (b + root) / a), abs=1e-6)
+
+
+def test_intervals_of_shares_cover_the_truth() -> None:
+    """Brier on right answers; in expectation "some" makes up 40 % of the gain, with noise of questions and seeds."""
+    rng, hits, told, times, n = np.random.default_rng(2), 0, 0, 100, 150
+    settings, labels = Settings(replicates=100), np.ones(n, dtype=bool)
+    for _ in range(times):
+        loss = {}
+        level = 0.15 + 0.05 * rng.normal(size=(1, n))  # of a question, shared by all variants
+        for name, mean in (("none", 0.10), ("some", 0.06), ("full", 0.0)):
+            of_seed, of_both = 0.01 * rng.normal(size=(SEEDS, 1)), 0.05 * rng.normal(size=(SEEDS, n))
+            loss[name] = np.clip(level + mean + of_seed + of_both + 0.05 * rng.normal(size=(1, n)), 0, 1)
+        given = {name: 1 - np.sqrt(values) for name, values in loss.items()}
+        steps: tuple[StepRow, ...] = rows_of(
+            given, "full", labels, ["s"] * n, ("brier",), settings, path=PATH
+        ).steps  # fmt: skip
+        if steps[0].share is not None:
+            told += 1
+            hits += (steps[0].share.low or 0) <= 0.4 <= (steps[0].share.high or 0)
+    assert told == times
+    assert 0.9 <= hits / told <= 1.0

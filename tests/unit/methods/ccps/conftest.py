@@ -79,20 +79,32 @@ def exact_flip(h: Tensor, d: Tensor, argmax: int, head: Head, radius: float) -> 
     return high
 
 
-def token_truth(h: Tensor, token: int, head: Head, *, radius: float, steps: int, **options: Any) -> Truth:
+def token_truth(
+    h: Tensor, token: int, head: Head, *, radius: float, steps: int, along: Tensor | None = None, **options: Any
+) -> Truth:
+    """Truth of one token, moved along the gradient or another direction."""
     epsilon = options.get("entropy_epsilon", 0.0)
     h = h.detach().double()
     leaf = h.clone().requires_grad_()
     (jacobian,) = torch.autograd.grad(-head(leaf).log_softmax(0)[token], leaf)
     with torch.no_grad():
-        return _measure(h, token, head, jacobian, radius, steps, epsilon, options)
+        direction = jacobian if along is None else along.double()
+        return _measure(h, token, head, jacobian, direction, radius, steps, epsilon, options)
 
 
 def _measure(
-    h: Tensor, token: int, head: Head, jacobian: Tensor, radius: float, steps: int, epsilon: float, options: Any
+    h: Tensor,
+    token: int,
+    head: Head,
+    jacobian: Tensor,
+    direction: Tensor,
+    radius: float,
+    steps: int,
+    epsilon: float,
+    options: Any,
 ) -> Truth:
     norm = float(jacobian.norm())
-    d = jacobian / norm if norm > 1e-9 else torch.zeros_like(jacobian)
+    d = direction / direction.norm() if norm > 1e-9 else torch.zeros_like(jacobian)
     if options.get("eps_relative", False):
         radius *= float(h.norm())
     z0 = describe(head(h), token, epsilon)
@@ -160,11 +172,18 @@ def oracle() -> Callable[..., list[Truth]]:
     """Truths of all tokens; the head must work in float64."""
 
     def all_tokens(
-        hidden: Tensor, ids: Tensor, head: Head, radius: float = 20.0, steps: int = 5, **options: Any
+        hidden: Tensor,
+        ids: Tensor,
+        head: Head,
+        radius: float = 20.0,
+        steps: int = 5,
+        directions: Tensor | None = None,
+        **options: Any,
     ) -> list[Truth]:
+        ways = [None] * len(ids) if directions is None else list(directions)
         return [
-            token_truth(h, int(t), head, radius=radius, steps=steps, **options)
-            for h, t in zip(hidden, ids, strict=True)
+            token_truth(h, int(t), head, radius=radius, steps=steps, along=along, **options)
+            for h, t, along in zip(hidden, ids, ways, strict=True)
         ]
 
     return all_tokens

@@ -52,7 +52,7 @@ def test_all_columns_are_the_method_itself(fmt: Format, validation: bool) -> Non
 
 def material(fmt: Format, *, validation: bool, dtype: torch.dtype, **settings: Any) -> tuple[Any, Context]:
     study = given(fmt, validation=validation, **settings)
-    made = of_ccps._material(study)
+    made = of_ccps.material_of(study)
     train, held = (part and Data(part.features.to(dtype), part.labels) for part in made.splits)
     assert train is not None
     return made._replace(splits=Splits(train, held), test=made.test.to(dtype)), study.contexts[0]
@@ -75,7 +75,7 @@ def test_trained_together_they_are_as_trained_alone(fmt: Format, validation: boo
     made, ctx = material(fmt, validation=validation, dtype=torch.float64, **settings)
     single, joint = replace(ctx, trainings=[]), replace(ctx, trainings=[])
     together = of_ccps.retrained_together(made, SUBSETS, joint)
-    alone = np.stack([of_ccps._retrained(made, own, single) for own in SUBSETS])
+    alone = np.stack([of_ccps.retrained(made, own, single) for own in SUBSETS])
     np.testing.assert_allclose(together, alone, rtol=0, atol=CLOSE)
     taken = [[stage.stage().taken for stage in trainings.trainings] for trainings in (joint, single)]
     assert sorted(taken[0]) == sorted(taken[1])
@@ -86,14 +86,14 @@ def test_trained_together_they_are_as_trained_alone(fmt: Format, validation: boo
 def test_single_precision_trainings_are_the_same_to_rounding() -> None:
     made, ctx = material(Format.CHOICE, validation=True, dtype=torch.float32)
     together = of_ccps.retrained_together(made, SUBSETS, replace(ctx, trainings=[]))
-    alone = np.stack([of_ccps._retrained(made, own, replace(ctx, trainings=[])) for own in SUBSETS])
+    alone = np.stack([of_ccps.retrained(made, own, replace(ctx, trainings=[])) for own in SUBSETS])
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
 
 
 def test_with_dropout_they_are_trained_one_after_the_other() -> None:
     made, ctx = material(Format.CHOICE, validation=True, dtype=torch.float32, classifier_dropout=0.2)
     together = of_ccps.retrained_together(made, SUBSETS[:2], replace(ctx, trainings=[]))
-    alone = np.stack([of_ccps._retrained(made, own, replace(ctx, trainings=[])) for own in SUBSETS[:2]])
+    alone = np.stack([of_ccps.retrained(made, own, replace(ctx, trainings=[])) for own in SUBSETS[:2]])
     assert np.array_equal(together, alone)
 
 

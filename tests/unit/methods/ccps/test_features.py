@@ -189,6 +189,50 @@ def test_direction_is_the_gradient(softcap: float | None, oracle: Oracle) -> Non
         assert row[FEATURES.index("jacobian_norm_token")] == pytest.approx(float(truth.jacobian.norm()), rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"js": "ref"}, {"eps_flip": "exact"}, {"eps_relative": True}], ids=lambda o: next(iter(o), "paper")
+)
+@pytest.mark.parametrize("name", ["Llama", "Gemma2", "Phi"])
+def test_states_are_moved_in_given_directions(name: str, options: dict[str, Any], oracle: Oracle) -> None:
+    hidden, ids, head, exact = build(name)
+    directions = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(3))
+    radius = 2.0 if "eps_relative" in options else 20.0
+    rows = perturbation_features(
+        hidden, ids, head, radius=radius, steps=3, variant=Variant(**options), directions=directions
+    )
+    truths = oracle(hidden, ids, exact, radius=radius, steps=3, directions=directions, **options)
+    assert_agree(rows, truths)
+    own = perturbation_features(hidden, ids, head, radius=radius, steps=3, variant=Variant(**options))
+    kept = [k for k, n in enumerate(FEATURES) if n.startswith(("original_", "is_actual", "jacobian", "l2_dist"))]
+    assert torch.equal(rows[:, kept], own[:, kept])
+    assert not torch.allclose(rows, own, atol=0.1)
+
+
+@pytest.mark.parametrize("softcap", [None, 6.0])
+def test_given_the_gradient_they_are_what_they_are_without(softcap: float | None, oracle: Oracle) -> None:
+    hidden, ids, head = random_tokens(11)
+    head = OutputHead(head.weight, softcap=softcap)
+    gradients = torch.stack([truth.jacobian for truth in oracle(hidden, ids, OutputHead64(head))])
+    torch.testing.assert_close(
+        perturbation_features(hidden, ids, head, directions=3 * gradients),
+        perturbation_features(hidden, ids, head), rtol=1e-4, atol=1e-4,
+    )  # fmt: skip
+
+
+def test_the_way_back_raises_the_log_probability() -> None:
+    """At a short distance as much as the way there lowers it."""
+    hidden, ids, head = random_tokens(11)
+    delta = FEATURES.index("delta_log_prob_actual_from_original_mean")
+    given: dict[str, Any] = {"radius": 1e-2, "steps": 1}
+    there = perturbation_features(hidden, ids, head, **given)
+    jacobian = torch.autograd.functional.jacobian(
+        lambda h: -head.logits(h).log_softmax(1).gather(1, ids[:, None]).sum(), hidden
+    )
+    back = perturbation_features(hidden, ids, head, **given, directions=-jacobian)
+    torch.testing.assert_close(back[:, delta], -there[:, delta], rtol=0.05, atol=1e-5)
+    assert bool((back[:, FEATURES.index("pei_value_token")] == 0).all())
+
+
 def test_log_probability_falls_from_step_to_step() -> None:
     hidden, ids, head = random_tokens(5)
     name = FEATURES.index("perturbed_log_prob_actual_min")
@@ -206,7 +250,8 @@ def test_step_distances_are_the_same_number_in_every_row() -> None:
 
 
 @pytest.mark.parametrize("softcap", [None, 30.0])
-def test_zero_gradient_keeps_the_state(softcap: float | None) -> None:
+@pytest.mark.parametrize("given", [False, True])
+def test_zero_gradient_keeps_the_state(softcap: float | None, given: bool) -> None:
     hidden, ids, head = random_tokens(4)
     head = OutputHead(head.weight, softcap=softcap)
     if softcap is None:
@@ -215,7 +260,7 @@ def test_zero_gradient_keeps_the_state(softcap: float | None) -> None:
         ids = head.logits(hidden).argmax(-1)
     else:
         hidden = hidden * 1e6  # all logits at the cap, where its slope is zero
-    rows = perturbation_features(hidden, ids, head)
+    rows = perturbation_features(hidden, ids, head, directions=torch.ones_like(hidden) if given else None)
     value = dict(zip(FEATURES, rows.T, strict=True))
     assert bool((value["jacobian_norm_token"] <= 1e-9).all())
     assert bool((value[FLIP] == 20).all())
@@ -258,10 +303,18 @@ def test_memory_is_that_of_a_chunk() -> None:
     assert float(said) < 250  # three products of 32 MiB, and buffers of a block
 
 
-def test_one_token_alone_reads_as_among_others() -> None:
+@pytest.mark.parametrize("given", [False, True])
+def test_one_token_alone_reads_as_among_others(given: bool) -> None:
     hidden, ids, head = random_tokens(13, n=9)
-    alone = [perturbation_features(hidden[i : i + 1], ids[i : i + 1], head) for i in range(len(ids))]
-    torch.testing.assert_close(torch.cat(alone), perturbation_features(hidden, ids, head), rtol=1e-5, atol=1e-5)
+    ways = torch.randn(9, 16, generator=torch.Generator().manual_seed(1)) if given else None
+    alone = [
+        perturbation_features(
+            hidden[i : i + 1], ids[i : i + 1], head, directions=None if ways is None else ways[i : i + 1]
+        )
+        for i in range(len(ids))
+    ]
+    together = perturbation_features(hidden, ids, head, directions=ways)
+    torch.testing.assert_close(torch.cat(alone), together, rtol=1e-5, atol=1e-5)
 
 
 def test_half_precision_heads_are_read_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +350,14 @@ def test_no_tokens_give_no_rows() -> None:
         (torch.zeros(2, 9), torch.zeros(2, dtype=torch.long), {}, "width 16"),
         (torch.zeros(2, 16), torch.zeros(2, dtype=torch.long), {"steps": 0}, "steps=0"),
         (torch.zeros(2, 16), torch.zeros(2, dtype=torch.long), {"radius": 0.0}, "radius=0"),
+        (torch.zeros(2, 16), torch.zeros(2, dtype=torch.long), {"directions": torch.ones(1, 16)}, r"\(2, 16\)"),
+        (torch.zeros(2, 16), torch.zeros(2, dtype=torch.long), {"directions": torch.zeros(2, 16)}, "length above 0"),
+        (
+            torch.zeros(2, 16),
+            torch.zeros(2, dtype=torch.long),
+            {"directions": torch.full((2, 16), math.inf)},
+            "length above 0",
+        ),
     ],
 )
 def test_bad_arguments_say_what_came(hidden: Tensor, ids: Tensor, arguments: dict[str, Any], message: str) -> None:

@@ -1,0 +1,95 @@
+"""Matrices of a folder of results, computed anew from their cells.
+
+`<model>--transfer.json` says which results a matrix is made of, with the digest of each; its numbers are not read, so
+that what is shown is never older than the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from bench.api import UserError
+from bench.report.transfer.compute import computed
+from bench.report.transfer.model import About, Matrix, Missing, StoredCell
+from bench.results.files import model_folder, path_of, read
+from bench.results.transfer import MATRIX, TransferCell
+from bench.store.decoding import MisfitError, decoded, parsed
+
+AGAIN = "make it again: bench analyze transfer"
+
+
+@dataclass(frozen=True)
+class Unshown:
+    """A matrix that is there and can't be shown."""
+
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Description:
+    """Parts of a matrix's file that are read."""
+
+    about: About
+    cells: tuple[StoredCell, ...]
+    missing: tuple[Missing, ...]
+
+
+class _ChangedError(Exception):
+    """A matrix does not fit the results beside it; its text is the reason."""
+
+
+def stored(
+    folder: Path, models: Mapping[str, str], say: Callable[[str], None] = lambda _: None
+) -> list[Matrix | Unshown]:
+    """Matrices of some models, each with numbers computed from the results that it is made of.
+
+    Args:
+        folder: of the matrices and their results; it need not be there.
+        models: labels of models, in the order of the answer, with their presets: matrices of others are passed over.
+        say: told before long work.
+    """
+    found: list[Matrix | Unshown] = []
+    for model, preset in models.items():
+        path = folder / f"{model_folder(model)}{MATRIX}"
+        if not path.is_file():
+            continue
+        try:
+            description = _described(path)
+            if description.about.preset == preset:
+                cells = [_cell(each, folder) for each in description.cells]
+                gaps = [TransferCell(m.method, m.test, m.corpus, missing=m.reason) for m in description.missing]
+                found.append(computed([*cells, *gaps], description.about, say))
+        except (_ChangedError, UserError) as error:
+            found.append(Unshown(model, f"{error}; {AGAIN}"))
+    return found
+
+
+def _described(path: Path) -> _Description:
+    try:
+        values = parsed(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict) or "cells" not in values:
+            raise _ChangedError(f"{path.name} does not say which results it is made of")
+        return decoded({name: values.get(name) for name in ("about", "cells", "missing")}, _Description)
+    except OSError as error:
+        raise _ChangedError(f"{path.name} can't be read ({error.strerror or error})") from error
+    except (MisfitError, ValueError, RecursionError) as error:
+        raise _ChangedError(f"{path.name} is no matrix ({error})") from error
+
+
+def _cell(cell: StoredCell, folder: Path) -> TransferCell:
+    """A cell with the result that the matrix was made of.
+
+    Raises:
+        _ChangedError: it is gone, or another one by now.
+    """
+    place = PurePosixPath(cell.file)
+    path = folder / place
+    if place.is_absolute() or ".." in place.parts or not path.is_file():
+        raise _ChangedError(f"{cell.file}, a result that it is made of, is not there")
+    row = read(path)
+    if row.records_digest != cell.records_digest or path_of(row, folder) != path:
+        raise _ChangedError(f"{cell.file} is no longer the result that it was made of")
+    return TransferCell(cell.method, cell.test, cell.corpus, row, path)

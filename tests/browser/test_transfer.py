@@ -1,0 +1,143 @@
+"""The page's section on shift: the tables of the matrix, in plain HTML, wide and narrow and printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.report import page as report
+from bench.report.page.transfer import Shift, of
+from bench.report.transfer import Matrix, computed, verdict
+from bench.report.transfer.model import METRICS_SHOWN
+from bench.report.transfer.stored import Unshown
+from bench.report.transfer.tables import columns_of, priced, text_of
+from bench.results.transfer import TransferCell
+from tests.browser.conftest import SCRIPT
+from tests.fixtures.shifted import A_FEWER, A_OUT, SHARES, A, B, about, cells
+
+pytestmark = pytest.mark.browser
+
+LIMIT = 5_000_000
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
+    """One with both prices of a subject, and a cell that is missing for an odd reason."""
+    told = about(corpora=(A, B, A_OUT, A_FEWER), shares=SHARES)
+    made = cells(tmp_path_factory.mktemp("cells"), told)
+    return computed([*made, TransferCell("gone", "a", A, missing=SCRIPT)], told)
+
+
+@pytest.fixture(scope="module")
+def shifted(payload: dict[str, Any], matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Address of a page with that matrix, and one of another model that can't be shown."""
+    shift = Shift([matrix, Unshown("beta", f"its results are not there {SCRIPT}")])
+    path = tmp_path_factory.mktemp("shifted") / "page.html"
+    return report.write(path, {**payload, "transfer": of(shift)}).as_uri()
+
+
+@pytest.fixture(scope="module")
+def plain(chromium: Any) -> Iterator[Any]:
+    """A page of a browser that runs no scripts."""
+    context = chromium.new_context(java_script_enabled=False)
+    yield context.new_page()
+    context.close()
+
+
+def written(page: Any) -> list[list[list[str]]]:
+    """Texts of all cells of all tables of the section, without white space at their ends."""
+    found = page.locator("#transfer table").evaluate_all(
+        "tables => tables.map(table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent)))"
+    )
+    return [[[" ".join(text.split()) for text in row] for row in table] for table in found]
+
+
+def test_every_number_of_the_matrix_stands_on_the_page_with_its_price(plain: Any, shifted: str, matrix: Matrix) -> None:
+    plain.goto(shifted)
+    tables = iter(written(plain)[1:])
+    prices = {(p.method, p.corpus, p.test, p.metric): p for p in matrix.prices}
+    for metric in METRICS_SHOWN:
+        for test in matrix.about.tests:
+            corpora = columns_of(matrix, test)
+            head, *rows = next(tables)
+            assert head == ["Method", *(corpus.label for corpus in corpora)]
+            by_name = {row[0]: row[1:] for row in rows}
+            for method in ("good", "rote"):
+                for corpus, text in zip(corpora, by_name[method], strict=True):
+                    entry, price = (
+                        matrix.entry(method, corpus, test, metric),
+                        prices.get((method, corpus, test, metric)),
+                    )
+                    assert entry is not None
+                    assert text.startswith(text_of(entry).replace("±", "± "))
+                    assert (price is None) == (corpus == matrix.about.home(test))
+                    if price is not None:
+                        assert priced(metric, price.points, price.ends) in text
+                        assert ("*, shown to be worse" in text) == price.is_shown
+            assert by_name["plain"][1:] == ["same"] * (len(corpora) - 1)
+        novelty = next(tables)
+        own = [p for p in matrix.novelty if p.metric == metric]
+        assert [row[0] for row in novelty[1:]] == [*(p.method for p in own), "mean of those that learn"]
+        for price, row in zip(own, novelty[1:], strict=False):
+            assert priced(metric, price.points, price.ends) in row[1]
+    assert next(tables, None) is None
+
+
+def test_the_words_are_those_of_the_terminal_and_nothing_is_markup(visit: Any, shifted: str, matrix: Matrix) -> None:
+    page = visit(shifted)
+    said = [
+        " ".join(text.split()) for text in page.locator("#transfer .said b, #transfer .said li").all_text_contents()
+    ]
+    assert said == list(verdict(matrix))
+    assert f"There is a matrix of beta, which is not shown: its results are not there {SCRIPT}." in page.locator(
+        "#transfer"
+    ).inner_text().replace("\n", " ")
+    assert page.locator("#transfer script").count() == 0
+    assert page.locator('nav a[href="#transfer"]').inner_text() == "Shift"
+
+
+def test_a_page_without_a_matrix_has_no_such_section(visit: Any) -> None:
+    page = visit()
+    assert page.locator("#transfer").count() == 0
+    assert page.locator('nav a[href="#transfer"]').count() == 0
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_it_fits_any_width(visit: Any, shifted: str, width: int) -> None:
+    page = visit(shifted, width=width)
+    page.locator("#transfer details").first.evaluate("node => { node.open = true }")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    clipped = page.locator("#transfer td, #transfer th").evaluate_all(
+        "cells => cells.filter(cell => cell.checkVisibility() && cell.scrollWidth > cell.clientWidth + 1).length"
+    )
+    assert clipped == 0
+    label = page.locator("#transfer td[data-label]").first.evaluate(
+        "cell => getComputedStyle(cell, '::before').content"
+    )
+    assert (label != "none") == (width == 400)  # narrow, each number says what was learned on
+
+
+def test_print_shows_every_table(visit: Any, shifted: str) -> None:
+    page = visit(shifted)
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 1040, "height": 720})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1040
+    assert all(table.bounding_box()["height"] > 30 for table in page.locator("#transfer table").all())
+    page.emulate_media(media="screen")
+
+
+def test_chosen_methods_are_shown_and_the_others_counted(
+    visit: Any, payload: Any, matrix: Matrix, tmp_path: Path
+) -> None:
+    path = report.write(tmp_path / "page.html", {**payload, "transfer": of(Shift([matrix], {"good", "plain"}))})
+    page = visit(path.as_uri())
+    names = set(page.locator("#transfer tbody th.name").all_text_contents())
+    assert names == {"good", "plain", "mean of those that learn", "share of right answers"}
+    text = page.locator("#transfer").inner_text()
+    assert "Shown are 2 of 4 methods" in text
+    assert re.search(r"rote", text)  # in the sentences, which are of all
+    assert path.stat().st_size < LIMIT
