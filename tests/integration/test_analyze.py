@@ -222,7 +222,7 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
         (("cpps",), "Unknown method 'cpps'. Did you mean 'ccps'?"),
         (
             ("ccps", "feature"),
-            "ccps has no analysis 'feature'. Did you mean 'features'? It has: features, leave-one-out, shap, trajectory",
+            "ccps has no analysis 'feature'. Did you mean 'features'? It has: features, leave-one-out, shap",
         ),
         (("ccps", "features"), "--model: expected the model of the run"),
         (("ccps", "features", "--model", "tiny", "--seed", "0,1"), "expected at least 5 different seeds, got 2"),
