@@ -27,6 +27,8 @@ MIN_ANSWERS = 10
 """Answers from which on there is an interval."""
 LEVEL = 0.95
 _TINY = 1e-9
+_STILL = 1e-7
+"""Standard error below which networks in single precision show no spread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,8 +222,9 @@ def estimate(linear: Linear) -> Estimate:
     of_questions = float(n / (n - 1) * (linear.influence**2).sum())
     of_seeds = float(linear.by_seed.var(ddof=1)) / seeds
     square = of_questions + of_seeds
-    if square < _TINY**2:
-        return Estimate(value, value, value, float(abs(value) < _TINY), counted)
+    if square < _STILL**2:
+        value = value if abs(value) > _STILL else 0.0
+        return Estimate(value, value, value, float(value == 0), counted)
     df = square**2 / (of_questions**2 / (linear.counted - 1) + of_seeds**2 / (seeds - 1))
     half = float(stdtrit(df, (1 + LEVEL) / 2) * np.sqrt(square))
     p = float(2 * stdtr(df, -abs(value) / np.sqrt(square)))

@@ -34,18 +34,18 @@ NEAR = 0.95
 
 
 class Sizes(NamedTuple):
-    """How much is computed for each training."""
+    """Amounts that are computed for each training."""
 
     background: int
     """Training answers that stand for absent columns."""
     answers: int
     """Test answers that are explained by gradients."""
     kernel_answers: int
-    """How many of these, the first ones, kernel SHAP explains as well."""
+    """Number of these, the first ones, that kernel SHAP explains as well."""
     coalitions: int
     """Evaluated for each answer by kernel SHAP."""
     points: int
-    """Of the quadrature along each line, to begin with."""
+    """Points of the quadrature along each line, to begin with."""
 
 
 SIZES: Mapping[Format, Sizes] = {
@@ -73,7 +73,7 @@ class Explained:
     constant: BoolArray
     """`(75,)`: whether a column has one value in training."""
     copied: int
-    """How many of the 75 correlate with another one beyond `NEAR` in training."""
+    """Number of the 75 that correlate with another one beyond `NEAR` in training."""
     sizes: Sizes
     tokens: bool
     """Whether a column is one at several tokens."""
@@ -151,7 +151,7 @@ def with_noise(features: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def tokens_needed(encoder: TokenEncoder, *inputs: Tensor) -> int:
-    """To how many tokens inputs `(n, tokens, columns)` can be cut without a change of the output.
+    """Number of tokens to which inputs `(n, tokens, columns)` can be cut without a change of the output.
 
     Each of the c convolutions sees one token to each side. So behind the longest answer all tokens of padding have the
     same outputs, but for c at either end, and the maximum over tokens needs one of them beside those.

@@ -69,6 +69,10 @@ def _agree(one: Estimate | None, other: Estimate | None) -> bool:
 
 
 def _lead(within: Estimate, rest: Estimate | None, places: Estimate | None) -> str:
+    if within.low == within.high:
+        return (
+            "Nothing shows: masking any token of an answer moves it alike, so that this masking tells nothing of words."
+        )
     if not is_shown(within):
         begin = "Nothing shows: within answers no difference is significant."
         if places is None or not is_shown(places):

@@ -24,8 +24,6 @@ from bench.run.preparation import Prepared, prepare
 from bench.run.resolve import ResolvedRun
 from bench.stats.labels import LabelCurves
 
-DEAREST = 1800.0
-"""Seconds of all fits of one method, by forecast, above which it takes part only where it is named."""
 ADAPTERS = "not trained again: each draw would need an adapter of its own, and every test read through it"
 
 
@@ -99,20 +97,11 @@ class _Studies:
         return studies
 
     def announce(self) -> None:
-        """Say what fits cost, and leave out those that nobody asked for and that take long."""
+        """Say what fits cost, and who takes no part."""
         needed = [Needed(self.resolved, self.prepared)]
         found = fit_seconds(needed, self.resolved.methods, self.work.resources)
         times = len(self.config.sizes()) * len(self.config.numbers())
         seconds = {name: times * one for name, one in found.items() if one is not None}
-        if not self.config.methods:
-            for name, all_of_it in seconds.items():
-                if all_of_it > DEAREST * len(self.resolved.test_splits):
-                    self.absent[name] = (
-                        f"its {times * len(self.resolved.test_splits)} fits take {duration(all_of_it, 'up to')} here;"
-                        f" --method {name} includes it"
-                    )
-            methods = {name: each for name, each in self.resolved.methods.items() if name not in self.absent}
-            self.resolved = replace(self.resolved, methods=methods)
         for name, reason in self.absent.items():
             self.progress.say(f"  {name} takes no part: {reason}")
         learners = [name for name, method in self.resolved.methods.items() if method.trains()]

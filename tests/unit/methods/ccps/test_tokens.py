@@ -245,6 +245,13 @@ def test_where_places_cant_be_taken_out_a_verdict_leaves_out_the_first_token(res
     assert told in answer_of(compared(4, None, rest=rest), 50, 80)
 
 
+def test_where_all_tokens_of_an_answer_move_it_alike_masking_tells_nothing() -> None:
+    read = masking.read_tokens(given(sentences(40)), 30)
+    alike = np.tile(np.random.default_rng(0).random(40)[read.answer], (5, 1))
+    told = masking.measures_of(read, np.full((5, 40), 0.5), alike).answer
+    assert told.startswith("Nothing shows: masking any token of an answer moves it alike")
+
+
 def test_a_verdict_says_where_the_splitting_of_words_may_explain_it() -> None:
     assert "how words are split" not in answer_of(compared(4, 3, 3), 50, 80)
     assert "how words are split may explain it" in answer_of(compared(4, 3, 1), 50, 80)
