@@ -203,8 +203,8 @@ def test_results_of_another_judge_preset_or_setting_do_not_count(paper: list[str
     from types import SimpleNamespace as Row
 
     row = {"method": "flat", "task": "isles", "model": "tiny", "seed": 0, "preset": "demo", "status": "ok"}
-    row |= {"deviations": {}, "judge": None}
+    row |= {"deviations": {}, "judge": None, "tuning": None}
     assert work._there([Row(**row)], "tiny", 0) == 1
     others = ({"preset": "fixed"}, {"deviations": {"flat.a": 1}}, {"status": "failed"}, {"seed": 1}, {"model": "x"},
-              {"task": "atlas-oe"})  # fmt: skip
+              {"task": "atlas-oe"}, {"tuning": {"n": 4}})  # fmt: skip
     assert [work._there([Row(**row | other)], "tiny", 0) for other in others] == [0] * len(others)

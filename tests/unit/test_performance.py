@@ -82,6 +82,7 @@ def test_the_gpu_benchmark_runs_through_on_a_small_shape(monkeypatch: pytest.Mon
     }  # fmt: skip
     for name, value in small.items():
         monkeypatch.setattr(gpu, name, value)
+    torch.manual_seed(0)  # with other weights a model may end every answer at once, and then nothing is decoded
     monkeypatch.setattr(gpu, "_prompts", lambda: ([torch.arange(n, dtype=torch.int32).numpy() for n in (40, 50)], ""))
     monkeypatch.setattr(gpu, "_works", small_works)
     lines = {line.name: line.value or 0.0 for line in gpu._lines()}
