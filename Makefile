@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CHECKED := bench methods tasks tests docs
+ANALYSED := ccps,pik,lts,saplma-f,combined,logistic-probe,relative-mahalanobis,semantic-entropy-probe,untrained
 
-.PHONY: demo test install format lint types contracts house tests slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results notebook tiny clean
+.PHONY: demo test install format lint types contracts house tests slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results analyses notebook tiny clean
 
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
 	$(BIN)/bench run --method paper --model tiny --out demo
@@ -82,6 +83,16 @@ results: install  ## the committed comparison: the paper's methods and sequence 
 	for seed in 0 1 2; do $(BIN)/bench run --method paper,sequence-probability --model tiny --seed $$seed --out results || exit 1; done
 	$(BIN)/bench check --results results
 	$(BIN)/python -m bench.report.leaderboard results
+
+analyses: install  ## the committed analyses of the embedded model, after a run that reads what they need; they feed nothing to the model
+	$(BIN)/bench run --method $(ANALYSED) --model tiny --out build/analysed
+	for name in features leave-one-out shap trajectory; do $(BIN)/bench analyze ccps $$name --model tiny --task atlas-choice --out results/analyses || exit 1; done
+	for name in features shap tokens; do $(BIN)/bench analyze ccps $$name --model tiny --task atlas-oe --out results/analyses || exit 1; done
+	$(BIN)/bench analyze transfer --model tiny --on atlas-choice,atlas-oe --method ccps,pik,lts,saplma-f,ptrue,self-consistency,sequence-probability --out build/analysed/transfer
+	cp build/analysed/transfer/tiny--transfer* results/analyses
+	$(BIN)/bench analyze labels --model tiny --method ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
+	for task in atlas-choice atlas-oe; do $(BIN)/bench analyze multiverse --model tiny --task $$task; done
+	$(BIN)/bench guard --risk 0.1 --level 0.9 --out results/analyses
 
 notebook: install  ## docs/comparison.ipynb, run again on the committed results; keeps what it shows
 	$(BIN)/python -m tests.notebook docs/comparison.ipynb
