@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
-from bench.backbone.models import NAME
 from bench.report.selection import Wanted
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
@@ -107,13 +106,13 @@ def write_analyses(
         UserError: the folder can't be written.
     """
     from bench.report.figures.sheet import save
+    from bench.report.figures.write import safe_name
     from bench.store.files import write_whole
 
     files.ensure_writable(out)
     paths = []
     for each, paper in zip(found, published, strict=True):
-        task = each.task if NAME.fullmatch(each.task) else files.model_folder(f"/{each.task}")
-        parts = (files.model_folder(each.model), task, f"{each.method}-{each.analysis}")
+        parts = (files.model_folder(each.model), safe_name(each.task), f"{each.method}-{each.analysis}")
         stem = files.SEPARATOR.join(parts)
         whole, figure = _whole(each, paper)
         try:
