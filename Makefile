@@ -88,7 +88,7 @@ analyses: install  ## the committed analyses of the embedded model, after a run 
 	$(BIN)/bench run --method $(ANALYSED) --model tiny --out build/analysed
 	for name in features leave-one-out shap trajectory; do $(BIN)/bench analyze ccps $$name --model tiny --task atlas-choice --out results/analyses || exit 1; done
 	for name in features shap tokens; do $(BIN)/bench analyze ccps $$name --model tiny --task atlas-oe --out results/analyses || exit 1; done
-	$(BIN)/bench analyze transfer --model tiny --on atlas-choice,atlas-oe --method ccps,pik,lts,saplma-f,ptrue,self-consistency,sequence-probability --out build/analysed/transfer
+	$(BIN)/bench analyze transfer --model tiny --on atlas-choice,atlas-oe --leave-subject-out --method ccps,pik,lts,saplma-f,ptrue,self-consistency,sequence-probability --out build/analysed/transfer
 	cp build/analysed/transfer/tiny--transfer* results/analyses
 	$(BIN)/bench analyze labels --model tiny --method ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
 	for task in atlas-choice atlas-oe; do $(BIN)/bench analyze multiverse --model tiny --task $$task; done

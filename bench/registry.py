@@ -23,10 +23,10 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, registration
+from bench.api.configurations import refuse_search
 from bench.api.errors import did_you_mean, ends_the_program, fenced, reason_of
 from bench.api.methods import refuse_gold, refuse_output
 from bench.api.registration import Declaration
-from bench.api.search import refuse_search
 
 DISTRIBUTION = "confbench"
 BUILT_IN = "built-in"

@@ -7,19 +7,13 @@ configurations are the first four of eight, and a field that is fixed leaves the
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from bench.api.errors import ContractError
-
-if TYPE_CHECKING:
-    from bench.api.methods import ConfidenceMethod
 
 _DIGITS = 3
 """Significant digits of drawn numbers: so many can be read, typed and told apart."""
@@ -123,66 +117,3 @@ def _like(own: Any, value: float) -> float | int:
 
 
 # --- configurations ---------------------------------------------------------------------------------------------------
-
-
-def searched(method: ConfidenceMethod, fixed: Mapping[str, object]) -> dict[str, Search]:
-    """Fields of a method that are searched, by name: those that it declares.
-
-    Without those that were set by hand, and without a 0 that could only be multiplied.
-
-    Args:
-        method: with its preset's constants.
-        fixed: fields that were set by hand.
-    """
-    own = method.params()
-    return {
-        name: search
-        for name, search in sorted(type(method).search.items())
-        if name not in fixed and not (isinstance(search, Times) and not own[name])
-    }
-
-
-def configuration(method: ConfidenceMethod, fields: Mapping[str, Search], seed: int, k: int) -> dict[str, Any]:
-    """Values of the searched fields in configuration `k`; 0 is the method as it is.
-
-    Args:
-        method: with its preset's constants.
-        fields: of `searched`.
-        seed: of the run.
-        k: position, from 0.
-    """
-    own = method.params()
-    if k == 0:
-        return {name: own[name] for name in fields}
-    return {
-        name: search.drawn(np.random.default_rng(_seed(seed, method.name, k, name)), own[name])
-        for name, search in fields.items()
-    }
-
-
-def _seed(*parts: object) -> int:
-    digest = hashlib.sha256("\0".join(["tune", *map(str, parts)]).encode()).digest()
-    return int.from_bytes(digest[:8], "big")
-
-
-def refuse_search(who: str, plugin: type[ConfidenceMethod]) -> None:
-    """Check that a method declares a search of constants that it has, and that validation can choose among them.
-
-    Raises:
-        ContractError: it doesn't.
-    """
-    if not isinstance(plugin.search, Mapping):
-        raise ContractError(f"{who}: search: expected a mapping of fields to Times, Choice, …, got {plugin.search!r}")
-    for name, search in plugin.search.items():
-        if not isinstance(search, Search):
-            raise ContractError(
-                f"{who}: search of {name!r}: expected Times, LogUniform, Uniform or Choice, got {search!r}"
-            )
-        if name not in inspect.signature(plugin).parameters:
-            raise ContractError(f"{who}: search names {name!r}, which __init__ does not take")
-    if plugin.search and not plugin.trains():
-        raise ContractError(f"{who}: search: expected none, since it learns nothing (it has no fit)")
-    if plugin.search and plugin.fit_on == "validation":
-        raise ContractError(
-            f"{who}: search: expected none, since it learns on validation: no answers are left to choose by"
-        )

@@ -10,10 +10,10 @@ from typing import Any, NoReturn, TypeVar
 
 from bench import registry
 from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Split, Task, UserError
+from bench.api.configurations import searched
 from bench.api.constants import constants
 from bench.api.errors import fenced
 from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
-from bench.api.search import searched
 from bench.backbone import models
 
 T = TypeVar("T")

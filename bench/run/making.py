@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.api import ConfidenceMethod, ContractError, UserError
+from bench.api.configurations import configuration, searched
 from bench.api.errors import fenced
 from bench.api.methods import refuse_gold
 from bench.api.protocol import KeptStep, Protocol
-from bench.api.search import configuration, searched
 from bench.registry import Registry
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.methods import guarded

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from bench.api import Batch, BoolArray, ConfidenceMethod, ContractError, Format, Needs, RunFacts, Signal, UserError
 from bench.api.confidence import as_float64
+from bench.api.configurations import configuration, refuse_search, searched
 from bench.api.constants import sources
 from bench.api.methods import given, refuse_gold, refuse_output
-from bench.api.search import configuration, refuse_search, searched
 from bench.signals.planted import MODEL
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from bench.api import ConfidenceMethod
+from bench.api.configurations import configuration, searched
 from bench.api.early_stopping import best_point
-from bench.api.search import configuration, searched
 from bench.results.files import base_of
 from bench.results.row import ResultRow, Tuning
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from bench.api import Choice, ConfidenceMethod, ContractError, FloatArray, LogUniform, Needs, Search, Times, Uniform
-from bench.api.search import configuration, refuse_search, searched
+from bench.api.configurations import configuration, refuse_search, searched
 
 
 @dataclass(kw_only=True, eq=False)
