@@ -306,12 +306,13 @@ def _worst(metric: str, about: About, tested: Mapping[str, _Tested], missing: Se
             drawn = sign * np.max([sign * replicates for _, replicates in own.values()], axis=0)
             found[name] = (own[place][0], place, drawn)
     gaps = {each.method for each in missing if not _is_control(each.corpus)}
-    defined = {(test, key[0]) for test, each in tested.items() for key in each.resampled
-               if each.sample(key, metric) is not None}  # fmt: skip
+    undefined = {(test, key[0]) for test, each in tested.items() for key in each.resampled
+                 if not _is_control(key[1]) and each.sample(key, metric) is None}  # fmt: skip
+    there = {(test, key[0]) for test, each in tested.items() for key in each.resampled} - undefined
     reasons = {
         name: "a cell is missing" if name in gaps else "undefined in a cell"
         for name in found
-        if name in gaps or any((test, name) not in defined for test in about.tests)
+        if name in gaps or any((test, name) not in there for test in about.tests)
     }
     for name in found.keys() - reasons.keys():  # also where another cell is its worst one: that one might be by chance
         own_ends = (each.ends(key, metric) for each in tested.values() for key in each.resampled
