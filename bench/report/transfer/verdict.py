@@ -45,7 +45,9 @@ def _leaders(matrix: Matrix) -> Iterator[str]:
             continue
         best = first[0]
         told = f"{shown(METRICS[metric], best.value)}{between(metric, best.ends)}, {place(best.corpus, best.test)}"
-        if len(first) == 1:
+        if sum(each.metric == metric and each.rank is not None for each in matrix.worst) == 1:
+            yield f"By its worst {label}, {best.method} alone has a rank, beside no other method: {told}."
+        elif len(first) == 1:
             yield f"By its worst {label}, {best.method} leads: {told}."
         else:
             others = named([each.method for each in first[1:]])
@@ -64,15 +66,17 @@ def _moves(matrix: Matrix) -> Iterator[str]:
         if _is_decided(mean):
             yield f"Moving {where}, {'costs' if mean.points > 0 else 'gains'} {what}; {told}."
         else:
-            yield f"Moving {where}: no cost is shown, {what}; {told}."
+            yield f"Moving {where}: no cost in Brier is shown, {what}; {told}."
 
 
 def _in_both(mean: MeanPrice, means: Sequence[MeanPrice]) -> str:
-    """Points of Brier and of AUROC."""
+    """Points of Brier and of AUROC: both are gains where a gain of Brier is decided, and else costs."""
     key = (mean.corpus, mean.home, mean.test)
     beside = next((m for m in means if m.metric == "auroc" and (m.corpus, m.home, m.test) == key), None)
-    also = "" if beside is None else f" and {_points(beside)} of AUROC"
-    return f"{_points(mean)} of Brier{also}, the mean of the {mean.n} methods that learn"
+    is_gain = _is_gain(mean)
+    also = "" if beside is None else f" and {_points(beside, turned=is_gain)} of AUROC"
+    methods = f"mean of the {mean.n} methods that learn" if mean.n > 1 else "only method that learns"
+    return f"{_points(mean, turned=is_gain)} of Brier{also}, the {methods}"
 
 
 def _counted(mean: MeanPrice, prices: Sequence[Price], learners: Sequence[str]) -> str:
@@ -104,9 +108,9 @@ def _novelty(matrix: Matrix) -> Iterator[str]:
         own = (m for m in matrix.means if (m.metric, m.corpus, m.test) == ("brier", mean.home, mean.test))
         fewer, also = next(own, None) if at_home else None, ""
         if fewer is not None:
-            verb = "cost" if fewer.points > 0 else "gain"
-            none = f" No cost of fewer answers is shown ({_points(fewer)})."
-            also = f" Fewer answers {verb} {_points(fewer)}." if _is_decided(fewer) else none
+            verb, points = "gain" if _is_gain(fewer) else "cost", _points(fewer, turned=_is_gain(fewer))
+            none = f" No cost of fewer answers is shown ({points})."
+            also = f" Fewer answers {verb} {points}." if _is_decided(fewer) else none
         what = _in_both(mean, matrix.novelty_means)
         counted = _counted(mean, matrix.novelty, matrix.about.learners)
         of = f"A new subject, tested on {mean.test} and learned on {mean.corpus.task}"
@@ -114,7 +118,7 @@ def _novelty(matrix: Matrix) -> Iterator[str]:
             verb = "costs" if mean.points > 0 else "gains"
             yield f"{of}, {verb} {what}, against as few answers of all subjects; {counted}.{also}"
         else:
-            yield f"{of}: no cost is shown against as few answers of all subjects, {what}; {counted}.{also}"
+            yield f"{of}: no cost in Brier is shown against as few answers of all subjects, {what}; {counted}.{also}"
 
 
 def _is_decided(mean: MeanPrice) -> bool:
@@ -122,22 +126,30 @@ def _is_decided(mean: MeanPrice) -> bool:
     return low is not None and high is not None and (low > 0 or high < 0)
 
 
-def _points(mean: MeanPrice) -> str:
-    """Points with their interval; a gain of Brier that is decided is told without its sign."""
-    turned = mean.metric == "brier" and mean.points < 0 and _is_decided(mean)
-    low, high, reason = mean.ends
-    value, ends = (-mean.points, Ends(-float(high or 0), -float(low or 0))) if turned else (mean.points, mean.ends)
-    return f"{precise(METRICS[mean.metric], value)} points{between(mean.metric, ends) if not reason else ''}"
+def _is_gain(mean: MeanPrice) -> bool:
+    return mean.points < 0 and _is_decided(mean)
+
+
+def _points(mean: MeanPrice, *, turned: bool) -> str:
+    """Points with their interval; turned, a price below 0 is a gain above it."""
+    low, high, _ = mean.ends
+    value, ends = -mean.points if turned else mean.points, mean.ends
+    if turned and low is not None and high is not None:
+        ends = Ends(-high, -low)
+    return f"{precise(METRICS[mean.metric], value)} points{between(mean.metric, ends)}"
 
 
 def _dearest(matrix: Matrix) -> Iterator[str]:
     own = [price for price in matrix.prices if price.metric == "brier" and price.corpus.leaves_out != AT_RANDOM]
-    shown_prices = [price for price in own if price.is_shown and price.points > 0]
-    tested = sum(price.metric == "brier" and price.p_holm is not None for price in matrix.prices)
+    shown_prices = [price for price in own if price.is_shown]
+    tested = sum(price.p_holm is not None for price in own)
     if not shown_prices:
         yield f"No single price is shown: none of {tested} tested ones is significant in Brier, corrected by Holm."
         return
     most = max(shown_prices, key=lambda price: price.points)
+    if most.points < 0:
+        yield f"No single cost in Brier is shown: {len(shown_prices)} of {tested} tested prices are, all of them gains."
+        return
     yield (
         f"The dearest move is that of {most.method}: {precise(METRICS['brier'], most.points)} points of"
         f" Brier{between('brier', most.ends)}, {place(most.corpus, most.test)}."
@@ -152,8 +164,13 @@ def _beside(matrix: Matrix) -> Iterator[str]:
     decided = [each for each in matrix.beside if each.p_holm is not None and each.p_holm < 0.05]  # noqa: PLR2004
     worse = list(dict.fromkeys(each.method for each in decided if each.points > 0))
     names = list(dict.fromkeys(each.method for each in matrix.beside))
+    gaps = {each.method for each in matrix.missing}
     cells = {name: sum(each.method == name for each in matrix.beside) for name in names}
-    better = [name for name in names if sum(e.method == name and e.points < 0 for e in decided) == cells[name]]
+    better = [
+        name
+        for name in names
+        if name not in gaps and sum(e.method == name and e.points < 0 for e in decided) == cells[name]
+    ]
     which = f"{reference}, the untrained method with the best worst Brier"
     if worse:
         kind = "is worse" if len(worse) == 1 else "are worse"
@@ -162,8 +179,8 @@ def _beside(matrix: Matrix) -> Iterator[str]:
     else:
         yield f"Trained elsewhere, no method is shown to be worse than {which}."
     if better:
-        kind = "stays better" if len(better) == 1 else "stay better"
-        yield f"Wherever trained, {named(better)} {kind} than it."
+        kind = "is better" if len(better) == 1 else "are better"
+        yield f"In every cell elsewhere, {named(better)} {kind} than it."
 
 
 def _untold(matrix: Matrix) -> Iterator[str]:

@@ -14,6 +14,7 @@ import pytest
 
 from bench.api import BoolArray, FloatArray, UserError
 from bench.report.tables.formats import render
+from bench.report.text import MINUS
 from bench.report.transfer import Matrix, computed, heat_map, verdict, views, write
 from bench.report.transfer.stored import Unshown, stored
 from bench.results import files
@@ -100,7 +101,7 @@ def test_a_method_that_loses_all_is_worse_than_the_untrained_one_and_the_verdict
     told = " ".join(verdict(matrix))
     assert "By its worst Brier, good leads" in told
     assert "Trained elsewhere, rote is worse than plain" in told
-    assert "Wherever trained, good stays better than it" in told
+    assert "In every cell elsewhere, good is better than it" in told
     assert re.search(r"Moving from a to b, tested on a, costs \d+\.\d points \[", told)
 
 
@@ -111,11 +112,65 @@ def test_where_nothing_is_shown_the_verdict_claims_nothing(tmp_path: Path) -> No
     matrix = computed(cells(tmp_path, about(), same), about())
     told = " ".join(verdict(matrix))
     assert "No single price is shown" in told
-    assert told.count("no cost is shown") == 2
+    assert told.count("no cost in Brier is shown") == 2
     assert "no method is shown to be worse than plain" in told
     assert "no single method leads" in told
     assert not re.search(r"leads: \d", told)
     assert re.search(r"worst Brier, no single method leads: the best one is", told)
+
+
+def test_what_becomes_better_elsewhere_is_a_gain_and_loses_order_with_a_minus(tmp_path: Path) -> None:
+    """Far too unsure at home, elsewhere less so, but in a worse order: `good` and `rote` alike."""
+
+    def moved(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
+        if corpus is None:
+            return noisy(0.3, test, method)
+        is_home = corpus.task == test
+        sure = noisy(0.5 if is_home else 0.2, test, method, corpus, seed)
+        return 0.2 * sure if is_home else 0.35 + 0.5 * sure
+
+    told = verdict(computed(cells(tmp_path, about(), moved), about(), settings=Settings(replicates=50)))
+    moves = [sentence for sentence in told if sentence.startswith("Moving")]
+    pattern = r"gains \d+\.\d points \[\S+ to \S+\] of Brier and -\d+\.\d points \[-\S+ to -\S+\] of AUROC"
+    assert len(moves) == 2
+    assert all(re.search(pattern, sentence.replace(MINUS, "-")) for sentence in moves), moves
+    assert "No single cost in Brier is shown: 4 of 4 tested prices are, all of them gains." in told
+    assert not any("none of" in sentence for sentence in told)
+
+
+def test_who_has_a_rank_alone_leads_nobody(tmp_path: Path) -> None:
+    made = [cell for cell in cells(tmp_path, about()) if cell.method == "good"]
+    told = " ".join(verdict(computed(made, replace(about(), learners=("good",)))))
+    assert "By its worst Brier, good alone has a rank, beside no other method: " in told
+    assert "leads" not in told
+    assert "the only method that learns" in told
+
+
+def test_better_everywhere_elsewhere_is_said_of_no_method_that_lacks_a_cell(tmp_path: Path) -> None:
+    made = cells(tmp_path, about())
+    gone = next(cell for cell in made if (cell.method, cell.corpus, cell.test) == ("good", B, "a"))
+    made[made.index(gone)] = TransferCell("good", "a", B, missing="skipped: nothing to learn")
+    matrix = computed(made, about(), settings=Settings(replicates=50))
+    assert "every cell elsewhere" not in " ".join(verdict(matrix))
+
+
+def test_scores_that_one_corpus_can_t_scale_have_no_rank_by_brier(tmp_path: Path) -> None:
+    """Their Brier score is unknown there, so their worst one is."""
+    told = replace(about(), scaled=("scored",))
+    made = cells(tmp_path, told)
+    for corpus, test in ((corpus, test) for corpus in (A, B) for test in told.tests):
+        row = replace(
+            next(c.row for c in made if c.row and c.test == test), method="scored", config={"on": corpus.task}
+        )
+        score = noisy(0.6, test, "scored")
+        sure = np.full(N, np.nan) if corpus == B else score
+        records = replace(files.read_records(next(c.path for c in made if c.path and c.test == test)), confidence=sure)
+        path = files.write(row, replace(records, score=score), tmp_path)
+        made.append(TransferCell("scored", test, corpus, files.read(path), path))
+    matrix = computed(made, told)
+    found = {w.metric: (w.rank is None, w.reason) for w in matrix.worst if w.method == "scored"}
+    assert found == {"brier": (True, "undefined in a cell"), "auroc": (False, "")}
+    assert "undefined" in render(views(matrix), "terminal", width=120)
 
 
 def test_a_missing_cell_is_told_and_its_method_has_no_rank(tmp_path: Path) -> None:
