@@ -69,7 +69,7 @@ def _part(matrix: Matrix, methods: Collection[str] | None) -> dict[str, Any]:
     return {
         "model": plain(about.model),
         "reason": "",
-        "facts": f"Preset {about.preset}, {seeds}; tested on {', '.join(about.tests)}",
+        "facts": f"Preset {about.preset}, {seeds}; tested on {', '.join(about.tests)}. {' '.join(matrix.remarks)}",
         "verdict": list(verdict(matrix)),
         "hidden": f"Shown are {len(names)} of {every} methods; ranks, prices and sentences are of all." * hidden,
         "legend": [
@@ -235,7 +235,7 @@ def _markup(part: Data, *, several: bool) -> Iterator[Element]:
         return
     if several:
         yield el("h3", {}, part["model"])
-    yield el("p", {"class": "muted legend"}, f"{part['model']}. {part['facts']}. {part['hidden']}".strip())
+    yield el("p", {"class": "muted legend"}, f"{part['model']}. {part['facts']} {part['hidden']}".strip())
     first, *others = part["verdict"]
     yield el("p", {"class": "said"}, el("b", {}, first))
     yield el("ul", {"class": "said"}, *(el("li", {}, sentence) for sentence in others))

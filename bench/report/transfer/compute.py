@@ -20,6 +20,8 @@ import numpy as np
 from bench.api import BoolArray, FloatArray, UserError
 from bench.metrics import METRICS
 from bench.metrics.answers import ranked
+from bench.report.tables.caption import limit_of
+from bench.report.text import listed, setting
 from bench.report.transfer.model import (
     CONSTANT,
     LEVEL,
@@ -163,6 +165,7 @@ def computed(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
         tuple(_corrected(list(_beside(about, tested, worst)))), tuple(dict.fromkeys(missing)),
         novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), tuple(_stored(cells)),
+        tuple(_remarks(cells, tested)),
     )  # fmt: skip
 
 
@@ -187,6 +190,16 @@ def _stored(cells: Sequence[TransferCell]) -> Iterator[StoredCell]:
         if cell.row is not None and cell.row.records_digest is not None and not cell.missing:
             file = path_of(cell.row, Path()).as_posix()
             yield StoredCell(cell.method, cell.corpus, cell.test, file, cell.row.records_digest)
+
+
+def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _Tested]) -> Iterator[str]:
+    """Sentences on the results with numbers: their questions, and what sets them apart from those of a whole run."""
+    yield f"n = {listed(f'{len(each.correct):,} questions of {test}' for test, each in tested.items())}."
+    rows = [cell.row for cell in cells if cell.row is not None and not cell.missing]
+    yield from dict.fromkeys(limit_of(row) for row in rows if row.limit is not None)
+    overridden = listed(f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items())
+    if overridden:
+        yield f"Overridden constants: {overridden}."
 
 
 def _same(a: Records, b: Records) -> bool:

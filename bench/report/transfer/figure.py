@@ -43,7 +43,7 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
             f" worse, blue better, full at {100 * FULL:g} points. {SHOWN}: shown to differ (Holm's correction)."
             " Without the subject: no question of the tested subject was learned from."
             f" {SAME}: the method is told nothing, so its price is 0 by construction."
-            f" Preset {about.preset}; seed {seeds}."
+            f" Preset {about.preset}; seed {seeds}. {' '.join(matrix.remarks)}"
         )
         left = min(max(text_width(plain(name)) for name in names), NAME_WIDTH) + EDGE + 0.07
         blocks = [(test, columns_of(matrix, test)) for test in about.tests]

@@ -193,6 +193,8 @@ class Matrix:
     novelty_means: tuple[MeanPrice, ...] = ()
     constants: tuple[Constant, ...] = ()
     cells: tuple[StoredCell, ...] = ()
+    remarks: tuple[str, ...] = ()
+    """Sentences on what was tested: how many questions, and in what results differ from a whole run of the preset."""
 
     def entry(self, method: str, corpus: Corpus | None, test: str, metric: str) -> Entry | None:
         """One number; None where there is none."""

@@ -216,7 +216,7 @@ def _worst(matrix: Matrix) -> Grid:
     learned, tested = "; ".join(corpus.label for corpus in about.corpora), ", ".join(about.tests)
     basis = (
         f"Preset {about.preset}, seed{'s' * (len(about.seeds) > 1)} {seeds}; learned on {learned}; tested on {tested};"
-        f" {about.forward_tokens:,} tokens were read for it."
+        f" {about.forward_tokens:,} tokens were read for it. {' '.join(matrix.remarks)}"
     )
     legend = (
         "Rank: 1 plus the methods whose worst cell is significantly better, all pairs tested together."
@@ -276,7 +276,8 @@ def _data(matrix: Matrix) -> dict[str, Any]:
         "about", "cells", "entries", "prices", "means", "novelty", "novelty_means", "constants", "worst", "beside",
         "missing",
     )  # fmt: skip
-    return {"verdict": list(verdict(matrix)), **{name: _plain(getattr(matrix, name)) for name in parts}}
+    said = {"verdict": list(verdict(matrix)), "remarks": list(matrix.remarks)}
+    return {**said, **{name: _plain(getattr(matrix, name)) for name in parts}}
 
 
 def _plain(value: Any) -> Any:

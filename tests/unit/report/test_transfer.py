@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bench.api import BoolArray, FloatArray, UserError
+from bench.report.page.transfer import Shift, of, section
 from bench.report.tables.formats import render
 from bench.report.text import MINUS
 from bench.report.transfer import Matrix, computed, heat_map, verdict, views, write
@@ -152,6 +153,22 @@ def test_better_everywhere_elsewhere_is_said_of_no_method_that_lacks_a_cell(tmp_
     made[made.index(gone)] = TransferCell("good", "a", B, missing="skipped: nothing to learn")
     matrix = computed(made, about(), settings=Settings(replicates=50))
     assert "every cell elsewhere" not in " ".join(verdict(matrix))
+
+
+def test_partial_results_and_overridden_constants_are_told_wherever_the_matrix_is(tmp_path: Path) -> None:
+    made = [
+        replace(cell, row=replace(cell.row, limit=N, deviations={"good.steps": 3}))
+        for cell in cells(tmp_path, about())
+        if cell.row is not None
+    ]
+    matrix = computed(made, about(), settings=Settings(replicates=50))
+    drawn = " ".join(text.get_text() for text in heat_map(matrix, "brier").texts)
+    page = section(of(Shift([matrix])))
+    for shown in (render(views(matrix), "terminal", width=100), render(views(matrix), "json"), drawn, page):
+        told = " ".join(shown.split())
+        assert "n = 120 questions of a, 120 questions of b." in told
+        assert "Results are partial (--limit 120)." in told
+        assert "Overridden constants: good.steps=3." in told
 
 
 def test_scores_that_one_corpus_can_t_scale_have_no_rank_by_brier(tmp_path: Path) -> None:
