@@ -30,7 +30,7 @@ from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
 from bench.run.resolve import ResolvedRun, source_digest
-from bench.run.tuning import account_of
+from bench.run.tuning import account_of, shortfall
 from bench.signals.definition import definition, growths_of
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
@@ -268,12 +268,13 @@ def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
     selects = protocol.kept_step is KeptStep.VALIDATION
     if selects and inputs.fitted and inputs.fitted.training.stages and inputs.selection is None:
         notes.append("no validation answers chose the step of its training: the last one was kept")
-    if inputs.selection is not None and inputs.fitted and inputs.fitted.training.stages:
+    tuned = inputs.fitted.tuned if inputs.fitted else None
+    if inputs.selection is not None and inputs.fitted and (tuned or inputs.fitted.training.stages):
         correct = inputs.selection.correct[inputs.selection.usable]
         if len(correct) < FEW or correct.all() or not correct.any():
-            notes.append(
-                f"its step was chosen by {len(correct)} validation answers, {int(correct.sum())} of them right"
-            )
+            what = "its constants were" if tuned else "its step was"
+            notes.append(f"{what} chosen by {len(correct)} validation answers, {int(correct.sum())} of them right")
+    notes += shortfall(tuned) if tuned else ()
     return [*notes, *inputs.complaints]
 
 

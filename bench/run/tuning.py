@@ -107,6 +107,20 @@ def account_of(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | Non
     return Tuning(n=resolved.tune, reason=_untuned(resolved, name, inputs))
 
 
+def shortfall(tuned: Tuned) -> Iterator[str]:
+    """Note for a reader of the numbers, where there were fewer configurations to choose among than were drawn."""
+    tried = tuned.account.configurations
+    losses = {repr(each.values): each.validation_nll for each in tried}
+    lacking = [each.failure for each in tried if each.validation_nll is None]
+    again, left = len(tried) - len(losses), sum(loss is not None for loss in losses.values())
+    why = [f"{again} had been drawn before"] * bool(again)
+    if lacking:
+        reason = next(filter(None, lacking), "no confidences in the validation answers")
+        why.append(f"{len(losses) - left} failed, the first with: {reason}")
+    if why:
+        yield f"of {len(tried)} configurations its constants were chosen among {left}: {'; '.join(why)}"
+
+
 def _untuned(resolved: ResolvedRun, name: str, inputs: Inputs) -> str:
     reason = nothing_to_tune(resolved, name)
     if reason is not None:
@@ -125,4 +139,9 @@ def nothing_to_tune(resolved: ResolvedRun, name: str) -> str | None:
         return None
     if not method.trains():
         return "it learns nothing"
-    return "all that it searches was set by hand" if type(method).search else "it declares no search space"
+    searched = type(method).search.keys()
+    if not searched:
+        return "it declares no search space"
+    if searched <= resolved.deviations.get(name, {}).keys():
+        return "all that it searches was set by hand"
+    return "all that it searches is 0, or was set by hand, and 0 times a factor is 0"

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.api import AdapterRef, UntrainableError, UserError
+from bench.api import AdapterRef, Times, UntrainableError, UserError
 from bench.api.protocol import FIXED, PAPER
 from bench.backbone.cost import StageCost, total
 from bench.metrics import nll
 from bench.metrics.recalibration import folds_of
 from bench.results.row import Configuration, LabelsSeen, Training, Tuning
+from bench.run import rows
 from bench.run.fitting import Fitted, Tuned
 from bench.run.inputs import Inputs
 from bench.run.making import MOST, Configurations, refuse_untunable
 from bench.run.recalibration import Recalibration
-from bench.run.tuning import Tuner
+from bench.run.tuning import Tuner, nothing_to_tune, shortfall
 from bench.training.trainer import PutOffError
 
 LEARNED: Any = SimpleNamespace(where="train")
@@ -86,6 +87,9 @@ def test_a_configuration_that_fails_or_has_no_loss_is_never_chosen_and_is_told()
     assert (failed.validation_nll, failed.seconds) == (None, 0.0)
     assert "it diverged" in str(failed.failure)
     assert len(fitted.tuned.fits) == 2  # those that recalibration can choose among
+    (note,) = shortfall(fitted.tuned)
+    assert note.startswith("of 4 configurations its constants were chosen among 2: 2 failed, the first with: ")
+    assert note.endswith("it diverged")
 
 
 def test_where_the_presets_own_fails_the_cell_fails_as_without_tuning() -> None:
@@ -116,12 +120,43 @@ def test_values_drawn_twice_are_fitted_once() -> None:
     assert fitted.seconds == 21.0
     assert fitted.tuned is not None
     assert len(fitted.tuned.account.configurations) == 4
+    assert list(shortfall(fitted.tuned)) == [
+        "of 4 configurations its constants were chosen among 2: 2 had been drawn before"
+    ]
+
+
+def test_a_row_tells_of_few_answers_that_chose_and_of_what_they_chose_among() -> None:
+    held: Any = SimpleNamespace(correct=np.array([True, True, False]), usable=np.ones(3, dtype=np.bool_))
+    fitted = tuner([0.6, ValueError("it diverged")]).fit("m", LEARNED, HELD)
+    inputs: Any = SimpleNamespace(readings=[], selection=held, fitted=fitted, complaints=())
+    chosen_by, among = rows._notes(inputs, FIXED)
+    assert chosen_by == "its constants were chosen by 3 validation answers, 2 of them right"
+    assert "1 failed, the first with" in among
+
+
+def test_a_whole_budget_needs_no_note() -> None:
+    tuned = tuner([0.6, 0.4, 0.5]).fit("m", LEARNED, HELD).tuned
+    assert tuned is not None
+    assert not list(shortfall(tuned))
 
 
 def test_without_validation_answers_the_preset_is_fitted_alone() -> None:
     fitter = SimpleNamespace(fit=lambda *given: given)
     of: Any = Tuner(tuner([0.1]).resolved, fitter)  # type: ignore[arg-type]
     assert of.fit("m", LEARNED, None) == ("m", LEARNED, None)
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ({}, "all that it searches is 0, or was set by hand, and 0 times a factor is 0"),
+        ({"rate": 0.1}, "all that it searches was set by hand"),
+    ],
+)
+def test_a_zero_that_only_a_factor_could_move_is_not_called_set_by_hand(own: dict[str, object], told: str) -> None:
+    method: Any = type("Still", (), {"search": {"rate": Times(0.1, 10)}, "trains": lambda _: True})()
+    resolved: Any = SimpleNamespace(methods={"m": method}, configurations={}, deviations={"m": own})
+    assert nothing_to_tune(resolved, "m") == told
 
 
 @pytest.mark.parametrize("n", [1, 0, -3, MOST + 1])
