@@ -65,7 +65,7 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
         yield limit_of(first)
     yield from _facts_on_answers(rows)
     yield origins.source
-    yield from _counts(rows)
+    yield from counts_of(rows)
     yield origins.judge
     learned = listed(row.train_on for row in rows if row.train_on is not None)
     yield f"Methods learned from {learned}." if learned else "No method learned from labels."
@@ -123,8 +123,8 @@ def _many(what: str, happened: str, values: Iterable[int | None]) -> Iterable[st
     yield f"{span(known, count)} {subject} {verb}{happened}."
 
 
-def _counts(rows: Sequence[ResultRow]) -> Iterable[str]:
-    """Counts of what was left out of the data or is odd in it."""
+def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
+    """Sentences on what was left out of the data or is odd in it."""
     counts: dict[str, set[int]] = defaultdict(set)
     for what, n in ((what, n) for row in rows for what, n in row.counts.items()):
         counts[what].add(n)

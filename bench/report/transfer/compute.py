@@ -20,8 +20,8 @@ import numpy as np
 from bench.api import BoolArray, FloatArray, UserError
 from bench.metrics import METRICS
 from bench.metrics.answers import ranked
-from bench.report.tables.caption import limit_of
-from bench.report.text import listed, setting
+from bench.report.tables.caption import counts_of, limit_of
+from bench.report.text import listed, plain, setting
 from bench.report.transfer.model import (
     CONSTANT,
     LEVEL,
@@ -200,6 +200,7 @@ def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _Tested]) -> It
     overridden = listed(f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items())
     if overridden:
         yield f"Overridden constants: {overridden}."
+    yield from map(plain, counts_of([cell.row for cell in cells if cell.row is not None]))
 
 
 def _same(a: Records, b: Records) -> bool:

@@ -61,7 +61,7 @@ def _moves(matrix: Matrix) -> Iterator[str]:
     """Sentences on the mean price of each move."""
     for mean in (each for each in matrix.means if each.metric == "brier" and each.corpus.leaves_out != AT_RANDOM):
         where = f"from {mean.home.label} to {mean.corpus.label}, tested on {mean.test}"
-        what = _in_both(mean, matrix.means)
+        what = _in_both(mean, matrix.means, len(matrix.about.learners))
         told = f"{_counted(mean, matrix.prices, matrix.about.learners)}{_of_share(matrix, mean)}"
         if _is_decided(mean):
             yield f"Moving {where}, {'costs' if mean.points > 0 else 'gains'} {what}; {told}."
@@ -69,14 +69,16 @@ def _moves(matrix: Matrix) -> Iterator[str]:
             yield f"Moving {where}: no cost in Brier is shown, {what}; {told}."
 
 
-def _in_both(mean: MeanPrice, means: Sequence[MeanPrice]) -> str:
+def _in_both(mean: MeanPrice, means: Sequence[MeanPrice], learners: int) -> str:
     """Points of Brier and of AUROC: both are gains where a gain of Brier is decided, and else costs."""
     key = (mean.corpus, mean.home, mean.test)
     beside = next((m for m in means if m.metric == "auroc" and (m.corpus, m.home, m.test) == key), None)
     is_gain = _is_gain(mean)
     also = "" if beside is None else f" and {_points(beside, turned=is_gain)} of AUROC"
-    methods = f"mean of the {mean.n} methods that learn" if mean.n > 1 else "only method that learns"
-    return f"{_points(mean, turned=is_gain)} of Brier{also}, the {methods}"
+    methods = "the only method that learns" if learners == 1 else f"the mean of the {mean.n} methods that learn"
+    if mean.n < learners:
+        methods = f"the mean of {mean.n} of the {learners} methods that learn"
+    return f"{_points(mean, turned=is_gain)} of Brier{also}, {methods}"
 
 
 def _counted(mean: MeanPrice, prices: Sequence[Price], learners: Sequence[str]) -> str:
@@ -111,7 +113,7 @@ def _novelty(matrix: Matrix) -> Iterator[str]:
             verb, points = "gain" if _is_gain(fewer) else "cost", _points(fewer, turned=_is_gain(fewer))
             none = f" No cost of fewer answers is shown ({points})."
             also = f" Fewer answers {verb} {points}." if _is_decided(fewer) else none
-        what = _in_both(mean, matrix.novelty_means)
+        what = _in_both(mean, matrix.novelty_means, len(matrix.about.learners))
         counted = _counted(mean, matrix.novelty, matrix.about.learners)
         of = f"A new subject, tested on {mean.test} and learned on {mean.corpus.task}"
         if _is_decided(mean):

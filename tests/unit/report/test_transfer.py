@@ -151,13 +151,14 @@ def test_better_everywhere_elsewhere_is_said_of_no_method_that_lacks_a_cell(tmp_
     made = cells(tmp_path, about())
     gone = next(cell for cell in made if (cell.method, cell.corpus, cell.test) == ("good", B, "a"))
     made[made.index(gone)] = TransferCell("good", "a", B, missing="skipped: nothing to learn")
-    matrix = computed(made, about(), settings=Settings(replicates=50))
-    assert "every cell elsewhere" not in " ".join(verdict(matrix))
+    told = " ".join(verdict(computed(made, about(), settings=Settings(replicates=50))))
+    assert "every cell elsewhere" not in told
+    assert "the mean of 1 of the 2 methods that learn" in told
 
 
 def test_partial_results_and_overridden_constants_are_told_wherever_the_matrix_is(tmp_path: Path) -> None:
     made = [
-        replace(cell, row=replace(cell.row, limit=N, deviations={"good.steps": 3}))
+        replace(cell, row=replace(cell.row, limit=N, deviations={"good.steps": 3}, counts={"b/train: in a/test": 7}))
         for cell in cells(tmp_path, about())
         if cell.row is not None
     ]
@@ -169,6 +170,7 @@ def test_partial_results_and_overridden_constants_are_told_wherever_the_matrix_i
         assert "n = 120 questions of a, 120 questions of b." in told
         assert "Results are partial (--limit 120)." in told
         assert "Overridden constants: good.steps=3." in told
+        assert "b/train: in a/test: 7." in told
 
 
 def test_scores_that_one_corpus_can_t_scale_have_no_rank_by_brier(tmp_path: Path) -> None:
