@@ -267,6 +267,10 @@ def test_what_is_not_stored_is_named_with_its_command_and_read_when_asked_for(
         (["--method", "rote", "--on", TASKS, "--size-matched"], "expected --leave-subject-out as well"),
         (["--method", "rote", "--on", TASKS, "--home", "lagoons=shores-oe"], "'lagoons' is no test"),
         (["--method", "rote", "--on", TASKS, "--home", "shores-oe=shores-e"], "'shores-e' is no corpus"),
+        (
+            ["--method", "rote", "--on", TASKS, *["--home", "shores-oe=shores-choice"] * 2],
+            "expected each test once, got shores-oe again",
+        ),
     ],
 )
 def test_bad_requests_are_told(

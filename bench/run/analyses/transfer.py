@@ -324,9 +324,10 @@ def _homes(
     """Test -> corpus that prices are against.
 
     Raises:
-        UserError: --home names what is no test or no corpus.
+        UserError: --home names what is no test or no corpus, or a test twice.
     """
     homes = {test: home for test in tests if (home := resolved.learn_on[test].task) in corpora}
+    named: set[str] = set()
     for text in config.homes:
         test, _, home = text.partition("=")
         for kind, name, known in (("test", test, tests), ("corpus", home, corpora)):
@@ -335,5 +336,8 @@ def _homes(
                     f"--home {text}: expected TEST=TASK, a test and a corpus of --on; {name!r} is no {kind}, there are"
                     f" {', '.join(known)}.{did_you_mean(name, known)}"
                 )
+        if test in named:
+            raise UserError(f"--home {text}: expected each test once, got {test} again; leave out one of the two")
+        named.add(test)
         homes[test] = home
     return homes
