@@ -27,8 +27,8 @@ TITLE = "Train here, test there"
 _ABOUT = (
     "Each method learned on one set of answers and was tested on another. A number is a mean over subjects, in percent,"
     f" with half its {100 * LEVEL:.0f} % interval for these subjects. Below it stands the price of learning there, in"
-    " points with its interval: the difference to the first column, where methods learn by default, on the same"
-    " questions; positive is worse."
+    " points with its interval: the difference to the first column, where methods learn by default (or on what"
+    " --home named), on the same questions; positive is worse."
 )
 _MEAN = "mean of those that learn"
 Data = Mapping[str, Any]

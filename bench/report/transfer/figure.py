@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
 from bench.report.figures.panel import Panel
-from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, sheet, styled, text_width, wrapped
+from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, sheet, styled, text_width
 from bench.report.style import BAND, INK, MUTED, NORMAL, TEXT_WIDTH
 from bench.report.text import plain
 from bench.report.transfer.model import Matrix
@@ -39,8 +40,9 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
         seeds = ", ".join(map(str, about.seeds))
         note = (
             f"{METRICS[metric].label} in percent, mean over subjects, ± half the 95 % interval. Colour: the price"
-            " against the first column of a block, where methods learn by default, on the same questions; orange is"
-            f" worse, blue better, full at {100 * FULL:g} points. {SHOWN}: shown to differ (Holm's correction)."
+            " against the first column of a block (where methods learn by default, or --home), on the same questions;"
+            f" orange is worse, blue better, full at {100 * FULL:g} points. {SHOWN}: shown to differ (Holm's"
+            " correction)."
             " Without the subject: no question of the tested subject was learned from."
             f" {SAME}: the method is told nothing, so its price is 0 by construction."
             f" Preset {about.preset}; seed {seeds}. {' '.join(matrix.remarks)}"
@@ -49,7 +51,7 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
         blocks = [(test, columns_of(matrix, test)) for test in about.tests]
         total = sum(len(corpora) for _, corpora in blocks)
         each = (TEXT_WIDTH - left - EDGE - GAP * (len(blocks) - 1)) / total
-        heads = {corpus: wrapped(plain(corpus.label), each - 0.04) for _, corpora in blocks for corpus in corpora}
+        heads = {corpus: heading(plain(corpus.label), each - 0.04) for _, corpora in blocks for corpus in corpora}
         above = LINE * (2.8 + max(map(len, heads.values())))
         title = f"{about.model}: {METRICS[metric].label}{arrow(metric)} by what methods learned on"
         page = sheet(TEXT_WIDTH, above + ROW * len(names) + 0.04, title=title, note=note)
@@ -67,6 +69,20 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
             _block(page, matrix, (x, above, width, ROW * len(names)), test, corpora, metric)
             x += width + GAP
         return page.figure
+
+
+def heading(label: str, inches: float) -> list[str]:
+    """Name of a corpus in lines; a long word goes on after a hyphen, since names may differ in their ends alone."""
+    lines: list[str] = []
+    for word in label.split(" "):
+        gap = " " * bool(lines)
+        for part in re.findall(r"[^-]*-+|[^-]+", word):
+            if lines and text_width(f"{lines[-1]}{gap}{part}") <= inches:
+                lines[-1] += f"{gap}{part}"
+            else:
+                lines.append(fitted(part, inches))
+            gap = ""
+    return lines
 
 
 def _block(

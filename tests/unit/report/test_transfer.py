@@ -17,6 +17,7 @@ from bench.report.page.transfer import Shift, of, section
 from bench.report.tables.formats import render
 from bench.report.text import MINUS
 from bench.report.transfer import Matrix, computed, heat_map, verdict, views, write
+from bench.report.transfer.figure import heading
 from bench.report.transfer.stored import Unshown, stored
 from bench.results import files
 from bench.results.records import Records
@@ -446,6 +447,13 @@ def test_files_say_the_same_as_the_tables(matrix: Matrix, tmp_path: Path) -> Non
     assert "same" in text
     svg = (tmp_path / "t" / "tiny--transfer--brier.svg").read_text(encoding="utf-8")
     assert all(name in svg for name in ("good", "rote", "plain", "tested on a"))
+
+
+def test_a_narrow_column_of_the_heat_map_breaks_the_name_of_a_corpus_after_a_hyphen() -> None:
+    """Cut, `ct-local-choice` and `ct-local-oe` would be the same."""
+    assert heading("ct-local-choice without the subject", 0.4) == ["ct-local-", "choice", "without", "the", "subject"]
+    assert heading("ct-local-oe", 2.0) == ["ct-local-oe"]
+    assert heading("-a--b-", 0.01) != []
 
 
 def test_settings_of_resamples_are_the_callers(tmp_path: Path) -> None:
