@@ -110,13 +110,13 @@ def analyze(
 
 
 def _print(views: Any, found: Sequence[Analysed], published: Sequence[Any], format_: OutFormat) -> None:
-    from bench.cli.printing import print_line, print_records
+    from bench.cli.printing import print_line, print_numbers
 
     if format_ is OutFormat.TERMINAL:
         for each, paper in zip(found, published, strict=True):
             print_line(views.title(each))
             for rows in views.blocks(each, paper):
-                print_records(rows)
+                print_numbers(rows, names=2 if "metric" in rows[0] else 1)
                 print_line("")
             for text in (views.verdict(each), *views.legend(each, paper), ""):
                 print_line(text)
