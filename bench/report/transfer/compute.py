@@ -144,7 +144,9 @@ def computed(
     missing = [Missing(c.method, c.corpus, c.test, c.missing) for c in cells if c.missing]
     tested: dict[str, _Tested] = {}
     for test in about.tests:
-        records, odd = _records([cell for cell in cells if cell.test == test and not cell.missing])
+        gaps = {(gap.method, gap.corpus) for gap in missing if gap.test == test}  # of any seed: others have one more
+        own = (cell for cell in cells if cell.test == test and (cell.method, cell.corpus) not in gaps)
+        records, odd = _records(list(own))
         missing += [Missing(*key, test, _OTHER_ANSWERS) for key in odd]
         if records:
             tested[test] = _tested(test, records, about, settings or Settings(level=LEVEL))

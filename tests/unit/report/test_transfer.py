@@ -220,6 +220,17 @@ def test_seeds_are_averaged_question_by_question(tmp_path: Path) -> None:
     assert found.value == pytest.approx(macro(loss))
 
 
+def test_a_cell_that_one_seed_lacks_has_no_number(tmp_path: Path) -> None:
+    """Its mean would be over fewer seeds than the one that its price is against."""
+    told = about(seeds=(0, 1))
+    made = cells(tmp_path, told)
+    gone = max(i for i, c in enumerate(made) if (c.method, c.corpus, c.test) == ("good", B, "a"))
+    made[gone] = TransferCell("good", "a", B, missing="skipped: nothing to learn")
+    matrix = computed(made, told, settings=Settings(replicates=50))
+    assert matrix.entry("good", B, "a", "brier") is None
+    assert not [p for p in matrix.prices if (p.method, p.corpus, p.test) == ("good", B, "a")]
+
+
 def test_leaving_subjects_out_is_a_row_of_its_own(tmp_path: Path) -> None:
     told = about(corpora=(A, B, A_OUT))
     matrix = computed(cells(tmp_path, told), told)
