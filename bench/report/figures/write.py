@@ -77,7 +77,8 @@ def write_figures(
     if unknown or not formats:
         got = ", ".join(map(plain, unknown)) or "none"
         raise UserError(f"unknown figure format {got!r}; expected some of {', '.join(FORMATS)}")
-    board_of(tables)
+    for alike in [each for each in _by_budget(tables).values() if _has_numbers(each)] or [list(tables)]:
+        board_of(alike)
     ensure_writable(out)
     paths: list[Path] = []
     stems: set[str] = set()
@@ -109,9 +110,14 @@ def _once(records_of: RecordsOf) -> RecordsOf:
 
 def _figures(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Name and drawing of every figure that has something in it; tuned results have figures of their own."""
-    for budget in sorted({budget_of(table.rows[0]) for table in tables}):
-        alike = [table for table in tables if budget_of(table.rows[0]) == budget]
+    for budget, alike in _by_budget(tables).items():
         yield from _alike_tuned(alike, records_of, f"{SEPARATOR}tuned{budget}" if budget else "")
+
+
+def _by_budget(tables: Sequence[Table]) -> dict[int, list[Table]]:
+    """Tables by their budget of tuning, ascending."""
+    budgets = sorted({budget_of(table.rows[0]) for table in tables})
+    return {budget: [table for table in tables if budget_of(table.rows[0]) == budget] for budget in budgets}
 
 
 def _alike_tuned(

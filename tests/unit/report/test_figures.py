@@ -44,7 +44,7 @@ from bench.report.standings.compute import LineStanding, Pair, Range, Standing, 
 from bench.report.style import MAX_HEIGHT, SMALL, TEXT_WIDTH, built_in
 from bench.report.tables.build import build
 from bench.results.records import Records
-from bench.results.row import ResultRow
+from bench.results.row import ResultRow, Tuning
 
 METHODS = tuple(name for name in built_in().named if name in {*registry.paper(), "sequence-probability"})
 """Those of the committed comparison."""
@@ -756,6 +756,14 @@ def test_every_figure_is_written_in_every_format(tmp_path, monkeypatch):
     assert set(said) == EXPECTED
     paths = write_figures(tables(made.rows), made.records_of, tmp_path / "other", ("pdf",))
     assert {path.name for path in paths} == {f"{stem}.pdf" for stem in EXPECTED}
+
+
+def test_tuned_results_have_figures_beside_those_of_untuned_ones(tmp_path, monkeypatch):
+    made = Simulated().add(size=10, subjects=2)
+    tuned = Simulated().add(size=10, subjects=2, config={"tune": 4}, tuning=Tuning(4, reason="it learns nothing"))
+    stems = without_drawing(monkeypatch)
+    write_figures(tables([*made.rows, *tuned.rows]), made.records_of, tmp_path, ["svg"])
+    assert {"tiny--atlas-oe--reliability", "tiny--atlas-oe--reliability--tuned4"} <= set(stems)
 
 
 def files_of(figure, folder):
