@@ -235,7 +235,7 @@ def verdict(found: Variants) -> str:
         return begin + (
             f"{_none(found)} of the {len(told)} variants differs significantly from {found.reference} in"
             f" {metric.label} after Holm's correction. The largest difference is {_difference(most)}, {most.variant}."
-            f" {unseen}"
+            f"{_elsewhere(found)} {unseen}"
         )
     parts = [
         f"{_better(row, found)} {_difference(row)}, p {probability(row.p_corrected or 0.0)}" for row in decided[:ENDS]
@@ -249,7 +249,17 @@ def verdict(found: Variants) -> str:
 def _none(found: Variants) -> str:
     """Beginning of a sentence that no variant differs; a step may."""
     decided = any(step.p_corrected is not None and step.p_corrected < _ALPHA for step in _own_steps(found))
-    return "None" if decided else "Nothing shows: none"
+    return "None" if decided or _elsewhere(found) else "Nothing shows: none"
+
+
+def _elsewhere(found: Variants) -> str:
+    """Sentence on variants that differ in other metrics than the last one; empty where there are none."""
+    counts = {
+        METRICS[name].label: sum(row.p_corrected is not None and row.p_corrected < _ALPHA for row in found.of(name))
+        for name in found.metrics[:-1]
+    }
+    told = [f"{count} in {label}" for label, count in counts.items() if count]
+    return f" In other metrics some do: {', '.join(told)}." if told else ""
 
 
 def _along(found: Variants) -> str:

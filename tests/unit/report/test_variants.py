@@ -53,6 +53,15 @@ def test_a_verdict_names_what_differs_and_says_when_nothing_does() -> None:
     assert "An interval reaches 8.0 points to each side" in nothing
 
 
+def test_a_verdict_of_one_metric_does_not_say_that_nothing_shows_where_another_one_does() -> None:
+    found = made(0.2)
+    of_brier = tuple(replace(row, metric="brier", p_corrected=0.01) for row in made(0.01).rows[1:])
+    told = variants.verdict(replace(found, metrics=("brier", "auroc"), rows=(*found.rows, *of_brier)))
+    assert "Nothing shows" not in told
+    assert "None of the 2 variants differs significantly from full in AUROC" in told
+    assert "In other metrics some do: 2 in Brier." in told
+
+
 def test_people_see_the_ends_of_a_long_list_and_data_has_all() -> None:
     found = made(0.5, count=75)
     assert len(variants.records(found, {})) == 1 + 2 * variants.ENDS
