@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from bench.api import (
     Of,
     Step,
     TokenIds,
+    UserError,
 )
 from bench.backbone.session import Session
 from bench.progress import Silent
@@ -211,6 +213,15 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
         of_methods.analysed("halves", "wrong", request, Silent(), cache=cache, classes=(Halves,))
     with pytest.raises(ContractError, match=r"a path from a variant to the reference 'rate', got rate -> half"):
         of_methods.analysed("halves", "lost", request, Silent(), cache=cache, classes=(Halves,))
+    riddles = tmp_path / "riddles.jsonl"
+    lines = [{"question": f"Riddle {split} {i}?", "answer": "Yes, 12.", "split": split}
+             for split in ("train", "validation", "test") for i in range(4)]  # fmt: skip
+    riddles.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    run(replace(config, task_files=(riddles,)), classes=(Halves,))
+    with pytest.raises(UserError, match="all 4 training answers are wrong: there is nothing to learn"):
+        of_methods.analysed(
+            "halves", "sure", replace(request, task_files=(riddles,)), Silent(), cache=cache, classes=(Halves,)
+        )
     with pytest.raises(ContractError, match=r"analysis 'gone' can't be imported from 'methods\.nowhere:gone'"):
         of_methods.analysed("halves", "gone", request, Silent(), cache=cache, classes=(Halves,))
 

@@ -30,9 +30,10 @@ from bench.api import (
     TokenIds,
     UserError,
 )
+from bench.api.batch import labels_of
 from bench.api.confidence import checked
 from bench.api.errors import did_you_mean
-from bench.api.methods import validation_signals
+from bench.api.methods import refuse_one_class, validation_signals
 from bench.backbone.models import label_of, model_label
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
@@ -224,6 +225,7 @@ class _Reached:
         if learned is None:
             raise UserError(f"{self.method} learns nothing here, so there is nothing to train again")
         train = batches.batch(learned, reads.fit, labels=True)
+        refuse_one_class(method, labels_of(train), learned.where.split)
         held = None
         if inputs.selection is not None:
             held = batches.batch(inputs.selection, validation_signals(reads), labels=True)
