@@ -204,12 +204,12 @@ def _sum(one: Linear, other: Linear, times: float) -> Linear:
 
 
 def lift(difference: Linear, floor: Linear) -> Linear | None:
-    """Difference over the mean of function words, linearised; None where that is 0."""
-    if floor.value <= 0 or (floor.by_seed <= 0).any():
+    """Difference over the mean of function words, linearised in answers and seeds alike; None where that is 0."""
+    if floor.value <= 0:
         return None
     ratio = difference.value / floor.value
-    influence = (difference.influence - ratio * floor.influence) / floor.value
-    return Linear(difference.by_seed / floor.by_seed, influence, difference.weight)
+    error = _sum(difference, floor, -ratio)
+    return Linear(ratio + error.by_seed / floor.value, error.influence / floor.value, difference.weight)
 
 
 def estimate(linear: Linear) -> Estimate:

@@ -125,6 +125,24 @@ def test_the_spread_of_seeds_is_in_the_interval() -> None:
 
 
 REPEATS = 300
+def test_a_lift_is_that_of_the_means_over_seeds_and_linear_in_each() -> None:
+    """One network moves more than the others, and by another lift: a mean of five lifts would be another number."""
+    one = drawn(np.random.default_rng(10), effect=0.3)
+    scale = np.where(one.content, 10.0, 2.0) * (np.arange(5) == 0)[:, None] + 1
+    difference, floor = contrasts.over_all(
+        Tokens(one.answer, one.place, one.length, one.content, scale * one.impact, one.n)
+    ) or pytest.fail("nothing")
+
+    def lift(weights: Any) -> float:
+        return float((weights @ difference.by_seed) / (weights @ floor.by_seed))
+
+    found, once, step = contrasts.lift(difference, floor), np.ones(5), 1e-6
+    assert found is not None
+    assert found.value == pytest.approx(difference.value / floor.value)
+    changed = [(lift(once + step * row) - lift(once - step * row)) / (2 * step) for row in np.eye(5)]
+    np.testing.assert_allclose((found.by_seed - found.value) / 5, changed, rtol=1e-6, atol=1e-9)
+
+
 
 
 @pytest.fixture(scope="module")
