@@ -208,6 +208,7 @@ def _number(value: str | float | None) -> float:
 
 # --- in words ---------------------------------------------------------------------------------------------------------
 
+        by_chance = (~found.constant).sum() / (NOISE + 1)  # a constant moves nothing, so it is never above noise
 
 def _answer(found: Explained) -> Iterator[str]:
     rows = {str(row["feature"]): row for row in _rows(found)}
@@ -223,7 +224,7 @@ def _answer(found: Explained) -> Iterator[str]:
     else:
         names = [name for name in rows if name in FEATURES][: min(_NAMED, above)]
         yield (
-            f"Alone {above} of the {ALL} move it more than each column of noise, as about {ALL / (NOISE + 1):.0f} would"
+            f"Alone {above} of the {ALL} move it more than each column of noise, as about {by_chance:.0f} would"
             " by chance if all were useless"
             + (f"; the other {ALL - above} move it no more than a useless column may" if above < ALL else "")
             + f". Largest: {', '.join(f'{name} {_told(rows[name])}' for name in names)}."

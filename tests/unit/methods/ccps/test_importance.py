@@ -89,6 +89,8 @@ def test_planted_features_come_first_with_their_signs_and_the_rest_is_noise(monk
     mean = np.mean([row["importance"] for row in useless if row is not constant])  # type: ignore[misc]
     assert 0.7 < mean / rows[NOISE_MEAN]["importance"] < 1.3  # type: ignore[operator]
     assert "Largest: pei_value_token" in made.answer
+    constants = replace(found, constant=np.arange(75) < 35)  # which can't be above noise
+    assert "as about 2 would by chance" in measured(constants).answer
     assert "1 features are constant in training" in " ".join(made.notes)
     assert [row["feature"] for row in made.rows[:5]] == [*GROUPS, NOISE_MEAN, NOISE_MOST]
     assert len(made.rows) == 80
