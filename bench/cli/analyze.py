@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -17,9 +17,6 @@ from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
 from bench.cli.printing import announcer, console, print_notes, print_written
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
-
-if TYPE_CHECKING:
-    from bench.report.write import Analysed
 
 _ANY = "METHOD"
 """Command that stands for every name which is no command."""
@@ -98,40 +95,25 @@ def analyze(
         from bench.results.files import ensure_writable
 
         ensure_writable(out)
-    from bench.report.write import views_of, write_analyses
+    from bench.report.tables import formats
+    from bench.report.tables.grid import TableViews
+    from bench.report.write import views_of, write_analysis
 
     found = of_methods.analysed(method, analysis, request, loudness.progress())
-    views = views_of(found)
-    published = [views.read_published(each, Path("results")) for each in found]
-    _print(views, found, published, format_)
-    if out is not None:
-        paths = write_analyses(found, published, out, [each.value for each in figure or [FigureFormat.SVG]])
-        _tell(paths, format_)
-
-
-def _print(views: Any, found: Sequence[Analysed], published: Sequence[Any], format_: OutFormat) -> None:
-    from bench.cli.printing import print_line, print_records
-
+    each = [views_of(one, Path("results")) for one in found]
+    views = TableViews(
+        [grid for one in each for grid in one.grids],
+        lambda: [record for one in each for record in one.records()],
+        lambda: [data for one in each for data in one.data()],
+    )
     if format_ is OutFormat.TERMINAL:
-        for each, paper in zip(found, published, strict=True):
-            print_line(views.title(each))
-            for rows in views.blocks(each, paper):
-                print_records(rows)
-                print_line("")
-            for text in (views.verdict(each), *views.legend(each, paper), ""):
-                print_line(text)
+        formats.print_terminal(views.grids, console())
+    else:
+        sys.stdout.write(formats.render(views, format_.value))
+    if out is None:
         return
-    writers = {
-        OutFormat.MD: views.markdown,
-        OutFormat.CSV: views.comma_separated,
-        OutFormat.JSON: views.as_json,
-    }
-    sys.stdout.write(writers[format_](found, published))
-
-
-def _tell(paths: list[Path], format_: OutFormat) -> None:
-    from bench.cli.printing import print_notes, print_written
-
+    kinds = [kind.value for kind in figure or [FigureFormat.SVG]]
+    paths = [path for one, its in zip(found, each, strict=True) for path in write_analysis(one, its, out, kinds)]
     if format_ is OutFormat.TERMINAL:
         print_written(paths)
     else:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from bench.api import MeasureColumn, UserError
+from bench.api import MeasureColumn
 from bench.api.analyses import Value
-from bench.progress import visible, visible_json
-from bench.report.tables.formats import markdown_text
-from bench.report.tables.published import lines_of, published_folder
+from bench.report.tables.grid import TableViews, grid_of_records
+from bench.report.tables.published import numbers_in
 from bench.report.text import count, plain, probability, rounded
 from bench.stats.measured import Measured
 
@@ -34,18 +30,11 @@ def read_published(found: Measured, results: Path) -> Published:
     Raises:
         UserError: their file is not as it must be.
     """
-    folder = published_folder(results)
-    if not found.measures.published or folder is None:
-        return {}
-    path, kinds = folder / found.measures.published, {c.key: c.kind for c in found.measures.columns}
-    known: dict[tuple[str, str, str], float] = {}
-    try:
-        for line in lines_of(path, COLUMNS):
-            scale = 100 if kinds.get(line["column"]) in _IN_PERCENT else 1
-            known[line["model"], line["row"], line["column"]] = float(line["value"]) / scale
-    except ValueError as error:
-        raise UserError(f"{path}: expected numbers, {error}") from error
-    return known
+    in_percent = {column.key for column in found.measures.columns if column.kind in _IN_PERCENT}
+    return {
+        (line["model"], line["row"], line["column"]): number / (100 if line["column"] in in_percent else 1)
+        for line, number in numbers_in(results, found.measures.published, COLUMNS)
+    }
 
 
 def title(found: Measured) -> str:
@@ -90,14 +79,8 @@ def _scaled(column: MeasureColumn, value: float) -> tuple[float, int]:
 
 
 def records(found: Measured, published: Published) -> list[dict[str, str]]:
-    """Rows for people, without columns that are empty in all of them."""
-    told = [_record(found, row, published) for row in found.shown]
-    return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
-
-
-def blocks(found: Measured, published: Published) -> list[list[dict[str, str]]]:
-    """Tables for people: one, or none where nothing was measured."""
-    return [rows for rows in (records(found, published),) if rows]
+    """Rows for people."""
+    return [_record(found, row, published) for row in found.shown]
 
 
 def _record(found: Measured, row: Mapping[str, Value], published: Published) -> dict[str, str]:
@@ -109,11 +92,6 @@ def _record(found: Measured, row: Mapping[str, Value], published: Published) -> 
         paper = published.get((found.model, str(row[found.naming]), column.key))
         record[f"{column.label}: paper"] = value_text(column, paper)
     return record
-
-
-def verdict(found: Measured) -> str:
-    """Question and answer."""
-    return f"{found.measures.question} {found.measures.answer}"
 
 
 def legend(found: Measured, published: Published) -> list[str]:
@@ -138,59 +116,42 @@ def _beside_published(found: Measured, published: Published) -> Iterator[str]:
                 )
 
 
-# --- as text and data -------------------------------------------------------------------------------------------------
+# --- for every format -------------------------------------------------------------------------------------------------
 
 
-def markdown(found: Sequence[Measured], published: Sequence[Published]) -> str:
-    """Tables with verdicts and legends."""
-    parts = []
-    for each, paper in zip(found, published, strict=True):
-        lines = [f"**{markdown_text(title(each))}**"]
-        rows = records(each, paper)
-        if rows:
-            lines += ["", _line(rows[0]), "|---" * len(rows[0]) + "|", *(_line(row.values()) for row in rows)]
-        told = (verdict(each), " ".join(legend(each, paper)))
-        parts.append("\n".join([*lines, *("\n" + markdown_text(text) for text in told if text)]))
-    return visible("\n\n".join(parts)) + "\n"
+def view(found: Measured, published: Published) -> TableViews:
+    """Rows, verdict and legend; no table where nothing was measured."""
+    left = [column.label for column in found.measures.columns if column.kind == "text"]
+    grid = grid_of_records(
+        records(found, published), left, (title(found),),
+        verdict=(found.measures.question, found.measures.answer), legend=legend(found, published),
+    )  # fmt: skip
+    return TableViews([grid], lambda: _rows(found, published), lambda: [_data(found, published)])
 
 
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(markdown_text, cells))} |"
+def _rows(found: Measured, published: Published) -> list[dict[str, object]]:
+    """A record for each row, with all its values and those that the paper has of the same model."""
+    about = {name: getattr(found, name) for name in ("model", "task", "method", "analysis", "preset")}
+    printed = list(dict.fromkeys(column for _, _, column in published))
+    return [
+        {
+            **about, **row,
+            **{f"published_{key}": published.get((found.model, str(row[found.naming]), key)) for key in printed},
+        }
+        for row in found.measures.rows
+    ]  # fmt: skip
 
 
-def data(found: Measured, published: Published) -> dict[str, object]:
+def _data(found: Measured, published: Published) -> dict[str, object]:
     """Everything, as fractions with all their digits; but for the coloured texts, which are a page."""
     measures = found.measures
     return {
         "method": found.method, "analysis": found.analysis, "model": found.model, "task": found.task,
         "preset": found.preset, "seeds": list(found.seeds), "n": found.n, "question": measures.question,
-        "verdict": verdict(found), "columns": [asdict(column) for column in measures.columns],
+        "verdict": f"{measures.question} {measures.answer}", "columns": [asdict(column) for column in measures.columns],
         "rows": [dict(row) for row in measures.rows], "notes": list(measures.notes),
         "published": [
             {"model": model, "row": row, "column": column, "value": value}
             for (model, row, column), value in published.items()
         ],
     }  # fmt: skip
-
-
-def as_json(found: Sequence[Measured], published: Sequence[Published]) -> str:
-    """All analyses as one list."""
-    records_ = [data(each, paper) for each, paper in zip(found, published, strict=True)]
-    return visible_json(json.dumps(records_, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
-
-
-def comma_separated(found: Sequence[Measured], published: Sequence[Published]) -> str:
-    """A line for each row, with all its values and those that the paper has of the same model."""
-    out = io.StringIO()
-    keys = list(dict.fromkeys(key for each in found for row in each.measures.rows for key in row))
-    printed = list(dict.fromkeys(column for paper in published for _, _, column in paper))
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["model", "task", "method", "analysis", "preset", *keys, *(f"published_{key}" for key in printed)])
-    for each, paper in zip(found, published, strict=True):
-        for row in each.measures.rows:
-            name = str(row[each.naming])
-            writer.writerow([
-                each.model, each.task, each.method, each.analysis, each.preset, *(row.get(key) for key in keys),
-                *(paper.get((each.model, name, key)) for key in printed),
-            ])  # fmt: skip
-    return visible(out.getvalue())

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from bench.api import UserError
 from bench.metrics import METRICS
-from bench.progress import visible, visible_json
-from bench.report.tables.formats import markdown_text
-from bench.report.tables.published import lines_of, published_folder
+from bench.report.tables.grid import TableViews, grid_of_records
+from bench.report.tables.published import numbers_in
 from bench.report.text import MINUS, interval_text, plain, probability, shown, signed
 from bench.stats.variants import Estimate, StepRow, VariantRow, Variants
 
@@ -25,6 +20,9 @@ ENDS = 5
 _LONG = 12
 """Variants from which on a list is long."""
 _ALPHA = 0.05
+_PARTS = ("value", "low", "high", "error", "seed_share")
+_OF_SHARE = {"": "value", "_low": "low", "_high": "high"}
+"""Numbers of an estimate, and of a share, in CSV."""
 NO_BREAK = "\u00a0"
 
 Published = Mapping[tuple[str, str, str, str], float]
@@ -37,17 +35,10 @@ def read_published(found: Variants, results: Path) -> Published:
     Raises:
         UserError: their file is not as it must be.
     """
-    folder = published_folder(results)
-    if not found.published or folder is None:
-        return {}
-    path = folder / found.published
-    try:
-        return {
-            (line["model"], line["task"], line["variant"], line["metric"]): float(line["mean"]) / 100
-            for line in lines_of(path, COLUMNS)
-        }
-    except ValueError as error:
-        raise UserError(f"{path}: expected numbers in percent, {error}") from error
+    return {
+        (line["model"], line["task"], line["variant"], line["metric"]): number / 100
+        for line, number in numbers_in(results, found.published, COLUMNS)
+    }
 
 
 def sorted_rows(found: Variants, metric: str) -> list[VariantRow]:
@@ -90,7 +81,7 @@ def records(found: Variants, published: Published) -> list[dict[str, str]]:
     for metric in found.metrics:
         own = next(row for row in found.rows if row.metric == metric and row.variant == found.reference)
         told += [_record(found, row, published) for row in (own, *shown_rows(found, metric))]
-    return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
+    return told
 
 
 def _record(found: Variants, row: VariantRow, published: Published) -> dict[str, str]:
@@ -113,11 +104,6 @@ def _record(found: Variants, row: VariantRow, published: Published) -> dict[str,
     }
 
 
-def blocks(found: Variants, published: Published) -> list[list[dict[str, str]]]:
-    """Tables for people: the variants, then the steps of a path where there is one."""
-    return [rows for rows in (records(found, published), step_records(found)) if rows]
-
-
 def step_records(found: Variants) -> list[dict[str, str]]:
     """Steps of the path for people, values in percent; none where there is no path."""
     told = []
@@ -134,7 +120,7 @@ def step_records(found: Variants) -> list[dict[str, str]]:
             "share": "" if share is None else _percent(share.value),
             "interval of the share": _of_share(share).replace(" ", NO_BREAK),
         })  # fmt: skip
-    return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
+    return told
 
 
 def _percent(share: float) -> str:
@@ -151,7 +137,11 @@ def tested(found: Variants) -> str:
     """Family over which p values are corrected, in words."""
     count, more = len(found.of(found.metrics[-1])), len(_own_steps(found))
     steps = f" and {more} step{'s' if more > 1 else ''}" if more else ""
-    return f"{count} variants{steps}"
+    return f"{_variants(count)}{steps}"
+
+
+def _variants(count: int) -> str:
+    return "1 variant" if count == 1 else f"{count} variants"
 
 
 def _own_steps(found: Variants) -> list[StepRow]:
@@ -175,8 +165,8 @@ def legend(found: Variants, published: Published) -> list[str]:
     count = len(found.of(found.metrics[-1]))
     what = (
         f"Percent, means over subjects and seeds, with {100 * found.level:g} % intervals for other questions and other"
-        f" seeds. Differences are on the same questions and seeds; Holm: p corrected for {tested(found)}; seeds: share"
-        " of the squared standard error that is the spread between seeds."
+        f" seeds. Differences are on the same questions and seeds; Holm: p corrected for {tested(found)}, which"
+        " intervals are not; seeds: share of the squared standard error that is the spread between seeds."
     )
     lines = [what]
     if found.steps:
@@ -227,13 +217,13 @@ def verdict(found: Variants) -> str:
         (e.high - e.low) / 2 for row in told if (e := row.difference) and e.high is not None and e.low is not None
     ]
     unseen = (
-        f"An interval reaches {_points(median(widths), found)} to each side (median), so that smaller effects can't be"
-        f" seen with {found.n:,} questions and {len(found.seeds)} seeds."
+        f"Without correction an interval reaches {_points(median(widths), found)} to each side (median), so that"
+        f" smaller effects can't be seen with {found.n:,} questions and {len(found.seeds)} seeds."
     )
     if not decided:
         most = max(told, key=lambda row: abs(row.difference.value) if row.difference else 0)
         return begin + (
-            f"{_none(found)} of the {len(told)} variants differs significantly from {found.reference} in"
+            f"{_none(found)} of the {_variants(len(told))} differs significantly from {found.reference} in"
             f" {metric.label} after Holm's correction. The largest difference is {_difference(most)}, {most.variant}."
             f" {unseen}"
         )
@@ -297,65 +287,59 @@ def _is_better(row: VariantRow) -> bool:
     return row.difference is not None and (row.difference.value > 0) is bool(METRICS[row.metric].higher_is_better)
 
 
-# --- as text and data -------------------------------------------------------------------------------------------------
+# --- for every format -------------------------------------------------------------------------------------------------
 
 
-def markdown(found: Sequence[Variants], published: Sequence[Published]) -> str:
-    """Tables with verdicts and legends."""
-    parts = []
-    for each, paper in zip(found, published, strict=True):
-        rows = records(each, paper)
-        lines = [f"**{markdown_text(title(each))}**", "", _line(rows[0]), "|---" * len(rows[0]) + "|"]
-        lines += [_line(row.values()) for row in rows]
-        if steps := step_records(each):
-            lines += ["", _line(steps[0]), "|---" * len(steps[0]) + "|", *(_line(row.values()) for row in steps)]
-        told = (verdict(each), " ".join(legend(each, paper)))
-        parts.append("\n".join([*lines, *("\n" + markdown_text(text) for text in told)]))
-    return visible("\n\n".join(parts)) + "\n"
+def view(found: Variants, published: Published) -> TableViews:
+    """Variants, verdict and legend, and the steps of a path where there is one."""
+    told = verdict(found)
+    grids = [
+        grid_of_records(
+            records(found, published), ("metric", "variant"), (title(found),),
+            verdict=(found.question, told.removeprefix(found.question).strip()), legend=legend(found, published),
+        )
+    ]  # fmt: skip
+    if found.steps:
+        facts = (f"{title(found)}: steps to {found.reference}",)
+        grids.append(grid_of_records(step_records(found), ("metric", "step", "adds"), facts))
+    return TableViews(grids, lambda: _rows(found, published), lambda: [_data(found, published)])
 
 
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(markdown_text, cells))} |"
+def _rows(found: Variants, published: Published) -> list[dict[str, object]]:
+    """A record for each metric of each variant, and of each step."""
+    about = {name: getattr(found, name) for name in ("model", "task", "method", "analysis", "preset")}
+
+    def named(row: VariantRow | StepRow, variant: str) -> dict[str, object]:
+        return {**about, "variant": variant, "columns": found.sizes.get(variant), "metric": row.metric}
+
+    rows = [
+        {
+            **named(row, row.variant), **_parts("", row.estimate), **_parts("difference_", row.difference), "p": row.p,
+            "p_holm": row.p_corrected,
+            "published": published.get((found.model, found.task, row.variant, row.metric)),
+            "against": None if row.variant == found.reference else found.reference,
+        }
+        for row in found.rows
+    ]  # fmt: skip
+    steps = [
+        {
+            **named(step, step.start), **_parts("difference_", step.difference), "p": step.p,
+            "p_holm": step.p_corrected, "against": step.end, "adds": step.adds,
+            **{f"share{end}": getattr(step.share, part, None) for end, part in _OF_SHARE.items()},
+        }
+        for step in found.steps
+    ]  # fmt: skip
+    return [*rows, *steps]
 
 
-def data(found: Variants, published: Published) -> dict[str, object]:
+def _parts(begin: str, estimate: Estimate | None) -> dict[str, object]:
+    """Numbers of an estimate under their names in CSV."""
+    return {f"{begin}{part}": getattr(estimate, part, None) for part in _PARTS}
+
+
+def _data(found: Variants, published: Published) -> dict[str, object]:
     """Everything, as fractions with all their digits."""
-    record = asdict(found) | {"verdict": verdict(found), "rows": [asdict(row) for row in found.rows]}
+    record = asdict(found) | {"verdict": verdict(found)}
     for row in record["rows"]:
         row["published"] = published.get((found.model, found.task, row["variant"], row["metric"]))
     return record
-
-
-def as_json(found: Sequence[Variants], published: Sequence[Published]) -> str:
-    """All analyses as one list."""
-    records_ = [data(each, paper) for each, paper in zip(found, published, strict=True)]
-    return visible_json(json.dumps(records_, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
-
-
-def comma_separated(found: Sequence[Variants], published: Sequence[Published]) -> str:
-    """A line for each metric of each variant."""
-    out = io.StringIO()
-    parts = ("value", "low", "high", "error", "seed_share")
-    head = ["model", "task", "method", "analysis", "preset", "variant", "columns", "metric"]
-    head += [*parts, *(f"difference_{part}" for part in parts), "p", "p_holm", "published"]
-    head += ["against", "adds", "share", "share_low", "share_high"]
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(head)
-    for each, paper in zip(found, published, strict=True):
-        for row in each.rows:
-            numbers = [getattr(of, part, None) for of in (row.estimate, row.difference) for part in parts]
-            writer.writerow([
-                each.model, each.task, each.method, each.analysis, each.preset, row.variant,
-                each.sizes.get(row.variant), row.metric, *numbers, row.p, row.p_corrected,
-                paper.get((each.model, each.task, row.variant, row.metric)),
-                "" if row.variant == each.reference else each.reference, *[""] * 4,
-            ])  # fmt: skip
-        for step in each.steps:
-            numbers = [getattr(step.difference, part, None) for part in parts]
-            share = [getattr(step.share, part, None) for part in ("value", "low", "high")]
-            writer.writerow([
-                each.model, each.task, each.method, each.analysis, each.preset, step.start,
-                each.sizes.get(step.start), step.metric, *[""] * len(parts), *numbers, step.p, step.p_corrected, "",
-                step.end, step.adds, *share,
-            ])  # fmt: skip
-    return visible(out.getvalue())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.api import UserError
 from bench.report.selection import Wanted
+from bench.report.tables.grid import TableViews
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.results import files, questions
@@ -88,17 +89,21 @@ def _shift(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None]) 
     return Shift(found, names)
 
 
-def views_of(found: Sequence[Analysed]) -> Any:
-    """Module that shows what an analysis gave: the same functions for variants and for measures."""
+def views_of(found: Analysed, results: Path) -> TableViews:
+    """Views of what an analysis gave on one task, beside the published numbers.
+
+    Raises:
+        UserError: the file of the published numbers is not as it must be.
+    """
     from bench.report import measures, variants
 
-    return measures if found and isinstance(found[0], Measured) else variants
+    if isinstance(found, Measured):
+        return measures.view(found, measures.read_published(found, results))
+    return variants.view(found, variants.read_published(found, results))
 
 
-def write_analyses(
-    found: Sequence[Analysed], published: Sequence[Mapping[Any, float]], out: Path, formats: Sequence[str]
-) -> list[Path]:
-    """Write analyses: the numbers as JSON, the figure, and coloured texts as a page, where there are such.
+def write_analysis(found: Analysed, views: TableViews, out: Path, formats: Sequence[str]) -> list[Path]:
+    """Write an analysis: the numbers as JSON, the figure, and coloured texts as a page, where there are such.
 
     Files are named `<model folder>--<task>--<method>-<analysis>.*`.
 
@@ -107,36 +112,31 @@ def write_analyses(
     """
     from bench.report.figures.sheet import save
     from bench.report.figures.write import safe_name
+    from bench.report.tables.formats import render
     from bench.store.files import write_whole
 
     files.ensure_writable(out)
-    paths = []
-    for each, paper in zip(found, published, strict=True):
-        parts = (files.model_folder(each.model), safe_name(each.task), f"{each.method}-{each.analysis}")
-        stem = files.SEPARATOR.join(parts)
-        whole, figure = _whole(each, paper)
-        try:
-            for suffix, text in whole.items():
-                path = out / f"{stem}.{suffix}"
-                write_whole(path, text.encode())
-                paths.append(path)
-            paths += [save(figure, out / f"{stem}.{kind}") for kind in formats if figure is not None]
-        except OSError as error:
-            raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another") from error
+    parts = (files.model_folder(found.model), safe_name(found.task), f"{found.method}-{found.analysis}")
+    stem, page, figure = files.SEPARATOR.join(parts), *_drawn(found)
+    texts = {"json": render(views, "json"), **({} if page is None else {"html": page})}
+    paths = [out / f"{stem}.{suffix}" for suffix in texts]
+    try:
+        for path, text in zip(paths, texts.values(), strict=True):
+            write_whole(path, text.encode())
+        paths += [save(figure, out / f"{stem}.{kind}") for kind in formats if figure is not None]
+    except OSError as error:
+        raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another") from error
     return paths
 
 
-def _whole(found: Analysed, published: Mapping[Any, float]) -> tuple[dict[str, str], Figure | None]:
-    """Texts of an analysis by the suffix of their file, and its figure."""
+def _drawn(found: Analysed) -> tuple[str | None, Figure | None]:
+    """Page of coloured texts and figure of an analysis, where there are such."""
     if isinstance(found, Measured):
         from bench.report import measures, strips
         from bench.report.figures.measures import dots_of_measures
 
-        texts = {"json": measures.as_json([found], [published])}
-        if found.measures.strips is not None:
-            texts["html"] = strips.page(measures.title(found), found.measures.strips)
-        return texts, dots_of_measures(found)
-    from bench.report import variants
+        coloured = found.measures.strips
+        return None if coloured is None else strips.page(measures.title(found), coloured), dots_of_measures(found)
     from bench.report.figures.variants import differences_of_variants
 
-    return {"json": variants.as_json([found], [published])}, differences_of_variants(found)
+    return None, differences_of_variants(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -94,3 +94,22 @@ class TableViews:
     """Records for CSV: fractions with all digits, None without a number. Made when it is asked for, as is the next."""
     data: Callable[[], Any] = tuple
     """Data for JSON."""
+
+
+def grid_of_records(
+    records: Sequence[Mapping[str, str]], left: Collection[str], facts: Sequence[str], *, verdict: Sequence[str] = (),
+    legend: Sequence[str] = (),
+) -> Grid:  # fmt: skip
+    """Records of text as a grid without the columns that are empty in all of them.
+
+    Args:
+        records: with the same keys, which are the headings.
+        left: headings of columns of words.
+        facts: the caption: a title, then sentences.
+        verdict: its first sentence leads.
+        legend: sentences.
+    """
+    labels = [label for label in (records[0] if records else ()) if any(record[label] for record in records)]
+    rows = tuple(GridRow([Cell(record[label]) for label in labels]) for record in records)
+    columns = tuple(Column(label, is_left=label in left) for label in labels)
+    return Grid(tuple(facts), columns, rows, tuple(legend), verdict=tuple(verdict), is_folded=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,3 +92,28 @@ def lines_of(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     if short:
         raise UserError(f"{path} line {short[0]}: expected {len(columns)} values")
     return lines
+
+
+def numbers_in(results: Path, name: str, columns: tuple[str, ...]) -> list[tuple[dict[str, str], float]]:
+    """Lines of a file of published numbers, each with the number in its last column; none without a file.
+
+    Args:
+        results: as for `read`.
+        name: of the file; empty: there is none.
+        columns: that it must have.
+
+    Raises:
+        UserError: it can't be read, or is not as it must be.
+    """
+    folder = published_folder(results)
+    if not name or folder is None:
+        return []
+    lines, last = lines_of(folder / name, columns), columns[-1]
+    try:
+        numbers = [float(line[last]) for line in lines]
+    except ValueError as error:
+        raise UserError(f"{folder / name}: expected numbers as {last}, {error}") from error
+    bad = [number for number in numbers if not math.isfinite(number)]
+    if bad:
+        raise UserError(f"{folder / name}: expected finite numbers as {last}, got {bad[0]}")
+    return list(zip(lines, numbers, strict=True))
