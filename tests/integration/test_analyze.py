@@ -101,13 +101,20 @@ def test_features_are_compared_on_what_a_run_has_read(
 
 def test_tokens_of_open_answers_are_masked(bench: Command, tmp_path: Path) -> None:
     lines = [
-        {"question": f"Who rules isle {split} {i}?", "answer": ["Tove", "Kiru of Bamo"][i % 2], "split": split}
+        {
+            "id": f"{split}-{i}",
+            "question": f"Who rules isle {split} {i}?",
+            "answer": ["Tove", "Kiru of Bamo"][i % 2],
+            "split": split,
+        }
         for split, n in {"train": 24, "validation": 12, "test": 16}.items()
         for i in range(n)
     ]
-    file, env = tmp_path / "isles.jsonl", {"CONFBENCH_CACHE": str(tmp_path / "cache")}
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    asked = ["--model", "tiny", "--task-file", file, *SHORT]
+    file, said, env = tmp_path / "isles.jsonl", tmp_path / "said.jsonl", {"CONFBENCH_CACHE": str(tmp_path / "cache")}
+    answers = [{"id": line["id"], "text": "Kiru of Bamo"} for line in lines]  # half of them are right
+    for path, rows in ((file, lines), (said, answers)):
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    asked = ["--model", "tiny", "--task-file", file, "--answers", said, *SHORT]
     ended = bench("run", "--method", "ccps", *asked, "--out", tmp_path / "r", env=env)
     assert ended.returncode == 0, ended.stderr
     ended = bench("analyze", "ccps", "tokens", *asked, "--format", "json", "--out", tmp_path / "a", env=env)

@@ -125,9 +125,12 @@ def test_a_verdict_tells_shares_only_of_a_gain_that_is_shown() -> None:
     assert "since there is no gain: " in variants.verdict(with_steps(0.01, gain=-0.1))
 
 
-def test_a_broken_file_of_published_numbers_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "told"), [("much", "expected numbers as mean"), ("nan", "finite numbers as mean")])
+def test_a_broken_file_of_published_numbers_is_one_sentence(tmp_path: Path, number: str, told: str) -> None:
     folder = tmp_path / "paper"
     folder.mkdir()
-    (folder / "feature_ablation.csv").write_text("model,task,variant,metric,mean\na,b,c,d,much\n", encoding="utf-8")
-    with pytest.raises(UserError, match="expected numbers as mean"):
+    (folder / "feature_ablation.csv").write_text(
+        f"model,task,variant,metric,mean\na,b,c,d,{number}\n", encoding="utf-8"
+    )
+    with pytest.raises(UserError, match=told):
         variants.read_published(made(0.5), tmp_path)
