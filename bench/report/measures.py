@@ -98,7 +98,7 @@ def legend(found: Measured, published: Published) -> list[str]:
     """Sentences below the rows."""
     shown, total = len(found.shown), len(found.measures.rows)
     cut = [f"Shown: the first {shown} of {total} rows; CSV and JSON have all."] if shown < total else []
-    return [*cut, *found.measures.notes, *_beside_published(found, published)]
+    return [*cut, *_beside_published(found, published)]
 
 
 def _beside_published(found: Measured, published: Published) -> Iterator[str]:
@@ -123,8 +123,9 @@ def view(found: Measured, published: Published) -> TableViews:
     """Rows, verdict and legend; no table where nothing was measured."""
     left = [column.label for column in found.measures.columns if column.kind == "text"]
     grid = grid_of_records(
-        records(found, published), left, (title(found),),
+        records(found, published), left, title(found),
         verdict=(found.measures.question, found.measures.answer), legend=legend(found, published),
+        remarks=found.measures.notes,
     )  # fmt: skip
     return TableViews([grid], lambda: _rows(found, published), lambda: [_data(found, published)])
 

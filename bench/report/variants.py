@@ -180,9 +180,7 @@ def legend(found: Variants, published: Published) -> list[str]:
         )
     if "ece" in found.metrics:
         lines.append("ECE is the raw one, as published; part of it is chance, and that part differs between variants.")
-    lines += found.notes
-    lines += _beside_published(found, published)
-    return lines
+    return [*lines, *_beside_published(found, published)]
 
 
 def _beside_published(found: Variants, published: Published) -> Iterator[str]:
@@ -295,13 +293,14 @@ def view(found: Variants, published: Published) -> TableViews:
     told = verdict(found)
     grids = [
         grid_of_records(
-            records(found, published), ("metric", "variant"), (title(found),),
+            records(found, published), ("metric", "variant"), title(found),
             verdict=(found.question, told.removeprefix(found.question).strip()), legend=legend(found, published),
+            remarks=found.notes,
         )
     ]  # fmt: skip
     if found.steps:
-        facts = (f"{title(found)}: steps to {found.reference}",)
-        grids.append(grid_of_records(step_records(found), ("metric", "step", "adds"), facts))
+        steps = f"{title(found)}: steps to {found.reference}"
+        grids.append(grid_of_records(step_records(found), ("metric", "step", "adds"), steps))
     return TableViews(grids, lambda: _rows(found, published), lambda: [_data(found, published)])
 
 

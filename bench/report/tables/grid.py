@@ -97,19 +97,20 @@ class TableViews:
 
 
 def grid_of_records(
-    records: Sequence[Mapping[str, str]], left: Collection[str], facts: Sequence[str], *, verdict: Sequence[str] = (),
-    legend: Sequence[str] = (),
+    records: Sequence[Mapping[str, str]], left: Collection[str], title: str, *, verdict: Sequence[str] = (),
+    legend: Sequence[str] = (), remarks: Sequence[str] = (),
 ) -> Grid:  # fmt: skip
     """Records of text as a grid without the columns that are empty in all of them.
 
     Args:
         records: with the same keys, which are the headings.
         left: headings of columns of words.
-        facts: the caption: a title, then sentences.
+        title: its caption.
         verdict: its first sentence leads.
-        legend: sentences.
+        legend: sentences that hold for other such tables as well.
+        remarks: sentences on this one.
     """
     labels = [label for label in (records[0] if records else ()) if any(record[label] for record in records)]
     rows = tuple(GridRow([Cell(record[label]) for label in labels]) for record in records)
     columns = tuple(Column(label, is_left=label in left) for label in labels)
-    return Grid(tuple(facts), columns, rows, tuple(legend), verdict=tuple(verdict), is_folded=True)
+    return Grid((title,), columns, rows, tuple(legend), tuple(remarks), tuple(verdict), is_folded=True)

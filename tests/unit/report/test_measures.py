@@ -47,6 +47,7 @@ def test_rows_for_people_have_units_intervals_and_signs() -> None:
     assert function["impact"] == "0.00"
     assert set(other.values()) == {"other", ""}
     (grid,) = measures.view(made(), {}).grids
+    assert grid.remarks == ("Known.",)
     assert [column.label for column in grid.columns] == ["what", "words", "impact", "impact: interval", "p"]
 
 
@@ -76,7 +77,7 @@ def test_the_papers_numbers_stand_beside_ours_or_are_told_as_a_range(tmp_path: P
     found = made(published="words.csv")
     paper = measures.read_published(found, tmp_path)
     assert measures.records(found, paper)[0]["impact: paper"] == "+1.60"
-    assert measures.legend(found, paper) == ["Known."]
+    assert not measures.legend(found, paper)
     told = " ".join(measures.legend(made("tiny", published="words.csv"), paper))
     assert "2 other models, single runs: impact of content is +1.60 to +2.50, median +2.05" in told
     (record,) = json.loads(render(measures.view(found, paper), "json"))
