@@ -207,6 +207,10 @@ def verdict(found: Variants) -> str:
     metric, rows = METRICS[name], [row for row in sorted_rows(found, name) if row.difference is not None]
     told = [row for row in rows if row.p_corrected is not None]
     begin = f"{found.question} "
+    if not rows:
+        return (
+            begin + f"It can't be said: {metric.label} is undefined, as where all answers are right or all are wrong."
+        )
     if not told:
         return begin + f"It can't be said: there are no intervals of {metric.label}."
     begin += _along(found)

@@ -56,6 +56,15 @@ def test_a_verdict_names_what_differs_and_says_when_nothing_does() -> None:
     assert "Nothing shows: none of the 1 variant differs" in variants.verdict(made(0.2, count=1))
 
 
+def test_a_verdict_says_why_there_is_none() -> None:
+    found = made(0.2)
+    bare = [replace(row, p=None, p_corrected=None) for row in found.rows]
+    assert variants.verdict(replace(found, rows=tuple(bare))).endswith("there are no intervals of AUROC.")
+    nothing = [VariantRow(row.variant, "auroc", None) for row in found.rows]
+    view = variants.view(replace(found, rows=tuple(nothing), accuracy=1.0), {})
+    assert "AUROC is undefined, as where all answers are right or all are wrong." in render(view, "md")
+
+
 def test_people_see_the_ends_of_a_long_list_and_data_has_all() -> None:
     found = made(0.5, count=75)
     assert len(variants.records(found, {})) == 1 + 2 * variants.ENDS
