@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bench.api import UserError
@@ -20,7 +21,16 @@ TABLES = ("md", "csv", "json")
 FIGURES = ("svg", "png")
 
 
-def write_files(out: Path, stem: str, views: TableViews, figures: Mapping[str, Figure]) -> list[Path]:
+def write_files(  # noqa: PLR0913 - what is written, and in which formats
+    out: Path,
+    stem: str,
+    views: TableViews,
+    figures: Mapping[str, Figure],
+    *,
+    tables: Sequence[str] = TABLES,
+    kinds: Sequence[str] = FIGURES,
+    pages: Mapping[str, str] = MappingProxyType({}),
+) -> list[Path]:
     """Write `<stem>.<format>`, and each figure as `<stem>--<name>.<format>`; returns the files.
 
     Args:
@@ -28,20 +38,24 @@ def write_files(out: Path, stem: str, views: TableViews, figures: Mapping[str, F
         stem: beginning of their names.
         views: the tables.
         figures: by name; the name "" adds nothing to the stem.
+        tables: formats of the tables.
+        kinds: formats of the figures.
+        pages: other texts by format.
 
     Raises:
         UserError: the folder can't be written.
     """
     ensure_writable(out)
-    texts = {out / f"{stem}.{kind}": render(views, kind) for kind in TABLES}
+    texts = {**{kind: render(views, kind) for kind in tables}, **pages}
+    paths = [out / f"{stem}.{kind}" for kind in texts]
     try:
-        for path, text in texts.items():
+        for path, text in zip(paths, texts.values(), strict=True):
             write_whole(path, text.encode())
         drawn = [
             save(figure, out / f"{SEPARATOR.join(filter(None, (stem, name)))}.{kind}")
             for name, figure in figures.items()
-            for kind in FIGURES
+            for kind in kinds
         ]
     except OSError as error:
         raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another") from error
-    return [*texts, *drawn]
+    return [*paths, *drawn]

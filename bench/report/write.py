@@ -110,23 +110,15 @@ def write_analysis(found: Analysed, views: TableViews, out: Path, formats: Seque
     Raises:
         UserError: the folder can't be written.
     """
-    from bench.report.figures.sheet import save
+    from bench.report.analysis_files import write_files
     from bench.report.figures.write import safe_name
-    from bench.report.tables.formats import render
-    from bench.store.files import write_whole
 
-    files.ensure_writable(out)
     parts = (files.model_folder(found.model), safe_name(found.task), f"{found.method}-{found.analysis}")
-    stem, page, figure = files.SEPARATOR.join(parts), *_drawn(found)
-    texts = {"json": render(views, "json"), **({} if page is None else {"html": page})}
-    paths = [out / f"{stem}.{suffix}" for suffix in texts]
-    try:
-        for path, text in zip(paths, texts.values(), strict=True):
-            write_whole(path, text.encode())
-        paths += [save(figure, out / f"{stem}.{kind}") for kind in formats if figure is not None]
-    except OSError as error:
-        raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another") from error
-    return paths
+    page, figure = _drawn(found)
+    return write_files(
+        out, files.SEPARATOR.join(parts), views, {} if figure is None else {"": figure}, tables=("json",),
+        kinds=formats, pages={} if page is None else {"html": page},
+    )  # fmt: skip
 
 
 def _drawn(found: Analysed) -> tuple[str | None, Figure | None]:
