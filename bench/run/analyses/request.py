@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +27,15 @@ def seeds_of(texts: Sequence[str]) -> tuple[int, ...]:
     if not seeds or any(seed < 0 for seed in seeds):
         raise UserError(f"--seed: expected whole numbers from 0, got {', '.join(texts) or 'none'}")
     return seeds
+
+
+def _run_words(
+    model: str, methods: str, repeated: Mapping[str, Sequence[object]], named: Mapping[str, object]
+) -> list[str]:
+    """Words of a `bench run` after `bench`; options without a value are left out."""
+    words = ["run", "--model", model, "--method", methods]
+    words += [word for option, values in repeated.items() for value in values for word in (option, str(value))]
+    return words + [word for option, value in named.items() if value is not None for word in (option, str(value))]
 
 
 @dataclass(frozen=True)
@@ -76,23 +85,15 @@ class AnalysisRequest:
 
     def command(self, method: str) -> str:
         """The `bench run` that reads it, as it would be typed."""
-        words = ["bench", "run", "--method", method, "--model", self.model]
-        for name in self.tasks:
-            words += ["--task", name]
-        for path in self.task_files:
-            words += ["--task-file", str(path)]
-        given = {
-            "--preset": self.preset, "--train-on": self.train_on, "--answers": self.answers, "--judge": self.judge,
+        named = {
+            "--preset": self.preset, "--train-on": self.train_on,
+            "--answers": None if self.answers == RunConfig.answers else self.answers,
+            "--judge": None if self.judge == RunConfig.judge else self.judge,
             "--judge-model": self.judge_model, "--judge-url": self.judge_url, "--data-dir": self.data_dir,
             "--device": self.device, "--dtype": self.dtype, "--token-budget": self.token_budget,
         }  # fmt: skip
-        usual = {"--answers": RunConfig.answers, "--judge": RunConfig.judge}
-        for option, value in given.items():
-            if value is not None and value != usual.get(option):
-                words += [option, str(value)]
-        for text in self.overrides:
-            words += ["--set", text]
-        return shlex.join(words)
+        repeated = {"--task": self.tasks, "--task-file": self.task_files, "--set": self.overrides}
+        return shlex.join(["bench", *_run_words(self.model, method, repeated, named)])
 
     def numbers(self) -> tuple[int, ...]:
         """The seeds.
@@ -184,17 +185,12 @@ class TransferConfig:
             tasks: what is tested.
             train_on: what they learn on; None where it is the tasks' own choice.
         """
-        words = ["run", "--model", self.model, "--method", ",".join(self.methods or ("all",))]
-        words += [word for task in tasks for word in ("--task", task)]
-        words += ["--train-on", train_on] if train_on else []
-        words += [word for path in self.plugins for word in ("--plugin", str(path))]
-        words += [word for text in self.overrides for word in ("--set", text)]
+        repeated = {"--task": tasks, "--plugin": self.plugins, "--set": self.overrides}
         named = {
-            "--limit": self.limit, "--preset": self.preset, "--data-dir": self.data_dir, "--device": self.device,
-            "--dtype": self.dtype,
+            "--train-on": train_on, "--limit": self.limit, "--preset": self.preset, "--data-dir": self.data_dir,
+            "--device": self.device, "--dtype": self.dtype, "--seed": self.seed or None,
         }  # fmt: skip
-        words += [word for name, value in named.items() if value is not None for word in (name, str(value))]
-        return [*words, "--seed", str(self.seed)] if self.seed else words
+        return _run_words(self.model, ",".join(self.methods or ("all",)), repeated, named)
 
 
 @dataclass(frozen=True)
@@ -244,12 +240,14 @@ class LabelsConfig:
 
     def run_command(self, tasks: tuple[str, ...]) -> list[str]:
         """Words of the `bench run` that stores what the study needs; `tasks` are tested."""
-        same = TransferConfig(
-            self.model, self.methods, plugins=self.plugins, preset=self.preset, overrides=self.overrides,
-            data_dir=self.data_dir, device=self.device, dtype=self.dtype,
-        )  # fmt: skip
-        files = [word for path in self.task_files for word in ("--task-file", str(path))]
-        return [*same.run_command(tuple(task for task in tasks if not self.task_files or task in self.tasks)), *files]
+        repeated = {
+            "--task": [task for task in tasks if not self.task_files or task in self.tasks],
+            "--task-file": self.task_files, "--plugin": self.plugins, "--set": self.overrides,
+        }  # fmt: skip
+        named = {
+            "--preset": self.preset, "--data-dir": self.data_dir, "--device": self.device, "--dtype": self.dtype
+        }  # fmt: skip
+        return _run_words(self.model, ",".join(self.methods or ("all",)), repeated, named)
 
     def numbers(self) -> tuple[int, ...]:
         """The seeds.
