@@ -62,7 +62,7 @@ def leave_one_out(given: AnalysisInput) -> Findings:
         sizes={FULL: len(FEATURES), **dict.fromkeys(FEATURES, len(FEATURES) - 1)},
         notes=(
             "A variant is named by the feature that it was trained without.",
-            "One with a near copy among the others can be left out without loss, whatever it is worth.",
+            "One with a near copy among the others can be left out with little loss, whatever it is worth.",
         ),
     )
 
