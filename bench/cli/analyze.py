@@ -153,11 +153,7 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
     from bench.run.analyses.transfer import run_transfer
 
     report = run_transfer(configs, loudness.progress())
-    about = shown.About(
-        report.model, report.preset, report.corpora, report.tests, report.homes, report.learners, report.scaled,
-        report.seeds, report.forward_tokens, tuple(report.shares),
-    )  # fmt: skip
-    matrix = shown.computed(report.cells, about, announcer())
+    matrix = shown.computed(report.cells, report.about, announcer())
     views = shown.views(matrix)
     written = shown.write(matrix, views, configs[0].out)
     if as_json:

@@ -233,7 +233,7 @@ def test_bad_requests_are_one_sentence(
     if words:
         assert said in told
     else:
-        command = f"bench run --model {small_model} --method placid,ptrue --task shores-choice --plugin {SHORES}"
+        command = f"bench run --method placid,ptrue --model {small_model} --task shores-choice --plugin {SHORES}"
         assert command in told
     assert "Traceback" not in told
     assert not list((tmp_path / "a").glob("*"))

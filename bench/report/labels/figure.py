@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
 from bench.report.figures.panel import AXIS_X, AXIS_Y, LABELS_X, Panel
-from bench.report.figures.sheet import LINE, Sheet, arrow, fitted, sheet, short, styled
+from bench.report.figures.sheet import LINE, Sheet, fitted, sheet, short, styled
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.labels.tables import basis, is_flat
 from bench.report.style import DASHED, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH, Style, built_in
-from bench.report.text import plain
+from bench.report.text import plain, with_arrow
 from bench.stats.labels import METRICS_SHOWN, LabelCurves, Point
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _title(curves: LabelCurves) -> str:
 
 def _block(page: Sheet, curves: LabelCurves, metric: str, names: Sequence[str], top: float, across: int) -> None:
     study = curves.study
-    page.text(0.03, top, f"{METRICS[metric].label}{arrow(metric)}, percent", fontsize=NORMAL)
+    page.text(0.03, top, f"{with_arrow(metric)}, percent", fontsize=NORMAL)
     x = (math.log10(study.sizes[0]) - 0.08, math.log10(study.sizes[-1]) + 0.08)
     y = _ends(curves, metric)
     width = (TEXT_WIDTH - AXIS_Y - 0.05 - GAP * (across - 1)) / across

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from bench.metrics import METRICS
 from bench.report.page.elements import Element, el, html
-from bench.report.text import ARROWS, EN_DASH, plain, shown
+from bench.report.text import EN_DASH, half_width, plain, shown, with_arrow
 from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Matrix, MeanPrice, Price, Worst
 from bench.report.transfer.stored import Unshown
-from bench.report.transfer.tables import ON_CONSTANT, SAME, SHOWN, columns_of, priced, sentences_on
+from bench.report.transfer.tables import MEAN, ON_CONSTANT, SAME, SHOWN, columns_of, priced, sentences_on
 from bench.report.transfer.verdict import verdict
 from bench.results.transfer import Corpus
 
@@ -30,7 +30,6 @@ _ABOUT = (
     " points with its interval: the difference to the first column, where methods learn by default, on the same"
     " questions; positive is worse."
 )
-_MEAN = "mean of those that learn"
 Data = Mapping[str, Any]
 
 
@@ -92,10 +91,10 @@ def _numbers(matrix: Matrix, metric: str, test: str, names: Sequence[str]) -> di
     for name in names:
         cells = [_number(matrix, name, corpus, test, metric, i) for i, corpus in enumerate(corpora)]
         told = [{**cell, **_price(prices.get((name, at)))} for cell, at in zip(cells, corpora, strict=True)]
-        rows.append({"name": plain(name), "group": _group(matrix, name), "cells": told})
+        rows.append({"name": plain(name), "group": matrix.group(name), "cells": told})
     means = {m.corpus: m for m in matrix.means if (m.metric, m.test) == (metric, test)}
     if means:
-        rows.append({"name": _MEAN, "group": 3, "cells": [_mean(means.get(at)) for at in corpora]})
+        rows.append({"name": MEAN, "group": 3, "cells": [_mean(means.get(at)) for at in corpora]})
     constants = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test)}
     if constants:
         cells = []
@@ -107,7 +106,7 @@ def _numbers(matrix: Matrix, metric: str, test: str, names: Sequence[str]) -> di
             cells.append(cell)
         rows.append({"name": CONSTANT, "group": 3, "cells": cells})
     against = f"; prices are against {home.label}" if home else "; no price, since nobody learned where it is usual"
-    caption = f"{_label(metric)} tested on {test}, by what methods learned on{against}"
+    caption = f"{with_arrow(metric)} tested on {test}, by what methods learned on{against}"
     return {"metric": metric, "caption": plain(caption), "columns": _heads(corpora), "rows": rows}
 
 
@@ -122,7 +121,7 @@ def _novelty(matrix: Matrix, metric: str, test: str, names: Sequence[str]) -> di
     ]
     means = {m.corpus: m for m in matrix.novelty_means if (m.metric, m.test) == (metric, test)}
     if means:
-        rows.append({"name": _MEAN, "group": 3, "cells": [_mean(means.get(at)) for at in corpora]})
+        rows.append({"name": MEAN, "group": 3, "cells": [_mean(means.get(at)) for at in corpora]})
     family = sum(price.metric == metric and price.p_holm is not None for price in matrix.novelty)
     caption = (
         f"The price of a new subject in {METRICS[metric].label}, tested on {test}: learned without the subject, against"
@@ -135,34 +134,19 @@ def _heads(corpora: Sequence[Corpus]) -> list[str]:
     return [plain(corpus.label) for corpus in corpora]
 
 
-def _label(metric: str) -> str:
-    return f"{METRICS[metric].label}{ARROWS[METRICS[metric].higher_is_better]}"
-
-
-def _group(matrix: Matrix, name: str) -> int:
-    return 0 if name in matrix.about.learners else 1 if name in matrix.about.scaled else 2
-
-
 def _cell(value: str = "") -> dict[str, str]:
     return {"value": value, "half": "", "price": "", "mark": "", "note": ""}
 
 
 def _valued(metric: str, value: float, low: float | None, high: float | None) -> dict[str, str]:
-    half = "" if low is None or high is None else shown(METRICS[metric], max(high - value, value - low))
-    return {**_cell(shown(METRICS[metric], value)), "half": half}
+    return {**_cell(shown(METRICS[metric], value)), "half": half_width(METRICS[metric], value, low, high)}
 
 
 def _number(matrix: Matrix, name: str, corpus: Corpus, test: str, metric: str, column: int) -> dict[str, str]:
-    entry = matrix.entry(name, corpus, test, metric)
-    untold = matrix.entry(name, None, test, metric)
-    if entry is not None or (untold is not None and not column):
-        told = entry or untold
-        assert told is not None  # noqa: S101 - for the type checker
-        return _valued(metric, told.value, *told.ends[:2])
-    if untold is not None:
-        return _cell(SAME)
-    gaps = (m for m in matrix.missing if (m.method, m.test) == (name, test) and m.corpus in {corpus, None})
-    reason = next((gap.reason for gap in gaps), "")
+    entry, reason = matrix.entry(name, corpus, test, metric), matrix.reason(name, corpus, test)
+    if entry is not None:
+        is_same = entry.corpus is None and column
+        return _cell(SAME) if is_same else _valued(metric, entry.value, *entry.ends[:2])
     return {**_cell("missing" if reason else "undefined"), "note": plain(reason)}
 
 
@@ -183,7 +167,8 @@ def _worst(matrix: Matrix, names: Collection[str]) -> dict[str, Any]:
     columns = [["Method", ""]]
     for metric in METRICS_SHOWN:
         label = METRICS[metric].label
-        columns += [[f"Rank by {label}", "num"], [f"Worst {_label(metric)}", "num"], [f"Where {label} is worst", ""]]
+        columns += [[f"Rank by {label}", "num"], [f"Worst {with_arrow(metric)}", "num"]]
+        columns += [[f"Where {label} is worst", ""]]
     rows = []
     for name in dict.fromkeys(w.method for w in matrix.worst):
         if name in names:
@@ -196,10 +181,9 @@ def _worst_texts(worst: Worst | None) -> list[str]:
     if worst is None:
         return [EN_DASH] * 3
     cell = _valued(worst.metric, worst.value, *worst.ends[:2])
-    at = worst.test if worst.corpus is None else f"{worst.corpus.label} → {worst.test}"
     half = f" ± {cell['half']}" if cell["half"] else ""
     rank = f"{EN_DASH} ({worst.reason})" if worst.rank is None else str(worst.rank)
-    return [rank, f"{cell['value']}{half}", plain(at)]
+    return [rank, f"{cell['value']}{half}", plain(worst.where)]
 
 
 # --- markup -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from bench.report.transfer.model import (
     CONSTANT,
     LEVEL,
     METRICS_SHOWN,
-    About,
     Beside,
     Constant,
     Ends,
@@ -38,7 +36,7 @@ from bench.report.transfer.model import (
 )
 from bench.results.files import path_of, read_records
 from bench.results.records import Records
-from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus, TransferCell
+from bench.results.transfer import AT_RANDOM, SUBJECT, About, Corpus, TransferCell
 from bench.stats import (
     Interval,
     NoInterval,
@@ -51,7 +49,7 @@ from bench.stats import (
     resample,
     strata_of,
 )
-from bench.stats.holm import holm
+from bench.stats.holm import with_holm
 from bench.stats.intervals import macro_mean, no_spread_of_ranks
 from bench.stats.resampling import Resampled
 
@@ -59,7 +57,6 @@ Key = tuple[str, Corpus | None]
 """Method and corpus."""
 _TINY = 1e-12
 _OTHER_ANSWERS = "it rests on other answers or labels than the other cells of this test"
-T = TypeVar("T", Price, Beside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,11 +154,11 @@ def computed(
         if (sample := each.sample(key, metric)) is not None
     )
     worst = tuple(w for metric in METRICS_SHOWN for w in _worst(metric, about, tested, missing))
-    prices = tuple(price for metric in METRICS_SHOWN for price in _corrected(list(_prices(metric, about, tested))))
-    novelty = tuple(price for metric in METRICS_SHOWN for price in _corrected(list(_novelty(metric, about, tested))))
+    prices = tuple(price for metric in METRICS_SHOWN for price in with_holm(_prices(metric, about, tested)))
+    novelty = tuple(price for metric in METRICS_SHOWN for price in with_holm(_novelty(metric, about, tested)))
     return Matrix(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
-        tuple(_corrected(list(_beside(about, tested, worst)))), tuple(dict.fromkeys(missing)),
+        tuple(with_holm(_beside(about, tested, worst))), tuple(dict.fromkeys(missing)),
         novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), tuple(_stored(cells)),
     )  # fmt: skip
 
@@ -280,13 +277,6 @@ def _means(about: About, tested: Mapping[str, _Tested], prices: Sequence[Price])
                         [(name, corpus) for name in names], [(name, home) for name in names], metric
                     )
                     yield MeanPrice(corpus, home, test, metric, points, ends, len(names))
-
-
-def _corrected(found: Sequence[T]) -> Iterator[T]:
-    """P values corrected for all that are tested together."""
-    tested = [each for each in found if each.p is not None]
-    p = iter(holm([each.p or 0.0 for each in tested]).tolist())
-    return (replace(each, p_holm=next(p)) if each.p is not None else each for each in found)
 
 
 # --- worst cells ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from bench.api import ConfidenceMethod, UserError
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.run.analyses.label_curves import TaskStudy
-from bench.run.analyses.request import LabelsConfig
+from bench.run.analyses.request import LabelsConfig, command_of
 from bench.run.analyses.stored import Needed, fit_seconds, read_all
 from bench.run.feasibility import infeasible
 from bench.run.forecast import duration
@@ -122,9 +122,11 @@ class _Studies:
         resources, guard = self.work.resources, self.work.resolved.isolation
         reader, names = resources.reader, tuple(self.resolved.methods)
         guard.attach(reader.backbone, self.work.resolved.cache)
-        request = replace(self.config, methods=names)
+        needed, ordinary = [Needed(self.resolved, self.prepared)], replace(self.config.run_config(), methods=names)
         with guard.weights_watched("the splits were read"):
-            readings = read_all([Needed(self.resolved, self.prepared)], names, request, resources, self.progress)
+            readings = read_all(
+                needed, names, resources, self.progress, read=self.config.read, ordinary=[command_of(ordinary)]
+            )
         reader.working.rest()
         made = StepResults(self.resolved, self.prepared.selecting, dict(readings))
         studies = [

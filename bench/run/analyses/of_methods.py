@@ -36,7 +36,7 @@ from bench.api.methods import validation_signals
 from bench.backbone.models import label_of, model_label
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
-from bench.run.analyses.request import AnalysisRequest
+from bench.run.analyses.request import AnalysisRequest, command_of
 from bench.run.feasibility import infeasible
 from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
@@ -172,7 +172,7 @@ class _Reached:
         if lacking:
             raise UserError(
                 f"The cache {resolved.cache} lacks what {method} reads of {', '.join(lacking)}, and an analysis runs no"
-                f" model. Run this first: {request.command(method)}"
+                f" model. Run this first: {command_of(request.config(method, None))}"
             )
         made = StepResults(resolved, prepared.selecting, prepared.readings)
         for step in reads:
