@@ -81,23 +81,15 @@ def guard(
 
 def _files(out: Path, found: Sequence[GuardedTable], views: TableViews) -> list[Path]:
     """Write figures and data; returns the files."""
-    from bench.report.guard.figure import write_figures
+    from bench.report.analysis_files import write_whole_files
+    from bench.report.guard.figure import figures_of
     from bench.report.tables import formats
-    from bench.results.files import ensure_writable
-    from bench.store.files import write_whole
 
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: expected a folder, or a name for one, got a file")
-    ensure_writable(out)
-    written = write_figures(found, out)
-    for kind in ("csv", "json"):
-        path = out / f"guard.{kind}"
-        try:
-            write_whole(path, formats.render(views, kind).encode())
-        except OSError as error:
-            raise UserError(f"--out {out}: it can't be written ({error.strerror or error})") from error
-        written.append(path)
-    return written
+    return write_whole_files(
+        out, {f"guard.{kind}": formats.render(views, kind) for kind in ("csv", "json")}, figures_of(found)
+    )
 
 
 def _card_of(folder: Path, found: Sequence[GuardedTable]) -> GuardCard:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,16 +32,25 @@ def write_files(out: Path, stem: str, views: TableViews, figures: Mapping[str, F
     Raises:
         UserError: the folder can't be written.
     """
+    drawn = (
+        (f"{SEPARATOR.join(filter(None, (stem, name)))}.{kind}", figure)
+        for name, figure in figures.items()
+        for kind in FIGURES
+    )
+    return write_whole_files(out, {f"{stem}.{kind}": render(views, kind) for kind in TABLES}, drawn)
+
+
+def write_whole_files(out: Path, texts: Mapping[str, str], figures: Iterable[tuple[str, Figure]]) -> list[Path]:
+    """Write texts and figures by the names of their files, each whole or not at all; returns the files.
+
+    Raises:
+        UserError: the folder can't be written.
+    """
     ensure_writable(out)
-    texts = {out / f"{stem}.{kind}": render(views, kind) for kind in TABLES}
     try:
-        for path, text in texts.items():
-            write_whole(path, text.encode())
-        drawn = [
-            save(figure, out / f"{SEPARATOR.join(filter(None, (stem, name)))}.{kind}")
-            for name, figure in figures.items()
-            for kind in FIGURES
-        ]
+        for name, text in texts.items():
+            write_whole(out / name, text.encode())
+        drawn = [save(figure, out / name) for name, figure in figures]
     except OSError as error:
         raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another") from error
-    return [*texts, *drawn]
+    return [*(out / name for name in texts), *drawn]
