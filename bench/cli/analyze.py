@@ -15,13 +15,12 @@ from bench.api import UserError
 from bench.cli import loudness
 from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
-from bench.cli.printing import announcer, console, print_notes, print_written
+from bench.cli.printing import OutFormat, announcer, print_notes, print_views, print_written
 from bench.report.multiverse.model import MultiverseRequest
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 
 if TYPE_CHECKING:
     from bench.report.method_analyses import Analysed
-    from bench.report.tables.grid import TableViews
 
 _ANY = "METHOD"
 """Command that stands for every name which is no command."""
@@ -41,15 +40,6 @@ app = Commands(
     help="Look closer at what runs have read: METHOD's own analyses, how methods bear another corpus, or few labels.",
     cls=ByMethod, no_args_is_help=True, rich_markup_mode=None,
 )  # fmt: skip
-
-
-class OutFormat(StrEnum):
-    """Format in which numbers are printed."""
-
-    TERMINAL = "terminal"
-    MD = "md"
-    CSV = "csv"
-    JSON = "json"
 
 
 Format = Annotated[OutFormat, typer.Option("--format", help="How to print.", rich_help_panel="Output")]
@@ -108,7 +98,7 @@ def analyze(
     _print(found, published, format_)
     if out is not None:
         kinds = [each.value for each in figure or [FigureFormat.SVG]]
-        _tell(shown.write(found, published, out, kinds), format_)
+        print_written(shown.write(found, published, out, kinds), format_)
 
 
 def _print(found: Sequence[Analysed], published: Sequence[Any], format_: OutFormat) -> None:
@@ -133,23 +123,6 @@ def _print(found: Sequence[Analysed], published: Sequence[Any], format_: OutForm
     sys.stdout.write(writers[format_](found, published))
 
 
-def _show(views: TableViews, written: Sequence[Path], format_: OutFormat) -> None:
-    from bench.report.tables import formats
-
-    if format_ is OutFormat.TERMINAL:
-        formats.print_terminal(views.grids, console())
-    else:
-        sys.stdout.write(formats.render(views, format_.value))
-    _tell(written, format_)
-
-
-def _tell(paths: Sequence[Path], format_: OutFormat) -> None:
-    if format_ is OutFormat.TERMINAL:
-        print_written(paths)
-    else:
-        print_notes([f"wrote {path}" for path in paths])
-
-
 @app.command("transfer", cls=GroupedHelp)
 @options_from(TransferConfig, without=("cache",), each="seed")
 def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> None:
@@ -166,7 +139,7 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
     report = run_transfer(configs, loudness.progress())
     matrix = shown.computed(report.cells, report.about, announcer())
     views = shown.views(matrix)
-    _show(views, shown.write(matrix, views, configs[0].out), OutFormat.JSON if as_json else OutFormat.TERMINAL)
+    print_views(views, shown.write(matrix, views, configs[0].out), OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
     raise typer.Exit(1 if report.failed else 0)
 
@@ -187,7 +160,7 @@ def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
     report = run_labels(config, loudness.progress())
     published = shown.read_counts(Path("results"))
     written = shown.write(report.curves, published, config.out)
-    _show(shown.views(report.curves, published), written, OutFormat.JSON if as_json else OutFormat.TERMINAL)
+    print_views(shown.views(report.curves, published), written, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
 
 
@@ -208,4 +181,4 @@ def multiverse(request: MultiverseRequest, *, format_: Format = OutFormat.TERMIN
 
     ensure_writable(request.out)
     found = shown.computed(request, cache_folder(), announcer())
-    _show(shown.views(found, request.methods), shown.write(found, shown.views(found), request.out), format_)
+    print_views(shown.views(found, request.methods), shown.write(found, shown.views(found), request.out), format_)
