@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from bench.api import UserError
-from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
 from bench.report import recomputed, style
 from bench.report.grouping import Key
@@ -45,6 +44,7 @@ from bench.report.multiverse.values import gradings, universes
 from bench.report.multiverse.worlds import LETTERS, Gaps, Setting, World, admitted, reference_of, setting_of, worlds
 from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import Pair, Standings
+from bench.report.tables.choice import require
 from bench.report.text import listed, plain
 from bench.results import questions
 from bench.results.files import recalibration_of
@@ -104,11 +104,7 @@ def _found(request: MultiverseRequest, cache: Path | None, say: Callable[[str], 
     if not every:
         raise UserError("there are no results to analyse; run something first: bench run --method all --model tiny")
     for option, what in (("--model", "model"), ("--task", "task")):
-        name, known = getattr(request, what), {getattr(row, what) for row in every}
-        if name not in known:
-            raise UserError(
-                f"{option}: no result of {what} {plain(name)!r}; there are {listed(known)}.{did_you_mean(name, known)}"
-            )
+        require(option, what, getattr(request, what), {getattr(row, what) for row in every}, of="result of ")
     found = [row for row in every if (row.model, row.task) == (request.model, request.task)]
     if not found:
         raise UserError(f"no result of {plain(request.model)} on {plain(request.task)}; run it, or name another --task")
@@ -129,12 +125,9 @@ def _reference(request: MultiverseRequest, rows: Sequence[ResultRow]) -> tuple[S
             f"no result of {plain(request.model)} on {plain(request.task)} in {request.results} can stand in a table"
             " with others (failed, partial, cut short, scores alone, or with settings of its own)"
         )
-    if request.preset is not None and request.preset not in presets:
-        hint = did_you_mean(request.preset, presets)
-        raise UserError(
-            f"--preset: no result with preset {plain(request.preset)!r}; there are {listed(presets)}.{hint}"
-        )
-    if request.preset is None and len(presets) > 1:
+    if request.preset is not None:
+        require("--preset", "preset", request.preset, presets, of="result with ")
+    elif len(presets) > 1:
         raise UserError(
             f"results of {plain(request.model)} on {plain(request.task)} have presets {listed(presets)}; choose with"
             " --preset the one whose table is examined, the others are universes"
@@ -184,9 +177,7 @@ def _checked(request: MultiverseRequest, ranked: Mapping[str, Sequence[str]]) ->
             f" can compare, there is {told}; run more: bench run --method all --model {plain(request.model)}"
         )
     for name in request.methods:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise UserError(f"--method: {plain(name)!r} is not ranked in this table; there are {listed(known)}.{hint}")
+        require("--method", "method", name, known, of="ranked ")
     return known
 
 

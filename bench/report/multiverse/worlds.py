@@ -83,8 +83,8 @@ class Gaps:
 
     counts: Counter[str] = field(default_factory=Counter)
     """Sentence -> results."""
-    missing: dict[str, list[str]] = field(default_factory=dict)
-    """Combination -> methods without a result."""
+    missing: list[str] = field(default_factory=list)
+    """Sentences on combinations without results of some methods."""
 
     def add(self, text: str) -> None:
         """Count one result."""
@@ -92,10 +92,8 @@ class Gaps:
 
     def sentences(self) -> Iterator[str]:
         """One for each reason."""
-        for text, n in self.counts.items():
-            yield f"{text} ({n} result{'s' * (n > 1)})."
-        for combination, names in self.missing.items():
-            yield f"No result with {combination}: {listed(names)}."
+        yield from (f"{text} ({n} result{'s' * (n > 1)})." for text, n in self.counts.items())
+        yield from self.missing
 
 
 # --- which results ----------------------------------------------------------------------------------------------------
@@ -222,7 +220,7 @@ def worlds(
             continue
         lacking = [name for name in methods if name not in own]
         if lacking:
-            gaps.missing[_words(at)] = lacking
+            gaps.missing.append(f"No result with {_words(at)}: {listed(lacking)}.")
         made.append(world)
     if not made or made[0].setting != reference:
         raise UserError("No two methods of the table rest on the same answers and labels, so none can be compared")

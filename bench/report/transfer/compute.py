@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -222,29 +222,35 @@ def _ends(interval: Interval | NoInterval) -> Ends:
 
 
 def _prices(metric: str, about: About, tested: Mapping[str, _Tested]) -> Iterator[Price]:
-    """Prices of all methods that are told labels; scaling changes no order, so it has no price in AUROC."""
-    names = about.learners + (about.scaled if metric == "brier" else ())
-    for test, each in tested.items():
-        home = about.home(test)
-        for name in names if home is not None else ():
-            if each.sample((name, home), metric) is None:
-                continue
-            for corpus in about.corpora:
-                if home is not None and corpus != home and each.sample((name, corpus), metric) is not None:
-                    points, ends, p = each.worsening([(name, corpus)], [(name, home)], metric)
-                    yield Price(name, corpus, home, test, metric, points, ends, p)
+    """Prices of learning elsewhere than at home."""
+    homes = {test: about.home(test) for test in tested}
+    moves = {test: [(at, home) for at in about.corpora if home and at != home] for test, home in homes.items()}
+    return _priced(metric, about, tested, moves)
 
 
 def _novelty(metric: str, about: About, tested: Mapping[str, _Tested]) -> Iterator[Price]:
     """Prices of learning without the subject, against without as many answers at random."""
+    moves = [(at, replace(at, leaves_out=AT_RANDOM)) for at in about.corpora if at.leaves_out == SUBJECT]
+    return _priced(metric, about, tested, dict.fromkeys(tested, moves))
+
+
+def _priced(
+    metric: str, about: About, tested: Mapping[str, _Tested], moves: Mapping[str, Sequence[tuple[Corpus, Corpus]]]
+) -> Iterator[Price]:
+    """Prices of all methods that are told labels; scaling changes no order, so it has no price in AUROC.
+
+    Args:
+        metric: of the prices.
+        about: what the cells are of.
+        tested: cells by test.
+        moves: test -> what was learned on, and what that is against.
+    """
     names = about.learners + (about.scaled if metric == "brier" else ())
     for test, each in tested.items():
-        for corpus in (corpus for corpus in about.corpora if corpus.leaves_out == SUBJECT):
-            control = replace(corpus, leaves_out=AT_RANDOM)
-            for name in names:
-                if all(each.sample((name, at), metric) is not None for at in (corpus, control)):
-                    points, ends, p = each.worsening([(name, corpus)], [(name, control)], metric)
-                    yield Price(name, corpus, control, test, metric, points, ends, p)
+        for name, (corpus, home) in product(names, moves[test]):
+            if all(each.sample((name, at), metric) is not None for at in (corpus, home)):
+                points, ends, p = each.worsening([(name, corpus)], [(name, home)], metric)
+                yield Price(name, corpus, home, test, metric, points, ends, p)
 
 
 def _constants(about: About, tested: Mapping[str, _Tested]) -> Iterator[Constant]:

@@ -15,12 +15,11 @@ from bench.progress import Progress
 from bench.run.analyses.label_curves import TaskStudy
 from bench.run.analyses.request import LabelsConfig, command_of
 from bench.run.analyses.stored import Needed, fit_seconds, read_all
-from bench.run.feasibility import infeasible
 from bench.run.forecast import duration
 from bench.run.inputs import StepResults
 from bench.run.pipeline import Work, at_work
 from bench.run.plan import adapted
-from bench.run.preparation import Prepared, prepare
+from bench.run.preparation import Prepared, infeasible_in, prepare
 from bench.run.resolve import ResolvedRun
 from bench.stats.labels import LabelCurves
 
@@ -81,12 +80,8 @@ class _Studies:
             absent[name] = ADAPTERS
             del methods[name]
         resolved = replace(work.resolved, methods=methods)
-        reader = resources.reader
-        reasons = infeasible(
-            methods, resolved.test_splits, resources.tasks, resolved.learn_on, reader.prompts,
-            lambda: reader.backbone.facts,
-        )  # fmt: skip
-        studies = cls(config, work, progress, resolved, prepare(resolved, resources, reasons, None), absent)
+        prepared = prepare(resolved, resources, infeasible_in(resolved, resources), None)
+        studies = cls(config, work, progress, resolved, prepared, absent)
         studies.announce()
         if not any(method.trains() for method in studies.resolved.methods.values()):
             left = f"; left out: {', '.join(absent)}" if absent else ""

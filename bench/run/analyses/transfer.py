@@ -23,7 +23,6 @@ from bench.run.analyses.folds import Folds, Outcome, Untaken, subjects_of
 from bench.run.analyses.request import TransferConfig
 from bench.run.analyses.stored import Needed, commands, read_all
 from bench.run.config import RunConfig
-from bench.run.feasibility import infeasible
 from bench.run.fitting import Fitter
 from bench.run.forecast import Forecast
 from bench.run.heads.saving import HeadWriter
@@ -31,7 +30,7 @@ from bench.run.inputs import Inputs, StepResults
 from bench.run.pipeline import CellWriter, RunReport, Work, at_work
 from bench.run.plan import Fit, TrainOn
 from bench.run.predicting import Predictor
-from bench.run.preparation import Opened, Prepared, prepare
+from bench.run.preparation import Opened, Prepared, infeasible_in, prepare
 from bench.run.resolve import ResolvedRun
 from bench.run.rows import RowBuilder
 from bench.signals.batches import Batches
@@ -127,14 +126,10 @@ class _Matrix:
     def _learning(task: str, tests: Sequence[str], work: Work, limit: int | None) -> Needed:
         here = replace(work.resolved, tests=tuple(tests), learn_on=dict.fromkeys(tests, TrainOn(task)))
         resources = work.resources
-        reader = resources.reader
-        reasons = infeasible(
-            here.methods, here.test_splits, resources.tasks, here.learn_on, reader.prompts,
-            lambda: reader.backbone.facts,
-        )  # fmt: skip
+        reasons = infeasible_in(here, resources)
         for name, method in here.methods.items():
             for signal in sorted(method.reads().fit, key=repr) if method.trains() else ():
-                hindrance = definition(signal).hindrance(resources.tasks[task], reader.prompts)
+                hindrance = definition(signal).hindrance(resources.tasks[task], resources.reader.prompts)
                 if hindrance is not None:
                     reasons.update({(name, test): f"on {task}: {hindrance}" for test in here.test_splits})
         return Needed(here, prepare(here, resources, reasons, limit))

@@ -481,7 +481,7 @@ def test_claims_of_some_methods_can_be_printed_alone(multiverse: Multiverse, fol
     told = " ".join(formats.render(views(multiverse, ("fair",)), "terminal", width=250).split())
     assert "fair beats poor" in told
     assert "good beats poor" not in told
-    with pytest.raises(UserError, match="--method: 'god' is not ranked in this table; there are fair, good, poor"):
+    with pytest.raises(UserError, match="--method: no ranked method 'god'; there are fair, good, poor"):
         found(folder, methods=("god",))
 
 
