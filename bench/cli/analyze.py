@@ -134,12 +134,14 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
     Example: bench analyze transfer --model tiny --on atlas-choice,atlas-oe --leave-subject-out
     """
     from bench.report import transfer as shown
+    from bench.report.analysis_files import write_files
     from bench.run.analyses.transfer import run_transfer
 
     report = run_transfer(configs, loudness.progress())
     matrix = shown.computed(report.cells, report.about, announcer())
-    views = shown.views(matrix)
-    print_views(views, shown.write(matrix, views, configs[0].out), OutFormat.JSON if as_json else OutFormat.TERMINAL)
+    views, of = shown.views(matrix), (report.about.model, "transfer")
+    written = write_files(configs[0].out, of, views, shown.figures(matrix))
+    print_views(views, written, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
     raise typer.Exit(1 if report.failed else 0)
 
@@ -155,11 +157,15 @@ def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
     Example: bench analyze labels --model tiny --task atlas-choice --method combined,pik,untrained
     """
     from bench.report import labels as shown
+    from bench.report.analysis_files import write_files
     from bench.run.analyses.labels import run_labels
 
     report = run_labels(config, loudness.progress())
     published = shown.read_counts(Path("results"))
-    written = shown.write(report.curves, published, config.out)
+    written: list[Path] = []
+    for each in report.curves:
+        of = each.study.model, "labels", each.study.task
+        written += write_files(config.out, of, shown.views([each], published), {"": shown.small_multiples(each)})
     print_views(shown.views(report.curves, published), written, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
 
@@ -176,9 +182,12 @@ def multiverse(request: MultiverseRequest, *, format_: Format = OutFormat.TERMIN
     Example: bench analyze multiverse --model tiny --task atlas-oe
     """
     from bench.report import multiverse as shown
+    from bench.report.analysis_files import write_files
     from bench.results.files import ensure_writable
     from bench.store.folders import cache_folder
 
     ensure_writable(request.out)
     found = shown.computed(request, cache_folder(), announcer())
-    print_views(shown.views(found, request.methods), shown.write(found, shown.views(found), request.out), format_)
+    of = found.model, "multiverse", found.task
+    written = write_files(request.out, of, shown.views(found), shown.figures(found))
+    print_views(shown.views(found, request.methods), written, format_)

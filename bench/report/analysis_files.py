@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from bench.api import UserError
 from bench.report.figures.sheet import save
+from bench.report.figures.write import safe_name
 from bench.report.tables.formats import render
 from bench.report.tables.grid import TableViews
-from bench.results.files import SEPARATOR, ensure_writable
+from bench.results.files import SEPARATOR, ensure_writable, model_folder
 from bench.store.files import write_whole
 
 if TYPE_CHECKING:
@@ -20,22 +21,24 @@ TABLES = ("md", "csv", "json")
 FIGURES = ("svg", "png")
 
 
-def write_files(out: Path, stem: str, views: TableViews, figures: Mapping[str, Figure]) -> list[Path]:
-    """Write `<stem>.<format>`, and each figure as `<stem>--<name>.<format>`; returns the files.
+def write_files(out: Path, of: tuple[str, ...], views: TableViews, figures: Mapping[str, Figure | None]) -> list[Path]:
+    """Write `<model>--<analysis>[--<task>].<format>`, and each figure as `...--<name>.<format>`; returns the files.
 
     Args:
         out: their folder; it is made.
-        stem: beginning of their names.
+        of: model, analysis, and the task if it is of one.
         views: the tables.
         figures: by name; the name "" adds nothing to the stem.
 
     Raises:
         UserError: the folder can't be written.
     """
+    stem = SEPARATOR.join((model_folder(of[0]), *map(safe_name, of[1:])))
     drawn = (
         (f"{SEPARATOR.join(filter(None, (stem, name)))}.{kind}", figure)
         for name, figure in figures.items()
         for kind in FIGURES
+        if figure is not None
     )
     return write_whole_files(out, {f"{stem}.{kind}": render(views, kind) for kind in TABLES}, drawn)
 

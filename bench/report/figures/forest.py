@@ -21,7 +21,7 @@ from bench.report.figures.sheet import (
     styled,
     text_width,
 )
-from bench.report.figures.ticks import tick_names, ticks_between
+from bench.report.figures.ticks import tick_names, ticks_between, with_room
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH
@@ -149,8 +149,7 @@ def _ends(comparison: Comparison, column: Sequence[Line]) -> tuple[float, float]
         pair = comparison.pairs.get(line.key)
         if pair is not None:
             values += [pair.difference, *(end for end in (pair.fixed.low, pair.fixed.high) if end is not None)]
-    room = 0.06 * (max(values) - min(values)) or 0.01
-    return min(values) - room, max(values) + room
+    return with_room(values)
 
 
 def _row(panel: Panel, comparison: Comparison, line: Line, y: float) -> None:

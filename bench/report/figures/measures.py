@@ -10,7 +10,7 @@ from bench.api.analyses import Value
 from bench.report.figures.intervals import rows
 from bench.report.figures.panel import AXIS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, fitted, room_of, sheet, short, styled, text_width
-from bench.report.figures.ticks import ticks_between
+from bench.report.figures.ticks import ticks_between, with_room
 from bench.report.measures import interval_text, title, value_text
 from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH, Style, built_in
 from bench.report.text import MINUS, plain
@@ -89,8 +89,7 @@ def _ends(column: MeasureColumn, shown: Sequence[Row]) -> tuple[float, float]:
         value = row[column.key]
         known += [value] if isinstance(value, int | float) else []
         known += _interval(column, row) or ()
-    room = 0.06 * (max(known) - min(known)) or 0.01
-    return min(known) - room, max(known) + room
+    return with_room(known)
 
 
 def _numbers(column: MeasureColumn, row: Row) -> str:

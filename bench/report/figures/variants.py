@@ -9,7 +9,7 @@ from bench.metrics import METRICS
 from bench.report.figures.intervals import rows
 from bench.report.figures.panel import AXIS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, room_of, sheet, styled, text_width
-from bench.report.figures.ticks import tick_names, ticks_between
+from bench.report.figures.ticks import tick_names, ticks_between, with_room
 from bench.report.style import INK, NORMAL, TEXT_WIDTH, Style, built_in
 from bench.report.text import interval_text, plain, signed, with_arrow
 from bench.report.variants import is_long, sorted_rows, tested, title
@@ -86,8 +86,7 @@ def _panel(
 def _ends(shown: Sequence[VariantRow]) -> tuple[float, float]:
     known = [row.difference for row in shown if row.difference is not None]
     values = [0.0, *(end for of in known for end in (of.value, of.low, of.high) if end is not None)]
-    room = 0.06 * (max(values) - min(values)) or 0.01
-    return min(values) - room, max(values) + room
+    return with_room(values)
 
 
 def _numbers(row: VariantRow) -> str:

@@ -30,6 +30,11 @@ _MOST = 16
 """Claims of a family that are drawn."""
 
 
+def figures(found: Multiverse) -> dict[str, Figure | None]:
+    """Both figures; None where there is nothing to draw."""
+    return {"places": places_drawn(found), "claims": claims_drawn(found)}
+
+
 def places_drawn(found: Multiverse) -> Figure | None:
     """A block for each family: rows are methods, columns places, the colour and number a share of universes."""
     families = [(f, [p for p in found.places if p.family == f.name]) for f in found.families]

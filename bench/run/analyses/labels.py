@@ -33,8 +33,6 @@ class LabelsReport:
     curves: list[LabelCurves]
     notes: list[str] = field(default_factory=list)
     """Notes for the user."""
-    forward_tokens: int = 0
-    """Token positions that were fed to the model."""
 
 
 def run_labels(
@@ -133,7 +131,7 @@ class _Studies:
         curves = [each.curves() for each in studies]
         guard.check_weights("after the last prediction")
         notes = dict.fromkeys([*self.work.resolved.notes, *reader.backbone.chat.notes, *self.prepared.notes])
-        return LabelsReport(curves, [*notes, *reader.store.notes], reader.forward_tokens)
+        return LabelsReport(curves, [*notes, *reader.store.notes])
 
     def _barred(self, test: TaskSplit) -> dict[str, str]:
         """Method -> why it can't run on a test."""

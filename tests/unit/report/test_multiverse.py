@@ -20,17 +20,16 @@ from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.cli.app import app
 from bench.metrics import METRICS
+from bench.report.analysis_files import write_files
 from bench.report.multiverse import (
     Contest,
     Multiverse,
     MultiverseRequest,
     Universe,
-    claims_drawn,
     computed,
-    places_drawn,
+    figures,
     verdict,
     views,
-    write,
 )
 from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, squad_normalised
 from bench.report.multiverse.words import share
@@ -171,7 +170,7 @@ def test_equal_methods_claim_nothing_and_neither_is_said_to_be_better(tmp_path: 
     assert all((c.holds, c.is_claim, c.significant, c.reversed) == (0, False, 0, 0) for c in multiverse.contests)
     assert {places.spread.first for places in multiverse.places} == {1.0}
     assert "the table claims nothing, so nothing can fall" in text(multiverse)
-    assert claims_drawn(multiverse) is None
+    assert figures(multiverse)["claims"] is None
 
 
 # --- against references -----------------------------------------------------------------------------------------------
@@ -486,7 +485,7 @@ def test_claims_of_some_methods_can_be_printed_alone(multiverse: Multiverse, fol
 
 
 def test_figures_show_every_method_and_the_shares(multiverse: Multiverse) -> None:
-    places, claims = places_drawn(multiverse), claims_drawn(multiverse)
+    places, claims = figures(multiverse).values()
     assert places is not None
     assert claims is not None
     words = [each.get_text() for each in places.texts]
@@ -496,14 +495,15 @@ def test_figures_show_every_method_and_the_shares(multiverse: Multiverse) -> Non
 
 
 def test_files_are_written_and_a_folder_that_can_not_be_is_one_sentence(multiverse: Multiverse, tmp_path: Path) -> None:
-    written = write(multiverse, views(multiverse), tmp_path / "out")
+    of = MODEL, "multiverse", TASK
+    written = write_files(tmp_path / "out", of, views(multiverse), figures(multiverse))
     assert {path.name for path in written} == {
         *(f"{MODEL}--multiverse--{TASK}.{kind}" for kind in ("md", "csv", "json")),
         *(f"{MODEL}--multiverse--{TASK}--{name}.{kind}" for name in ("places", "claims") for kind in ("svg", "png")),
     }
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="can't be written"):
-        write(multiverse, views(multiverse), tmp_path / "file")
+        write_files(tmp_path / "file", of, views(multiverse), {})
 
 
 def test_shares_that_are_not_all_or_none_do_not_look_so() -> None:
