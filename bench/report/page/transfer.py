@@ -45,7 +45,7 @@ class _Cell(NamedTuple):
     """Half of its interval."""
     price: str = ""
     mark: str = ""
-    """What the price is shown to be: worse, better or neither."""
+    """Word for what the price is shown to be: worse, better, or empty."""
     note: str = ""
 
 

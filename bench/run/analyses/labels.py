@@ -14,11 +14,11 @@ from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.run.analyses.label_curves import TaskStudy
 from bench.run.analyses.request import LabelsConfig, command_of
-from bench.run.analyses.stored import Needed, fit_seconds, read_all
-from bench.run.forecast import duration
+from bench.run.analyses.stored import Needed, read_all
+from bench.run.forecast import Forecast, duration
 from bench.run.inputs import StepResults
 from bench.run.pipeline import Work, at_work
-from bench.run.plan import adapted
+from bench.run.plan import Fit, adapted
 from bench.run.preparation import Prepared, infeasible_in, prepare
 from bench.run.resolve import ResolvedRun
 from bench.stats.labels import LabelCurves
@@ -91,10 +91,8 @@ class _Studies:
 
     def announce(self) -> None:
         """Say what fits cost, and who takes no part."""
-        needed = [Needed(self.resolved, self.prepared)]
-        found = fit_seconds(needed, self.resolved.methods, self.work.resources)
         times = len(self.config.sizes()) * len(self.config.numbers())
-        seconds = {name: times * one for name, one in found.items() if one is not None}
+        seconds = {name: times * one for name, one in self._fit_seconds().items() if one is not None}
         for name, reason in self.absent.items():
             self.progress.say(f"  {name} takes no part: {reason}")
         learners = [name for name, method in self.resolved.methods.items() if method.trains()]
@@ -109,6 +107,15 @@ class _Studies:
             f" {', '.join(self.config.labels)} labels, {len(self.config.numbers())} draws each. Fits from nothing:"
             f" {duration(known, 'at most')} ({'; '.join(each)}), less what is stored"
         )
+
+    def _fit_seconds(self) -> dict[str, float | None]:
+        """Seconds that a method's fits with all labels take, at most; None where that can't be said."""
+        forecast = Forecast(self.prepared, self.resolved, self.work.resources.grader)
+        found: dict[str, float | None] = {}
+        for step in (step for step in self.prepared.steps if isinstance(step, Fit)):
+            one, before = forecast.seconds(step), found.get(step.method, 0.0)
+            found[step.method] = None if isinstance(one, str) or before is None else before + one
+        return found
 
     def made(self) -> LabelsReport:
         """Read, draw, fit, predict and compare."""

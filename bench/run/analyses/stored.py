@@ -1,4 +1,4 @@
-"""Signals of an analysis: found in the store, or read after saying what that costs; and what its fits cost."""
+"""Signals of an analysis: found in the store, or read after saying what that costs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from bench.api import Signal, UserError
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.run.analyses.request import TransferConfig, command_of
-from bench.run.forecast import Forecast, duration
-from bench.run.plan import Fit, adapted, signals_needed
+from bench.run.forecast import duration
+from bench.run.plan import signals_needed
 from bench.run.preparation import Prepared, Resources
 from bench.run.resolve import ResolvedRun
 from bench.signals.reading import Reading
@@ -150,21 +150,3 @@ def commands(needed: Sequence[Needed], config: TransferConfig, homes: Mapping[st
         runs.setdefault(None if corpus == (tasks[test].train_on or test) else corpus, []).append(test)
     run = config.run_config()
     return [command_of(replace(run, tasks=tuple(own), train_on=train_on)) for train_on, own in runs.items()]
-
-
-def fit_seconds(needed: Sequence[Needed], names: Collection[str], resources: Resources) -> dict[str, float | None]:
-    """Seconds that one fit on each corpus takes a method, at most; None where that can't be said.
-
-    Args:
-        needed: one for each corpus.
-        names: methods that take part; of those that train adapters nothing is said.
-        resources: what it works with.
-    """
-    found: dict[str, float | None] = {}
-    for each in needed:
-        forecast = Forecast(each.prepared, each.resolved, resources.grader)
-        for step in each.prepared.steps:
-            if isinstance(step, Fit) and step.method in names and not adapted(each.resolved.methods[step.method]):
-                one, before = forecast.seconds(step), found.get(step.method, 0.0)
-                found[step.method] = None if isinstance(one, str) or before is None else before + one
-    return found

@@ -32,7 +32,6 @@ from bench.report.multiverse import (
     views,
 )
 from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, squad_normalised
-from bench.report.multiverse.words import share
 from bench.report.tables import formats
 from bench.results import files, questions
 from bench.results.questions import SEVERAL, QuestionText
@@ -504,10 +503,6 @@ def test_files_are_written_and_a_folder_that_can_not_be_is_one_sentence(multiver
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="can't be written"):
         write_files(tmp_path / "file", of, views(multiverse), {})
-
-
-def test_shares_that_are_not_all_or_none_do_not_look_so() -> None:
-    assert [share(value) for value in (1.0, 0.999, 0.5, 0.004, 0.0)] == ["100 %", ">99 %", "50 %", "<1 %", "0 %"]
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -373,9 +373,3 @@ def test_files_say_the_same_as_the_tables(matrix: Matrix, tmp_path: Path) -> Non
     assert "same" in text
     svg = (tmp_path / "t" / "tiny--transfer--brier.svg").read_text(encoding="utf-8")
     assert all(name in svg for name in ("good", "rote", "plain", "tested on a"))
-
-
-def test_settings_of_resamples_are_the_callers(tmp_path: Path) -> None:
-    made = cells(tmp_path, about())
-    few = computed(made, about(), settings=Settings(replicates=50))
-    assert few.entries[0].value == computed(made, about()).entries[0].value
