@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from bench.api import MeasureColumn, UserError
+from bench.api import MeasureColumn
 from bench.api.analyses import Value
-from bench.report.tables.published import lines_of, published_folder
+from bench.report.tables.published import values_of
 from bench.report.text import count, plain, probability, rounded
 from bench.stats.measured import Measured
 
@@ -29,18 +29,13 @@ def read_published(found: Measured, results: Path) -> Published:
     Raises:
         UserError: their file is not as it must be.
     """
-    folder = published_folder(results)
-    if not found.measures.published or folder is None:
-        return {}
-    path, kinds = folder / found.measures.published, {c.key: c.kind for c in found.measures.columns}
-    known: dict[tuple[str, str, str], float] = {}
-    try:
-        for line in lines_of(path, COLUMNS):
-            scale = 100 if kinds.get(line["column"]) in _IN_PERCENT else 1
-            known[line["model"], line["row"], line["column"]] = float(line["value"]) / scale
-    except ValueError as error:
-        raise UserError(f"{path}: expected numbers, {error}") from error
-    return known
+    kinds = {column.key: column.kind for column in found.measures.columns}
+
+    def value(line: Mapping[str, str]) -> tuple[tuple[str, str, str], float]:
+        scale = 100 if kinds.get(line["column"]) in _IN_PERCENT else 1
+        return (line["model"], line["row"], line["column"]), float(line["value"]) / scale
+
+    return dict(values_of(results, found.measures.published, COLUMNS, value, "numbers"))
 
 
 def title(found: Measured) -> str:

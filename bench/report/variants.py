@@ -7,9 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.tables.published import lines_of, published_folder
+from bench.report.tables.published import values_of
 from bench.report.text import MINUS, interval_text, plain, probability, shown, signed
 from bench.stats.variants import Estimate, StepRow, VariantRow, Variants, parts_of
 
@@ -32,17 +31,11 @@ def read_published(found: Variants, results: Path) -> Published:
     Raises:
         UserError: their file is not as it must be.
     """
-    folder = published_folder(results)
-    if not found.published or folder is None:
-        return {}
-    path = folder / found.published
-    try:
-        return {
-            (line["model"], line["task"], line["variant"], line["metric"]): float(line["mean"]) / 100
-            for line in lines_of(path, COLUMNS)
-        }
-    except ValueError as error:
-        raise UserError(f"{path}: expected numbers in percent, {error}") from error
+
+    def value(line: Mapping[str, str]) -> tuple[tuple[str, str, str, str], float]:
+        return (line["model"], line["task"], line["variant"], line["metric"]), float(line["mean"]) / 100
+
+    return dict(values_of(results, found.published, COLUMNS, value, "numbers in percent"))
 
 
 def sorted_rows(found: Variants, metric: str) -> list[VariantRow]:

@@ -10,17 +10,7 @@ from bench.report.figures.board import board_of, marked, on_unranked
 from bench.report.figures.intervals import NAME_WIDTH, rows
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, Panel
-from bench.report.figures.sheet import (
-    EDGE,
-    LINE,
-    Sheet,
-    fitted,
-    marker_settings,
-    room_of,
-    sheet,
-    styled,
-    text_width,
-)
+from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, marker_settings, room_of, sheet, styled, text_width
 from bench.report.figures.ticks import tick_names, ticks_between, with_room
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, Pair
