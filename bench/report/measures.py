@@ -9,8 +9,7 @@ from statistics import median
 
 from bench.api import MeasureColumn
 from bench.api.analyses import Value
-from bench.report.tables.grid import TableViews, grid_of_records
-from bench.report.tables.published import numbers_in
+from bench.report.tables.published import values_of
 from bench.report.text import count, plain, probability, rounded
 from bench.stats.measured import Measured
 
@@ -30,11 +29,13 @@ def read_published(found: Measured, results: Path) -> Published:
     Raises:
         UserError: their file is not as it must be.
     """
-    in_percent = {column.key for column in found.measures.columns if column.kind in _IN_PERCENT}
-    return {
-        (line["model"], line["row"], line["column"]): number / (100 if line["column"] in in_percent else 1)
-        for line, number in numbers_in(results, found.measures.published, COLUMNS)
-    }
+    kinds = {column.key: column.kind for column in found.measures.columns}
+
+    def value(line: Mapping[str, str]) -> tuple[tuple[str, str, str], float]:
+        scale = 100 if kinds.get(line["column"]) in _IN_PERCENT else 1
+        return (line["model"], line["row"], line["column"]), float(line["value"]) / scale
+
+    return dict(values_of(results, found.measures.published, COLUMNS, value, "numbers"))
 
 
 def title(found: Measured) -> str:
@@ -78,12 +79,14 @@ def _scaled(column: MeasureColumn, value: float) -> tuple[float, int]:
     return (100 * value if column.kind in _IN_PERCENT else value), decimals
 
 
-def records(found: Measured, published: Published) -> list[dict[str, str]]:
-    """Rows for people."""
-    return [_record(found, row, published) for row in found.shown]
+def blocks(found: Measured, published: Published) -> list[list[dict[str, str]]]:
+    """Tables for people, without columns that are empty in all rows: one, or none where nothing was measured."""
+    told = [_row(found, row, published) for row in found.shown]
+    rows = [{key: row[key] for key in row if any(each[key] for each in told)} for row in told]
+    return [rows] if rows else []
 
 
-def _record(found: Measured, row: Mapping[str, Value], published: Published) -> dict[str, str]:
+def _row(found: Measured, row: Mapping[str, Value], published: Published) -> dict[str, str]:
     record: dict[str, str] = {}
     for column in found.measures.columns:
         record[column.label] = value_text(column, row[column.key])
@@ -94,11 +97,16 @@ def _record(found: Measured, row: Mapping[str, Value], published: Published) -> 
     return record
 
 
+def verdict(found: Measured) -> str:
+    """Question and answer."""
+    return f"{found.measures.question} {found.measures.answer}"
+
+
 def legend(found: Measured, published: Published) -> list[str]:
     """Sentences below the rows."""
     shown, total = len(found.shown), len(found.measures.rows)
     cut = [f"Shown: the first {shown} of {total} rows; CSV and JSON have all."] if shown < total else []
-    return [*cut, *_beside_published(found, published)]
+    return [*cut, *found.measures.notes, *_beside_published(found, published)]
 
 
 def _beside_published(found: Measured, published: Published) -> Iterator[str]:
@@ -116,43 +124,32 @@ def _beside_published(found: Measured, published: Published) -> Iterator[str]:
                 )
 
 
-# --- for every format -------------------------------------------------------------------------------------------------
+# --- as data --------------------------------------------------------------------------------------------------------
 
 
-def view(found: Measured, published: Published) -> TableViews:
-    """Rows, verdict and legend; no table where nothing was measured."""
-    left = [column.label for column in found.measures.columns if column.kind == "text"]
-    grid = grid_of_records(
-        records(found, published), left, title(found),
-        verdict=(found.measures.question, found.measures.answer), legend=legend(found, published),
-        remarks=found.measures.notes,
-    )  # fmt: skip
-    return TableViews([grid], lambda: _rows(found, published), lambda: [_data(found, published)])
-
-
-def _rows(found: Measured, published: Published) -> list[dict[str, object]]:
-    """A record for each row, with all its values and those that the paper has of the same model."""
-    about = {name: getattr(found, name) for name in ("model", "task", "method", "analysis", "preset")}
-    printed = list(dict.fromkeys(column for _, _, column in published))
-    return [
-        {
-            **about, **row,
-            **{f"published_{key}": published.get((found.model, str(row[found.naming]), key)) for key in printed},
-        }
-        for row in found.measures.rows
-    ]  # fmt: skip
-
-
-def _data(found: Measured, published: Published) -> dict[str, object]:
+def data(found: Measured, published: Published) -> dict[str, object]:
     """Everything, as fractions with all their digits; but for the coloured texts, which are a page."""
     measures = found.measures
     return {
         "method": found.method, "analysis": found.analysis, "model": found.model, "task": found.task,
         "preset": found.preset, "seeds": list(found.seeds), "n": found.n, "question": measures.question,
-        "verdict": f"{measures.question} {measures.answer}", "columns": [asdict(column) for column in measures.columns],
+        "verdict": verdict(found), "columns": [asdict(column) for column in measures.columns],
         "rows": [dict(row) for row in measures.rows], "notes": list(measures.notes),
         "published": [
             {"model": model, "row": row, "column": column, "value": value}
             for (model, row, column), value in published.items()
         ],
     }  # fmt: skip
+
+
+def records(found: Measured, published: Published) -> Iterator[dict[str, object]]:
+    """A record for each row, with all its values and those that the paper has of the same model."""
+    base = {
+        "model": found.model, "task": found.task, "method": found.method, "analysis": found.analysis,
+        "preset": found.preset,
+    }  # fmt: skip
+    printed = dict.fromkeys(column for _, _, column in published)
+    for row in found.measures.rows:
+        name = str(row[found.naming])
+        paper = {f"published_{key}": published.get((found.model, name, key)) for key in printed}
+        yield {**base, **row, **paper}

@@ -8,10 +8,9 @@ from pathlib import Path
 from statistics import median
 
 from bench.metrics import METRICS
-from bench.report.tables.grid import TableViews, grid_of_records
-from bench.report.tables.published import numbers_in
+from bench.report.tables.published import values_of
 from bench.report.text import MINUS, interval_text, plain, probability, shown, signed
-from bench.stats.variants import Estimate, StepRow, VariantRow, Variants
+from bench.stats.variants import Estimate, StepRow, VariantRow, Variants, parts_of
 
 COLUMNS = ("model", "task", "variant", "metric", "mean")
 """Columns of a file of published variants, in percent."""
@@ -20,9 +19,6 @@ ENDS = 5
 _LONG = 12
 """Variants from which on a list is long."""
 _ALPHA = 0.05
-_PARTS = ("value", "low", "high", "error", "seed_share")
-_OF_SHARE = {"": "value", "_low": "low", "_high": "high"}
-"""Numbers of an estimate, and of a share, in CSV."""
 NO_BREAK = "\u00a0"
 
 Published = Mapping[tuple[str, str, str, str], float]
@@ -35,10 +31,11 @@ def read_published(found: Variants, results: Path) -> Published:
     Raises:
         UserError: their file is not as it must be.
     """
-    return {
-        (line["model"], line["task"], line["variant"], line["metric"]): number / 100
-        for line, number in numbers_in(results, found.published, COLUMNS)
-    }
+
+    def value(line: Mapping[str, str]) -> tuple[tuple[str, str, str, str], float]:
+        return (line["model"], line["task"], line["variant"], line["metric"]), float(line["mean"]) / 100
+
+    return dict(values_of(results, found.published, COLUMNS, value, "numbers in percent"))
 
 
 def sorted_rows(found: Variants, metric: str) -> list[VariantRow]:
@@ -75,16 +72,16 @@ def title(found: Variants) -> str:
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def records(found: Variants, published: Published) -> list[dict[str, str]]:
-    """Rows for people, values in percent."""
+def variant_rows(found: Variants, published: Published) -> list[dict[str, str]]:
+    """Variants for people, values in percent."""
     told: list[dict[str, str]] = []
     for metric in found.metrics:
         own = next(row for row in found.rows if row.metric == metric and row.variant == found.reference)
-        told += [_record(found, row, published) for row in (own, *shown_rows(found, metric))]
-    return told
+        told += [_told_row(found, row, published) for row in (own, *shown_rows(found, metric))]
+    return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
 
 
-def _record(found: Variants, row: VariantRow, published: Published) -> dict[str, str]:
+def _told_row(found: Variants, row: VariantRow, published: Published) -> dict[str, str]:
     metric, difference = METRICS[row.metric], row.difference
     paper = published.get((found.model, found.task, row.variant, row.metric))
     size = found.sizes.get(row.variant)
@@ -104,7 +101,12 @@ def _record(found: Variants, row: VariantRow, published: Published) -> dict[str,
     }
 
 
-def step_records(found: Variants) -> list[dict[str, str]]:
+def blocks(found: Variants, published: Published) -> list[list[dict[str, str]]]:
+    """Tables for people: the variants, then the steps of a path where there is one."""
+    return [rows for rows in (variant_rows(found, published), step_rows(found)) if rows]
+
+
+def step_rows(found: Variants) -> list[dict[str, str]]:
     """Steps of the path for people, values in percent; none where there is no path."""
     told = []
     for step in found.steps:
@@ -120,7 +122,7 @@ def step_records(found: Variants) -> list[dict[str, str]]:
             "share": "" if share is None else _percent(share.value),
             "interval of the share": _of_share(share).replace(" ", NO_BREAK),
         })  # fmt: skip
-    return told
+    return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
 
 
 def _percent(share: float) -> str:
@@ -180,7 +182,9 @@ def legend(found: Variants, published: Published) -> list[str]:
         )
     if "ece" in found.metrics:
         lines.append("ECE is the raw one, as published; part of it is chance, and that part differs between variants.")
-    return [*lines, *_beside_published(found, published)]
+    lines += found.notes
+    lines += _beside_published(found, published)
+    return lines
 
 
 def _beside_published(found: Variants, published: Published) -> Iterator[str]:
@@ -289,60 +293,36 @@ def _is_better(row: VariantRow) -> bool:
     return row.difference is not None and (row.difference.value > 0) is bool(METRICS[row.metric].higher_is_better)
 
 
-# --- for every format -------------------------------------------------------------------------------------------------
+# --- as data --------------------------------------------------------------------------------------------------------
 
 
-def view(found: Variants, published: Published) -> TableViews:
-    """Variants, verdict and legend, and the steps of a path where there is one."""
-    told = verdict(found)
-    grids = [
-        grid_of_records(
-            records(found, published), ("metric", "variant"), title(found),
-            verdict=(found.question, told.removeprefix(found.question).strip()), legend=legend(found, published),
-            remarks=found.notes,
-        )
-    ]  # fmt: skip
-    if found.steps:
-        steps = f"{title(found)}: steps to {found.reference}"
-        grids.append(grid_of_records(step_records(found), ("metric", "step", "adds"), steps))
-    return TableViews(grids, lambda: _rows(found, published), lambda: [_data(found, published)])
-
-
-def _rows(found: Variants, published: Published) -> list[dict[str, object]]:
-    """A record for each metric of each variant, and of each step."""
-    about = {name: getattr(found, name) for name in ("model", "task", "method", "analysis", "preset")}
-
-    def named(row: VariantRow | StepRow, variant: str) -> dict[str, object]:
-        return {**about, "variant": variant, "columns": found.sizes.get(variant), "metric": row.metric}
-
-    rows = [
-        {
-            **named(row, row.variant), **_parts("", row.estimate), **_parts("difference_", row.difference), "p": row.p,
-            "p_holm": row.p_corrected,
-            "published": published.get((found.model, found.task, row.variant, row.metric)),
-            "against": None if row.variant == found.reference else found.reference,
-        }
-        for row in found.rows
-    ]  # fmt: skip
-    steps = [
-        {
-            **named(step, step.start), **_parts("difference_", step.difference), "p": step.p,
-            "p_holm": step.p_corrected, "against": step.end, "adds": step.adds,
-            **{f"share{end}": getattr(step.share, part, None) for end, part in _OF_SHARE.items()},
-        }
-        for step in found.steps
-    ]  # fmt: skip
-    return [*rows, *steps]
-
-
-def _parts(begin: str, estimate: Estimate | None) -> dict[str, object]:
-    """Numbers of an estimate under their names in CSV."""
-    return {f"{begin}{part}": getattr(estimate, part, None) for part in _PARTS}
-
-
-def _data(found: Variants, published: Published) -> dict[str, object]:
+def data(found: Variants, published: Published) -> dict[str, object]:
     """Everything, as fractions with all their digits."""
-    record = asdict(found) | {"verdict": verdict(found)}
+    record = asdict(found) | {"verdict": verdict(found), "rows": [asdict(row) for row in found.rows]}
     for row in record["rows"]:
         row["published"] = published.get((found.model, found.task, row["variant"], row["metric"]))
     return record
+
+
+def records(found: Variants, published: Published) -> Iterator[dict[str, object]]:
+    """A record for each metric of each variant, and of each step."""
+    base = {
+        "model": found.model, "task": found.task, "method": found.method, "analysis": found.analysis,
+        "preset": found.preset,
+    }  # fmt: skip
+    shares = ("share", "share_low", "share_high")
+    for row in found.rows:
+        yield {
+            **base, "variant": row.variant, "columns": found.sizes.get(row.variant), "metric": row.metric,
+            **parts_of(row.estimate), **parts_of(row.difference, "difference_"), "p": row.p, "p_holm": row.p_corrected,
+            "published": published.get((found.model, found.task, row.variant, row.metric)),
+            "against": None if row.variant == found.reference else found.reference,
+            **dict.fromkeys(("adds", *shares)),
+        }  # fmt: skip
+    for step in found.steps:
+        ends = (None,) * len(shares) if step.share is None else (step.share.value, step.share.low, step.share.high)
+        yield {
+            **base, "variant": step.start, "columns": found.sizes.get(step.start), "metric": step.metric,
+            **parts_of(step.difference, "difference_"), "p": step.p, "p_holm": step.p_corrected, "against": step.end,
+            "adds": step.adds, **dict(zip(shares, ends, strict=True)),
+        }  # fmt: skip

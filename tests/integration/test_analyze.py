@@ -63,7 +63,7 @@ def test_features_are_compared_on_what_a_run_has_read(
     early = bench("analyze", "ccps", "features", *asked, env=env)
     assert early.returncode == 2
     (said,) = [line for line in early.stderr.splitlines() if line.startswith("bench: ")]
-    wanted = "an analysis runs no model. Run this first: bench run --model tiny --method ccps --task-file"
+    wanted = "an analysis runs no model. Run this first: bench run --method ccps --model tiny --task-file"
     assert wanted in said
 
     assert bench("run", "--method", "ccps", *asked, "--out", tmp_path / "r", env=env).returncode == 0

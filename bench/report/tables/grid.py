@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -94,23 +94,3 @@ class TableViews:
     """Records for CSV: fractions with all digits, None without a number. Made when it is asked for, as is the next."""
     data: Callable[[], Any] = tuple
     """Data for JSON."""
-
-
-def grid_of_records(
-    records: Sequence[Mapping[str, str]], left: Collection[str], title: str, *, verdict: Sequence[str] = (),
-    legend: Sequence[str] = (), remarks: Sequence[str] = (),
-) -> Grid:  # fmt: skip
-    """Records of text as a grid without the columns that are empty in all of them.
-
-    Args:
-        records: with the same keys, which are the headings.
-        left: headings of columns of words.
-        title: its caption.
-        verdict: its first sentence leads.
-        legend: sentences that hold for other such tables as well.
-        remarks: sentences on this one.
-    """
-    labels = [label for label in (records[0] if records else ()) if any(record[label] for record in records)]
-    rows = tuple(GridRow([Cell(record[label]) for label in labels]) for record in records)
-    columns = tuple(Column(label, is_left=label in left) for label in labels)
-    return Grid((title,), columns, rows, tuple(legend), tuple(remarks), tuple(verdict), is_folded=True)

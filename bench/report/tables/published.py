@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from bench.api import UserError
 
+T = TypeVar("T")
 FOLDER = "paper"
 """Below the folder of results."""
 COLUMNS = ("model", "task", "method", "metric", "mean", "std", "table")
@@ -74,6 +75,23 @@ def _fits(pattern: tuple[str, ...], key: Key) -> bool:
     return all(wanted in {_ANY, value} for wanted, value in zip(pattern, key, strict=True))
 
 
+def values_of(
+    results: Path, name: str, columns: tuple[str, ...], of: Callable[[Mapping[str, str]], T], expected: str
+) -> list[T]:
+    """Values of the lines of a file of published numbers; none where there is no such file.
+
+    Raises:
+        UserError: the file is not as it must be, or `of` raises a ValueError, as a line holds something else.
+    """
+    folder = published_folder(results)
+    if not name or folder is None or not (folder / name).is_file():
+        return []
+    try:
+        return [of(line) for line in lines_of(folder / name, columns)]
+    except ValueError as error:
+        raise UserError(f"{folder / name}: expected {expected}, {error}") from error
+
+
 def lines_of(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     """Lines of a CSV file of published numbers.
 
@@ -92,28 +110,3 @@ def lines_of(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     if short:
         raise UserError(f"{path} line {short[0]}: expected {len(columns)} values")
     return lines
-
-
-def numbers_in(results: Path, name: str, columns: tuple[str, ...]) -> list[tuple[dict[str, str], float]]:
-    """Lines of a file of published numbers, each with the number in its last column; none without a file.
-
-    Args:
-        results: as for `read`.
-        name: of the file; empty: there is none.
-        columns: that it must have.
-
-    Raises:
-        UserError: it can't be read, or is not as it must be.
-    """
-    folder = published_folder(results)
-    if not name or folder is None:
-        return []
-    lines, last = lines_of(folder / name, columns), columns[-1]
-    try:
-        numbers = [float(line[last]) for line in lines]
-    except ValueError as error:
-        raise UserError(f"{folder / name}: expected numbers as {last}, {error}") from error
-    bad = [number for number in numbers if not math.isfinite(number)]
-    if bad:
-        raise UserError(f"{folder / name}: expected finite numbers as {last}, got {bad[0]}")
-    return list(zip(lines, numbers, strict=True))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from bench.api import UserError
-from bench.api.options import Flag, Heading, Names
+from bench.api.options import Flag, Heading, Names, words_of
 from bench.results.transfer import AT_RANDOM, SUBJECT
 from bench.run.config import RunConfig
 
@@ -29,13 +29,15 @@ def seeds_of(texts: Sequence[str]) -> tuple[int, ...]:
     return seeds
 
 
-def _run_words(
-    model: str, methods: str, repeated: Mapping[str, Sequence[object]], named: Mapping[str, object]
-) -> list[str]:
-    """Words of a `bench run` after `bench`; options without a value are left out."""
-    words = ["run", "--model", model, "--method", methods]
-    words += [word for option, values in repeated.items() for value in values for word in (option, str(value))]
-    return words + [word for option, value in named.items() if value is not None for word in (option, str(value))]
+def _run_of(request: AnalysisRequest | TransferConfig | LabelsConfig, **changes: Any) -> RunConfig:
+    """The run with the options that a request shares with it."""
+    own = {field.name: getattr(request, field.name) for field in fields(RunConfig) if hasattr(request, field.name)}
+    return RunConfig(**{**own, **changes})
+
+
+def command_of(config: RunConfig) -> str:
+    """A run as it would be typed, with results and cache in their usual places."""
+    return shlex.join(["bench", "run", *words_of(config, without=("out", "cache"))])
 
 
 @dataclass(frozen=True)
@@ -75,25 +77,7 @@ class AnalysisRequest:
 
     def config(self, method: str, cache: Path | None) -> RunConfig:
         """The run that reads what the analysis needs."""
-        return RunConfig(
-            methods=(method,), model=self.model, tasks=self.tasks,
-            task_files=self.task_files, preset=self.preset, overrides=self.overrides,
-            train_on=self.train_on, answers=self.answers, judge=self.judge, judge_model=self.judge_model,
-            judge_url=self.judge_url, data_dir=self.data_dir, device=self.device, dtype=self.dtype,
-            token_budget=self.token_budget, out=Path(), cache=cache,
-        )  # fmt: skip
-
-    def command(self, method: str) -> str:
-        """The `bench run` that reads it, as it would be typed."""
-        named = {
-            "--preset": self.preset, "--train-on": self.train_on,
-            "--answers": None if self.answers == RunConfig.answers else self.answers,
-            "--judge": None if self.judge == RunConfig.judge else self.judge,
-            "--judge-model": self.judge_model, "--judge-url": self.judge_url, "--data-dir": self.data_dir,
-            "--device": self.device, "--dtype": self.dtype, "--token-budget": self.token_budget,
-        }  # fmt: skip
-        repeated = {"--task": self.tasks, "--task-file": self.task_files, "--set": self.overrides}
-        return shlex.join(["bench", *_run_words(self.model, method, repeated, named)])
+        return _run_of(self, methods=(method,), out=Path(), cache=cache)
 
     def numbers(self) -> tuple[int, ...]:
         """The seeds.
@@ -159,11 +143,7 @@ class TransferConfig:
 
     def run_config(self) -> RunConfig:
         """The run that reads the same questions."""
-        return RunConfig(
-            self.methods or ("all",), self.model, self.on, plugins=self.plugins, preset=self.preset,
-            overrides=self.overrides, seed=self.seed, limit=self.limit, data_dir=self.data_dir, device=self.device,
-            dtype=self.dtype, out=self.out, cache=self.cache,
-        )  # fmt: skip
+        return _run_of(self, methods=self.methods or ("all",), tasks=self.on)
 
     def leave_out(self) -> tuple[str, ...]:
         """Parts of a corpus that are left out subject by subject, besides fits of the whole one.
@@ -177,20 +157,6 @@ class TransferConfig:
                 " that leaves out; add it"
             )
         return (SUBJECT, AT_RANDOM)[: self.leave_subject_out + self.size_matched]
-
-    def run_command(self, tasks: tuple[str, ...], train_on: str | None = None) -> list[str]:
-        """Words of the `bench run` that stores what this matrix needs of some tests.
-
-        Args:
-            tasks: what is tested.
-            train_on: what they learn on; None where it is the tasks' own choice.
-        """
-        repeated = {"--task": tasks, "--plugin": self.plugins, "--set": self.overrides}
-        named = {
-            "--train-on": train_on, "--limit": self.limit, "--preset": self.preset, "--data-dir": self.data_dir,
-            "--device": self.device, "--dtype": self.dtype, "--seed": self.seed or None,
-        }  # fmt: skip
-        return _run_words(self.model, ",".join(self.methods or ("all",)), repeated, named)
 
 
 @dataclass(frozen=True)
@@ -231,23 +197,7 @@ class LabelsConfig:
 
     def run_config(self) -> RunConfig:
         """The run that reads the same questions, with seed 0."""
-        return RunConfig(
-            self.methods or ("all",), self.model, self.tasks, task_files=self.task_files, plugins=self.plugins,
-            preset=self.preset,
-            overrides=self.overrides, data_dir=self.data_dir, device=self.device, dtype=self.dtype, out=self.out,
-            cache=self.cache,
-        )  # fmt: skip
-
-    def run_command(self, tasks: tuple[str, ...]) -> list[str]:
-        """Words of the `bench run` that stores what the study needs; `tasks` are tested."""
-        repeated = {
-            "--task": [task for task in tasks if not self.task_files or task in self.tasks],
-            "--task-file": self.task_files, "--plugin": self.plugins, "--set": self.overrides,
-        }  # fmt: skip
-        named = {
-            "--preset": self.preset, "--data-dir": self.data_dir, "--device": self.device, "--dtype": self.dtype
-        }  # fmt: skip
-        return _run_words(self.model, ",".join(self.methods or ("all",)), repeated, named)
+        return _run_of(self, methods=self.methods or ("all",))
 
     def numbers(self) -> tuple[int, ...]:
         """The seeds.
