@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from bench.report.guard.found import Guarded, GuardedLine, GuardedTable
-from bench.report.guard.words import lacks, needs, notes_of, number, share, verdict
+from bench.report.guard.words import lacks, needs, not_less, notes_of, number, share, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, percent, span
 
@@ -52,7 +52,7 @@ def _grid(found: GuardedTable) -> Grid:
         together = 1 - (1 - found.terms.level) / times
         legend.append(
             f"Each threshold holds by itself. Whoever takes the one that keeps most has looked at {times}: choose the"
-            f" method first, or ask for --level {together:.4g}, at which all of them hold together."
+            f" method first, or ask for --level {not_less(together)}, at which all of them hold together."
         )
     if any(len(line.seeds) > 1 for line in found.lines):
         legend.append(

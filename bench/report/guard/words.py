@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from bench.report.guard.found import Guarded, GuardedLine, GuardedTable
 from bench.report.text import count, percent, span
 
+_ROUNDING = 1e-6
+
 
 def share(fraction: float) -> str:
     """A share that was asked for, in percent with as many digits as it needs.
 
-    >>> share(0.05), share(0.125)
-    ('5 %', '12.5 %')
+    >>> share(0.05), share(0.125), share(0.9999999)
+    ('5 %', '12.5 %', '99.99999 %')
     """
-    return f"{100 * fraction:.6g} %"
+    return f"{100 * fraction:.12g} %"
 
 
 def number(threshold: float) -> str:
@@ -24,6 +27,18 @@ def number(threshold: float) -> str:
     ('0.912', '0.99996', '0')
     """
     return f"{threshold:.3g}" if threshold < 0.9995 else f"{threshold:.6g}"  # noqa: PLR2004 - would be printed as 1
+
+
+def not_less(level: float) -> str:
+    """A level with two digits of its distance from 1, rounded up: as it is printed it asks for no less.
+
+    >>> not_less(0.98), not_less(1 - 0.001 / 12), not_less(0.5)
+    ('0.98', '0.999917', '0.5')
+    """
+    left = 1 - level
+    digits = 1 - math.floor(math.log10(left))
+    lower = math.floor(left * 10**digits * (1 + _ROUNDING)) / 10**digits
+    return f"{1 - lower:.{digits}f}".rstrip("0")
 
 
 def verdict(found: GuardedTable) -> tuple[str, ...]:

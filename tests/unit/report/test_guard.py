@@ -110,6 +110,16 @@ def test_a_method_that_orders_nothing_has_none_and_that_is_an_answer(planted: Pa
     assert "10 % or more are wrong even above the strictest threshold of ptrue" in said
 
 
+def test_the_level_at_which_all_hold_together_is_rounded_up_and_never_1(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        plant(tmp_path, "ccps", skill=0.95, seed=seed)
+    for level in (0.9, 0.9999999):
+        asked = re.search(r"ask for --level ([\d.]+), at which", text(found(tmp_path, risk=0.2, level=level)))
+        assert asked is not None
+        assert 1 - float(asked[1]) <= (1 - level) / 2 + 1e-15
+        found(tmp_path, risk=0.2, level=float(asked[1]))
+
+
 def test_too_few_answers_for_any_method_are_told_first(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", n=60)
     said = text(found(tmp_path, risk=0.05))
