@@ -20,6 +20,7 @@ from bench.report import recomputed, style
 from bench.report.guard.found import Guarded, GuardedLine, GuardedTable, Terms, answers_of
 from bench.report.selection import GuardRequest
 from bench.report.tables import build
+from bench.report.tables.caption import apart
 from bench.report.tables.choice import chosen, chosen_rows
 from bench.report.tables.model import Line, Table
 from bench.report.text import listed, plain
@@ -63,7 +64,9 @@ def guarded(
     for table in tables:
         if ready and table not in ready:
             say(f"{table.model} on {table.task}: left out, as none of the chosen methods has a result there")
-    return [_Guarding(request, others).table(table) for table in ready or tables]
+    made = [_Guarding(request, others).table(table) for table in ready or tables]
+    asides = apart([each.table.rows[0] for each in made])
+    return [replace(each, aside=aside) for each, aside in zip(made, asides, strict=True)]
 
 
 def _refuse_numbers(request: GuardRequest) -> None:

@@ -60,7 +60,7 @@ def _grid(found: GuardedTable) -> Grid:
             " of Kept."
         )
     remarks = (*needs(found), *found.remarks, *found.table.remarks)
-    return Grid((found.table.facts[0],), columns, tuple(rows), tuple(legend), remarks, verdict(found))
+    return Grid((found.title,), columns, tuple(rows), tuple(legend), remarks, verdict(found))
 
 
 def _rows(line: GuardedLine) -> Iterator[GridRow]:
@@ -120,7 +120,7 @@ def _table_records(found: GuardedTable) -> Iterator[dict[str, Any]]:
     """A record for each cell, and one for each method without any."""
     for line in found.lines:
         head = {
-            "model": found.table.model, "task": found.table.task, "method": line.line.method,
+            "model": found.table.model, "task": found.table.task, "results": found.aside, "method": line.line.method,
             "variant": line.line.variant,
         }  # fmt: skip
         terms = {"risk": found.terms.risk, "level": found.terms.level, "calibrated_on": found.calibrated_on}
@@ -163,6 +163,7 @@ def _data(tables: Sequence[GuardedTable]) -> list[dict[str, Any]]:
         {
             "model": found.table.model,
             "task": found.table.task,
+            "results": found.aside,
             "verdict": list(verdict(found)),
             "feasible": {
                 "calibration_n": found.feasible.n,

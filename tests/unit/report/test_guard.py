@@ -23,7 +23,7 @@ from bench.results import files, questions
 from bench.results.files import write
 from bench.results.questions import QuestionText
 from bench.results.records import Records
-from bench.results.row import LabelsSeen, ResultRow
+from bench.results.row import LabelsSeen, ResultRow, Tuning
 from bench.results.submissions.numbers import with_numbers_of
 from bench.stats.guard import set_aside
 
@@ -301,6 +301,15 @@ def test_a_task_on_which_the_chosen_methods_have_no_result_is_left_out_and_said(
     assert [text for text in said if "left out" in text] == [
         f"{MODEL} on elsewhere: left out, as none of the chosen methods has a result there"
     ]
+
+
+def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
+    plant(tmp_path, "ccps", skill=0.95)
+    plant(tmp_path, "ccps", skill=0.5, config={"tune": 8}, tuning=Tuning(8))
+    tables = guarded(GuardRequest(tmp_path, risk=0.1), None)
+    views = views_of(tables)
+    assert [grid.facts[0] for grid in views.grids] == ["alpha on atlas-oe", "alpha on atlas-oe (tuned, 8 configurations)"]
+    assert [record["results"] for record in views.records()] == ["", "tuned, 8 configurations"]
 
 
 def test_partial_results_say_so(tmp_path: Path) -> None:
