@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bench.report.guard.found import Guarded, GuardedLine, GuardedTable
+from bench.report.guard.found import Guarded, GuardedLine, GuardedTable, Realised
 from bench.report.text import count, percent, span
 
 _ROUNDING = 1e-6
@@ -71,7 +71,10 @@ def _kept(found: GuardedTable, methods: int) -> Iterator[str]:
     some, best = found.some, found.some[0]
     rule = f"at most {share(found.terms.risk)} of trusted answers wrong, with a chance of {share(found.terms.level)}"
     whose = "the method has" if methods == 1 else f"{len(some)} of {methods} methods have"
-    yield f"Can answers be trusted ({rule})? Yes: {whose} a threshold that keeps this."
+    there = "" if found.calibrated_on == found.table.task else f", on questions like those of {found.calibrated_on}"
+    part = sum(len(line.done) < len(line.seeds) for line in some)
+    not_all = f", {part} of them not with every seed" if part and methods > 1 else ""
+    yield f"Can answers be trusted ({rule})? Yes{there}: {whose} a threshold that keeps this{not_all}."
     first = best.done[0]
     kind = "a score" if first.is_score else "a confidence"
     at = span([each.threshold for each in best.done], number)
@@ -84,6 +87,29 @@ def _kept(found: GuardedTable, methods: int) -> Iterator[str]:
         f"{best.line.key.label} keeps{most} {percent(best.coverage)} % of the answers, from {kind} of {at}"
         f" on{seeds}{observed}."
     )
+    yield from _broken(found)
+
+
+def _broken(found: GuardedTable) -> Iterator[str]:
+    """Sentence on lines that kept more mistakes of the other questions than chance explains, empty without any."""
+    told = []
+    for line in found.some:
+        over = [seed.realised for seed in line.done if seed.realised and _is_over(seed.realised, found.terms.risk)]
+        if over:
+            most = max(over, key=lambda each: each.risk or 0.0)
+            low, high = most.risk_interval or (0.0, 1.0)
+            told.append(
+                f"{line.line.key.label} ({percent(most.risk or 0.0)} %, 95 % interval {percent(low)} to {percent(high)})"
+            )
+    if told:
+        yield (
+            f"But on the other questions, of {found.table.task}, more than {share(found.terms.risk)} of what it keeps is"
+            f" wrong, beyond chance, for {', '.join(told)}."
+        )
+
+
+def _is_over(realised: Realised, risk: float) -> bool:
+    return realised.risk_interval is not None and realised.risk_interval[0] > risk
 
 
 def _closest(found: GuardedTable) -> str:

@@ -232,6 +232,23 @@ def test_thresholds_of_another_task_with_the_same_fit(tmp_path: Path) -> None:
     assert f"The bounds hold for questions like those of {OTHER}" in text(table)
 
 
+def test_a_shift_that_breaks_the_risk_is_told_with_the_answer(tmp_path: Path) -> None:
+    plant(tmp_path, "ptrue", skill=0.9, right=0.6)
+    plant(tmp_path, "ptrue", skill=0.9, right=0.95, task=OTHER)
+    said = text(found(tmp_path, risk=0.1, calibrate_on=OTHER))
+    assert f"Yes, on questions like those of {OTHER}: the method has a threshold" in said
+    assert f"But on the other questions, of {TASK}, more than 10 % of what it keeps is wrong, beyond chance" in said
+    assert "for ptrue (38.5 %, 95 % interval 34.6 to 42.5)." in said
+
+
+def test_methods_that_have_a_threshold_with_some_seeds_only_are_counted_as_such(tmp_path: Path) -> None:
+    plant(tmp_path, "ccps", skill=0.95)
+    plant(tmp_path, "pik", skill=0.95)
+    plant(tmp_path, "pik", skill=0.0, seed=1)
+    said = text(found(tmp_path, risk=0.1))
+    assert "2 of 2 methods have a threshold that keeps this, 1 of them not with every seed." in said
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
