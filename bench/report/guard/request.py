@@ -142,6 +142,11 @@ class _Guarding:
                 f"The bounds hold for questions like those of {self.request.calibrate_on}; what they come to on"
                 f" {table.task} was only observed."
             )
+        if not all(self.texts.values()):
+            yield (
+                f"Questions of {self.request.calibrate_on} and {table.task} were compared by their ids alone, since"
+                " texts are not beside the results: one that stands in both under two ids would not have been noticed."
+            )
         if first.row.limit is not None:
             yield (
                 f"The results are partial (--limit {first.row.limit}): their questions were chosen over all subjects"
@@ -176,10 +181,11 @@ class _Guarding:
 
     def _refuse_few(self, row: ResultRow, aside: BoolArray) -> None:
         if aside.all() or not aside.any():
+            share = self.request.share
+            other = "another --split-seed" if share == 0.5 else f"--share nearer to 0.5 than {share:g}"  # noqa: PLR2004
             raise UserError(
                 f"{plain(row.model)} on {plain(row.task)}: expected questions on both sides, got {int(aside.sum()):,}"
-                f" to choose thresholds by and {int((~aside).sum()):,} others; test more questions, or move --share"
-                f" from {self.request.share:g} towards 0.5"
+                f" to choose thresholds by and {int((~aside).sum()):,} others; test more questions, or name {other}"
             )
 
     # --- another task -------------------------------------------------------------------------------------------------

@@ -97,14 +97,12 @@ def _broken(found: GuardedTable) -> Iterator[str]:
         over = [seed.realised for seed in line.done if seed.realised and _is_over(seed.realised, found.terms.risk)]
         if over:
             most = max(over, key=lambda each: each.risk or 0.0)
-            low, high = most.risk_interval or (0.0, 1.0)
-            told.append(
-                f"{line.line.key.label} ({percent(most.risk or 0.0)} %, 95 % interval {percent(low)} to {percent(high)})"
-            )
+            ends = " to ".join(map(percent, most.risk_interval or ()))
+            told.append(f"{line.line.key.label} ({percent(most.risk or 0.0)} %, 95 % interval {ends})")
     if told:
         yield (
-            f"But on the other questions, of {found.table.task}, more than {share(found.terms.risk)} of what it keeps is"
-            f" wrong, beyond chance, for {', '.join(told)}."
+            f"But on the other questions, of {found.table.task}, more than {share(found.terms.risk)} of what it keeps"
+            f" is wrong, beyond chance, for {', '.join(told)}."
         )
 
 

@@ -230,6 +230,11 @@ def test_thresholds_of_another_task_with_the_same_fit(tmp_path: Path) -> None:
     assert (len(seed.calibration.values), len(seed.rest.values)) == (N, N)
     assert seed.threshold is not None
     assert f"The bounds hold for questions like those of {OTHER}" in text(table)
+    assert "were compared by their ids alone" in text(table)
+    for task in (TASK, OTHER):
+        asked = [QuestionText(f"{task}/test/{i}", "bells", f"Who rang bell {i} of {task}?", (), "a") for i in range(3)]
+        questions.write(task, 1, asked, tmp_path)
+    assert "by their ids alone" not in text(found(tmp_path, risk=0.1, calibrate_on=OTHER))
 
 
 def test_a_shift_that_breaks_the_risk_is_told_with_the_answer(tmp_path: Path) -> None:
@@ -325,7 +330,10 @@ def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", skill=0.5, config={"tune": 8}, tuning=Tuning(8))
     tables = guarded(GuardRequest(tmp_path, risk=0.1), None)
     views = views_of(tables)
-    assert [grid.facts[0] for grid in views.grids] == ["alpha on atlas-oe", "alpha on atlas-oe (tuned, 8 configurations)"]
+    assert [grid.facts[0] for grid in views.grids] == [
+        "alpha on atlas-oe",
+        "alpha on atlas-oe (tuned, 8 configurations)",
+    ]
     assert [record["results"] for record in views.records()] == ["", "tuned, 8 configurations"]
 
 
