@@ -170,6 +170,7 @@ def test_equal_methods_claim_nothing_and_neither_is_said_to_be_better(tmp_path: 
     multiverse = found(tmp_path)
     assert all((c.holds, c.is_claim, c.significant, c.reversed) == (0, False, 0, 0) for c in multiverse.contests)
     assert {places.spread.first for places in multiverse.places} == {1.0}
+    assert "one and two are equal and first in Brier in all 2 universes" in text(multiverse)
     assert "the table claims nothing, so nothing can fall" in text(multiverse)
     assert claims_drawn(multiverse) is None
 
