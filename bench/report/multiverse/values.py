@@ -84,7 +84,13 @@ def gradings(worlds: Sequence[World]) -> tuple[list[Graded], list[Option], list[
         for i, world in enumerate(worlds)
         for name, labels in kept.items()
         for rule in unread
+        if rule == KEPT or world.parsed.any()
     ]
+    empty = sum(not world.parsed.any() for world in worlds) if is_unread else 0
+    if empty:
+        notes.append(
+            f"In {empty} of {len(worlds)} sets of results no answer was read, so none are left without unread ones."
+        )
     options = [
         Option(GRADING, name, name == AS_RUN, "" if name == AS_RUN else f"changes up to {changed[name]:,} labels")
         for name in kept

@@ -79,9 +79,10 @@ def _survivors(found: Multiverse, family: Family) -> str:
         return f"{start}: the table claims nothing, so nothing can fall."
     kept, shown = sum(c.survives for c in claims), sum(c.is_shown for c in claims)
     whole = f"all {kept} claims" if kept == len(claims) > 1 else f"{kept} of {_counted(len(claims), 'claim')}"
+    verb = "survives, its" if len(claims) == 1 else "survive, their"
     few = "" if n * (1 - SURVIVES) >= 1 else ", which with so few means all of them"
     return (
-        f"{start}: {whole} of the table {'survives, its' if len(claims) == 1 else 'survive, their'} direction holding in {THRESHOLD} of the universes{few};"
+        f"{start}: {whole} of the table {verb} direction holding in {THRESHOLD} of the universes{few};"
         f" {shown} {'is' if shown == 1 else 'are'} significant in {THRESHOLD} of those with a test."
     )
 

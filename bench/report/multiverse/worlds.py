@@ -139,10 +139,19 @@ def admitted(found: Sequence[Found], gaps: Gaps) -> list[Found]:
         first = seen.setdefault(key, each)
         if first is not each and first.row.records_digest != row.records_digest:
             raise UserError(
-                f"{plain(row.method)} on {plain(row.task)}, seed {row.seed}: two results of one setting differ, in"
-                f" {first.folder} and {each.folder}; leave out one of the folders"
+                f"{plain(row.method)} on {plain(row.task)}, seed {row.seed}: two results of one setting differ,"
+                f" {_one_or_the_other(first, each)}"
             )
     return list(seen.values())
+
+
+def _one_or_the_other(first: Found, second: Found) -> str:
+    """Words on where two results of one setting are, and how to choose one."""
+    if first.folder != second.folder:
+        return f"in {first.folder} and {second.folder}; leave out one of the folders"
+    names = [name for name in _ALIKE if first.row.config.get(name) != second.row.config.get(name)]
+    paths = " and ".join(str(place_of(each.row, each.folder)) for each in (first, second))
+    return f"though only in {listed(names)}, which is no choice here: {paths}; move one of them elsewhere"
 
 
 def _odd_settings(rows: Sequence[ResultRow]) -> frozenset[str]:
@@ -238,6 +247,11 @@ def worlds(found: Sequence[Found], methods: Sequence[str], reference: Setting, g
         if lacking:
             gaps.missing[_words(at)] = lacking
         made.append(world)
+    if all(len(own.keys() & set(methods)) < 2 for at, own in cells.items() if at[0] == reference):  # noqa: PLR2004
+        raise UserError(
+            f"No seed has results of two methods of the table ({listed(methods)}), so none can be compared in a"
+            " universe; run them with the same --seed"
+        )
     if not made or made[0].setting != reference:
         raise UserError("No two methods of the table rest on the same answers and labels, so none can be compared")
     return made
@@ -254,6 +268,8 @@ def _world(at: tuple[Setting, str, int], cells: Mapping[str, Found], gaps: Gaps)
         if name not in names:
             gaps.add(f"Left out: {name} rests on other answers or labels than most others: {_words(at)}")
     if len(names) < 2:  # noqa: PLR2004 - a pair
+        if len(records) == 1:
+            gaps.add(f"Left out: {names[0]} alone has a result with {_words(at)}")
         return None
     first = records[names[0]]
     return World(
