@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.labels.published import PaperCount, counts_of
-from bench.report.labels.verdict import leads, verdict
+from bench.report.labels.verdict import leads, told_of, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import ARROWS, EN_DASH, count, percent, plain, shown
 from bench.stats.labels import METRICS_SHOWN, Crossing, LabelCurves, Point
@@ -64,7 +64,8 @@ def _numbers(curves: LabelCurves, metric: str, told: tuple[str, ...]) -> Grid:
             _number(curves, by_size[size], is_ahead=(name, size) in shown_ahead, is_first=not i)
             for i, size in enumerate(study.sizes)
         ]
-        rows.append(GridRow([Cell(plain(name)), *cells], is_apart=before is True and not group))
+        note = () if is_flat(curves, name, metric) else tuple(_fewer(curves, name))
+        rows.append(GridRow([Cell(plain(name), notes=note), *cells], is_apart=before is True and not group))
         before = group
     facts = [f"{study.model} on {study.task}: {_label(metric)} by the number of labels"]
     if metric == METRICS_SHOWN[0]:
@@ -76,6 +77,14 @@ def _numbers(curves: LabelCurves, metric: str, told: tuple[str, ...]) -> Grid:
         tuple(rows), tuple(_legend(curves)), curves.notes if metric == METRICS_SHOWN[0] else (), told,
         leads(curves) if told else (0,),
     )  # fmt: skip
+
+
+def _fewer(curves: LabelCurves, method: str) -> Iterator[str]:
+    """Footnote of a method that was told fewer labels than the largest number asked for."""
+    own = told_of(curves, method)
+    most = max(own.values(), default=0)
+    if 0 < most < max(own, default=0):
+        yield f"is told {count(most)} labels at most, all that there are of the split that it is told"
 
 
 def head(curves: LabelCurves, size: int) -> str:
@@ -138,7 +147,7 @@ def _crossings(curves: LabelCurves, metric: str) -> Grid:
     found = {(c.method, c.untrained): c for c in curves.crossings if c.metric == metric}
     trained = sorted(study.trained)
     rows = [
-        GridRow([Cell(plain(other)), *(_crossing(found.get((name, other))) for name in trained)])
+        GridRow([Cell(plain(other)), *(_crossing(found.get((name, other)), told_of(curves, name)) for name in trained)])
         for other in methods_of(curves)
         if other not in study.trained
     ]
@@ -158,9 +167,13 @@ def _crossings(curves: LabelCurves, metric: str) -> Grid:
                 tuple(rows), (first, second, third))  # fmt: skip
 
 
-def _crossing(crossing: Crossing | None) -> Cell:
+def _crossing(crossing: Crossing | None, told: Mapping[int, int]) -> Cell:
+    """Cell of a pair, in labels that the trained method was told."""
     if crossing is None:
         return Cell("none")
+    start = crossing.better_from
+    worse, better = (tuple(told[size] for size in sizes) for sizes in (crossing.worse_at, crossing.better_at))
+    crossing = replace(crossing, better_from=None if start is None else told[start], worse_at=worse, better_at=better)
     return Cell(bracket(crossing), mark=PASSING * (crossing.better_from is None and bool(crossing.better_at)))
 
 
