@@ -64,7 +64,7 @@ def _numbers(curves: LabelCurves, metric: str, told: tuple[str, ...]) -> Grid:
             _number(curves, by_size[size], is_ahead=(name, size) in shown_ahead, is_first=not i)
             for i, size in enumerate(study.sizes)
         ]
-        note = () if is_flat(curves, name, metric) else tuple(_fewer(curves, name))
+        note = _fewer(curves, name) if group else ()
         rows.append(GridRow([Cell(plain(name), notes=note), *cells], is_apart=before is True and not group))
         before = group
     facts = [f"{study.model} on {study.task}: {_label(metric)} by the number of labels"]
@@ -79,12 +79,13 @@ def _numbers(curves: LabelCurves, metric: str, told: tuple[str, ...]) -> Grid:
     )  # fmt: skip
 
 
-def _fewer(curves: LabelCurves, method: str) -> Iterator[str]:
-    """Footnote of a method that was told fewer labels than the largest number asked for."""
+def _fewer(curves: LabelCurves, method: str) -> tuple[str, ...]:
+    """Footnote of a method that learned from fewer labels than the largest number asked for."""
     own = told_of(curves, method)
     most = max(own.values(), default=0)
-    if 0 < most < max(own, default=0):
-        yield f"is told {count(most)} labels at most, all that there are of the split that it is told"
+    if not 0 < most < max(own, default=0):
+        return ()
+    return (f"is told {count(most)} labels at most, all that there are of the split that it learns from",)
 
 
 def head(curves: LabelCurves, size: int) -> str:
@@ -163,8 +164,9 @@ def _crossings(curves: LabelCurves, metric: str) -> Grid:
         f"Shown: p < {1 - study.level:.2g} by Holm's correction for the sizes of a pair; of many pairs that don't"
         " differ, one in twenty may still seem to."
     )
+    fourth = ("Labels are those that the trained method was told.",) if any(_fewer(curves, n) for n in trained) else ()
     return Grid(facts, (Column("untrained", is_left=True), *(Column(plain(name), is_metric=True) for name in trained)),
-                tuple(rows), (first, second, third))  # fmt: skip
+                tuple(rows), (first, second, third, *fourth))  # fmt: skip
 
 
 def _crossing(crossing: Crossing | None, told: Mapping[int, int]) -> Cell:
