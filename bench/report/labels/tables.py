@@ -30,7 +30,7 @@ def _grids(curves: LabelCurves, published: Sequence[PaperCount]) -> Iterator[Gri
     for number, metric in enumerate(METRICS_SHOWN):
         yield _numbers(curves, metric, told=verdict(curves) if not number else ())
     for metric in METRICS_SHOWN:
-        if any(each.metric == metric for each in curves.crossings):
+        if any(each.metric == metric and each.p is not None for each in curves.gains):
             yield _crossings(curves, metric)
     yield _counts(curves, published)
 

@@ -120,6 +120,7 @@ def test_too_few_seeds_have_no_crossing_and_the_verdict_says_it() -> None:
     told = " ".join(verdict(made((0.1, 0.8, 2.5), seeds=(0, 1))))
     assert "nothing was tested, so that no crossing is claimed" in told
     assert "2 of at least 5 seeds: no intervals, no tests, and so no crossings" in told
+    assert "overtakes" not in render(views([made((0.1, 0.8, 2.5), seeds=(0, 1))], ()), "md"), "dashes would be findings"
     assert "beat" not in told
 
 
