@@ -31,6 +31,8 @@ from bench.stats.guard import feasible, set_aside
 
 _SEEN = ("train", "validation", "dev")
 """Splits that a method, or the prompts, have seen."""
+_REPEATED = "repeated questions"
+"""What results call copies of a question (`bench.data.contamination.oddities`)."""
 _SAME = ("preset", "config", "deviations", "protocol", "train_on", "labels_seen", "base_rate", "n_parameters", "limit")
 """Fields that two cells of one method have alike, where one fit is behind both."""
 
@@ -142,6 +144,9 @@ class _Guarding:
                 f"The bounds hold for questions like those of {self.request.calibrate_on}; what they come to on"
                 f" {table.task} was only observed."
             )
+        task = self.request.calibrate_on or first.row.task
+        used = [row for row in (*table.rows, *self.others) if (row.model, row.task) == (first.row.model, task)]
+        yield from _not_alike(task, used)
         if not all(self.texts.values()):
             yield (
                 f"Questions of {self.request.calibrate_on} and {table.task} were compared by their ids alone, since"
@@ -229,6 +234,24 @@ class _Guarding:
         if key not in self.texts:
             self.texts[key] = questions.read(self.request.results, *key)
         return self.texts[key]
+
+
+def _not_alike(task: str, rows: Sequence[ResultRow]) -> Iterator[str]:
+    """Sentences on calibration questions that no binomial count knows of: copies, and those without a verdict.
+
+    Args:
+        task: whose questions choose thresholds.
+        rows: results of it.
+    """
+    repeated = max((row.counts.get(f"{task}/test: {_REPEATED}", 0) for row in rows), default=0)
+    if repeated:
+        yield (
+            f"Of the questions of {plain(task)}, {repeated:,} repeat an earlier one. Copies are right or wrong together"
+            " but count as so many answers, so the level that is really kept is lower than it says."
+        )
+    undecided = max((row.n_undecided or 0 for row in rows), default=0)
+    if undecided:
+        yield f"On {undecided:,} further answers the judge came to no verdict; nothing here holds for such answers."
 
 
 def _why_none(row: ResultRow, seeds: Sequence[ResultRow], same: Sequence[ResultRow], task: str) -> str:

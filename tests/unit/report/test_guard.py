@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from bench.api import UserError
+from bench.api import Question, UserError
 from bench.api.protocol import Protocol
 from bench.cli.app import app
+from bench.data.contamination import oddities
 from bench.report.guard import GuardedTable, GuardRequest, guarded, views_of
 from bench.report.tables import formats
 from bench.results import files, questions
@@ -335,6 +336,16 @@ def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
         "alpha on atlas-oe (tuned, 8 configurations)",
     ]
     assert [record["results"] for record in views.records()] == ["", "tuned, 8 configurations"]
+
+
+def test_copies_and_answers_without_a_verdict_are_told(tmp_path: Path) -> None:
+    """In 1,500 draws in which each question stood there three times, guards broke 10 % in 14.5 % of them."""
+    copies = [Question(key, "bells", "Who?", ("a", "b"), 0) for key in "abc"]
+    counts = {f"{TASK}/test: {what}": n for what, n in oddities(copies).items()}
+    plant(tmp_path, "ccps", counts=counts, n_undecided=7)
+    said = text(found(tmp_path, risk=0.1))
+    assert "Of the questions of atlas-oe, 2 repeat an earlier one." in said
+    assert "On 7 further answers the judge came to no verdict" in said
 
 
 def test_partial_results_say_so(tmp_path: Path) -> None:
