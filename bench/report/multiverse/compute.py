@@ -99,7 +99,8 @@ def computed(
         (*_options(made, reference), *options, *_averages(every)), every, contests,
         tuple(p for family in FAMILIES for p in tallies[family.name][0]),
         {family.name: tallies[family.name][1] for family in FAMILIES},
-        (*_uncrossed(made), *_alone(made), *gaps.sentences(), *_without_order(ranked), *notes, _NOT_SEEDS),
+        (*_uncrossed(made), *_alone(made), *_without_any(request, found), *gaps.sentences(), *_without_order(ranked),
+         *notes, _NOT_SEEDS),
     )  # fmt: skip
 
 
@@ -236,6 +237,13 @@ def _alone(made: Sequence[World]) -> Iterator[str]:
             f"No choice here, as there are results of one option: {', '.join(f'{n} ({o})' for n, o in alone.items())}."
             f" bench run with {', '.join(adds[name] for name in alone)} adds others."
         )
+
+
+def _without_any(request: MultiverseRequest, found: Sequence[Found]) -> Iterator[str]:
+    """A sentence for each further folder that adds nothing."""
+    for folder in request.also:
+        if not any(each.folder == folder for each in found):
+            yield f"--also {plain(str(folder))}: no result of {plain(request.model)} on {plain(request.task)} is in it."
 
 
 def _without_order(ranked: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -444,7 +444,12 @@ def test_further_folders_add_universes_and_contradictions_are_refused(folder: Pa
     more = tmp_path / "more"
     for name, noise in (("good", 0.02), ("fair", 0.25)):
         plant(more, name, noisy(name, 7, noise), seed=7)
-    assert contest(found(folder, also=(more, folder)), "Brier", "good", "fair").n == 8
+    (tmp_path / "none").mkdir()
+    multiverse = found(folder, also=(more, folder, tmp_path / "none"))
+    assert contest(multiverse, "Brier", "good", "fair").n == 8
+    assert [each for each in multiverse.remarks if "--also" in each] == [
+        f"--also {tmp_path / 'none'}: no result of {MODEL} on {TASK} is in it."
+    ]
     plant(more, "good", noisy("good", 9, 0.3), seed=0)
     with pytest.raises(UserError, match="good on shores-oe, seed 0: two results of one setting differ"):
         found(folder, also=(more,))
