@@ -83,6 +83,8 @@ def test_a_method_that_is_told_fewer_labels_is_not_said_to_have_had_more() -> No
     assert "is told 30 labels at most" in text
     assert "&gt; 30" in text
     assert "&gt; 100" not in text
+    note = " ".join(each.get_text() for each in small_multiples(curves).texts)
+    assert "no more labels for them: pupil 30 at most." in " ".join(note.split())
 
 
 def test_an_untrained_method_without_numbers_leaves_the_crossings_of_the_others() -> None:
