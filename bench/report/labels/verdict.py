@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.report.text import count, metric_name
+from bench.report.verdict.phrases import named
 from bench.stats.labels import METRICS_SHOWN, Ahead, LabelCurves
 from bench.stats.variants import MIN_SEEDS
 
 _FEW = 6
-"""Names that a sentence gives one by one."""
+"""Points without numbers that are told one by one."""
+_NAMED = 7
+"""Names that a sentence gives one by one; of more, one fewer is, and the others are counted."""
 
 
 def verdict(curves: LabelCurves) -> tuple[str, ...]:
@@ -22,13 +25,6 @@ def leads(curves: LabelCurves) -> tuple[int, ...]:
     """Numbers of the sentences that begin a paragraph: the first of each metric."""
     first = len(list(_of_metric(curves, METRICS_SHOWN[0])))
     return (0, first) if first else (0,)
-
-
-def named(names: Sequence[str]) -> str:
-    """Names, or the first of them and how many others there are."""
-    if len(names) > _FEW:
-        return f"{', '.join(names[:_FEW])} and {len(names) - _FEW} others"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def told_of(curves: LabelCurves, method: str) -> dict[int, int]:
@@ -49,7 +45,11 @@ def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
             yield f"{label}: nothing was tested, so that no crossing is claimed."
             return
         lacking = [name for name in study.untrained if name not in compared]
-        why = f"{named(lacking)} can't be compared" if lacking else "with each number of labels one can't be compared"
+        why = (
+            f"{named(lacking, most=_NAMED)} can't be compared"
+            if lacking
+            else "with each number of labels one can't be compared"
+        )
         yield f"{label}: whether a trained method beats {every} can't be said, since {why}; the others cross as below."
         yield from _behind(curves, metric)
         return
@@ -87,7 +87,7 @@ def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
     if behind:
         most = {name: told_of(curves, name).get(largest, largest) for name in behind}
         fewer = {name: f", told {count(own)}" if own < largest else "" for name, own in most.items()}
-        told = named([f"{name} ({number}{fewer[name]})" for name, number in behind.items()])
+        told = named([f"{name} ({number}{fewer[name]})" for name, number in behind.items()], most=_NAMED)
         yield f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many): {told}."
 
 
@@ -100,7 +100,7 @@ def _holding_out(curves: LabelCurves, metric: str, sizes: Sequence[int]) -> Iter
     }
     left = [name for name in curves.study.untrained if name not in beaten]
     if left and len(curves.study.untrained) > 1:
-        yield f"There, none is shown to beat {named(left)}."
+        yield f"There, none is shown to beat {named(left, most=_NAMED)}."
 
 
 def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterator[str]:
@@ -118,7 +118,9 @@ def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterato
     is_all = largest == curves.study.available
     most = f"all {count(largest)}" if is_all else count(largest)
     told = [
-        f"{named(names)} from {count(size)}" if size < largest else f"{named(names)} with {most}"
+        f"{named(names, most=_NAMED)} from {count(size)}"
+        if size < largest
+        else f"{named(names, most=_NAMED)} with {most}"
         for size, names in sorted(lasting.items())
     ]
     if told:
@@ -126,10 +128,10 @@ def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterato
         yield f"Shown to beat {every}, and to stay ahead {more}: {'; '.join(told)}."
     if passing:
         without = "all" if is_all else most
-        yield f"Shown to beat them at some numbers of labels but not with {without}: {named(passing)}."
+        yield f"Shown to beat them at some numbers of labels but not with {without}: {named(passing, most=_NAMED)}."
     never = [name for name in curves.study.trained if name not in {each.method for each in shown}]
     if never:
-        yield f"Never shown to: {named(never)}."
+        yield f"Never shown to: {named(never, most=_NAMED)}."
 
 
 def _gaps(curves: LabelCurves) -> Iterator[str]:

@@ -193,7 +193,7 @@ def test_the_papers_numbers_are_of_rows_and_columns_that_there_are() -> None:
         assert row(table, line["row"])[line["column"]] is not None
     found = Measured("ccps", "tokens", "llama8b", "mmlu-oe", "paper", (0, 1, 2, 3, 4), 60, table)
     paper = shown.read_published(found, RESULTS)
-    records = {record["what"]: record for record in shown.records(found, paper)}
+    records = {record["what"]: record for record in shown.blocks(found, paper)[0]}
     assert records["content words"]["impact (points): paper"] == "1.82"
     assert records[masking.ALL]["lift (%): paper"] == "+45.6"
 
