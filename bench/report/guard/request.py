@@ -32,7 +32,7 @@ from bench.stats.guard import feasible, set_aside
 _SEEN = ("train", "validation", "dev")
 """Splits that a method, or the prompts, have seen."""
 _REPEATED = "repeated questions"
-"""What results call copies of a question (`bench.data.contamination.oddities`)."""
+"""Name of copies of a question in results (`bench.data.contamination.oddities`)."""
 _SAME = ("preset", "config", "deviations", "protocol", "train_on", "labels_seen", "base_rate", "n_parameters", "limit")
 """Fields that two cells of one method have alike, where one fit is behind both."""
 
