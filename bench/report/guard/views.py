@@ -26,7 +26,11 @@ def _grid(found: GuardedTable) -> Grid:
     level = share(found.terms.level)
     columns = (
         Column("method", is_left=True),
-        Column("from", is_metric=True, sentence="From: answers that are as sure as that, or surer, can be trusted."),
+        Column(
+            "from", is_metric=True,
+            sentence="From: answers that are as sure as that, or surer, can be trusted (rounded; CSV and JSON have all"
+            " digits).",
+        ),
         Column(
             "kept", is_metric=True,
             sentence="Kept: share of the other questions' answers that are as sure as that, in percent.",

@@ -101,6 +101,7 @@ def test_a_good_method_has_a_threshold_that_keeps_its_risk_on_the_other_question
     assert "ccps keeps most:" in said
     assert "asks for 22 answers without a mistake or 38 with one" in said
     assert "ask for --level 0.98, at which all of them hold together" in said
+    assert "rounded; CSV and JSON have all digits" in said
 
 
 def test_a_method_that_orders_nothing_has_none_and_that_is_an_answer(planted: Path) -> None:
