@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from bench.api import BoolArray, FloatArray, UserError
-from bench.report.page.transfer import Shift, of, section
+from bench.report.analysis_files import write_files
+from bench.report.page.transfer import Shift, section
 from bench.report.tables.formats import render
 from bench.report.text import MINUS
-from bench.report.transfer import Matrix, computed, heat_map, verdict, views, write
+from bench.report.transfer import Matrix, computed, figures, heat_map, verdict, views
 from bench.report.transfer.figure import heading
 from bench.report.transfer.stored import Unshown, stored
 from bench.results import files
@@ -165,7 +166,7 @@ def test_partial_results_and_overridden_constants_are_told_wherever_the_matrix_i
     ]
     matrix = computed(made, about(), settings=Settings(replicates=50))
     drawn = " ".join(text.get_text() for text in heat_map(matrix, "brier").texts)
-    page = section(of(Shift([matrix])))
+    page = section(Shift([matrix]))
     for shown in (render(views(matrix), "terminal", width=100), render(views(matrix), "json"), drawn, page):
         told = " ".join(shown.split())
         assert "n = 120 questions of a, 120 questions of b." in told
@@ -445,7 +446,7 @@ def test_no_cell_with_numbers_is_an_error_with_the_reason() -> None:
 
 def test_files_say_the_same_as_the_tables(matrix: Matrix, tmp_path: Path) -> None:
     shown = views(matrix)
-    written = write(matrix, shown, tmp_path / "t")
+    written = write_files(tmp_path / "t", ("tiny", "transfer"), shown, figures(matrix))
     assert {path.name for path in written} >= {"tiny--transfer.json", "tiny--transfer--brier.svg"}
     data = json.loads((tmp_path / "t" / "tiny--transfer.json").read_text(encoding="utf-8"))
     assert data["verdict"] == list(verdict(matrix))
@@ -465,9 +466,3 @@ def test_a_narrow_column_of_the_heat_map_breaks_the_name_of_a_corpus_after_a_hyp
     assert heading("ct-local-choice without the subject", 0.4) == ["ct-local-", "choice", "without", "the", "subject"]
     assert heading("ct-local-oe", 2.0) == ["ct-local-oe"]
     assert heading("-a--b-", 0.01) != []
-
-
-def test_settings_of_resamples_are_the_callers(tmp_path: Path) -> None:
-    made = cells(tmp_path, about())
-    few = computed(made, about(), settings=Settings(replicates=50))
-    assert few.entries[0].value == computed(made, about()).entries[0].value
