@@ -90,9 +90,9 @@ def _rows(line: GuardedLine) -> Iterator[GridRow]:
 
 
 def _cells(seed: Guarded, label: str, notes: tuple[str, ...]) -> list[Cell]:
-    realised, calibration = seed.realised, Cell(f"{seed.mistakes:,} of {seed.kept:,}")
+    realised, bound, calibration = seed.realised, Cell(percent(seed.bound)), Cell(f"{seed.mistakes:,} of {seed.kept:,}")
     if realised is None or seed.threshold is None:
-        return [Cell(label), Cell(_NONE, notes=notes), *(Cell(EN_DASH) for _ in range(3)), _bound(seed), calibration]
+        return [Cell(label), Cell(_NONE, notes=notes), *(Cell(EN_DASH) for _ in range(3)), bound, calibration]
     interval = realised.risk_interval
     return [
         Cell(label),
@@ -100,13 +100,9 @@ def _cells(seed: Guarded, label: str, notes: tuple[str, ...]) -> list[Cell]:
         Cell(percent(realised.coverage)),
         Cell(EN_DASH if realised.risk is None else percent(realised.risk)),
         Cell(EN_DASH if interval is None else f"{percent(interval[0])} to {percent(interval[1])}"),
-        _bound(seed),
+        bound,
         calibration,
     ]
-
-
-def _bound(seed: Guarded) -> Cell:
-    return Cell(percent(seed.bound))
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------

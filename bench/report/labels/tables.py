@@ -10,9 +10,10 @@ from bench.metrics import METRICS
 from bench.report.labels.published import PaperCount, counts_of
 from bench.report.labels.verdict import leads, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.report.text import ARROWS, EN_DASH, count, percent, plain, shown
+from bench.report.text import EN_DASH, count, half_width, percent, plain, shown, with_arrow
 from bench.stats.labels import METRICS_SHOWN, Crossing, LabelCurves, Point
 from bench.stats.resampling import RANKED
+from bench.stats.variants import parts_of
 
 AHEAD, PASSING, SAME = "*", "†", "same"
 
@@ -33,10 +34,6 @@ def _grids(curves: LabelCurves, published: Sequence[PaperCount]) -> Iterator[Gri
         if any(each.metric == metric for each in curves.crossings):
             yield _crossings(curves, metric)
     yield _counts(curves, published)
-
-
-def _label(metric: str) -> str:
-    return f"{METRICS[metric].label}{ARROWS[METRICS[metric].higher_is_better]}"
 
 
 def methods_of(curves: LabelCurves) -> tuple[str, ...]:
@@ -66,7 +63,7 @@ def _numbers(curves: LabelCurves, metric: str, told: tuple[str, ...]) -> Grid:
         ]
         rows.append(GridRow([Cell(plain(name)), *cells], is_apart=before is True and not group))
         before = group
-    facts = [f"{study.model} on {study.task}: {_label(metric)} by the number of labels"]
+    facts = [f"{study.model} on {study.task}: {with_arrow(metric)} by the number of labels"]
     if metric == METRICS_SHOWN[0]:
         facts.append(basis(curves))
         facts += [f"{name} takes no part: {reason}." for name, reason in study.absent.items()]
@@ -102,9 +99,9 @@ def _number(curves: LabelCurves, point: Point, *, is_ahead: bool, is_first: bool
         return Cell(SAME)
     if point.draws < total:
         notes.insert(0, f"mean of {point.draws} of {total} draws, the others have no number")
-    metric, (value, low, high) = METRICS[point.metric], (point.estimate.value, point.estimate.low, point.estimate.high)
-    half = "" if low is None or high is None else f" ±{shown(metric, max(high - value, value - low))}"
-    return Cell(f"{shown(metric, value)}{half}", mark=AHEAD * is_ahead, notes=tuple(map(plain, notes)))
+    metric, value = METRICS[point.metric], point.estimate.value
+    half = half_width(metric, value, point.estimate.low, point.estimate.high)
+    return Cell(shown(metric, value) + f" ±{half}" * bool(half), mark=AHEAD * is_ahead, notes=tuple(map(plain, notes)))
 
 
 def _legend(curves: LabelCurves) -> Iterator[str]:
@@ -142,9 +139,8 @@ def _crossings(curves: LabelCurves, metric: str) -> Grid:
         for other in methods_of(curves)
         if other not in study.trained
     ]
-    facts = (
-        f"{study.model} on {study.task}: labels at which a trained method overtakes an untrained one, {_label(metric)}",
-    )
+    what = f"labels at which a trained method overtakes an untrained one, {with_arrow(metric)}"
+    facts = (f"{study.model} on {study.task}: {what}",)
     first = (
         "a to b: shown to be worse with a labels, and better from b labels on; ≤ b: better from b on, worse nowhere;"
         f" > a: worse with a labels, better with no larger number; {EN_DASH}: neither."
@@ -232,19 +228,14 @@ def _records(curves: LabelCurves) -> Iterator[dict[str, Any]]:
         yield {
             **base, "method": point.method, "untrained": "", "metric": point.metric, "labels": point.size,
             "labels_told": point.labels, "draws": point.draws, "draws_asked": len(study.seeds),
-            **_estimate(point.estimate), "p_beats_all": None if of is None else of.p,
+            **parts_of(point.estimate), "p_beats_all": None if of is None else of.p,
             "p_beats_all_holm": None if of is None else of.p_holm,
         }  # fmt: skip
     for gain in curves.gains:
         yield {
             **base, "method": gain.method, "untrained": gain.untrained, "metric": gain.metric, "labels": gain.size,
-            **_estimate(gain.difference), "p": gain.p, "p_holm": gain.p_holm,
+            **parts_of(gain.difference), "p": gain.p, "p_holm": gain.p_holm,
         }  # fmt: skip
-
-
-def _estimate(estimate: Any) -> dict[str, Any]:
-    parts = ("value", "low", "high", "error", "seed_share")
-    return {part: None if estimate is None else getattr(estimate, part) for part in parts}
 
 
 def data(curves: LabelCurves, published: Sequence[PaperCount]) -> dict[str, Any]:

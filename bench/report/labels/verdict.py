@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.report.text import count, metric_name
+from bench.report.verdict.phrases import named
 from bench.stats.labels import METRICS_SHOWN, Ahead, LabelCurves
 from bench.stats.variants import MIN_SEEDS
 
 _FEW = 6
-"""Names that a sentence gives one by one."""
+"""Points without numbers that are told one by one."""
+_NAMED = 7
+"""Names that a sentence gives one by one; of more, one fewer is, and the others are counted."""
 
 
 def verdict(curves: LabelCurves) -> tuple[str, ...]:
@@ -22,13 +25,6 @@ def leads(curves: LabelCurves) -> tuple[int, ...]:
     """Numbers of the sentences that begin a paragraph: the first of each metric."""
     first = len(list(_of_metric(curves, METRICS_SHOWN[0])))
     return (0, first) if first else (0,)
-
-
-def named(names: Sequence[str]) -> str:
-    """Names, or the first of them and how many others there are."""
-    if len(names) > _FEW:
-        return f"{', '.join(names[:_FEW])} and {len(names) - _FEW} others"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
@@ -73,7 +69,7 @@ def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
         ):
             behind[gain.method] = behind.get(gain.method, 0) + 1
     if behind:
-        told = named([f"{name} ({number})" for name, number in behind.items()])
+        told = named([f"{name} ({number})" for name, number in behind.items()], most=_NAMED)
         yield f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many): {told}."
 
 
@@ -86,7 +82,7 @@ def _holding_out(curves: LabelCurves, metric: str, sizes: Sequence[int]) -> Iter
     }
     left = [name for name in curves.study.untrained if name not in beaten]
     if left and len(curves.study.untrained) > 1:
-        yield f"There, none is shown to beat {named(left)}."
+        yield f"There, none is shown to beat {named(left, most=_NAMED)}."
 
 
 def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterator[str]:
@@ -102,16 +98,16 @@ def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterato
         else:
             lasting.setdefault(start, []).append(name)
     told = [
-        f"{named(names)} from {count(size)}" if size < largest else f"{named(names)} with all {count(size)}"
+        f"{named(names, most=_NAMED)} {'from' if size < largest else 'with all'} {count(size)}"
         for size, names in sorted(lasting.items())
     ]
     if told:
         yield f"Shown to beat {every}, and to stay ahead with more labels: {'; '.join(told)}."
     if passing:
-        yield f"Shown to beat them at some numbers of labels but not with all: {named(passing)}."
+        yield f"Shown to beat them at some numbers of labels but not with all: {named(passing, most=_NAMED)}."
     never = [name for name in curves.study.trained if name not in {each.method for each in shown}]
     if never:
-        yield f"Never shown to: {named(never)}."
+        yield f"Never shown to: {named(never, most=_NAMED)}."
 
 
 def _gaps(curves: LabelCurves) -> Iterator[str]:

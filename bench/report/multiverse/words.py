@@ -111,7 +111,7 @@ def _why(each: Contest) -> str:
 def _first(found: Multiverse, family: Family) -> Iterator[str]:
     own = [places for places in found.places if places.family == family.name]
     firsts = sorted((p for p in own if p.spread.first > 0), key=lambda p: -p.spread.first)
-    n = found.complete[family.name]
+    n = len(found.complete(family.name))
     if not firsts:
         return
     if firsts[0].spread.first == 1:

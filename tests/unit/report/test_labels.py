@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from bench.api import FloatArray, UserError
-from bench.report.labels import read_counts, small_multiples, verdict, views, write
+from bench.report.analysis_files import write_files
+from bench.report.labels import read_counts, small_multiples, verdict, views
 from bench.report.labels.tables import bracket
 from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
@@ -166,12 +167,10 @@ def test_a_broken_point_has_no_dot_in_the_figure() -> None:
     assert np.asarray(other.get_xdata()) == pytest.approx(np.log10([50]))  # type: ignore[attr-defined]
 
 
-def test_files_are_named_after_model_and_task_and_a_bad_folder_is_told(tmp_path: Path) -> None:
-    paths = write([GROWS], (), tmp_path / "a")
+def test_files_are_named_after_model_and_task(tmp_path: Path) -> None:
+    of, shown = ("tiny", "labels", "atlas"), views([GROWS], ())
+    paths = write_files(tmp_path / "a", of, shown, {"": small_multiples(GROWS)})
     assert [path.name for path in paths] == [
         f"tiny--labels--atlas.{kind}" for kind in ("md", "csv", "json", "svg", "png")
     ]
     assert sorted(paths) == sorted((tmp_path / "a").iterdir())
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(UserError):
-        write([GROWS], (), tmp_path / "file")
