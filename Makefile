@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CHECKED := bench methods tasks tests docs
 ANALYSED := ccps,pik,lts,saplma-f,combined,logistic-probe,relative-mahalanobis,semantic-entropy-probe,untrained
+VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,litcab,ptrue,self-consistency,sequence-probability
 MOVED := ccps,combined,pik,lts,saplma-f,ptrue,self-consistency,perplexity,sequence-probability
 
 .PHONY: demo test install format lint types contracts house tests slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results analyses notebook tiny clean
@@ -96,13 +97,17 @@ ccps shap --task atlas-oe --out results/analyses
 ccps shap --task atlas-choice --out results/analyses
 ccps tokens --task atlas-oe --out results/analyses
 ccps features --task atlas-choice --out results/analyses
-multiverse --task atlas-oe
-multiverse --task atlas-choice
+multiverse --task atlas-oe --preset demo --results build/varied --out results/analyses
+multiverse --task atlas-choice --preset demo --results build/varied --out results/analyses
 endef
 export ANALYSES
 
 analyses: install  ## the committed analyses of the embedded model, after a run that reads what they need; they feed nothing to the model
 	$(BIN)/bench run --method $(ANALYSED) --model tiny --out build/analysed
+	mkdir -p build/varied
+	cp -r results/tiny results/questions build/varied
+	for seed in 0 1 2; do $(BIN)/bench run --method $(VARIED) --preset fixed --model tiny --seed $$seed --out build/varied || exit 1; done
+	$(BIN)/bench run --method $(VARIED) --tune 4 --model tiny --out build/varied
 	printf '%s\n' "$$ANALYSES" | OMP_NUM_THREADS=1 xargs -P 2 -I {} sh -c '$(BIN)/bench analyze {} --model tiny'
 	$(BIN)/bench guard --risk 0.1 --level 0.9 --out results/analyses
 	cp build/analysed/transfer/tiny--transfer* results/analyses

@@ -60,7 +60,7 @@ def _page(found: GuardedTable, lines: Sequence[GuardedLine]) -> Figure:
         step = heading + height + AXIS_X + GAP
         page = sheet(
             width, -(-len(lines) // across) * step - GAP,
-            title=f"{found.table.facts[0]}: {share(found.terms.risk)} of mistakes at most", note=_note(found),
+            title=f"{found.title}: {share(found.terms.risk)} of mistakes at most", note=_note(found),
         )  # fmt: skip
         for k, line in enumerate(lines):
             row, column = divmod(k, across)

@@ -11,6 +11,7 @@ from bench.report.figures.panel import AXIS_X, AXIS_Y, LABELS_X, Panel
 from bench.report.figures.sheet import LINE, Sheet, fitted, sheet, short, styled
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.labels.tables import basis, is_flat
+from bench.report.labels.verdict import told_of
 from bench.report.style import DASHED, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH, Style, built_in
 from bench.report.text import plain, with_arrow
 from bench.stats.labels import METRICS_SHOWN, LabelCurves, Point
@@ -48,12 +49,19 @@ def small_multiples(curves: LabelCurves) -> Figure:
             f" {100 * study.level:g} % interval for other questions, draws and training seeds. Filled: better than"
             " every untrained method with as many labels, corrected by Holm's rule for all panels and sizes of a"
             " metric; hollow: not shown. Grey: untrained methods; dashed: the best of them at each number of labels."
-            f" A curve that lacks draws has no dot there. {basis(curves)}"
+            f" A curve that lacks draws has no dot there.{_fewer(curves, names)} {basis(curves)}"
         )
         page = sheet(TEXT_WIDTH, len(METRICS_SHOWN) * block + BETWEEN, title=_title(curves), note=note)
         for i, metric in enumerate(METRICS_SHOWN):
             _block(page, curves, metric, names, i * (block + BETWEEN), across)
         return page.figure
+
+
+def _fewer(curves: LabelCurves, names: Sequence[str]) -> str:
+    """Sentence on methods that were told fewer labels than where they are drawn."""
+    most = {name: max(told_of(curves, name).values()) for name in names}
+    told = [f"{plain(name)} {own:,} at most" for name, own in most.items() if own < curves.study.sizes[-1]]
+    return f" Told fewer, as there are no more labels for them: {', '.join(told)}." if told else ""
 
 
 def _title(curves: LabelCurves) -> str:

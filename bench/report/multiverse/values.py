@@ -105,6 +105,11 @@ def gradings(worlds: Sequence[World], texts: Mapping[str, QuestionText]) -> Grad
         for rule in unread
         if rule == KEPT or each.parsed.any()
     ]
+    empty = sum(not each.parsed.any() for each in given) if LEFT_OUT in unread else 0
+    if empty:
+        remarks.append(
+            f"In {empty} of {len(given)} sets of results no answer was read, so none are left without unread ones."
+        )
     return Gradings(graded, effects, remarks)
 
 

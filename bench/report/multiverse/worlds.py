@@ -222,6 +222,11 @@ def worlds(
         if lacking:
             gaps.missing.append(f"No result with {_words(at)}: {listed(lacking)}.")
         made.append(world)
+    if all(len(own.keys() & set(methods)) < 2 for at, own in cells.items() if at[0] == reference):  # noqa: PLR2004
+        raise UserError(
+            f"No seed has results of two methods of the table ({listed(methods)}), so none can be compared in a"
+            " universe; run them with the same --seed"
+        )
     if not made or made[0].setting != reference:
         raise UserError("No two methods of the table rest on the same answers and labels, so none can be compared")
     return made
@@ -236,6 +241,8 @@ def _world(at: At, records: Mapping[str, Records], gaps: Gaps) -> World | None:
     for name in records:
         if name not in names:
             gaps.add(f"Left out: {name} rests on other answers or labels than most others: {_words(at)}")
+    if len(records) == 1:
+        gaps.add(f"Left out: {names[0]} alone has a result with {_words(at)}")
     return World(*at, {name: records[name] for name in names}) if len(names) > 1 else None
 
 

@@ -159,6 +159,7 @@ def test_equal_methods_claim_nothing_and_neither_is_said_to_be_better(tmp_path: 
     multiverse = found(tmp_path)
     assert all((c.holds, c.is_claim, c.significant, c.reversed) == (0, False, 0, 0) for c in multiverse.contests)
     assert {places.spread.first for places in multiverse.places} == {1.0}
+    assert "one and two are equal and first in Brier in all 2 universes" in text(multiverse)
     assert "the table claims nothing, so nothing can fall" in text(multiverse)
     assert figures(multiverse)["claims"] is None
 
@@ -438,6 +439,32 @@ def test_two_results_of_one_setting_that_differ_are_refused(tmp_path: Path) -> N
     plant(tmp_path, "good", noisy("good", 9, 0.3), config=budget)
     with pytest.raises(UserError, match=r"good on shores-oe, seed 0: two results of one setting differ, .*json and"):
         found(tmp_path)
+
+
+def test_results_of_one_method_alone_are_no_universe_and_are_told(tmp_path: Path) -> None:
+    for name, noise in (("good", 0.02), ("poor", 0.6)):
+        plant(tmp_path, name, noisy(name, 0, noise))
+    plant(tmp_path, "good", noisy("good", 4, 0.02), config={"tune": 8})
+    told = "Left out: good alone has a result with preset demo, tuning by 8 configurations, seed 0 (1 result)."
+    assert told in found(tmp_path).remarks
+
+
+def test_methods_without_a_seed_in_common_are_told_as_such(tmp_path: Path) -> None:
+    plant(tmp_path, "good", noisy("good", 0, 0.02))
+    plant(tmp_path, "poor", noisy("poor", 0, 0.6), seed=1)
+    with pytest.raises(UserError, match=r"No seed has results of two methods of the table \(good, poor\)"):
+        found(tmp_path)
+
+
+def test_a_universe_in_which_no_answer_was_read_is_not_left_without_answers(tmp_path: Path) -> None:
+    parsed = np.arange(N) % 40 != 7
+    for name, noise in (("good", 0.02), ("poor", 0.6)):
+        plant(tmp_path, name, noisy(name, 0, noise), parsed=parsed, correct=CORRECT & parsed)
+        none = np.zeros(N, dtype=np.bool_)
+        plant(tmp_path, name, noisy(name, 0, noise), parsed=none, correct=none, preset="fixed")
+    multiverse = found(tmp_path, preset="demo")
+    assert len(multiverse.of("Brier")) == 2 * 2 + 2
+    assert any("In 1 of 2 sets of results no answer was read" in each for each in multiverse.remarks)
 
 
 def test_a_single_subject_has_no_two_averages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
