@@ -9,7 +9,7 @@ from statistics import median
 
 from bench.api import MeasureColumn
 from bench.api.analyses import Value
-from bench.report.tables.published import values_of
+from bench.report.tables.published import finite, values_of
 from bench.report.text import count, plain, probability, rounded
 from bench.stats.measured import Measured
 
@@ -33,7 +33,7 @@ def read_published(found: Measured, results: Path) -> Published:
 
     def value(line: Mapping[str, str]) -> tuple[tuple[str, str, str], float]:
         scale = 100 if kinds.get(line["column"]) in _IN_PERCENT else 1
-        return (line["model"], line["row"], line["column"]), float(line["value"]) / scale
+        return (line["model"], line["row"], line["column"]), finite(line["value"]) / scale
 
     return dict(values_of(results, found.measures.published, COLUMNS, value, "numbers"))
 

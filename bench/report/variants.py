@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.metrics import METRICS
-from bench.report.tables.published import values_of
+from bench.report.tables.published import finite, values_of
 from bench.report.text import MINUS, interval_text, plain, probability, shown, signed
 from bench.stats.variants import Estimate, StepRow, VariantRow, Variants, parts_of
 
@@ -33,7 +33,7 @@ def read_published(found: Variants, results: Path) -> Published:
     """
 
     def value(line: Mapping[str, str]) -> tuple[tuple[str, str, str, str], float]:
-        return (line["model"], line["task"], line["variant"], line["metric"]), float(line["mean"]) / 100
+        return (line["model"], line["task"], line["variant"], line["metric"]), finite(line["mean"]) / 100
 
     return dict(values_of(results, found.published, COLUMNS, value, "numbers in percent"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,11 +59,23 @@ def read(results: Path) -> Mapping[Key, Published]:
         key = (line["model"], line["task"], line["method"], line["metric"])
         reason = next((why for pattern, why in reasons if _fits(pattern, key)), "")
         try:
-            std = float(line["std"]) / 100 if line["std"] else None
-            cells[key] = Published(float(line["mean"]) / 100, std, line["table"], reason)
+            std = finite(line["std"]) / 100 if line["std"] else None
+            cells[key] = Published(finite(line["mean"]) / 100, std, line["table"], reason)
         except ValueError as error:
             raise UserError(f"{folder / 'results.csv'}: expected numbers for {'/'.join(key)}, {error}") from error
     return cells
+
+
+def finite(text: str) -> float:
+    """A published number.
+
+    Raises:
+        ValueError: it is none, or not finite.
+    """
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"got {text!r}")
+    return value
 
 
 def published_folder(results: Path) -> Path | None:

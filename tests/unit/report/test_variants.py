@@ -140,9 +140,10 @@ def test_a_verdict_tells_shares_only_of_a_gain_that_is_shown() -> None:
     assert "since there is no gain: " in variants.verdict(with_steps(0.01, gain=-0.1))
 
 
-def test_a_broken_file_of_published_numbers_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mean", ["much", "nan", "inf"])
+def test_a_broken_file_of_published_numbers_is_one_sentence(tmp_path: Path, mean: str) -> None:
     folder = tmp_path / "paper"
     folder.mkdir()
-    (folder / "feature_ablation.csv").write_text("model,task,variant,metric,mean\na,b,c,d,much\n", encoding="utf-8")
+    (folder / "feature_ablation.csv").write_text(f"model,task,variant,metric,mean\na,b,c,d,{mean}\n", encoding="utf-8")
     with pytest.raises(UserError, match="expected numbers in percent"):
         variants.read_published(made(0.5), tmp_path)
