@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 CHECKED := bench methods tasks tests docs
 ANALYSED := ccps,pik,lts,saplma-f,combined,logistic-probe,relative-mahalanobis,semantic-entropy-probe,untrained
+VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,litcab,ptrue,self-consistency,sequence-probability
+MOVED := ccps,combined,pik,lts,saplma-f,ptrue,self-consistency,perplexity,sequence-probability
 
 .PHONY: demo test install format lint types contracts house tests slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results analyses notebook tiny clean
 
@@ -84,15 +86,31 @@ results: install  ## the committed comparison: the paper's methods and sequence 
 	$(BIN)/bench check --results results
 	$(BIN)/python -m bench.report.leaderboard results
 
+# The longest first, two at a time with one thread each.
+define ANALYSES
+labels --method ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
+transfer --on atlas-choice,atlas-oe --leave-subject-out --method $(MOVED) --out build/analysed/transfer
+ccps leave-one-out --task atlas-choice --out results/analyses
+ccps trajectory --task atlas-choice --out results/analyses
+ccps features --task atlas-oe --out results/analyses
+ccps shap --task atlas-oe --out results/analyses
+ccps shap --task atlas-choice --out results/analyses
+ccps tokens --task atlas-oe --out results/analyses
+ccps features --task atlas-choice --out results/analyses
+multiverse --task atlas-oe --preset demo --results build/varied --out results/analyses
+multiverse --task atlas-choice --preset demo --results build/varied --out results/analyses
+endef
+export ANALYSES
+
 analyses: install  ## the committed analyses of the embedded model, after a run that reads what they need; they feed nothing to the model
 	$(BIN)/bench run --method $(ANALYSED) --model tiny --out build/analysed
-	for name in features leave-one-out shap trajectory; do $(BIN)/bench analyze ccps $$name --model tiny --task atlas-choice --out results/analyses || exit 1; done
-	for name in features shap tokens; do $(BIN)/bench analyze ccps $$name --model tiny --task atlas-oe --out results/analyses || exit 1; done
-	$(BIN)/bench analyze transfer --model tiny --on atlas-choice,atlas-oe --leave-subject-out --method ccps,pik,lts,saplma-f,ptrue,self-consistency,sequence-probability --out build/analysed/transfer
-	cp build/analysed/transfer/tiny--transfer* results/analyses
-	$(BIN)/bench analyze labels --model tiny --method ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
-	for task in atlas-choice atlas-oe; do $(BIN)/bench analyze multiverse --model tiny --task $$task; done
+	mkdir -p build/varied
+	cp -r results/tiny results/questions build/varied
+	for seed in 0 1 2; do $(BIN)/bench run --method $(VARIED) --preset fixed --model tiny --seed $$seed --out build/varied || exit 1; done
+	$(BIN)/bench run --method $(VARIED) --tune 4 --model tiny --out build/varied
+	printf '%s\n' "$$ANALYSES" | OMP_NUM_THREADS=1 xargs -P 2 -I {} sh -c '$(BIN)/bench analyze {} --model tiny'
 	$(BIN)/bench guard --risk 0.1 --level 0.9 --out results/analyses
+	cp build/analysed/transfer/tiny--transfer* results/analyses
 
 notebook: install  ## docs/comparison.ipynb, run again on the committed results; keeps what it shows
 	$(BIN)/python -m tests.notebook docs/comparison.ipynb

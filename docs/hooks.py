@@ -18,6 +18,10 @@ ELSEWHERE = {
     "bench/DESIGN.md": "from/design.md",
     "CONTRIBUTING.md": "from/contributing.md",
     "CHANGELOG.md": "from/changelog.md",
+    **{
+        f"results/analyses/{path.name}": f"from/analyses/{path.name}"
+        for path in sorted((ROOT / "results" / "analyses").glob("tiny--*"))
+    },
 }
 """File of the repository -> page or picture of the site."""
 LINK = re.compile(r"(\]\()([^)#\s:]+)(#[^)\s]*)?(\))")

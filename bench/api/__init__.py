@@ -14,7 +14,7 @@ from bench.api.methods import ConfidenceMethod, Context, Needs, Preset
 from bench.api.protocol import ValidationRule
 from bench.api.question import Format, PromptStyle, Question, Split
 from bench.api.registration import method, task
-from bench.api.search import Choice, LogUniform, Search, Times, Uniform
+from bench.api.search import Choice, Search, Times, Uniform
 from bench.api.signals import (
     Adapter,
     At,
@@ -37,7 +37,7 @@ from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 __all__ = [
     "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "Batch", "BoolArray", "Choice",
     "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings",
-    "FloatArray", "Followup", "Format", "Hidden", "IntArray", "LogUniform", "MeasureColumn", "Measures",
+    "FloatArray", "Followup", "Format", "Hidden", "IntArray", "MeasureColumn", "Measures",
     "ModelFacts", "Needs", "Of", "OutputHead", "Piece", "Preset", "Projection", "PromptStyle", "QueryLogits",
     "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples", "Search", "Signal", "Source",
     "Split", "Step", "Strip", "Strips", "Task", "TaskCard", "Text", "Times", "TokenIds", "TokenScores",

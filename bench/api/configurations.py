@@ -64,9 +64,7 @@ def refuse_search(who: str, plugin: type[ConfidenceMethod]) -> None:
         raise ContractError(f"{who}: search: expected a mapping of fields to Times, Choice, …, got {plugin.search!r}")
     for name, search in plugin.search.items():
         if not isinstance(search, Search):
-            raise ContractError(
-                f"{who}: search of {name!r}: expected Times, LogUniform, Uniform or Choice, got {search!r}"
-            )
+            raise ContractError(f"{who}: search of {name!r}: expected Times, Uniform or Choice, got {search!r}")
         if name not in inspect.signature(plugin).parameters:
             raise ContractError(f"{who}: search names {name!r}, which __init__ does not take")
     if plugin.search and not plugin.trains():

@@ -1,8 +1,8 @@
-"""Options of a command that are the fields of a dataclass: marks of fields, and options as keyword arguments."""
+"""Options of a command that are the fields of a dataclass: marks of fields, and options as words and as keywords."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from enum import StrEnum
 from numbers import Integral, Real
@@ -38,6 +38,22 @@ class Separated:
 
 
 Names = Annotated[tuple[str, ...], Separated()]
+
+
+def words_of(given: object, without: Collection[str] = ()) -> list[str]:
+    """Options that make an object of a dataclass of options, as they are typed: those that have not their default.
+
+    Args:
+        given: the object.
+        without: fields that are left out.
+    """
+    words: list[str] = []
+    for field, hint in _hinted(type(given)):
+        value, own = getattr(given, field.name), _Field(field, hint)
+        if field.name not in without and value != field.default:
+            values = (own.by.join(value),) if own.by else value if own.several else (value,)
+            words += [own.option] if value is True else [word for each in values for word in (own.option, str(each))]
+    return words
 
 
 # --- options as keyword arguments -------------------------------------------------------------------------------------
@@ -96,7 +112,8 @@ class _Field:
         self.may_be_none = NoneType in kinds
         self.by = next((mark.by for mark in marks if isinstance(mark, Separated)), None)
         self.is_required = field.default is MISSING and field.default_factory is MISSING
-        self.keyword = option_of(field.name, marks, several=self.several).removeprefix("--").replace("-", "_")
+        self.option = option_of(field.name, marks, several=self.several)
+        self.keyword = self.option.removeprefix("--").replace("-", "_")
 
     def value(self, given: object, where: str) -> Any:
         """A value as the field has it.

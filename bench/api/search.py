@@ -40,43 +40,27 @@ class Times:
 
 
 @dataclass(frozen=True)
-class LogUniform:
-    """A number between two bounds, whose logarithm is uniform."""
-
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        """Refuse bounds that are none of a positive number."""
-        _require(0 < self.low < self.high < math.inf, self, "0 < low < high")
-
-    def drawn(self, rng: np.random.Generator, own: Any) -> Any:
-        """A value; `own` is the preset's."""
-        return _like(own, math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
-
-    def words(self, own: Any) -> str:
-        """Words for what is drawn from."""
-        return f"{self.low:g} to {self.high:g}, log-uniform; {own} in the preset"
-
-
-@dataclass(frozen=True)
 class Uniform:
-    """A number between two bounds."""
+    """A number between two bounds; with `log` its logarithm is uniform."""
 
     low: float
     high: float
+    log: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse bounds that are none."""
-        _require(-math.inf < self.low < self.high < math.inf, self, "low < high")
+        """Refuse bounds that are none, of a positive number where its logarithm is drawn."""
+        least = 0.0 if self.log else -math.inf
+        _require(least < self.low < self.high < math.inf, self, "0 < low < high" if self.log else "low < high")
 
     def drawn(self, rng: np.random.Generator, own: Any) -> Any:
         """A value; `own` is the preset's."""
+        if self.log:
+            return _like(own, math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
         return _like(own, rng.uniform(self.low, self.high))
 
     def words(self, own: Any) -> str:
         """Words for what is drawn from."""
-        return f"{self.low:g} to {self.high:g}; {own} in the preset"
+        return f"{self.low:g} to {self.high:g}{', log-uniform' * self.log}; {own} in the preset"
 
 
 @dataclass(frozen=True)
@@ -100,7 +84,7 @@ class Choice:
         return f"one of {', '.join(map(str, self.values))}; {own} in the preset"
 
 
-Search: TypeAlias = Times | LogUniform | Uniform | Choice
+Search: TypeAlias = Times | Uniform | Choice
 """Kinds of what a constant may be drawn from."""
 
 
@@ -114,6 +98,3 @@ def _like(own: Any, value: float) -> float | int:
     if isinstance(own, int) and not isinstance(own, bool):
         return max(round(value), min(own, 1))
     return float(f"{value:.{_DIGITS}g}")
-
-
-# --- configurations ---------------------------------------------------------------------------------------------------

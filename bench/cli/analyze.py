@@ -15,11 +15,12 @@ from bench.api import UserError
 from bench.cli import loudness
 from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
-from bench.cli.printing import announcer, console, print_notes, print_written
+from bench.cli.printing import OutFormat, announcer, print_notes, print_views, print_written
+from bench.report.multiverse.model import MultiverseRequest
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 
 if TYPE_CHECKING:
-    from bench.report.write import Analysed
+    from bench.report.method_analyses import Analysed
 
 _ANY = "METHOD"
 """Command that stands for every name which is no command."""
@@ -41,13 +42,7 @@ app = Commands(
 )  # fmt: skip
 
 
-class OutFormat(StrEnum):
-    """Format in which numbers are printed."""
-
-    TERMINAL = "terminal"
-    MD = "md"
-    CSV = "csv"
-    JSON = "json"
+Format = Annotated[OutFormat, typer.Option("--format", help="How to print.", rich_help_panel="Output")]
 
 
 class FigureFormat(StrEnum):
@@ -76,9 +71,7 @@ def analyze(
         list[FigureFormat] | None,
         typer.Option(help="Format of the figure; may be repeated. Default: svg.", rich_help_panel="Output"),
     ] = None,
-    format_: Annotated[
-        OutFormat, typer.Option("--format", help="How to print.", rich_help_panel="Output")
-    ] = OutFormat.TERMINAL,
+    format_: Format = OutFormat.TERMINAL,
 ) -> None:
     """List a method's analyses, or run one: variants trained again and compared, or measures of the trained method.
 
@@ -98,20 +91,21 @@ def analyze(
         from bench.results.files import ensure_writable
 
         ensure_writable(out)
-    from bench.report.write import views_of, write_analyses
+    from bench.report import method_analyses as shown
 
     found = of_methods.analysed(method, analysis, request, loudness.progress())
-    views = views_of(found)
-    published = [views.read_published(each, Path("results")) for each in found]
-    _print(views, found, published, format_)
+    published = [shown.views_of(found).read_published(each, Path("results")) for each in found]
+    _print(found, published, format_)
     if out is not None:
-        paths = write_analyses(found, published, out, [each.value for each in figure or [FigureFormat.SVG]])
-        _tell(paths, format_)
+        kinds = [each.value for each in figure or [FigureFormat.SVG]]
+        print_written(shown.write(found, published, out, kinds), format_)
 
 
-def _print(views: Any, found: Sequence[Analysed], published: Sequence[Any], format_: OutFormat) -> None:
+def _print(found: Sequence[Analysed], published: Sequence[Any], format_: OutFormat) -> None:
     from bench.cli.printing import print_line, print_records
+    from bench.report import method_analyses as shown
 
+    views = shown.views_of(found)
     if format_ is OutFormat.TERMINAL:
         for each, paper in zip(found, published, strict=True):
             print_line(views.title(each))
@@ -122,20 +116,11 @@ def _print(views: Any, found: Sequence[Analysed], published: Sequence[Any], form
                 print_line(text)
         return
     writers = {
-        OutFormat.MD: views.markdown,
-        OutFormat.CSV: views.comma_separated,
-        OutFormat.JSON: views.as_json,
+        OutFormat.MD: shown.markdown,
+        OutFormat.CSV: shown.comma_separated,
+        OutFormat.JSON: shown.as_json,
     }
     sys.stdout.write(writers[format_](found, published))
-
-
-def _tell(paths: list[Path], format_: OutFormat) -> None:
-    from bench.cli.printing import print_notes, print_written
-
-    if format_ is OutFormat.TERMINAL:
-        print_written(paths)
-    else:
-        print_notes([f"wrote {path}" for path in paths])
 
 
 @app.command("transfer", cls=GroupedHelp)
@@ -149,22 +134,14 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
     Example: bench analyze transfer --model tiny --on atlas-choice,atlas-oe --leave-subject-out
     """
     from bench.report import transfer as shown
-    from bench.report.tables import formats
+    from bench.report.analysis_files import write_files
     from bench.run.analyses.transfer import run_transfer
 
     report = run_transfer(configs, loudness.progress())
-    about = shown.About(
-        report.model, report.preset, report.corpora, report.tests, report.homes, report.learners, report.scaled,
-        report.seeds, report.forward_tokens, tuple(report.shares),
-    )  # fmt: skip
-    matrix = shown.computed(report.cells, about, announcer())
-    views = shown.views(matrix)
-    written = shown.write(matrix, views, configs[0].out)
-    if as_json:
-        sys.stdout.write(formats.render(views, "json"))
-    else:
-        formats.print_terminal(views.grids, console())
-        print_written(written)
+    matrix = shown.computed(report.cells, report.about, announcer())
+    views, of = shown.views(matrix), (report.about.model, "transfer")
+    written = write_files(configs[0].out, of, views, shown.figures(matrix))
+    print_views(views, written, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
     raise typer.Exit(1 if report.failed else 0)
 
@@ -180,16 +157,37 @@ def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
     Example: bench analyze labels --model tiny --task atlas-choice --method combined,pik,untrained
     """
     from bench.report import labels as shown
-    from bench.report.tables import formats
+    from bench.report.analysis_files import write_files
     from bench.run.analyses.labels import run_labels
 
     report = run_labels(config, loudness.progress())
     published = shown.read_counts(Path("results"))
-    written = shown.write(report.curves, published, config.out)
-    views = shown.views(report.curves, published)
-    if as_json:
-        sys.stdout.write(formats.render(views, "json"))
-    else:
-        formats.print_terminal(views.grids, console())
-        print_written(written)
+    written: list[Path] = []
+    for each in report.curves:
+        of = each.study.model, "labels", each.study.task
+        written += write_files(config.out, of, shown.views([each], published), {"": shown.small_multiples(each)})
+    print_views(shown.views(report.curves, published), written, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
+
+
+@app.command("multiverse", cls=GroupedHelp)
+@options_from(MultiverseRequest)
+def multiverse(request: MultiverseRequest, *, format_: Format = OutFormat.TERMINAL) -> None:
+    """Analyse a table under every choice that costs no forward pass, and say which of its claims survive.
+
+    Result files are read and no model is run. Choices are definitions of calibration and discrimination, averages,
+    seeds, gradings, and whatever presets, tunings, judges and recalibrations there are results of. Tables (md, csv,
+    json) and figures (svg, png) are written below --out.
+
+    Example: bench analyze multiverse --model tiny --task atlas-oe
+    """
+    from bench.report import multiverse as shown
+    from bench.report.analysis_files import write_files
+    from bench.results.files import ensure_writable
+    from bench.store.folders import cache_folder
+
+    ensure_writable(request.out)
+    found = shown.computed(request, cache_folder(), announcer())
+    of = found.model, "multiverse", found.task
+    written = write_files(request.out, of, shown.views(found), shown.figures(found))
+    print_views(shown.views(found, request.methods), written, format_)

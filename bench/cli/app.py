@@ -20,7 +20,6 @@ from bench.cli.commands import AsJson, Commands, root
 from bench.cli.doctor import doctor
 from bench.cli.ending import exit_code
 from bench.cli.guard import guard
-from bench.cli.multiverse import multiverse
 from bench.cli.options import GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
     announcer,
@@ -53,7 +52,6 @@ app.command(cls=GroupedHelp)(guard)
 app.add_typer(cached.app, name="cache")
 app.add_typer(new.app, name="new")
 app.add_typer(heads.app, name="head")
-analyze.app.command(cls=GroupedHelp)(multiverse)
 app.add_typer(analyze.app, name="analyze")
 
 

@@ -61,5 +61,6 @@ def _stopped(stop: Stop) -> int:
 
 
 def _say(sentence: str) -> None:
-    readable = re.sub(r"(\S{100})\S{150,}", r"\1...", sentence)  # a word of 5,000 letters hides what is said of it
+    # a word of 5,000 letters hides what is said of it; a command's list of names stays whole, or it can't be run
+    readable = re.sub(r"([^\s,]{100})[^\s,]{150,}", r"\1...", sentence)
     console(stderr=True).print(Text(f"bench: {readable}"), soft_wrap=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +9,7 @@ import typer
 
 from bench.api import UserError
 from bench.cli.options import options_from
+from bench.cli.printing import OutFormat
 from bench.report.selection import GuardRequest
 
 if TYPE_CHECKING:
@@ -19,15 +18,6 @@ if TYPE_CHECKING:
     from bench.report.guard.found import Guarded, GuardedTable
     from bench.report.tables.grid import TableViews
     from bench.run.heads.card import GuardCard
-
-
-class GuardFormat(StrEnum):
-    """Format in which `bench guard` prints."""
-
-    TERMINAL = "terminal"
-    MD = "md"
-    CSV = "csv"
-    JSON = "json"
 
 
 @options_from(GuardRequest, without=("metrics", "headline"))
@@ -43,8 +33,8 @@ def guard(
         ),
     ] = None,
     format_: Annotated[
-        GuardFormat, typer.Option("--format", help="How to print.", rich_help_panel="Where")
-    ] = GuardFormat.TERMINAL,
+        OutFormat, typer.Option("--format", help="How to print.", rich_help_panel="Where")
+    ] = OutFormat.TERMINAL,
 ) -> None:
     """Say from which confidence on answers can be trusted: no more than --risk of them wrong.
 
@@ -54,9 +44,8 @@ def guard(
 
     Example: bench guard --risk 0.1 --method ccps
     """
-    from bench.cli.printing import announcer, console, print_notes, print_written
+    from bench.cli.printing import announcer, print_notes, print_views
     from bench.report.guard import guarded, views_of
-    from bench.report.tables import formats
     from bench.results.cells import passed_over
     from bench.run.heads.card import read_card, write_guard
     from bench.run.heads.trust import terms_of
@@ -69,11 +58,7 @@ def guard(
     card = None if head is None else _card_of(head, found)
     views = views_of(found)
     written = [] if request.out is None else _files(request.out, found, views)
-    if format_ is GuardFormat.TERMINAL:
-        formats.print_terminal(views.grids, console())
-        print_written(written)
-    else:
-        sys.stdout.write(formats.render(views, format_.value))
+    print_views(views, written, format_)
     if head is not None and card is not None:
         write_guard(head, card)
         print_notes([f"{head}: trusted are {terms_of(card)}; bench score says so of each answer"])
@@ -81,23 +66,15 @@ def guard(
 
 def _files(out: Path, found: Sequence[GuardedTable], views: TableViews) -> list[Path]:
     """Write figures and data; returns the files."""
-    from bench.report.guard.figure import write_figures
+    from bench.report.analysis_files import write_whole_files
+    from bench.report.guard.figure import figures_of
     from bench.report.tables import formats
-    from bench.results.files import ensure_writable
-    from bench.store.files import write_whole
 
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: expected a folder, or a name for one, got a file")
-    ensure_writable(out)
-    written = write_figures(found, out)
-    for kind in ("csv", "json"):
-        path = out / f"guard.{kind}"
-        try:
-            write_whole(path, formats.render(views, kind).encode())
-        except OSError as error:
-            raise UserError(f"--out {out}: it can't be written ({error.strerror or error})") from error
-        written.append(path)
-    return written
+    return write_whole_files(
+        out, {f"guard.{kind}": formats.render(views, kind) for kind in ("csv", "json")}, figures_of(found)
+    )
 
 
 def _card_of(folder: Path, found: Sequence[GuardedTable]) -> GuardCard:

@@ -6,9 +6,10 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from itertools import starmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -18,12 +19,24 @@ from rich.text import Text
 from bench.cli.loudness import is_quiet
 from bench.progress import terminal, visible, visible_json
 
+if TYPE_CHECKING:
+    from bench.report.tables.grid import TableViews
+
 _MANY = 100
 """Ratio from which on decimals are not printed."""
 _WIDE = 24
 """Columns of a terminal from which on a column of a listing is folded between words."""
 _SENTENCE = 40
 """Columns that the last column of a listing needs: it holds sentences."""
+
+
+class OutFormat(StrEnum):
+    """Format in which tables are printed."""
+
+    TERMINAL = "terminal"
+    MD = "md"
+    CSV = "csv"
+    JSON = "json"
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -100,10 +113,25 @@ def print_memory(records: Sequence[Mapping[str, Any]]) -> None:
     )
 
 
-def print_written(paths: Sequence[Path]) -> None:
-    """Print the files that were written."""
-    for path in paths:
-        print_line(f"wrote {path}")
+def print_views(views: TableViews, written: Sequence[Path], format_: OutFormat) -> None:
+    """Print tables, and the files that they were written to."""
+    from bench.report.tables import formats
+
+    if format_ is OutFormat.TERMINAL:
+        formats.print_terminal(views.grids, console())
+    else:
+        sys.stdout.write(formats.render(views, format_.value))
+    print_written(written, format_)
+
+
+def print_written(paths: Sequence[Path], format_: OutFormat = OutFormat.TERMINAL) -> None:
+    """Print the files that were written, as notes where data are printed."""
+    told = [f"wrote {path}" for path in paths]
+    if format_ is not OutFormat.TERMINAL:
+        print_notes(told)
+        return
+    for line in told:
+        print_line(line)
 
 
 def _size_line(record: Mapping[str, Any], reasons: Sequence[str]) -> dict[str, str]:

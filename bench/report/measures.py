@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from bench.api import MeasureColumn, UserError
+from bench.api import MeasureColumn
 from bench.api.analyses import Value
-from bench.progress import visible, visible_json
-from bench.report.tables.formats import markdown_text
-from bench.report.tables.published import lines_of, published_folder
+from bench.report.tables.published import finite, values_of
 from bench.report.text import count, plain, probability, rounded
 from bench.stats.measured import Measured
 
@@ -34,18 +29,13 @@ def read_published(found: Measured, results: Path) -> Published:
     Raises:
         UserError: their file is not as it must be.
     """
-    folder = published_folder(results)
-    if not found.measures.published or folder is None:
-        return {}
-    path, kinds = folder / found.measures.published, {c.key: c.kind for c in found.measures.columns}
-    known: dict[tuple[str, str, str], float] = {}
-    try:
-        for line in lines_of(path, COLUMNS):
-            scale = 100 if kinds.get(line["column"]) in _IN_PERCENT else 1
-            known[line["model"], line["row"], line["column"]] = float(line["value"]) / scale
-    except ValueError as error:
-        raise UserError(f"{path}: expected numbers, {error}") from error
-    return known
+    kinds = {column.key: column.kind for column in found.measures.columns}
+
+    def value(line: Mapping[str, str]) -> tuple[tuple[str, str, str], float]:
+        scale = 100 if kinds.get(line["column"]) in _IN_PERCENT else 1
+        return (line["model"], line["row"], line["column"]), finite(line["value"]) / scale
+
+    return dict(values_of(results, found.measures.published, COLUMNS, value, "numbers"))
 
 
 def title(found: Measured) -> str:
@@ -89,18 +79,14 @@ def _scaled(column: MeasureColumn, value: float) -> tuple[float, int]:
     return (100 * value if column.kind in _IN_PERCENT else value), decimals
 
 
-def records(found: Measured, published: Published) -> list[dict[str, str]]:
-    """Rows for people, without columns that are empty in all of them."""
-    told = [_record(found, row, published) for row in found.shown]
-    return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
-
-
 def blocks(found: Measured, published: Published) -> list[list[dict[str, str]]]:
-    """Tables for people: one, or none where nothing was measured."""
-    return [rows for rows in (records(found, published),) if rows]
+    """Tables for people, without columns that are empty in all rows: one, or none where nothing was measured."""
+    told = [_row(found, row, published) for row in found.shown]
+    rows = [{key: row[key] for key in row if any(each[key] for each in told)} for row in told]
+    return [rows] if rows else []
 
 
-def _record(found: Measured, row: Mapping[str, Value], published: Published) -> dict[str, str]:
+def _row(found: Measured, row: Mapping[str, Value], published: Published) -> dict[str, str]:
     record: dict[str, str] = {}
     for column in found.measures.columns:
         record[column.label] = value_text(column, row[column.key])
@@ -138,24 +124,7 @@ def _beside_published(found: Measured, published: Published) -> Iterator[str]:
                 )
 
 
-# --- as text and data -------------------------------------------------------------------------------------------------
-
-
-def markdown(found: Sequence[Measured], published: Sequence[Published]) -> str:
-    """Tables with verdicts and legends."""
-    parts = []
-    for each, paper in zip(found, published, strict=True):
-        lines = [f"**{markdown_text(title(each))}**"]
-        rows = records(each, paper)
-        if rows:
-            lines += ["", _line(rows[0]), "|---" * len(rows[0]) + "|", *(_line(row.values()) for row in rows)]
-        told = (verdict(each), " ".join(legend(each, paper)))
-        parts.append("\n".join([*lines, *("\n" + markdown_text(text) for text in told if text)]))
-    return visible("\n\n".join(parts)) + "\n"
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(markdown_text, cells))} |"
+# --- as data --------------------------------------------------------------------------------------------------------
 
 
 def data(found: Measured, published: Published) -> dict[str, object]:
@@ -173,24 +142,14 @@ def data(found: Measured, published: Published) -> dict[str, object]:
     }  # fmt: skip
 
 
-def as_json(found: Sequence[Measured], published: Sequence[Published]) -> str:
-    """All analyses as one list."""
-    records_ = [data(each, paper) for each, paper in zip(found, published, strict=True)]
-    return visible_json(json.dumps(records_, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
-
-
-def comma_separated(found: Sequence[Measured], published: Sequence[Published]) -> str:
-    """A line for each row, with all its values and those that the paper has of the same model."""
-    out = io.StringIO()
-    keys = list(dict.fromkeys(key for each in found for row in each.measures.rows for key in row))
-    printed = list(dict.fromkeys(column for paper in published for _, _, column in paper))
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["model", "task", "method", "analysis", "preset", *keys, *(f"published_{key}" for key in printed)])
-    for each, paper in zip(found, published, strict=True):
-        for row in each.measures.rows:
-            name = str(row[each.naming])
-            writer.writerow([
-                each.model, each.task, each.method, each.analysis, each.preset, *(row.get(key) for key in keys),
-                *(paper.get((each.model, name, key)) for key in printed),
-            ])  # fmt: skip
-    return visible(out.getvalue())
+def records(found: Measured, published: Published) -> Iterator[dict[str, object]]:
+    """A record for each row, with all its values and those that the paper has of the same model."""
+    base = {
+        "model": found.model, "task": found.task, "method": found.method, "analysis": found.analysis,
+        "preset": found.preset,
+    }  # fmt: skip
+    printed = dict.fromkeys(column for _, _, column in published)
+    for row in found.measures.rows:
+        name = str(row[found.naming])
+        paper = {f"published_{key}": published.get((found.model, name, key)) for key in printed}
+        yield {**base, **row, **paper}

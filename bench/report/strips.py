@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from bench.api import Piece, Strip, Strips
 from bench.progress import visible
 from bench.report.page.elements import Element, el, html
+from bench.report.style import tint
 from bench.report.text import plain
 
 STEPS = 10
 """Colours of the scale."""
-_LIGHT, _FULL = (0xFF, 0xFF, 0xFF), (0xF0, 0x9A, 0x4A)
-"""From white to an orange on which dark text has a contrast of 7 to 1."""
+_FULL = "#f09a4a"
+"""An orange on which dark text has a contrast of 7 to 1."""
 _LINES = ("solid", "dotted")
 """Lines of marks, in their order."""
 _NUMBER, _EXACT = ".2g", ".3g"
@@ -75,9 +76,7 @@ def page(title: str, given: Strips) -> str:
 
 def _rules(given: Strips) -> Iterator[str]:
     for step in range(STEPS + 1):
-        share = step / STEPS
-        colour = "".join(f"{round(a + share * (b - a)):02x}" for a, b in zip(_LIGHT, _FULL, strict=True))
-        yield f".c{step} {{ background: #{colour}; }}\n"
+        yield f".c{step} {{ background: {tint(_FULL, step / STEPS)}; }}\n"
     for number, line in zip(range(len(given.marks)), _LINES, strict=False):
         yield f".m{number} {{ text-decoration: underline {line} 2px; text-underline-offset: 4px; }}\n"
 

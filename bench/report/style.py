@@ -46,6 +46,7 @@ BAND = "#f3f3f3"
 WRONG = "#8c8c8c"
 """Wrong answers, where right ones have the method's colour."""
 
+
 RC: Mapping[str, Any] = MappingProxyType(
     {
         "font.family": [FONT, "sans-serif"],  # the second is for browsers without the first, which show SVG
@@ -70,6 +71,16 @@ SOLID: Dash = ()
 DASHED: Dash = (4.0, 1.5)
 DOTTED: Dash = (1.2, 1.2)
 DASH_DOT: Dash = (4.0, 1.3, 1.2, 1.3)
+
+
+def tint(colour: str, share: float) -> str:
+    """White at 0, the colour from 1 on.
+
+    >>> tint("#2b6cb0", 0.0), tint("#2b6cb0", 2.0)
+    ('#ffffff', '#2b6cb0')
+    """
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(255 + min(1.0, share) * (part - 255)):02x}" for part in parts)
 
 
 class Style(NamedTuple):

@@ -45,6 +45,15 @@ def metric_name(metric: str) -> str:
     return _METRIC_NAMES.get(metric, METRICS[metric].label)
 
 
+def with_arrow(metric: str) -> str:
+    """Label of a metric with an arrow to where it is better; a yardstick has none.
+
+    >>> with_arrow("brier"), with_arrow("ece_floor")
+    ('Brier ↓', 'ECE floor')
+    """
+    return METRICS[metric].label + ARROWS[METRICS[metric].higher_is_better]
+
+
 def percent(fraction: float) -> str:
     """Fraction in percent with one decimal, without the sign."""
     return f"{100 * fraction:.1f}"
@@ -59,6 +68,11 @@ def shown(metric: Metric, value: float) -> str:
     """
     text = percent(value) if metric.is_fraction else f"{value:.3f}"
     return (text if float(text) else text.lstrip("-")).replace("-", MINUS)
+
+
+def half_width(metric: Metric, value: float, low: float | None, high: float | None) -> str:
+    """The longer half of an interval; empty where there is none."""
+    return "" if low is None or high is None else shown(metric, max(high - value, value - low))
 
 
 def signed(metric: Metric, value: float) -> str:

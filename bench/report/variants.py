@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from bench.api import UserError
 from bench.metrics import METRICS
-from bench.progress import visible, visible_json
-from bench.report.tables.formats import markdown_text
-from bench.report.tables.published import lines_of, published_folder
+from bench.report.tables.published import finite, values_of
 from bench.report.text import MINUS, interval_text, plain, probability, shown, signed
-from bench.stats.variants import Estimate, StepRow, VariantRow, Variants
+from bench.stats.variants import Estimate, StepRow, VariantRow, Variants, parts_of
 
 COLUMNS = ("model", "task", "variant", "metric", "mean")
 """Columns of a file of published variants, in percent."""
@@ -37,17 +31,11 @@ def read_published(found: Variants, results: Path) -> Published:
     Raises:
         UserError: their file is not as it must be.
     """
-    folder = published_folder(results)
-    if not found.published or folder is None:
-        return {}
-    path = folder / found.published
-    try:
-        return {
-            (line["model"], line["task"], line["variant"], line["metric"]): float(line["mean"]) / 100
-            for line in lines_of(path, COLUMNS)
-        }
-    except ValueError as error:
-        raise UserError(f"{path}: expected numbers in percent, {error}") from error
+
+    def value(line: Mapping[str, str]) -> tuple[tuple[str, str, str, str], float]:
+        return (line["model"], line["task"], line["variant"], line["metric"]), finite(line["mean"]) / 100
+
+    return dict(values_of(results, found.published, COLUMNS, value, "numbers in percent"))
 
 
 def sorted_rows(found: Variants, metric: str) -> list[VariantRow]:
@@ -84,16 +72,16 @@ def title(found: Variants) -> str:
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def records(found: Variants, published: Published) -> list[dict[str, str]]:
-    """Rows for people, values in percent."""
+def variant_rows(found: Variants, published: Published) -> list[dict[str, str]]:
+    """Variants for people, values in percent."""
     told: list[dict[str, str]] = []
     for metric in found.metrics:
         own = next(row for row in found.rows if row.metric == metric and row.variant == found.reference)
-        told += [_record(found, row, published) for row in (own, *shown_rows(found, metric))]
+        told += [_told_row(found, row, published) for row in (own, *shown_rows(found, metric))]
     return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
 
 
-def _record(found: Variants, row: VariantRow, published: Published) -> dict[str, str]:
+def _told_row(found: Variants, row: VariantRow, published: Published) -> dict[str, str]:
     metric, difference = METRICS[row.metric], row.difference
     paper = published.get((found.model, found.task, row.variant, row.metric))
     size = found.sizes.get(row.variant)
@@ -115,10 +103,10 @@ def _record(found: Variants, row: VariantRow, published: Published) -> dict[str,
 
 def blocks(found: Variants, published: Published) -> list[list[dict[str, str]]]:
     """Tables for people: the variants, then the steps of a path where there is one."""
-    return [rows for rows in (records(found, published), step_records(found)) if rows]
+    return [rows for rows in (variant_rows(found, published), step_rows(found)) if rows]
 
 
-def step_records(found: Variants) -> list[dict[str, str]]:
+def step_rows(found: Variants) -> list[dict[str, str]]:
     """Steps of the path for people, values in percent; none where there is no path."""
     told = []
     for step in found.steps:
@@ -151,7 +139,11 @@ def tested(found: Variants) -> str:
     """Family over which p values are corrected, in words."""
     count, more = len(found.of(found.metrics[-1])), len(_own_steps(found))
     steps = f" and {more} step{'s' if more > 1 else ''}" if more else ""
-    return f"{count} variants{steps}"
+    return f"{_variants(count)}{steps}"
+
+
+def _variants(count: int) -> str:
+    return "1 variant" if count == 1 else f"{count} variants"
 
 
 def _own_steps(found: Variants) -> list[StepRow]:
@@ -175,8 +167,8 @@ def legend(found: Variants, published: Published) -> list[str]:
     count = len(found.of(found.metrics[-1]))
     what = (
         f"Percent, means over subjects and seeds, with {100 * found.level:g} % intervals for other questions and other"
-        f" seeds. Differences are on the same questions and seeds; Holm: p corrected for {tested(found)}; seeds: share"
-        " of the squared standard error that is the spread between seeds."
+        f" seeds. Differences are on the same questions and seeds; Holm: p corrected for {tested(found)}, which"
+        " intervals are not; seeds: share of the squared standard error that is the spread between seeds."
     )
     lines = [what]
     if found.steps:
@@ -219,6 +211,10 @@ def verdict(found: Variants) -> str:
     metric, rows = METRICS[name], [row for row in sorted_rows(found, name) if row.difference is not None]
     told = [row for row in rows if row.p_corrected is not None]
     begin = f"{found.question} "
+    if not rows:
+        return (
+            begin + f"It can't be said: {metric.label} is undefined, as where all answers are right or all are wrong."
+        )
     if not told:
         return begin + f"It can't be said: there are no intervals of {metric.label}."
     begin += _along(found)
@@ -227,13 +223,13 @@ def verdict(found: Variants) -> str:
         (e.high - e.low) / 2 for row in told if (e := row.difference) and e.high is not None and e.low is not None
     ]
     unseen = (
-        f"An interval reaches {_points(median(widths), found)} to each side (median), so that smaller effects can't be"
-        f" seen with {found.n:,} questions and {len(found.seeds)} seeds."
+        f"Without correction an interval reaches {_points(median(widths), found)} to each side (median), so that"
+        f" smaller effects can't be seen with {found.n:,} questions and {len(found.seeds)} seeds."
     )
     if not decided:
         most = max(told, key=lambda row: abs(row.difference.value) if row.difference else 0)
         return begin + (
-            f"{_none(found)} of the {len(told)} variants differs significantly from {found.reference} in"
+            f"{_none(found)} of the {_variants(len(told))} differs significantly from {found.reference} in"
             f" {metric.label} after Holm's correction. The largest difference is {_difference(most)}, {most.variant}."
             f" {unseen}"
         )
@@ -297,25 +293,7 @@ def _is_better(row: VariantRow) -> bool:
     return row.difference is not None and (row.difference.value > 0) is bool(METRICS[row.metric].higher_is_better)
 
 
-# --- as text and data -------------------------------------------------------------------------------------------------
-
-
-def markdown(found: Sequence[Variants], published: Sequence[Published]) -> str:
-    """Tables with verdicts and legends."""
-    parts = []
-    for each, paper in zip(found, published, strict=True):
-        rows = records(each, paper)
-        lines = [f"**{markdown_text(title(each))}**", "", _line(rows[0]), "|---" * len(rows[0]) + "|"]
-        lines += [_line(row.values()) for row in rows]
-        if steps := step_records(each):
-            lines += ["", _line(steps[0]), "|---" * len(steps[0]) + "|", *(_line(row.values()) for row in steps)]
-        told = (verdict(each), " ".join(legend(each, paper)))
-        parts.append("\n".join([*lines, *("\n" + markdown_text(text) for text in told)]))
-    return visible("\n\n".join(parts)) + "\n"
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(markdown_text, cells))} |"
+# --- as data --------------------------------------------------------------------------------------------------------
 
 
 def data(found: Variants, published: Published) -> dict[str, object]:
@@ -326,36 +304,25 @@ def data(found: Variants, published: Published) -> dict[str, object]:
     return record
 
 
-def as_json(found: Sequence[Variants], published: Sequence[Published]) -> str:
-    """All analyses as one list."""
-    records_ = [data(each, paper) for each, paper in zip(found, published, strict=True)]
-    return visible_json(json.dumps(records_, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
-
-
-def comma_separated(found: Sequence[Variants], published: Sequence[Published]) -> str:
-    """A line for each metric of each variant."""
-    out = io.StringIO()
-    parts = ("value", "low", "high", "error", "seed_share")
-    head = ["model", "task", "method", "analysis", "preset", "variant", "columns", "metric"]
-    head += [*parts, *(f"difference_{part}" for part in parts), "p", "p_holm", "published"]
-    head += ["against", "adds", "share", "share_low", "share_high"]
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(head)
-    for each, paper in zip(found, published, strict=True):
-        for row in each.rows:
-            numbers = [getattr(of, part, None) for of in (row.estimate, row.difference) for part in parts]
-            writer.writerow([
-                each.model, each.task, each.method, each.analysis, each.preset, row.variant,
-                each.sizes.get(row.variant), row.metric, *numbers, row.p, row.p_corrected,
-                paper.get((each.model, each.task, row.variant, row.metric)),
-                "" if row.variant == each.reference else each.reference, *[""] * 4,
-            ])  # fmt: skip
-        for step in each.steps:
-            numbers = [getattr(step.difference, part, None) for part in parts]
-            share = [getattr(step.share, part, None) for part in ("value", "low", "high")]
-            writer.writerow([
-                each.model, each.task, each.method, each.analysis, each.preset, step.start,
-                each.sizes.get(step.start), step.metric, *[""] * len(parts), *numbers, step.p, step.p_corrected, "",
-                step.end, step.adds, *share,
-            ])  # fmt: skip
-    return visible(out.getvalue())
+def records(found: Variants, published: Published) -> Iterator[dict[str, object]]:
+    """A record for each metric of each variant, and of each step."""
+    base = {
+        "model": found.model, "task": found.task, "method": found.method, "analysis": found.analysis,
+        "preset": found.preset,
+    }  # fmt: skip
+    shares = ("share", "share_low", "share_high")
+    for row in found.rows:
+        yield {
+            **base, "variant": row.variant, "columns": found.sizes.get(row.variant), "metric": row.metric,
+            **parts_of(row.estimate), **parts_of(row.difference, "difference_"), "p": row.p, "p_holm": row.p_corrected,
+            "published": published.get((found.model, found.task, row.variant, row.metric)),
+            "against": None if row.variant == found.reference else found.reference,
+            **dict.fromkeys(("adds", *shares)),
+        }  # fmt: skip
+    for step in found.steps:
+        ends = (None,) * len(shares) if step.share is None else (step.share.value, step.share.low, step.share.high)
+        yield {
+            **base, "variant": step.start, "columns": found.sizes.get(step.start), "metric": step.metric,
+            **parts_of(step.difference, "difference_"), "p": step.p, "p_holm": step.p_corrected, "against": step.end,
+            "adds": step.adds, **dict(zip(shares, ends, strict=True)),
+        }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.api import UserError
 from bench.report.selection import Wanted
@@ -14,16 +14,9 @@ from bench.results import files, questions
 from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.transfer import FOLDER
-from bench.stats.measured import Measured
-from bench.stats.variants import Variants
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from bench.report.page.transfer import Shift
-
-Analysed = Variants | Measured
-"""Numbers of an analysis of a method: of variants, or measures."""
 
 
 def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
@@ -86,57 +79,3 @@ def _shift(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None]) 
     models = {row.model: table.preset for table in tables for row in table.rows[:1]}
     found = stored(wanted.results / FOLDER, models, say)
     return Shift(found, names)
-
-
-def views_of(found: Sequence[Analysed]) -> Any:
-    """Module that shows what an analysis gave: the same functions for variants and for measures."""
-    from bench.report import measures, variants
-
-    return measures if found and isinstance(found[0], Measured) else variants
-
-
-def write_analyses(
-    found: Sequence[Analysed], published: Sequence[Mapping[Any, float]], out: Path, formats: Sequence[str]
-) -> list[Path]:
-    """Write analyses: the numbers as JSON, the figure, and coloured texts as a page, where there are such.
-
-    Files are named `<model folder>--<task>--<method>-<analysis>.*`.
-
-    Raises:
-        UserError: the folder can't be written.
-    """
-    from bench.report.figures.sheet import save
-    from bench.report.figures.write import safe_name
-    from bench.store.files import write_whole
-
-    files.ensure_writable(out)
-    paths = []
-    for each, paper in zip(found, published, strict=True):
-        parts = (files.model_folder(each.model), safe_name(each.task), f"{each.method}-{each.analysis}")
-        stem = files.SEPARATOR.join(parts)
-        whole, figure = _whole(each, paper)
-        try:
-            for suffix, text in whole.items():
-                path = out / f"{stem}.{suffix}"
-                write_whole(path, text.encode())
-                paths.append(path)
-            paths += [save(figure, out / f"{stem}.{kind}") for kind in formats if figure is not None]
-        except OSError as error:
-            raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another") from error
-    return paths
-
-
-def _whole(found: Analysed, published: Mapping[Any, float]) -> tuple[dict[str, str], Figure | None]:
-    """Texts of an analysis by the suffix of their file, and its figure."""
-    if isinstance(found, Measured):
-        from bench.report import measures, strips
-        from bench.report.figures.measures import dots_of_measures
-
-        texts = {"json": measures.as_json([found], [published])}
-        if found.measures.strips is not None:
-            texts["html"] = strips.page(measures.title(found), found.measures.strips)
-        return texts, dots_of_measures(found)
-    from bench.report import variants
-    from bench.report.figures.variants import differences_of_variants
-
-    return {"json": variants.as_json([found], [published])}, differences_of_variants(found)

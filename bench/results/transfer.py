@@ -5,6 +5,7 @@ Such cells are ordinary results in a folder of their own. Example: `Corpus("atla
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,3 +66,34 @@ class Share:
     share: float
     n: int
     """Answers."""
+
+
+@dataclass(frozen=True)
+class About:
+    """Description of a matrix."""
+
+    model: str
+    preset: str
+    corpora: tuple[Corpus, ...]
+    """Rows of the matrix."""
+    tests: tuple[str, ...]
+    homes: Mapping[str, str]
+    """Test -> task that prices are against: that of --home, or where methods learn by default, if that is a corpus."""
+    learners: tuple[str, ...]
+    """Methods that learn."""
+    scaled: tuple[str, ...]
+    """Methods that learn nothing but whose scores become probabilities on the corpus's validation split."""
+    seeds: tuple[int, ...]
+    forward_tokens: int = 0
+    """Token positions that were fed to the model for it."""
+    shares: tuple[Share, ...] = ()
+    """Shares of right answers in what was learned from; those of the first seed."""
+
+    def home(self, test: str) -> Corpus | None:
+        """Corpus that prices of a test are against; None where it is none of the corpora."""
+        return Corpus(self.homes[test]) if test in self.homes else None
+
+    def share(self, corpus: Corpus) -> float | None:
+        """Share of right answers in all of a corpus, whatever is left out of it for a subject."""
+        whole = (each.share for each in self.shares if each.corpus.task == corpus.task and not each.subject)
+        return next(whole, None)

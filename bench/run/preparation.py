@@ -22,7 +22,7 @@ from bench.progress import Progress
 from bench.results import files
 from bench.run import answers
 from bench.run.config import RunConfig
-from bench.run.feasibility import has_validation
+from bench.run.feasibility import has_validation, infeasible
 from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
 from bench.signals.graded import Grader
@@ -122,6 +122,15 @@ def open_resources(
     engine = engines.opened(request, backbone, store)
     reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
     return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
+
+
+def infeasible_in(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str, TaskSplit], str]:
+    """Method and test of a run -> why the method can't run there; pairs that can run are left out."""
+    reader = resources.reader
+    return infeasible(
+        resolved.methods, resolved.test_splits, resources.tasks, resolved.learn_on, reader.prompts,
+        lambda: reader.backbone.facts,
+    )  # fmt: skip
 
 
 def relating_of(config: RunConfig, device: str) -> Relating:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
 import numpy as np
 import numpy.typing as npt
 
 from bench.api import FloatArray
+
+T = TypeVar("T")
 
 
 def holm(p: npt.ArrayLike) -> FloatArray:
@@ -26,3 +32,10 @@ def holm(p: npt.ArrayLike) -> FloatArray:
     found = np.empty(values.size)
     found[order] = np.minimum(1.0, np.maximum.accumulate(stepped))
     return found
+
+
+def with_holm(tests: Iterable[T], field: str = "p_holm") -> list[T]:
+    """Dataclasses with a p value, or None, in field `p`; the corrected one goes to another field."""
+    each: list[Any] = list(tests)
+    corrected = iter(holm([one.p for one in each if one.p is not None]).tolist())
+    return [one if one.p is None else replace(one, **{field: next(corrected)}) for one in each]

@@ -19,16 +19,17 @@ Three claims, each with an error rate of 1 - level of its own:
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS
-from bench.stats.holm import holm
-from bench.stats.resampling import RANKED, resample
+from bench.stats.holm import with_holm
+from bench.stats.resampling import RANKED, Resampled, resample
 from bench.stats.settings import Settings
 from bench.stats.strata import Strata, strata_of
 from bench.stats.variants import MIN_SEEDS, Estimate, estimated, refused
@@ -200,6 +201,10 @@ class LabelCurves:
         return [point for point in self.points if (point.method, point.metric) == (method, metric)]
 
 
+Draws = Mapping[int, Resampled]
+"""Seed -> one metric of a point; draws without a value are absent."""
+
+
 def curves_of(
     told: Mapping[tuple[str, int], Told],
     study: Study,
@@ -232,80 +237,45 @@ def curves_of(
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
         rule = _Rule(study, metric, len(correct) - len(strata.names), reason is not None, settings.level)
-        lines = _Lines.of(told, study, metric, correct, strata, settings)
-        points += [rule.point(name, size, each, lines) for (name, size), each in told.items()]
+        draws = _resampled(told, study.seeds, metric, correct, strata, settings)
+        points += [rule.point(*point, each, draws[point]) for point, each in told.items()]
         own = [
-            rule.gain(name, other, size, lines)
+            rule.gain(name, other, size, draws[name, size], draws[other, size])
             for name in study.trained
             for other in study.untrained
             for size in study.sizes
             if {(name, size), (other, size)} <= told.keys()
         ]
-        p = iter(holm([gain.p for gain in own if gain.p is not None]).tolist())
-        own = [gain if gain.p is None else replace(gain, p_all=next(p)) for gain in own]
+        own = with_holm(own, "p_all")
         for pair in dict.fromkeys((gain.method, gain.untrained) for gain in own):
-            gains += _corrected([gain for gain in own if (gain.method, gain.untrained) == pair])
-        ahead += _corrected(list(_ahead(own)))
+            gains += with_holm([gain for gain in own if (gain.method, gain.untrained) == pair])
+        ahead += with_holm(_ahead(own))
     return LabelCurves(
         study, len(correct), float(np.mean(correct)), tuple(points), tuple(gains),
         tuple(_crossings(gains, settings.level)), tuple(ahead), tuple(notes),
     )  # fmt: skip
 
 
-class _Line(NamedTuple):
-    """One metric of one run: in the sample, and in every resample."""
-
-    value: float
-    replicates: FloatArray
-    """(r,)."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Lines:
-    """One metric of every point and draw. Runs that say the same are resampled once."""
-
-    told: Mapping[tuple[str, int], Told]
-    metric: str
-    found: Mapping[bytes, _Line]
-
-    @classmethod
-    def of(
-        cls, told: Mapping[tuple[str, int], Told], study: Study, metric: str, correct: BoolArray, strata: Strata,
-        settings: Settings,
-    ) -> _Lines:  # fmt: skip
-        """Resample every run."""
-        runs: dict[bytes, FloatArray] = {}
-        for each in told.values():
-            for seed in study.seeds:
-                values = each.values(metric, seed)
-                if values is not None:
-                    runs.setdefault(_digest(values), values)
-        half = np.full(len(correct), 0.5)  # in the place of confidences, which metrics of order don't read
-        is_ranked = metric in RANKED
-        resampled = resample(
-            {key.hex(): (half if is_ranked else values)[None] for key, values in runs.items()}, correct, strata,
-            settings, {key.hex(): values[None] for key, values in runs.items()} if is_ranked else {}, (metric,),
-        ) if runs else {}  # fmt: skip
-        found = {}
-        for key in runs:
-            one = resampled[key.hex()][metric]
-            if one.mean is not None:
-                found[key] = _Line(one.mean, one.replicates)
-        return cls(told, metric, found)
-
-    def get(self, method: str, size: int, seeds: Sequence[int]) -> dict[int, _Line]:
-        """Seed -> one metric of a point; seeds without a value are absent."""
-        each, found = self.told[method, size], {}
-        for seed in seeds:
-            values = each.values(self.metric, seed)
-            line = None if values is None else self.found.get(_digest(values))
-            if line is not None:
-                found[seed] = line
-        return found
-
-
-def _digest(values: FloatArray) -> bytes:
-    return hashlib.sha256(np.ascontiguousarray(values, dtype=np.float64).tobytes()).digest()
+def _resampled(
+    told: Mapping[tuple[str, int], Told], seeds: Sequence[int], metric: str, correct: BoolArray, strata: Strata,
+    settings: Settings,
+) -> Mapping[tuple[str, int], Draws]:  # fmt: skip
+    """One metric of every point and draw that has one. Runs that say the same are resampled once."""
+    runs: dict[str, FloatArray] = {}
+    digests: dict[tuple[tuple[str, int], int], str] = {}
+    for point, seed in ((point, seed) for point in told for seed in seeds):
+        values = told[point].values(metric, seed)
+        if values is not None:
+            digests[point, seed] = hashlib.sha256(values.tobytes()).hexdigest()
+            runs[digests[point, seed]] = values[None]
+    half = np.full((1, len(correct)), 0.5)  # in the place of confidences, which metrics of order don't read
+    sure, order = (dict.fromkeys(runs, half), runs) if metric in RANKED else (runs, {})
+    resampled = resample(sure, correct, strata, settings, order, (metric,)) if runs else {}
+    found: dict[tuple[str, int], dict[int, Resampled]] = {point: {} for point in told}
+    for (point, seed), digest in digests.items():
+        if resampled[digest][metric].mean is not None:
+            found[point][seed] = resampled[digest][metric]
+    return found
 
 
 class _Rule(NamedTuple):
@@ -319,55 +289,39 @@ class _Rule(NamedTuple):
     """Without intervals."""
     level: float
 
-    def point(self, name: str, size: int, told: Told, lines: _Lines) -> Point:
+    def point(self, name: str, size: int, told: Told, draws: Draws) -> Point:
         """Point of a method."""
-        found = lines.get(name, size, self.study.seeds)
-        missing: dict[str, int] = {}
-        for seed in self.study.seeds:
-            if seed not in found:
-                reason = told.missing.get(seed, "undefined")
-                missing[reason] = missing.get(reason, 0) + 1
-        low, high = METRICS[self.metric].bounds
-        estimate, _ = self._estimate(list(found.values()), [], (low, high))
-        return Point(name, self.metric, size, told.labels, estimate, len(found), missing)
+        missing = Counter(told.missing.get(seed, "undefined") for seed in self.study.seeds if seed not in draws)
+        estimate, _ = self._estimate(list(draws.values()), [], METRICS[self.metric].bounds)
+        return Point(name, self.metric, size, told.labels, estimate, len(draws), dict(missing))
 
-    def gain(self, name: str, other: str, size: int, lines: _Lines) -> Gain:
+    def gain(self, name: str, other: str, size: int, own: Draws, theirs: Draws) -> Gain:
         """Difference of a trained method to an untrained one."""
-        own, theirs = (lines.get(each, size, self.study.seeds) for each in (name, other))
-        if len(own) < len(self.study.seeds) or len(theirs) < len(self.study.seeds):
+        seeds, metric = self.study.seeds, METRICS[self.metric]
+        if len(own) < len(seeds) or len(theirs) < len(seeds):
             return Gain(name, other, self.metric, size, None, None)
-        low, high = METRICS[self.metric].bounds
-        better, worse = (own, theirs) if METRICS[self.metric].higher_is_better else (theirs, own)
+        low, high = metric.bounds
+        better, worse = (own, theirs) if metric.higher_is_better else (theirs, own)
         estimate, p = self._estimate(
-            [better[seed] for seed in self.study.seeds], [worse[seed] for seed in self.study.seeds],
-            (low - high, high - low),
-        )  # fmt: skip
+            [better[seed] for seed in seeds], [worse[seed] for seed in seeds], (low - high, high - low)
+        )
         return Gain(name, other, self.metric, size, estimate, p)
 
     def _estimate(
-        self, lines: Sequence[_Line], others: Sequence[_Line], bounds: tuple[float, float]
+        self, draws: Sequence[Resampled], others: Sequence[Resampled], bounds: tuple[float, float]
     ) -> tuple[Estimate | None, float | None]:
         """Mean of the first, less that of the second where there are some, with its interval and p value of 0."""
-        if not lines:
+        if not draws:
             return None, None
-        by_seed = np.array([line.value for line in lines])
-        drawn = np.mean([line.replicates for line in lines], axis=0)
+        by_seed = np.array([each.mean for each in draws], dtype=np.float64)
+        replicates = np.mean([each.replicates for each in draws], axis=0)
         if others:
-            by_seed = by_seed - np.array([line.value for line in others])
-            drawn = drawn - np.mean([line.replicates for line in others], axis=0)
+            by_seed = by_seed - np.array([each.mean for each in others], dtype=np.float64)
+            replicates = replicates - np.mean([each.replicates for each in others], axis=0)
         asked = len(self.study.seeds)
-        if self.bare or len(lines) < asked or asked < MIN_SEEDS:
+        if self.bare or len(draws) < asked or asked < MIN_SEEDS:
             return Estimate(float(by_seed.mean()), None, None, None), None
-        return estimated(by_seed, drawn, freedom=self.freedom, level=self.level, bounds=bounds)
-
-
-T = TypeVar("T", Gain, Ahead)
-
-
-def _corrected(found: Sequence[T]) -> list[T]:
-    """P values corrected for all that are tested together."""
-    p = iter(holm([each.p for each in found if each.p is not None]).tolist())
-    return [each if each.p is None else replace(each, p_holm=next(p)) for each in found]
+        return estimated(by_seed, replicates, freedom=self.freedom, level=self.level, bounds=bounds)
 
 
 def _crossings(gains: Sequence[Gain], level: float) -> Iterator[Crossing]:

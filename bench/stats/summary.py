@@ -150,23 +150,28 @@ def summary(
 def _sample(metric: str, p: FloatArray, o: BoolArray, values: Mapping[str, Resampled], method: MethodSummary) -> Sample:
     """One method's metric (seeds, n) as it is compared."""
     estimate = method.estimates[metric]
-    if metric == "ece_debiased":
-        return _excess(estimate, values["ece"])
-    by_question = losses(p, o).get(metric)
     refused = estimate.fixed if isinstance(estimate.fixed, NoInterval) else None
+    if metric == "ece_debiased":
+        return excess(estimate.value, values["ece"], refused)
+    by_question = losses(p, o).get(metric)
     return Sample(
         estimate.value, values[metric].replicates, None if by_question is None else by_question.mean(axis=0),
         values[metric].over_seeds, refused,
     )  # fmt: skip
 
 
-def _excess(estimate: Estimate, ece: Resampled) -> Sample:
-    """ECE less its floor, as 0 where it is less; resamples lie around what was observed, without their own chance."""
-    refused = estimate.fixed if isinstance(estimate.fixed, NoInterval) else None
-    if estimate.value is None:
+def excess(value: float | None, ece: Resampled, refused: NoInterval | None) -> Sample:
+    """ECE less its floor, as 0 where it is less; resamples lie around what was observed, without their own chance.
+
+    Args:
+        value: macro mean of it; None where undefined.
+        ece: the ECE itself.
+        refused: why resamples say nothing; None where they do.
+    """
+    if value is None:
         return Sample(None, ece.replicates)
-    around = estimate.value + ece.replicates - ece.replicates.mean()
-    return Sample(max(0.0, estimate.value), np.maximum(0.0, around), refused=refused)
+    around = value + ece.replicates - ece.replicates.mean()
+    return Sample(max(0.0, value), np.maximum(0.0, around), refused=refused)
 
 
 def _ranks(

@@ -15,14 +15,15 @@ is no share.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bench.api import BoolArray, FloatArray, Step
 from bench.metrics import METRICS
+from bench.stats.holm import with_holm
 from bench.stats.intervals import no_spread_of_ranks
 from bench.stats.resampling import RANKED, Resampled, resample
 from bench.stats.settings import Settings
@@ -49,6 +50,11 @@ class Estimate:
     """Standard error; None without interval."""
     seed_share: float | None = None
     """Share of its square that is the seeds'."""
+
+
+def parts_of(estimate: Estimate | None, before: str = "") -> dict[str, float | None]:
+    """Numbers of an estimate by name, with something before each name; None where there is no estimate."""
+    return {before + part.name: None if estimate is None else getattr(estimate, part.name) for part in fields(Estimate)}
 
 
 @dataclass(frozen=True)
@@ -169,19 +175,6 @@ def rows_of(  # noqa: PLR0913 - what is compared, and how
             steps += rule.shared(along, whole, path, found)
     order = {name: k for k, name in enumerate(dict.fromkeys(row.variant for row in rows))}
     return Compared(tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(steps), tuple(notes))
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """P values corrected for all of them, step down (Holm, 1979).
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    largest, corrected = 0.0, [0.0] * len(p)
-    for k, i in enumerate(np.argsort(p, kind="stable").tolist()):
-        largest = max(largest, min(1.0, (len(p) - k) * p[i]))
-        corrected[i] = largest
-    return corrected
 
 
 def estimated(
@@ -344,12 +337,8 @@ def _crossing(above: Callable[[float], float], begin: float, sign: int) -> float
 
 def _corrected(rows: Sequence[VariantRow], steps: Sequence[StepRow]) -> tuple[list[VariantRow], list[StepRow]]:
     """All with p values corrected together; the last step has that of the variant where it starts."""
-    others = steps[:-1]
-    given = [*(row.p for row in rows), *(step.p for step in others)]
-    corrected = iter(holm([p for p in given if p is not None]))
-    p = [None if value is None else next(corrected) for value in given]
-    done = [replace(row, p_corrected=value) for row, value in zip(rows, p, strict=False)]
-    along = [replace(step, p_corrected=value) for step, value in zip(others, p[len(rows) :], strict=True)]
+    tested: list[Any] = with_holm([*rows, *steps[:-1]], "p_corrected")
+    done, along = tested[: len(rows)], tested[len(rows) :]
     for last in steps[-1:]:
         along += [replace(last, p_corrected=row.p_corrected) for row in done if row.variant == last.start]
     return done, along

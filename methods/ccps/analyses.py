@@ -17,17 +17,14 @@ from torch import Tensor
 
 from bench.api import AnalysisInput, ConfidenceMethod, Context, Findings, FloatArray, UserError
 from methods._shared.training import drawing_from
-from methods.ccps.columns import FEATURES, ORIGINAL
+from methods.ccps.columns import FEATURES, OF_ORIGINAL, OF_PERTURBED
 from methods.ccps.method import Ccps
 from methods.ccps.networks import Splits, probabilities
 from methods.ccps.stacked import Stack
 
 FULL = "full"
-_SETS: Mapping[str, tuple[str, ...]] = {
-    FULL: FEATURES,
-    "original": ORIGINAL,
-    "perturbation": tuple(name for name in FEATURES if name not in ORIGINAL),
-}
+ALL = range(len(FEATURES))
+_SETS: Mapping[str, Sequence[int]] = {FULL: ALL, "original": OF_ORIGINAL, "perturbation": OF_PERTURBED}
 
 
 class Material(NamedTuple):
@@ -41,14 +38,12 @@ class Material(NamedTuple):
 def features(given: AnalysisInput) -> Findings:
     """All columns against those of the original state and those of the perturbed states (docs/methods.md §5)."""
     material = material_of(given)
-    confidence = {
-        name: by_seed(given, partial(retrained, material, columns_of(names)), name) for name, names in _SETS.items()
-    }
+    confidence = {name: by_seed(given, partial(retrained, material, own), name) for name, own in _SETS.items()}
     return Findings(
         question="Does CCPS need both kinds of features?",
         reference=FULL,
         confidence=confidence,
-        sizes={name: len(names) for name, names in _SETS.items()},
+        sizes={name: len(own) for name, own in _SETS.items()},
         published="feature_ablation.csv",
     )
 
@@ -56,8 +51,8 @@ def features(given: AnalysisInput) -> Findings:
 def leave_one_out(given: AnalysisInput) -> Findings:
     """All columns against all but one, for each (docs/methods.md §5)."""
     material = material_of(given)
-    full = by_seed(given, partial(retrained, material, columns_of(FEATURES)), FULL)
-    without = [[k for k in range(len(FEATURES)) if k != left_out] for left_out in range(len(FEATURES))]
+    full = by_seed(given, partial(retrained, material, ALL), FULL)
+    without = [[k for k in ALL if k != left_out] for left_out in ALL]
     together = by_seed(given, partial(retrained_together, material, without), "75 times without one column")
     return Findings(
         question="Which feature does CCPS miss most?",
@@ -65,20 +60,11 @@ def leave_one_out(given: AnalysisInput) -> Findings:
         confidence={FULL: full, **{name: together[:, k] for k, name in enumerate(FEATURES)}},
         metrics=("auroc",),
         sizes={FULL: len(FEATURES), **dict.fromkeys(FEATURES, len(FEATURES) - 1)},
-        notes=("A variant is named by the feature that it was trained without.",),
+        notes=(
+            "A variant is named by the feature that it was trained without.",
+            "One with a near copy among the others can be left out with little loss, whatever it is worth.",
+        ),
     )
-
-
-def columns_of(names: Sequence[str]) -> list[int]:
-    """Numbers of columns.
-
-    Raises:
-        UserError: a name is none of the 75.
-    """
-    unknown = [name for name in names if name not in FEATURES]
-    if unknown:
-        raise UserError(f"unknown feature {unknown[0]!r} of ccps; expected some of the 75 of docs/methods.md §3")
-    return [FEATURES.index(name) for name in names]
 
 
 def required(method: ConfidenceMethod) -> Ccps:

@@ -49,6 +49,8 @@ PER_STATE = (
 STATISTICS = ("min", "max", "mean", "std")
 FEATURES: tuple[str, ...] = (*ORIGINAL, *OVERALL, *(f"{name}_{what}" for name in PER_STATE for what in STATISTICS))
 """Names of the 75 columns, in the order of docs/methods.md §3."""
+OF_ORIGINAL, OF_PERTURBED = range(len(ORIGINAL)), range(len(ORIGINAL), len(FEATURES))
+"""Numbers of the columns of the original state, and of the perturbed ones."""
 
 
 @dataclass(frozen=True)

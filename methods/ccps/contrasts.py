@@ -73,7 +73,7 @@ class Linear:
     by_seed: FloatArray
     """`(seeds,)`."""
     influence: FloatArray
-    """`(n,)` share of each answer in the error of the mean over seeds."""
+    """`(n,)` share of each answer in the error of the mean over seeds; those that don't take part may be left out."""
     weight: FloatArray
     """`(n,)` its expected square where tokens vary equally and alone; 0 of answers that don't take part."""
 
@@ -130,18 +130,18 @@ def within_answers(tokens: Tokens) -> tuple[Linear, Linear] | None:
     both = tokens.has_both
     if not both.any():
         return None
-    counts = [tokens.sums(of.astype(np.float64)) for of in (tokens.content, ~tokens.content)]
     content, function = (
-        np.stack([tokens.sums(of * row) for row in tokens.impact])[:, both] / count[both]
-        for of, count in zip((tokens.content, ~tokens.content), counts, strict=True)
+        np.stack([tokens.sums(of * row) for row in tokens.impact])[:, both] / tokens.sums(of.astype(np.float64))[both]
+        for of in (tokens.content, ~tokens.content)
     )
+    return mean_of_answers(content - function), mean_of_answers(function)
 
-    def mean(values: FloatArray) -> Linear:
-        by_answer, influence = values.mean(axis=0), np.zeros(tokens.n)
-        influence[both] = (by_answer - by_answer.mean()) / both.sum()
-        return Linear(values.mean(axis=1), influence, both / both.sum() ** 2)
 
-    return mean(content - function), mean(function)
+def mean_of_answers(values: FloatArray) -> Linear:
+    """Mean of one number per answer, `(seeds, n)`."""
+    by_answer = values.mean(axis=0)
+    n = len(by_answer)
+    return Linear(values.mean(axis=1), (by_answer - by_answer.mean()) / n, np.full(n, n**-2.0))
 
 
 def within_places(tokens: Tokens) -> tuple[Linear, Linear] | None:
@@ -204,12 +204,12 @@ def _sum(one: Linear, other: Linear, times: float) -> Linear:
 
 
 def lift(difference: Linear, floor: Linear) -> Linear | None:
-    """Difference over the mean of function words, linearised; None where that is 0."""
-    if floor.value <= 0 or (floor.by_seed <= 0).any():
+    """Difference over the mean of function words, linearised in answers and seeds alike; None where that is 0."""
+    if floor.value <= 0:
         return None
     ratio = difference.value / floor.value
-    influence = (difference.influence - ratio * floor.influence) / floor.value
-    return Linear(difference.by_seed / floor.by_seed, influence, difference.weight)
+    error = _sum(difference, floor, -ratio)
+    return Linear(ratio + error.by_seed / floor.value, error.influence / floor.value, difference.weight)
 
 
 def estimate(linear: Linear) -> Estimate:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from bench.api import AnalysisInput, BoolArray, FloatArray, Format, UserError
 from methods._shared.training import threads_for
-from methods.ccps.method import Ccps
-from methods.ccps.networks import Network, Splits, TokenEncoder
+from methods.ccps.analyses import material_of
+from methods.ccps.networks import Network, Splits, TokenEncoder, tokens_needed
 from methods.ccps.shap_values import CLOSE, Gradients, Kernel, expected_gradients, kernel_explainer, kernel_values
 
 NOISE = 19
@@ -83,26 +83,23 @@ def explained(given: AnalysisInput, sizes: Sizes | None = None) -> Explained:
     """Train a network for each seed, and explain test answers in both ways.
 
     Raises:
-        UserError: the package `shap` is missing; said before anything is trained.
+        UserError: the package `shap` is missing, or answers are; said before anything is trained.
     """
     kernel_explainer()
-    method = given.method
-    if not isinstance(method, Ccps):
-        raise UserError(f"this analysis is one of ccps, got the method {method.name!r}")
-    ctx = next(iter(given.contexts.values()))
-    sizes, rng = sizes or SIZES[ctx.format], np.random.default_rng(_SEED)
-    plain = method.prepared(given.train, ctx)
-    train, validation = (part and part._replace(features=with_noise(part.features, rng)) for part in plain)
-    splits = Splits(train, validation)  # type: ignore[arg-type]
     if len(given.test) < FEWEST:
         raise UserError(
             f"ccps shap: expected at least {FEWEST} test answers to explain, got {len(given.test)}; fewer give"
             " neither interval nor correlation"
         )
-    tests = with_noise(torch.from_numpy(method.test_inputs(given.test)).to(ctx.device), rng)
+    method, plain, test = material_of(given)
+    answer_format = next(iter(given.contexts.values())).format
+    sizes, rng = sizes or SIZES[answer_format], np.random.default_rng(_SEED)
+    train, validation = (part and part._replace(features=with_noise(part.features, rng)) for part in plain)
+    splits = Splits(train, validation)  # type: ignore[arg-type]
+    tests = with_noise(test, rng)
     x = tests[torch.from_numpy(rng.permutation(len(tests))[: sizes.answers])]
     behind = splits.train.features[torch.from_numpy(rng.permutation(len(splits.train.labels))[: sizes.background])]
-    found, tokens = [], ctx.format is Format.OPEN
+    found, tokens = [], answer_format is Format.OPEN
     for k, (seed, own) in enumerate(given.contexts.items()):
         given.say(f"{method.name}, shap: seed {seed}, training")
         network = method.trained(splits, own)
@@ -129,7 +126,8 @@ def _of_network(
     for parameter in network.parameters():
         parameter.requires_grad = False
     if isinstance(network.encoder, TokenEncoder):
-        kept = tokens_needed(network.encoder, x, background)
+        longest = int(torch.cat([x, background]).ne(0).any(-1).any(0).sum())
+        kept = tokens_needed(longest, len(network.encoder.convolutions))
         x, background = x[:, :kept], background[:, :kept]
 
     def logit(inputs: Tensor) -> Tensor:
@@ -148,17 +146,6 @@ def with_noise(features: Tensor, rng: np.random.Generator) -> Tensor:
     noise = torch.from_numpy(rng.standard_normal((*features.shape[:-1], NOISE))).to(features)
     there = features.ne(0).any(-1, keepdim=True)  # standardised features of a real token are never all 0
     return torch.cat([features, noise * there], dim=-1)
-
-
-def tokens_needed(encoder: TokenEncoder, *inputs: Tensor) -> int:
-    """Number of tokens to which inputs `(n, tokens, columns)` can be cut without a change of the output.
-
-    Each of the c convolutions sees one token to each side. So behind the longest answer all tokens of padding have the
-    same outputs, but for c at either end, and the maximum over tokens needs one of them beside those.
-    """
-    there = torch.cat([part.ne(0).any(-1) for part in inputs]).any(0)
-    longest = int(there.nonzero().max()) + 1 if there.any() else 0
-    return min(len(there), longest + 2 * len(encoder.convolutions) + 1)
 
 
 def _copies(seen: FloatArray) -> tuple[BoolArray, int]:

@@ -9,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.api import AnalysisInput, FloatArray, MeasureColumn, Measures
-from methods.ccps.columns import FEATURES, ORIGINAL
+from methods.ccps import contrasts
+from methods.ccps.columns import FEATURES, OF_ORIGINAL, OF_PERTURBED
 from methods.ccps.explained import NEAR, NOISE, TOKENS, Explained, explained
 
 ALL = len(FEATURES)
 GROUPS: Mapping[str, Sequence[int]] = {
-    "together: original state": [k for k, name in enumerate(FEATURES) if name in ORIGINAL],
-    "together: perturbed states": [k for k, name in enumerate(FEATURES) if name not in ORIGINAL],
+    "together: original state": OF_ORIGINAL,
+    "together: perturbed states": OF_PERTURBED,
     "together: noise": range(ALL, ALL + NOISE),
 }
 """Columns of a group, of which each answer's values are added up (docs/methods.md §3)."""
@@ -63,33 +64,18 @@ class Mean(NamedTuple):
 
     value: float
     low: float | None
-    """None where there is no interval: one answer or one training."""
+    """None where there is no interval: few answers or one training."""
     high: float | None
-    between: float | None
+    between: float
     """Standard deviation from training to training."""
 
 
-def importance(values: FloatArray, level: float = 0.95) -> Mean:
-    """Mean |SHAP value| of values `(seeds, n)`, with an interval for other answers and other trainings.
-
-    Its squared error is the sum of that of the answers, var(means over seeds) / n, and that of the seeds, var(means
-    over answers) / seeds, as in analyses that compare variants; what a seed changes in some answers only is in both.
-    The interval is Student's t with Satterthwaite's degrees of freedom.
-    """
-    from scipy.special import stdtrit
-
-    size = np.abs(values)
-    seeds, n = size.shape
-    value, by_seed = float(size.mean()), size.mean(1)
-    if seeds == 1 or n == 1:
-        return Mean(value, None, None, None)
-    parts = float(size.mean(0).var(ddof=1)) / n, float(by_seed.var(ddof=1)) / seeds
-    square = sum(parts)
-    if square == 0:
-        return Mean(value, value, value, 0.0)
-    freedom = square**2 / (parts[0] ** 2 / (n - 1) + parts[1] ** 2 / (seeds - 1))
-    half = float(stdtrit(freedom, (1 + level) / 2)) * float(np.sqrt(square))
-    return Mean(value, max(0.0, value - half), value + half, float(by_seed.std(ddof=1)))
+def importance(values: FloatArray) -> Mean:
+    """Mean |SHAP value| of values `(seeds, n)`, with an interval for other answers and other trainings."""
+    mean = contrasts.mean_of_answers(np.abs(values))
+    found = contrasts.estimate(mean)
+    low = None if found.low is None else max(0.0, found.low)
+    return Mean(found.value, low, found.high, float(mean.by_seed.std(ddof=1)))
 
 
 def correlations(scaled: FloatArray, values: FloatArray) -> list[float | None]:
@@ -213,8 +199,8 @@ def _answer(found: Explained) -> Iterator[str]:
     rows = {str(row["feature"]): row for row in _rows(found)}
     original, perturbed, noise = (_told(rows[name], "together", "together_") for name in GROUPS)
     yield (
-        f"By gradients its {len(ORIGINAL)} columns of the original state together move its logit by {original} on"
-        f" average, its {ALL - len(ORIGINAL)} of the perturbed states by {perturbed}, {NOISE} added columns of noise"
+        f"By gradients its {len(OF_ORIGINAL)} columns of the original state together move its logit by {original} on"
+        f" average, its {len(OF_PERTURBED)} of the perturbed states by {perturbed}, {NOISE} added columns of noise"
         f" by {noise}."
     )
     above = sum(_above(found))
@@ -222,8 +208,9 @@ def _answer(found: Explained) -> Iterator[str]:
         yield f"None of the {ALL} alone moves it more than each of the {NOISE} columns of noise, so none can be named."
     else:
         names = [name for name in rows if name in FEATURES][: min(_NAMED, above)]
+        by_chance = (~found.constant).sum() / (NOISE + 1)  # a constant moves nothing, so it is never above noise
         yield (
-            f"Alone {above} of the {ALL} move it more than each column of noise, as about {ALL / (NOISE + 1):.0f} would"
+            f"Alone {above} of the {ALL} move it more than each column of noise, as about {by_chance:.0f} would"
             " by chance if all were useless"
             + (f"; the other {ALL - above} move it no more than a useless column may" if above < ALL else "")
             + f". Largest: {', '.join(f'{name} {_told(rows[name])}' for name in names)}."

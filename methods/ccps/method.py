@@ -237,7 +237,11 @@ class Ccps(ConfidenceMethod):
         return self._network_inputs(self._test_tokens(batch, Format(self.format_)))
 
     def trained(self, splits: Splits, ctx: Context) -> Network:
-        """A network of as many features as the splits have, after both stages."""
+        """A network of as many features as the splits have, after both stages.
+
+        Raises:
+            UserError: training diverged; a network of NaN would look like one that nothing moves.
+        """
         from methods.ccps.networks import train_classifier, train_contrastive
 
         contrastive, classification = self.stages(ctx, len(splits.train.labels))
@@ -246,6 +250,11 @@ class Ccps(ConfidenceMethod):
             network = self.network(splits.train.features.shape[-1]).to(ctx.device, splits.train.features.dtype)
             train_contrastive(network, splits, contrastive.stage, contrastive.stopping(), ctx.seed)
             train_classifier(network, splits, classification.stage, classification.stopping(), ctx.seed)
+        if not all(bool(weights.isfinite().all()) for weights in network.parameters()):
+            raise UserError(
+                f"{self.name}: expected a training that ends with finite weights, but it diverged with the seed"
+                f" {ctx.seed}; lower the rates, e.g. --set learning_rate={self.learning_rate / 10:g}"
+            )
         return network
 
     def stages(self, ctx: Context, n: int) -> tuple[TimedStage, TimedStage]:

@@ -78,6 +78,15 @@ class TokenEncoder(nn.Module):
         return embedding
 
 
+def tokens_needed(longest: int, convolutions: int) -> int:
+    """Tokens to which answers may be cut or padded without a change of maxima over tokens, or of their gradients.
+
+    Each of c convolutions sees one token to each side, and the first sees no difference between padding and the end.
+    So behind the longest answer c tokens depend on it, the last c - 1 on the end, and one stands for all between.
+    """
+    return longest + 2 * convolutions * (KERNEL // 2)
+
+
 class Network(nn.Module):
     """Encoder and classifier; the second logit stands for "correct"."""
 

@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from bench.api import (
     AnalysisInput,
@@ -34,15 +36,11 @@ from bench.api import (
     UserError,
 )
 from methods.ccps import contrasts
+from methods.ccps.analyses import Material, material_of, required
 from methods.ccps.contrasts import Estimate, Linear, Tokens
-from methods.ccps.method import Ccps
+from methods.ccps.networks import Network, probabilities
 from methods.ccps.tagging import Word, WordClass, tagger, word_of_tokens, words_of
 from methods.ccps.verdict import FEW, Compared, answer_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from methods.ccps.networks import Network
 
 STRIPS, STRIPS_SEED = 20, 0
 """Answers that are shown coloured, and the seed they are drawn with."""
@@ -116,17 +114,13 @@ def tokens_raw(given: AnalysisInput) -> Measures:
 
 
 def _analysed(given: AnalysisInput, *, is_raw: bool) -> Measures:
-    method = given.method
-    if not isinstance(method, Ccps):
-        raise UserError(f"this analysis is one of ccps, got the method {method.name!r}")
-    ctx = next(iter(given.contexts.values()))
-    if ctx.format is not Format.OPEN:
+    if next(iter(given.contexts.values())).format is not Format.OPEN:
         raise UserError(
             "token masking needs open answers: here each answer is a single token, without which nothing is left; name"
             " an open task, e.g. --task atlas-oe"
         )
-    read = read_tokens(given, method.max_tokens)
-    confidence, impact = _impacts(given, method, read, is_raw=is_raw)
+    read = read_tokens(given, required(given.method).max_tokens)
+    confidence, impact = _impacts(given, material_of(given), read, is_raw=is_raw)
     return measures_of(read, confidence, impact)
 
 
@@ -157,13 +151,9 @@ def read_tokens(given: AnalysisInput, limit: int) -> Read:
 # --- impacts ----------------------------------------------------------------------------------------------------------
 
 
-def _impacts(given: AnalysisInput, method: Ccps, read: Read, *, is_raw: bool) -> tuple[FloatArray, FloatArray]:
+def _impacts(given: AnalysisInput, material: Material, read: Read, *, is_raw: bool) -> tuple[FloatArray, FloatArray]:
     """Confidences `(seeds, n)` and impacts `(seeds, t)` of the networks that a run trains."""
-    import torch
-
-    ctx = next(iter(given.contexts.values()))
-    splits = method.prepared(given.train, ctx)
-    inputs = torch.from_numpy(method.test_inputs(given.test)).to(ctx.device)
+    method, splits, inputs = material
     mask = -method.mean_ / method.scale_ if is_raw else np.zeros_like(method.mean_)
     found = []
     for seed, each in given.contexts.items():
@@ -182,10 +172,6 @@ def impacts_of(network: Network, inputs: Tensor, mask: FloatArray, read: Read) -
         mask: `(features,)` in the place of those of the masked token.
         read: the t tokens.
     """
-    import torch
-
-    from methods.ccps.networks import probabilities
-
     confidence, impact = probabilities(network, inputs), np.zeros(len(read.answer))
     value = torch.as_tensor(mask, dtype=inputs.dtype, device=inputs.device)
     for place in range(inputs.shape[1]):

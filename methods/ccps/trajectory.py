@@ -13,6 +13,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,19 +21,10 @@ import torch
 from torch import Tensor
 
 from bench.api import AnalysisInput, Context, Findings, FloatArray, IntArray, Of, Step, TokenIds, Unembedding
-from methods.ccps.analyses import (
-    FULL,
-    Material,
-    by_seed,
-    columns_of,
-    material_of,
-    required,
-    retrained,
-    retrained_together,
-)
-from methods.ccps.columns import FEATURES, ORIGINAL
+from methods.ccps.analyses import ALL, FULL, Material, by_seed, material_of, required, retrained, retrained_together
+from methods.ccps.columns import FEATURES, OF_ORIGINAL
 from methods.ccps.method import Ccps
-from methods.ccps.networks import KERNEL, Data, Splits
+from methods.ccps.networks import Data, Splits, tokens_needed
 
 RADII = (1 / 16, 1 / 4, 4.0)
 """Factors of the radius of the run."""
@@ -77,16 +69,16 @@ def trajectory(given: AnalysisInput) -> Findings:
     own = material_of(given)
     method, width = own.method, given.train[Unembedding()].weight.shape[1]
     variants = list(_variants(method, width))
-    fixed = {each.name: _features(given, _changed(method, each)) for each in variants if not each.at_random}
+    fixed = {each.name: _material(given, method, each) for each in variants if not each.at_random}
     at_random = [each for each in variants if each.at_random]
 
     def trained(ctx: Context) -> FloatArray:
-        drawn = {each.name: _features(given, _changed(method, each, ctx.seed)) for each in at_random}
+        drawn = {each.name: _material(given, method, each, ctx.seed) for each in at_random}
         return retrained_together(*_side_by_side({**fixed, **drawn}), ctx)
 
     confidence = {
-        FULL: by_seed(given, lambda ctx: retrained(own, columns_of(FEATURES), ctx), FULL),
-        BEGINNING: by_seed(given, lambda ctx: retrained(own, columns_of(ORIGINAL), ctx), BEGINNING),
+        FULL: by_seed(given, partial(retrained, own, ALL), FULL),
+        BEGINNING: by_seed(given, partial(retrained, own, OF_ORIGINAL), BEGINNING),
     }
     together = by_seed(given, trained, f"{len(variants)} variants")
     confidence |= {each.name: together[:, k] for k, each in enumerate(variants)}
@@ -95,7 +87,7 @@ def trajectory(given: AnalysisInput) -> Findings:
         question="How much of CCPS' gain is the direction, and do radius and steps matter?",
         reference=FULL,
         confidence={name: confidence[name] for name in names},
-        sizes={name: len(ORIGINAL if name == BEGINNING else FEATURES) for name in names},
+        sizes={name: len(OF_ORIGINAL if name == BEGINNING else FEATURES) for name in names},
         path=(
             Step(BEGINNING),
             Step(RANDOM, "moves in a random direction, and the gradient's norm"),
@@ -125,17 +117,13 @@ def _notes(method: Ccps, width: int) -> tuple[str, ...]:
 def narrowed(given: AnalysisInput) -> Ccps:
     """The method with no more padding of open answers than gives its networks the same maxima over the tokens.
 
-    Behind an answer, positions that neither it nor the end of the padding reaches through the convolutions are all
-    alike, so that one of them is enough; gradients add up to the same.
-
     Raises:
         UserError: the method is another one.
     """
     method = required(given.method)
     batches = [given.train, given.test, *(ctx.validation for ctx in given.contexts.values() if ctx.validation)]
     longest = max(int(batch[TokenIds(Of.ANSWER)].lengths.max(initial=1)) for batch in batches)
-    reach = len(method.encoder_channels) * (KERNEL // 2)
-    return replace(method, max_tokens=min(method.max_tokens, longest + 2 * reach))
+    return replace(method, max_tokens=min(method.max_tokens, tokens_needed(longest, len(method.encoder_channels))))
 
 
 def _variants(method: Ccps, width: int) -> Iterator[_Variant]:
@@ -154,15 +142,13 @@ def _steps(steps: int) -> str:
     return "1 step" if steps == 1 else f"{steps} steps"
 
 
-def _changed(method: Ccps, variant: _Variant, seed: int = 0) -> Ccps:
-    """The method with the constants of a variant; it has learned nothing."""
+def _material(given: AnalysisInput, method: Ccps, variant: _Variant, seed: int = 0) -> Material:
+    """Features of all answers by the method with the constants of a variant."""
     if variant.at_random:
-        return AtRandom(**{**method.params(), **variant.changes, "seed": seed})  # type: ignore[arg-type]
-    return replace(method, **variant.changes)  # type: ignore[arg-type]
-
-
-def _features(given: AnalysisInput, method: Ccps) -> Material:
-    return material_of(replace(given, method=method))
+        changed: Ccps = AtRandom(**{**method.params(), **variant.changes, "seed": seed})  # type: ignore[arg-type]
+    else:
+        changed = replace(method, **variant.changes)  # type: ignore[arg-type]
+    return material_of(replace(given, method=changed))
 
 
 def _side_by_side(materials: Mapping[str, Material]) -> tuple[Material, list[list[int]]]:

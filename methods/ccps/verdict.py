@@ -69,7 +69,7 @@ def _agree(one: Estimate | None, other: Estimate | None) -> bool:
 
 
 def _lead(within: Estimate, rest: Estimate | None, places: Estimate | None) -> str:
-    if within.low == within.high:
+    if within.low == within.value == within.high == 0:
         return (
             "Nothing shows: masking any token of an answer moves it alike, so that this masking tells nothing of words."
         )
@@ -100,7 +100,8 @@ def _without_first(within: Estimate, rest: Estimate | None) -> str:
     if _agree(within, rest):
         return f"also {without}, {value}. {unknown}"
     if is_shown(rest):
-        return f"but {without} {_side(rest)}, {value}: where words stand makes the difference. {unknown}"
+        cause = "the first tokens make the difference, by where they stand or by what they say"
+        return f"but {without} {_side(rest)}, {value}: {cause}. {unknown}"
     return f"but {without} no difference is significant, {value}: it may be due to where they stand. {unknown}"
 
 

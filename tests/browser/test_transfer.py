@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.report import page as report
-from bench.report.page.transfer import Shift, of
+from bench.report.page.transfer import Shift, section
 from bench.report.transfer import Matrix, computed, verdict
 from bench.report.transfer.model import METRICS_SHOWN
 from bench.report.transfer.stored import Unshown
@@ -37,7 +37,7 @@ def shifted(payload: dict[str, Any], matrix: Matrix, tmp_path_factory: pytest.Te
     """Address of a page with that matrix, and one of another model that can't be shown."""
     shift = Shift([matrix, Unshown("beta", f"its results are not there {SCRIPT}")])
     path = tmp_path_factory.mktemp("shifted") / "page.html"
-    return report.write(path, {**payload, "transfer": of(shift)}).as_uri()
+    return report.write(path, {**payload, "transfer": section(shift)}).as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_print_shows_every_table(visit: Any, shifted: str) -> None:
 def test_chosen_methods_are_shown_and_the_others_counted(
     visit: Any, payload: Any, matrix: Matrix, tmp_path: Path
 ) -> None:
-    path = report.write(tmp_path / "page.html", {**payload, "transfer": of(Shift([matrix], {"good", "plain"}))})
+    path = report.write(tmp_path / "page.html", {**payload, "transfer": section(Shift([matrix], {"good", "plain"}))})
     page = visit(path.as_uri())
     names = set(page.locator("#transfer tbody th.name").all_text_contents())
     assert names == {"good", "plain", "mean of those that learn", "share of right answers"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from bench.api import (
     Of,
     Step,
     TokenIds,
+    UserError,
 )
 from bench.backbone.session import Session
 from bench.progress import Silent
@@ -99,13 +101,20 @@ def test_features_are_compared_on_what_a_run_has_read(
 
 def test_tokens_of_open_answers_are_masked(bench: Command, tmp_path: Path) -> None:
     lines = [
-        {"question": f"Who rules isle {split} {i}?", "answer": ["Tove", "Kiru of Bamo"][i % 2], "split": split}
+        {
+            "id": f"{split}-{i}",
+            "question": f"Who rules isle {split} {i}?",
+            "answer": ["Tove", "Kiru of Bamo"][i % 2],
+            "split": split,
+        }
         for split, n in {"train": 24, "validation": 12, "test": 16}.items()
         for i in range(n)
     ]
-    file, env = tmp_path / "isles.jsonl", {"CONFBENCH_CACHE": str(tmp_path / "cache")}
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    asked = ["--model", "tiny", "--task-file", file, *SHORT]
+    file, said, env = tmp_path / "isles.jsonl", tmp_path / "said.jsonl", {"CONFBENCH_CACHE": str(tmp_path / "cache")}
+    answers = [{"id": line["id"], "text": "Kiru of Bamo"} for line in lines]  # half of them are right
+    for path, rows in ((file, lines), (said, answers)):
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    asked = ["--model", "tiny", "--task-file", file, "--answers", said, *SHORT]
     ended = bench("run", "--method", "ccps", *asked, "--out", tmp_path / "r", env=env)
     assert ended.returncode == 0, ended.stderr
     ended = bench("analyze", "ccps", "tokens", *asked, "--format", "json", "--out", tmp_path / "a", env=env)
@@ -211,6 +220,15 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
         of_methods.analysed("halves", "wrong", request, Silent(), cache=cache, classes=(Halves,))
     with pytest.raises(ContractError, match=r"a path from a variant to the reference 'rate', got rate -> half"):
         of_methods.analysed("halves", "lost", request, Silent(), cache=cache, classes=(Halves,))
+    riddles = tmp_path / "riddles.jsonl"
+    lines = [{"question": f"Riddle {split} {i}?", "answer": "Yes, 12.", "split": split}
+             for split in ("train", "validation", "test") for i in range(4)]  # fmt: skip
+    riddles.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    run(replace(config, task_files=(riddles,)), classes=(Halves,))
+    with pytest.raises(UserError, match="all 4 training answers are wrong: there is nothing to learn"):
+        of_methods.analysed(
+            "halves", "sure", replace(request, task_files=(riddles,)), Silent(), cache=cache, classes=(Halves,)
+        )
     with pytest.raises(ContractError, match=r"analysis 'gone' can't be imported from 'methods\.nowhere:gone'"):
         of_methods.analysed("halves", "gone", request, Silent(), cache=cache, classes=(Halves,))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from typer import Context
 
 from bench import registry
 from bench.cli.app import app
@@ -87,7 +88,7 @@ def parse(command: str) -> None:
     _, *words = shlex.split(command, comments=True)
     known = typer.main.get_command(app)
     while hasattr(known, "commands"):
-        known, words = known.commands[words[0]], words[1:]
+        _, known, words = known.resolve_command(Context(known), words)
     with known.make_context(str(known.name), list(words)) as context:
         assert not context.args
 

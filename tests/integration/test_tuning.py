@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.api import ConfidenceMethod, LogUniform, Needs, QueryLogits, method, task
+from bench.api import ConfidenceMethod, Needs, QueryLogits, Uniform, method, task
 from tasks.atlas import AtlasChoice
 
 
@@ -37,7 +37,7 @@ class Planted(ConfidenceMethod):
     "A slope and a level of the self-check, learned by descent."
     reference = "arXiv:2410.00001"
     needs = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
-    search = {"learning_rate": LogUniform(0.05, 0.5)}
+    search = {"learning_rate": Uniform(0.05, 0.5, log=True)}
 
     learning_rate: float = 1e-9
     """CHOSEN: so small that nothing is learned."""

@@ -11,13 +11,14 @@ from bench.report.averages import mean_of
 from bench.report.figures.board import board_of, is_unranked, on_unranked
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel
-from bench.report.figures.sheet import EDGE, LINE, arrow, marker_settings, sheet, short, styled
+from bench.report.figures.sheet import EDGE, LINE, marker_settings, sheet, short, styled
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.figures.whiskers import Whiskers
 from bench.report.front import front
 from bench.report.grouping import Key
 from bench.report.style import FAINT, MUTED, TEXT_WIDTH, Style
 from bench.report.tables.model import Line, Table
+from bench.report.text import with_arrow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -219,7 +220,7 @@ def _axes(panel: Panel, scale: Scale, metric: str, *, left: bool, bottom: bool) 
         panel.verticals([between], "zero", linewidths=0.5, linestyles=(0, (1, 2)), zorder=0.5)
     if left:
         x, y, _, height = panel.place
-        label = f"{METRICS[metric].label}{arrow(metric)} (%)"
+        label = f"{with_arrow(metric)} (%)"
         panel.page.text(x - AXIS_Y, y + height / 2, label, rotation=90, va="center")
 
 

@@ -10,15 +10,15 @@ from bench.report.figures.board import board_of, marked, on_unranked
 from bench.report.figures.intervals import NAME_WIDTH, rows
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, Panel
-from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, marker_settings, sheet, styled, text_width
-from bench.report.figures.ticks import tick_names, ticks_between
+from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, marker_settings, room_of, sheet, styled, text_width
+from bench.report.figures.ticks import tick_names, ticks_between, with_room
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH
 from bench.report.tables.best import judged_by
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
-from bench.report.text import interval_text, plain, precise
+from bench.report.text import interval_text, plain, precise, with_arrow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,7 +95,7 @@ def differences_to_best(tables: Sequence[Table], *, remark: str = "") -> Figure:
             on_unranked(board.tables[model, task], column),
             remark=remark,
         )
-        left = min(max(map(text_width, names)), NAME_WIDTH) + EDGE + 0.07
+        left = room_of(names, NAME_WIDTH)
         numbers = _numbers_width(comparisons)
         each = (TEXT_WIDTH - left - EDGE - GAP * (len(comparisons) - 1)) / len(comparisons)
         height, heading = ROW * len(names), LINE * 1.4
@@ -115,7 +115,7 @@ def _panel(
     metric = METRICS[comparison.metric]
     unit = ", points" if metric.is_fraction else ""
     best = plain(comparison.best.key.label)
-    heading = f"{metric.label}{arrow(comparison.metric)} minus that of {best}{unit}"
+    heading = f"{with_arrow(comparison.metric)} minus that of {best}{unit}"
     page.text(x, 0, fitted(heading, width + 0.9, NORMAL), fontsize=NORMAL)
     panel = Panel(page, comparison.metric, place, _ends(comparison, column), (float(len(column)), 0.0))
     ticks = ticks_between(*panel.x, most=5)
@@ -139,8 +139,7 @@ def _ends(comparison: Comparison, column: Sequence[Line]) -> tuple[float, float]
         pair = comparison.pairs.get(line.key)
         if pair is not None:
             values += [pair.difference, *(end for end in (pair.fixed.low, pair.fixed.high) if end is not None)]
-    room = 0.06 * (max(values) - min(values)) or 0.01
-    return min(values) - room, max(values) + room
+    return with_room(values)
 
 
 def _row(panel: Panel, comparison: Comparison, line: Line, y: float) -> None:

@@ -9,13 +9,13 @@ from bench.metrics import METRICS
 from bench.report.figures.board import Board, board_of, is_unranked, marked, on_unranked
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import LABELS_X, Panel
-from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, marker_settings, sheet, styled, text_width
+from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, marker_settings, room_of, sheet, styled
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.figures.whiskers import Whiskers
 from bench.report.style import BAND, INK, MAX_HEIGHT, MUTED, NORMAL, TEXT_WIDTH
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import COLUMNS, Line, Table
-from bench.report.text import plain
+from bench.report.text import plain, with_arrow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +60,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
             metrics=metrics,
             remark=remark,
         )
-        left = min(max(text_width(name) for of_task in names.values() for name in of_task), NAME_WIDTH) + EDGE + 0.07
+        left = room_of((name for of_task in names.values() for name in of_task), NAME_WIDTH)
         width = (TEXT_WIDTH - left - 0.1 - GAP * (len(metrics) - 1)) / len(metrics)
         heading = LINE * 1.3
         task_heading = LINE * 1.2 if len(board.tasks) > 1 else 0.0
@@ -76,7 +76,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
             rows(page, (left, y, TEXT_WIDTH - left - 0.1, row), names[task], plain(task) if task_heading else "")
         for j, metric in enumerate(metrics):
             unit = " (%)" if METRICS[metric].is_fraction else ""
-            name = f"{METRICS[metric].label}{arrow(metric)}{unit}"
+            name = f"{with_arrow(metric)}{unit}"
             x = left + j * (width + GAP)
             page.text(x, 0, fitted(name, width + GAP, NORMAL), fontsize=NORMAL)
             ends = _ends(board, metric, whiskers)
@@ -103,8 +103,7 @@ def rows(page: Sheet, place: tuple[float, float, float, float], names: Sequence[
     boxes = [(0, i, 1, i + 1) for i in range(0, len(names), 2)]
     bands.bars(boxes, f"bands/{task}" if task else "bands", facecolors=BAND, zorder=0)
     for i, name in enumerate(names):
-        shown = fitted(name, left - EDGE - 0.05)
-        page.text(left - 0.06, y + (i + 0.5) * row, shown, ha="right", va="center_baseline")
+        page.name(left, y + (i + 0.5) * row, name)
 
 
 def _names_of(board: Board, model: str, task: str) -> list[str]:

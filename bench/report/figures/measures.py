@@ -9,8 +9,8 @@ from bench.api import MeasureColumn
 from bench.api.analyses import Value
 from bench.report.figures.intervals import rows
 from bench.report.figures.panel import AXIS_X, Panel
-from bench.report.figures.sheet import EDGE, LINE, fitted, sheet, short, styled, text_width
-from bench.report.figures.ticks import ticks_between
+from bench.report.figures.sheet import EDGE, LINE, fitted, room_of, sheet, short, styled, text_width
+from bench.report.figures.ticks import ticks_between, with_room
 from bench.report.measures import interval_text, title, value_text
 from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH, Style, built_in
 from bench.report.text import MINUS, plain
@@ -42,7 +42,7 @@ def dots_of_measures(found: Measured) -> Figure | None:
         if len(shown) < len(every):
             notes.append(f"Shown: the first {_MOST} of {len(every)} rows.")
         names = [plain(str(row[name])) for row in shown]
-        left = min(max(map(text_width, names), default=0.0), _NAME) + EDGE + 0.07
+        left = room_of(names, _NAME)
         number = max((text_width(_numbers(column, row)) for row in shown), default=0.0) + 0.1
         height, heading = ROW * max(len(names), 1), LINE * 1.4
         page = sheet(TEXT_WIDTH, heading + height + AXIS_X, title=title(found), note=" ".join(filter(None, notes)))
@@ -63,7 +63,7 @@ def _dots(panel: Panel, column: MeasureColumn, shown: Sequence[Row], style: Styl
     scale = 100 if column.kind in {"percent", "points"} else 1
     ticks = [tick / scale for tick in ticks_between(scale * panel.x[0], scale * panel.x[1], most=6)]
     panel.verticals(ticks)
-    panel.segments([[(0, panel.y[0]), (0, panel.y[1])]], "zero", colors=INK, linewidths=0.6, zorder=0.6)
+    panel.verticals([0.0], "zero", colors=INK, linewidths=0.6, zorder=0.6)
     panel.x_axis(ticks, [short(round(scale * tick, 9)).replace("-", MINUS) for tick in ticks])
     for i, row in enumerate(shown):
         at, name = i + 0.5, f"{i}"
@@ -89,8 +89,7 @@ def _ends(column: MeasureColumn, shown: Sequence[Row]) -> tuple[float, float]:
         value = row[column.key]
         known += [value] if isinstance(value, int | float) else []
         known += _interval(column, row) or ()
-    room = 0.06 * (max(known) - min(known)) or 0.01
-    return min(known) - room, max(known) + room
+    return with_room(known)
 
 
 def _numbers(column: MeasureColumn, row: Row) -> str:

@@ -84,6 +84,12 @@ class Panel:
         ends = [[(at, self.y[0]), (at, self.y[1])] for at in x]
         self.segments(ends, label, **{"colors": FAINT, "linewidths": 0.4, "zorder": 0.3, **settings})
 
+    def cell_borders(self) -> None:
+        """White lines between the cells of a matrix, each of which is one wide and one high."""
+        across, down = int(self.x[1]), int(self.y[0])
+        lines = [[(k, 0), (k, down)] for k in range(across + 1)] + [[(0, k), (across, k)] for k in range(down + 1)]
+        self.segments(lines, "grid", colors="white", linewidths=0.8, zorder=1)
+
     def bars(self, boxes: npt.ArrayLike, label: str, **settings: Any) -> None:
         """Rectangles.
 

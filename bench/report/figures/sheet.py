@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,9 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bench.metrics import METRICS
 from bench.report.style import FAINT, FONT, MUTED, RC, SMALL, Style
-from bench.report.text import ARROWS, plain
+from bench.report.text import plain
 from bench.store.files import write_whole
 
 if TYPE_CHECKING:
@@ -73,6 +72,10 @@ class Sheet:
         """Words at a place."""
         place = (x / self.width, 1 - (self.top + y) / self.height)
         self.figure.text(*place, words, **{"fontsize": SMALL, "va": "top", **settings})
+
+    def name(self, left: float, y: float, words: str) -> None:
+        """Name of a row whose middle is at y, beside panels that begin at `left`."""
+        self.text(left - 0.06, y, fitted(words, left - EDGE - 0.05), ha="right", va="center_baseline")
 
 
 def sheet(
@@ -155,11 +158,6 @@ def marker_settings(style: Style, size: float = MARKER_SIZE) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def arrow(metric: str) -> str:
-    """Points to where a metric is better; empty for a yardstick."""
-    return ARROWS[METRICS[metric].higher_is_better]
-
-
 def short(value: float) -> str:
     """A number on a logarithmic axis.
 
@@ -191,6 +189,11 @@ def _advance(letter: str) -> float:
         return 1.0  # drawn in another font, or as a box; no letter is wider
     font.set_size(100, 72)
     return font.load_char(ord(letter), flags=LoadFlags.NO_HINTING).linearHoriAdvance / 65536 / 100
+
+
+def room_of(names: Iterable[str], most: float) -> float:
+    """Left end of panels beside the names of their rows, which take `most` inches at most."""
+    return min(max(map(text_width, names), default=0.0), most) + EDGE + 0.07
 
 
 def fitted(words: str, inches: float, size: float = SMALL) -> str:

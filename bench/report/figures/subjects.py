@@ -11,12 +11,12 @@ from bench.report.averages import mean_of
 from bench.report.figures.board import board_of
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, Panel
-from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, marker_settings, sheet, styled, text_width
+from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, marker_settings, sheet, styled, text_width
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.style import BAND, COLUMN_WIDTH, INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
 from bench.report.tables.best import badness
 from bench.report.tables.model import Line, Table
-from bench.report.text import plain, shown
+from bench.report.text import plain, shown, with_arrow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,9 +88,9 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
             remark=remark,
         )
         title = (
-            f"{model} on {task}: {label}{arrow(metric)} by subject, against {name}"
+            f"{model} on {task}: {with_arrow(metric)} by subject, against {name}"
             if leader
-            else (f"{model} on {task}: {label}{arrow(metric)} by subject")
+            else (f"{model} on {task}: {with_arrow(metric)} by subject")
         )
         key = [(line.key.label, line.style) for line in column]
         page = sheet(plan.width, HEADING + plan.height + AXIS_X, title=title, note=note, key=key, lines=False)
@@ -219,7 +219,7 @@ def _axes(panel: Panel, metric: str, leader: str) -> None:
         panel.verticals([0.0], "zero", colors=INK, linewidths=0.6, zorder=0.6)
     panel.x_axis(ticks, tick_names(ticks, metric))
     x, y, width, height = panel.place
-    label = f"{METRICS[metric].label}{arrow(metric)}"
+    label = with_arrow(metric)
     points, percent = (" (points)", " (%)") if METRICS[metric].is_fraction else ("", "")
     words = f"{label} minus that of {leader}{points}" if leader else f"{label}{percent}"
     panel.page.text(x + width / 2, y + height + AXIS_X - LINE, fitted(words, width), ha="center")

@@ -35,3 +35,9 @@ def tick_names(ticks: Sequence[float], metric: str) -> list[str]:
     """
     values = [round(100 * tick, 6) if METRICS[metric].is_fraction else tick for tick in ticks]
     return [short(value).replace("-", MINUS) for value in values]
+
+
+def with_room(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
+    """Ends of an axis around all values, with some room; `least` where they are all the same."""
+    room = 0.06 * (max(values) - min(values)) or least
+    return min(values) - room, max(values) + room

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from bench.metrics import METRICS
 from bench.report.figures.intervals import rows
 from bench.report.figures.panel import AXIS_X, Panel
-from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, sheet, styled, text_width
-from bench.report.figures.ticks import tick_names, ticks_between
-from bench.report.style import FAINT, INK, NORMAL, TEXT_WIDTH, Style, built_in
-from bench.report.text import interval_text, plain, signed
+from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, room_of, sheet, styled, text_width
+from bench.report.figures.ticks import tick_names, ticks_between, with_room
+from bench.report.style import INK, NORMAL, TEXT_WIDTH, Style, built_in
+from bench.report.text import interval_text, plain, signed, with_arrow
 from bench.report.variants import is_long, sorted_rows, tested, title
 from bench.stats.variants import VariantRow, Variants
 
@@ -42,7 +42,7 @@ def differences_of_variants(found: Variants) -> Figure:
         )
         if cut:
             note += f" Shown: the {half} largest and the {half} smallest."
-        left = min(max(map(text_width, names)), _NAME) + EDGE + 0.07
+        left = room_of(names, _NAME)
         number = max(text_width(_numbers(row)) for metric in found.metrics for row in found.of(metric)) + 0.1
         each = (TEXT_WIDTH - left - EDGE - GAP * (len(found.metrics) - 1)) / len(found.metrics)
         height, heading = ROW * len(names), LINE * 1.4
@@ -60,13 +60,11 @@ def _panel(
     page: Sheet, place: tuple[float, float, float, float], metric: str, shown: Sequence[VariantRow], style: Style
 ) -> None:
     x, y, width, _ = place
-    page.text(x, 0, fitted(f"{METRICS[metric].label}{arrow(metric)}, difference", width + 0.9, NORMAL), fontsize=NORMAL)
+    page.text(x, 0, fitted(f"{with_arrow(metric)}, difference", width + 0.9, NORMAL), fontsize=NORMAL)
     panel = Panel(page, metric, place, _ends(shown), (float(len(shown)), 0.0))
     ticks = ticks_between(*panel.x, most=4)
-    panel.segments(
-        [[(tick, panel.y[0]), (tick, panel.y[1])] for tick in ticks], "grid", colors=FAINT, linewidths=0.4, zorder=0.3
-    )
-    panel.segments([[(0, panel.y[0]), (0, panel.y[1])]], "zero", colors=INK, linewidths=0.6, zorder=0.6)
+    panel.verticals(ticks)
+    panel.verticals([0.0], "zero", colors=INK, linewidths=0.6, zorder=0.6)
     panel.x_axis(ticks, tick_names(ticks, metric))
     for i, row in enumerate(shown):
         at = i + 0.5
@@ -88,8 +86,7 @@ def _panel(
 def _ends(shown: Sequence[VariantRow]) -> tuple[float, float]:
     known = [row.difference for row in shown if row.difference is not None]
     values = [0.0, *(end for of in known for end in (of.value, of.low, of.high) if end is not None)]
-    room = 0.06 * (max(values) - min(values)) or 0.01
-    return min(values) - room, max(values) + room
+    return with_room(values)
 
 
 def _numbers(row: VariantRow) -> str:

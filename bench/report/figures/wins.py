@@ -12,13 +12,13 @@ from bench.report.figures.forest import comparisons_of
 from bench.report.figures.intervals import NAME_WIDTH
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import Panel
-from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, sheet, styled, text_width
+from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, room_of, sheet, styled, text_width
 from bench.report.grouping import Key
 from bench.report.standings.compute import Standings
 from bench.report.style import FAINT, INK, MUTED, NORMAL, TEXT_WIDTH
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
-from bench.report.text import EN_DASH, plain
+from bench.report.text import EN_DASH, plain, with_arrow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,7 +87,7 @@ def win_matrix(tables: Sequence[Table], *, remark: str = "") -> Figure:
             on_unranked(table, column),
             remark=remark,
         )
-        left = min(max(map(text_width, names)), NAME_WIDTH) + EDGE + 0.07
+        left = room_of(names, NAME_WIDTH)
         labels = [fitted(name, NAME_HEIGHT) for name in names]
         above = LINE * 1.4 + max(map(text_width, labels)) + 0.06
         room = (TEXT_WIDTH - left - EDGE) / len(metrics) - TOTALS
@@ -95,12 +95,10 @@ def win_matrix(tables: Sequence[Table], *, remark: str = "") -> Figure:
         title = f"{model} on {task}: wins, ties and losses"
         page = sheet(TEXT_WIDTH, above + ROW * len(names) + 0.04, title=title, note=note)
         for i, name in enumerate(names):
-            shown = fitted(name, left - EDGE - 0.05)
-            page.text(left - 0.06, above + (i + 0.5) * ROW, shown, ha="right", va="center_baseline")
+            page.name(left, above + (i + 0.5) * ROW, name)
         for j, metric in enumerate(metrics):
             x = left + j * (room + TOTALS)
-            heading = f"{METRICS[metric].label}{arrow(metric)}"
-            page.text(x, 0, fitted(heading, cell * len(names) + TOTALS, NORMAL), fontsize=NORMAL)
+            page.text(x, 0, fitted(with_arrow(metric), cell * len(names) + TOTALS, NORMAL), fontsize=NORMAL)
             place = (x, above, cell * len(names), ROW * len(names))
             _matrix(page, place, labels, column, states_of(table.standings, metric), metric)
         return page.figure
@@ -131,8 +129,7 @@ def _matrix(
             strokes: dict[str, Any] = {"marker": marker, "markersize": size, "color": colour, "markeredgewidth": 0.9}
             x_, y_ = [j + 0.5 for j, _ in at], [i + 0.5 for _, i in at]
             panel.line(x_, y_, state, linestyle="none", zorder=2, **strokes)
-    lines = [[(k, 0), (k, n)] for k in range(n + 1)] + [[(0, k), (n, k)] for k in range(n + 1)]
-    panel.segments(lines, "grid", colors="white", linewidths=0.8, zorder=1)
+    panel.cell_borders()
     panel.segments([[(0, 0), (n, n)]], "diagonal", colors=FAINT, linewidths=0.5, zorder=1.5)
     for i, line in enumerate(column):
         counts = Counter(states[line.key, other.key] for other in column if (line.key, other.key) in states)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import UserError
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel, percent
-from bench.report.figures.sheet import EDGE, LINE, fitted, marker_settings, save, sheet, styled
+from bench.report.figures.sheet import EDGE, LINE, fitted, marker_settings, sheet, styled
 from bench.report.figures.write import safe_name
 from bench.report.guard.found import Guarded, GuardedLine, GuardedTable
 from bench.report.guard.words import share
@@ -30,32 +28,19 @@ HIGHEST = 3.0
 COVERAGES = (0.0, 0.5, 1.0)
 
 
-def write_figures(tables: Sequence[GuardedTable], out: Path) -> list[Path]:
-    """Draw the guards of all tables as SVG files, each written whole or not at all; returns them.
-
-    Raises:
-        UserError: the folder can't be written.
-    """
-    written: list[Path] = []
-    try:
-        for found in tables:
-            stem = f"{model_folder(found.table.model)}{SEPARATOR}{safe_name(found.table.task)}"
-            figures = list(drawn(found))
-            for k, figure in enumerate(figures, start=1):
-                ending = f"{SEPARATOR}{k}" if len(figures) > 1 else ""
-                path = _unused(out, f"{stem}{SEPARATOR}guard{ending}", written)
-                written.append(save(figure, path))
-    except OSError as error:
-        raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another folder") from error
-    return written
-
-
-def _unused(out: Path, stem: str, written: Sequence[Path]) -> Path:
-    """A name that no figure of another table has, e.g. of a partial run of the same task."""
-    path, k = out / f"{stem}.svg", 2
-    while path in written:
-        path, k = out / f"{stem}-{k}.svg", k + 1
-    return path
+def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
+    """Figures of all tables by the names of their SVG files."""
+    names: set[str] = set()
+    for found in tables:
+        stem = SEPARATOR.join((model_folder(found.table.model), safe_name(found.table.task), "guard"))
+        figures = list(drawn(found))
+        for k, figure in enumerate(figures, start=1):
+            name = own = f"{stem}{SEPARATOR}{k}" if len(figures) > 1 else stem
+            again = 2
+            while name in names:  # of another table, e.g. of a partial run of the same task
+                name, again = f"{own}-{again}", again + 1
+            names.add(name)
+            yield f"{name}.svg", figure
 
 
 def drawn(found: GuardedTable) -> Iterator[Figure]:
@@ -75,7 +60,7 @@ def _page(found: GuardedTable, lines: Sequence[GuardedLine]) -> Figure:
         step = heading + height + AXIS_X + GAP
         page = sheet(
             width, -(-len(lines) // across) * step - GAP,
-            title=f"{found.table.facts[0]}: {share(found.terms.risk)} of mistakes at most", note=_note(found),
+            title=f"{found.title}: {share(found.terms.risk)} of mistakes at most", note=_note(found),
         )  # fmt: skip
         for k, line in enumerate(lines):
             row, column = divmod(k, across)

@@ -183,6 +183,13 @@ class GuardedTable:
     """Task whose questions are the calibration's."""
     remarks: tuple[str, ...] = ()
     """Sentences on what else a reader must know."""
+    aside: str = ""
+    """Words that tell its results from others of the model and task, e.g. that they are tuned; empty for most."""
+
+    @property
+    def title(self) -> str:
+        """Model and task, and what tells it from other tables of these."""
+        return f"{self.table.facts[0]} ({self.aside})" if self.aside else self.table.facts[0]
 
     @property
     def some(self) -> tuple[GuardedLine, ...]:

@@ -20,6 +20,7 @@ from bench.report import recomputed, style
 from bench.report.guard.found import Guarded, GuardedLine, GuardedTable, Terms, answers_of
 from bench.report.selection import GuardRequest
 from bench.report.tables import build
+from bench.report.tables.caption import apart
 from bench.report.tables.choice import chosen, chosen_rows
 from bench.report.tables.model import Line, Table
 from bench.report.text import listed, plain
@@ -30,6 +31,8 @@ from bench.stats.guard import feasible, set_aside
 
 _SEEN = ("train", "validation", "dev")
 """Splits that a method, or the prompts, have seen."""
+_REPEATED = "repeated questions"
+"""Name of copies of a question in results (`bench.data.contamination.oddities`)."""
 _SAME = ("preset", "config", "deviations", "protocol", "train_on", "labels_seen", "base_rate", "n_parameters", "limit")
 """Fields that two cells of one method have alike, where one fit is behind both."""
 
@@ -63,7 +66,9 @@ def guarded(
     for table in tables:
         if ready and table not in ready:
             say(f"{table.model} on {table.task}: left out, as none of the chosen methods has a result there")
-    return [_Guarding(request, others).table(table) for table in ready or tables]
+    made = [_Guarding(request, others).table(table) for table in ready or tables]
+    asides = apart([each.table.rows[0] for each in made])
+    return [replace(each, aside=aside) for each, aside in zip(made, asides, strict=True)]
 
 
 def _refuse_numbers(request: GuardRequest) -> None:
@@ -139,6 +144,14 @@ class _Guarding:
                 f"The bounds hold for questions like those of {self.request.calibrate_on}; what they come to on"
                 f" {table.task} was only observed."
             )
+        task = self.request.calibrate_on or first.row.task
+        used = [row for row in (*table.rows, *self.others) if (row.model, row.task) == (first.row.model, task)]
+        yield from _not_alike(task, used)
+        if not all(self.texts.values()):
+            yield (
+                f"Questions of {self.request.calibrate_on} and {table.task} were compared by their ids alone, since"
+                " texts are not beside the results: one that stands in both under two ids would not have been noticed."
+            )
         if first.row.limit is not None:
             yield (
                 f"The results are partial (--limit {first.row.limit}): their questions were chosen over all subjects"
@@ -173,10 +186,11 @@ class _Guarding:
 
     def _refuse_few(self, row: ResultRow, aside: BoolArray) -> None:
         if aside.all() or not aside.any():
+            share = self.request.share
+            other = "another --split-seed" if share == 0.5 else f"--share nearer to 0.5 than {share:g}"  # noqa: PLR2004
             raise UserError(
                 f"{plain(row.model)} on {plain(row.task)}: expected questions on both sides, got {int(aside.sum()):,}"
-                f" to choose thresholds by and {int((~aside).sum()):,} others; test more questions, or move --share"
-                f" from {self.request.share:g} towards 0.5"
+                f" to choose thresholds by and {int((~aside).sum()):,} others; test more questions, or name {other}"
             )
 
     # --- another task -------------------------------------------------------------------------------------------------
@@ -220,6 +234,24 @@ class _Guarding:
         if key not in self.texts:
             self.texts[key] = questions.read(self.request.results, *key)
         return self.texts[key]
+
+
+def _not_alike(task: str, rows: Sequence[ResultRow]) -> Iterator[str]:
+    """Sentences on calibration questions that no binomial count knows of: copies, and those without a verdict.
+
+    Args:
+        task: whose questions choose thresholds.
+        rows: results of it.
+    """
+    repeated = max((row.counts.get(f"{task}/test: {_REPEATED}", 0) for row in rows), default=0)
+    if repeated:
+        yield (
+            f"Of the questions of {plain(task)}, {repeated:,} repeat an earlier one. Copies are right or wrong together"
+            " but count as so many answers, so the level that is really kept is lower than it says."
+        )
+    undecided = max((row.n_undecided or 0 for row in rows), default=0)
+    if undecided:
+        yield f"On {undecided:,} further answers the judge came to no verdict; nothing here holds for such answers."
 
 
 def _why_none(row: ResultRow, seeds: Sequence[ResultRow], same: Sequence[ResultRow], task: str) -> str:

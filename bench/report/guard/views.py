@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from bench.report.guard.found import Guarded, GuardedLine, GuardedTable
-from bench.report.guard.words import lacks, needs, notes_of, number, share, verdict
+from bench.report.guard.words import lacks, needs, not_less, notes_of, number, share, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, percent, span
 
@@ -26,7 +26,11 @@ def _grid(found: GuardedTable) -> Grid:
     level = share(found.terms.level)
     columns = (
         Column("method", is_left=True),
-        Column("from", is_metric=True, sentence="From: answers that are as sure as that, or surer, can be trusted."),
+        Column(
+            "from", is_metric=True,
+            sentence="From: answers that are as sure as that, or surer, can be trusted (rounded; CSV and JSON have all"
+            " digits).",
+        ),
         Column(
             "kept", is_metric=True,
             sentence="Kept: share of the other questions' answers that are as sure as that, in percent.",
@@ -52,7 +56,7 @@ def _grid(found: GuardedTable) -> Grid:
         together = 1 - (1 - found.terms.level) / times
         legend.append(
             f"Each threshold holds by itself. Whoever takes the one that keeps most has looked at {times}: choose the"
-            f" method first, or ask for --level {together:.4g}, at which all of them hold together."
+            f" method first, or ask for --level {not_less(together)}, at which all of them hold together."
         )
     if any(len(line.seeds) > 1 for line in found.lines):
         legend.append(
@@ -60,7 +64,7 @@ def _grid(found: GuardedTable) -> Grid:
             " of Kept."
         )
     remarks = (*needs(found), *found.remarks, *found.table.remarks)
-    return Grid((found.table.facts[0],), columns, tuple(rows), tuple(legend), remarks, verdict(found))
+    return Grid((found.title,), columns, tuple(rows), tuple(legend), remarks, verdict(found))
 
 
 def _rows(line: GuardedLine) -> Iterator[GridRow]:
@@ -90,9 +94,9 @@ def _rows(line: GuardedLine) -> Iterator[GridRow]:
 
 
 def _cells(seed: Guarded, label: str, notes: tuple[str, ...]) -> list[Cell]:
-    realised, calibration = seed.realised, Cell(f"{seed.mistakes:,} of {seed.kept:,}")
+    realised, bound, calibration = seed.realised, Cell(percent(seed.bound)), Cell(f"{seed.mistakes:,} of {seed.kept:,}")
     if realised is None or seed.threshold is None:
-        return [Cell(label), Cell(_NONE, notes=notes), *(Cell(EN_DASH) for _ in range(3)), _bound(seed), calibration]
+        return [Cell(label), Cell(_NONE, notes=notes), *(Cell(EN_DASH) for _ in range(3)), bound, calibration]
     interval = realised.risk_interval
     return [
         Cell(label),
@@ -100,13 +104,9 @@ def _cells(seed: Guarded, label: str, notes: tuple[str, ...]) -> list[Cell]:
         Cell(percent(realised.coverage)),
         Cell(EN_DASH if realised.risk is None else percent(realised.risk)),
         Cell(EN_DASH if interval is None else f"{percent(interval[0])} to {percent(interval[1])}"),
-        _bound(seed),
+        bound,
         calibration,
     ]
-
-
-def _bound(seed: Guarded) -> Cell:
-    return Cell(percent(seed.bound))
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def _table_records(found: GuardedTable) -> Iterator[dict[str, Any]]:
     """A record for each cell, and one for each method without any."""
     for line in found.lines:
         head = {
-            "model": found.table.model, "task": found.table.task, "method": line.line.method,
+            "model": found.table.model, "task": found.table.task, "results": found.aside, "method": line.line.method,
             "variant": line.line.variant,
         }  # fmt: skip
         terms = {"risk": found.terms.risk, "level": found.terms.level, "calibrated_on": found.calibrated_on}
@@ -163,6 +163,7 @@ def _data(tables: Sequence[GuardedTable]) -> list[dict[str, Any]]:
         {
             "model": found.table.model,
             "task": found.table.task,
+            "results": found.aside,
             "verdict": list(verdict(found)),
             "feasible": {
                 "calibration_n": found.feasible.n,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from bench.report.guard.found import Guarded, GuardedLine, GuardedTable
+from bench.report.guard.found import Guarded, GuardedLine, GuardedTable, Realised
 from bench.report.text import count, percent, span
+
+_ROUNDING = 1e-6
 
 
 def share(fraction: float) -> str:
     """A share that was asked for, in percent with as many digits as it needs.
 
-    >>> share(0.05), share(0.125)
-    ('5 %', '12.5 %')
+    >>> share(0.05), share(0.125), share(0.9999999)
+    ('5 %', '12.5 %', '99.99999 %')
     """
-    return f"{100 * fraction:.6g} %"
+    return f"{100 * fraction:.12g} %"
 
 
 def number(threshold: float) -> str:
@@ -24,6 +27,18 @@ def number(threshold: float) -> str:
     ('0.912', '0.99996', '0')
     """
     return f"{threshold:.3g}" if threshold < 0.9995 else f"{threshold:.6g}"  # noqa: PLR2004 - would be printed as 1
+
+
+def not_less(level: float) -> str:
+    """A level with two digits of its distance from 1, rounded up: as it is printed it asks for no less.
+
+    >>> not_less(0.98), not_less(1 - 0.001 / 12), not_less(0.5)
+    ('0.98', '0.999917', '0.5')
+    """
+    left = 1 - level
+    digits = 1 - math.floor(math.log10(left))
+    lower = math.floor(left * 10**digits * (1 + _ROUNDING)) / 10**digits
+    return f"{1 - lower:.{digits}f}".rstrip("0")
 
 
 def verdict(found: GuardedTable) -> tuple[str, ...]:
@@ -56,7 +71,10 @@ def _kept(found: GuardedTable, methods: int) -> Iterator[str]:
     some, best = found.some, found.some[0]
     rule = f"at most {share(found.terms.risk)} of trusted answers wrong, with a chance of {share(found.terms.level)}"
     whose = "the method has" if methods == 1 else f"{len(some)} of {methods} methods have"
-    yield f"Can answers be trusted ({rule})? Yes: {whose} a threshold that keeps this."
+    there = "" if found.calibrated_on == found.table.task else f", on questions like those of {found.calibrated_on}"
+    part = sum(len(line.done) < len(line.seeds) for line in some)
+    not_all = f", {part} of them not with every seed" if part and methods > 1 else ""
+    yield f"Can answers be trusted ({rule})? Yes{there}: {whose} a threshold that keeps this{not_all}."
     first = best.done[0]
     kind = "a score" if first.is_score else "a confidence"
     at = span([each.threshold for each in best.done], number)
@@ -69,6 +87,27 @@ def _kept(found: GuardedTable, methods: int) -> Iterator[str]:
         f"{best.line.key.label} keeps{most} {percent(best.coverage)} % of the answers, from {kind} of {at}"
         f" on{seeds}{observed}."
     )
+    yield from _broken(found)
+
+
+def _broken(found: GuardedTable) -> Iterator[str]:
+    """Sentence on lines that kept more mistakes of the other questions than chance explains, empty without any."""
+    told = []
+    for line in found.some:
+        over = [seed.realised for seed in line.done if seed.realised and _is_over(seed.realised, found.terms.risk)]
+        if over:
+            most = max(over, key=lambda each: each.risk or 0.0)
+            ends = " to ".join(map(percent, most.risk_interval or ()))
+            told.append(f"{line.line.key.label} ({percent(most.risk or 0.0)} %, 95 % interval {ends})")
+    if told:
+        yield (
+            f"But on the other questions, of {found.table.task}, more than {share(found.terms.risk)} of what it keeps"
+            f" is wrong, beyond chance, for {', '.join(told)}."
+        )
+
+
+def _is_over(realised: Realised, risk: float) -> bool:
+    return realised.risk_interval is not None and realised.risk_interval[0] > risk
 
 
 def _closest(found: GuardedTable) -> str:

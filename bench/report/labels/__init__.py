@@ -4,6 +4,5 @@ from bench.report.labels.figure import small_multiples
 from bench.report.labels.published import PaperCount, read_counts
 from bench.report.labels.tables import views
 from bench.report.labels.verdict import verdict
-from bench.report.labels.write import write
 
-__all__ = ["PaperCount", "read_counts", "small_multiples", "verdict", "views", "write"]
+__all__ = ["PaperCount", "read_counts", "small_multiples", "verdict", "views"]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
 from bench.report.figures.panel import AXIS_X, AXIS_Y, LABELS_X, Panel
-from bench.report.figures.sheet import LINE, Sheet, arrow, fitted, sheet, short, styled
+from bench.report.figures.sheet import LINE, Sheet, fitted, sheet, short, styled
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.labels.tables import basis, is_flat
+from bench.report.labels.verdict import told_of
 from bench.report.style import DASHED, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH, Style, built_in
-from bench.report.text import plain
+from bench.report.text import plain, with_arrow
 from bench.stats.labels import METRICS_SHOWN, LabelCurves, Point
+from bench.stats.variants import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,12 +49,19 @@ def small_multiples(curves: LabelCurves) -> Figure:
             f" {100 * study.level:g} % interval for other questions, draws and training seeds. Filled: better than"
             " every untrained method with as many labels, corrected by Holm's rule for all panels and sizes of a"
             " metric; hollow: not shown. Grey: untrained methods; dashed: the best of them at each number of labels."
-            f" A curve that lacks draws has no dot there. {basis(curves)}"
+            f" A curve that lacks draws has no dot there.{_fewer(curves, names)} {basis(curves)}"
         )
         page = sheet(TEXT_WIDTH, len(METRICS_SHOWN) * block + BETWEEN, title=_title(curves), note=note)
         for i, metric in enumerate(METRICS_SHOWN):
             _block(page, curves, metric, names, i * (block + BETWEEN), across)
         return page.figure
+
+
+def _fewer(curves: LabelCurves, names: Sequence[str]) -> str:
+    """Sentence on methods that were told fewer labels than where they are drawn."""
+    most = {name: max(told_of(curves, name).values()) for name in names}
+    told = [f"{plain(name)} {own:,} at most" for name, own in most.items() if own < curves.study.sizes[-1]]
+    return f" Told fewer, as there are no more labels for them: {', '.join(told)}." if told else ""
 
 
 def _title(curves: LabelCurves) -> str:
@@ -61,7 +70,7 @@ def _title(curves: LabelCurves) -> str:
 
 def _block(page: Sheet, curves: LabelCurves, metric: str, names: Sequence[str], top: float, across: int) -> None:
     study = curves.study
-    page.text(0.03, top, f"{METRICS[metric].label}{arrow(metric)}, percent", fontsize=NORMAL)
+    page.text(0.03, top, f"{with_arrow(metric)}, percent", fontsize=NORMAL)
     x = (math.log10(study.sizes[0]) - 0.08, math.log10(study.sizes[-1]) + 0.08)
     y = _ends(curves, metric)
     width = (TEXT_WIDTH - AXIS_Y - 0.05 - GAP * (across - 1)) / across
@@ -87,18 +96,17 @@ def _x_ticks(sizes: Sequence[int]) -> list[int]:
     return [*sizes[:-1:2], sizes[-1]] if len(sizes) > 4 else list(sizes)  # noqa: PLR2004 - as many as fit
 
 
+def _known(points: Iterable[Point]) -> list[tuple[Point, Estimate]]:
+    """Points that have a value."""
+    return [(point, point.estimate) for point in points if point.estimate is not None]
+
+
 def _ends(curves: LabelCurves, metric: str) -> tuple[float, float]:
     """Ends of the y axis, the same in all panels of a metric."""
-    known = [point.estimate for point in curves.points if point.metric == metric and point.estimate is not None]
-    learned = {point.method for point in curves.points} - set(curves.study.untrained)
-    bands = [
-        end
-        for point in curves.points
-        if point.metric == metric and point.method in learned and point.estimate is not None
-        for end in (point.estimate.low, point.estimate.high)
-        if end is not None
-    ]
-    values = [each.value for each in known]
+    known = _known(point for point in curves.points if point.metric == metric)
+    learned = [of for point, of in known if point.method not in curves.study.untrained]
+    bands = [end for of in learned for end in (of.low, of.high) if end is not None]
+    values = [of.value for _, of in known]
     room = 0.05 * (max(values, default=1.0) - min(values, default=0.0)) or 0.01
     # a band of few draws may be wider than all curves together; it is cut at two such widths
     low, high = min(values, default=0.0), max(values, default=1.0)
@@ -111,16 +119,14 @@ def _untrained(panel: Panel, curves: LabelCurves, metric: str) -> None:
     study, sign = curves.study, 1 if METRICS[metric].higher_is_better else -1
     best: dict[int, float] = {}
     for name in study.untrained:
-        points = [point for point in curves.of(name, metric) if point.estimate is not None]
-        values = [point.estimate.value for point in points if point.estimate]
-        where = [math.log10(point.size) for point in points]
+        known = _known(curves.of(name, metric))
+        values, where = [of.value for _, of in known], [math.log10(point.size) for point, _ in known]
         if is_flat(curves, name, metric) and values:
             where, values = [panel.x[0], panel.x[1]], [values[0], values[0]]
         panel.line(where, values, f"untrained/{name}", color=FAINT, linewidth=0.5, zorder=0.6,
                    clip_box=panel.inside, clip_on=True)  # fmt: skip
-        for point in points:
-            if point.estimate is not None:
-                best[point.size] = max(best.get(point.size, -math.inf), sign * point.estimate.value)
+        for point, of in known:
+            best[point.size] = max(best.get(point.size, -math.inf), sign * of.value)
     sizes = sorted(best)
     panel.line([math.log10(size) for size in sizes], [sign * best[size] for size in sizes], "best untrained",
                color=BEST.colour, dashes=BEST.dash, linewidth=0.7, zorder=0.9)  # fmt: skip
@@ -128,21 +134,20 @@ def _untrained(panel: Panel, curves: LabelCurves, metric: str) -> None:
 
 def _curve(panel: Panel, points: Sequence[Point], style: Style, ahead: set[int]) -> None:
     """A method's curve with its band; dots are filled where it is ahead of all that is not trained."""
-    known = [point for point in points if point.estimate is not None]
-    sure = [p for p in known if p.estimate and p.estimate.low is not None and p.estimate.high is not None]
+    known = _known(points)
+    sure = [(p, of.low, of.high) for p, of in known if of.low is not None and of.high is not None]
     if len(sure) > 1:
         panel.area(
-            [math.log10(p.size) for p in sure],
-            [max(panel.y[0], p.estimate.low) for p in sure if p.estimate and p.estimate.low is not None],
-            [min(panel.y[1], p.estimate.high) for p in sure if p.estimate and p.estimate.high is not None],
-            "interval", facecolors=style.colour, alpha=BAND, zorder=0.8,
+            [math.log10(p.size) for p, _, _ in sure], [max(panel.y[0], low) for _, low, _ in sure],
+            [min(panel.y[1], high) for _, _, high in sure], "interval", facecolors=style.colour, alpha=BAND, zorder=0.8,
         )  # fmt: skip
-    panel.line([math.log10(p.size) for p in known], [p.estimate.value for p in known if p.estimate], "curve",
+    panel.line([math.log10(p.size) for p, _ in known], [of.value for _, of in known], "curve",
                color=style.colour, linewidth=1.1, zorder=2)  # fmt: skip
+    certain = {p.size for p, _, _ in sure}
     for label, chosen, face in (
-        ("ahead", [p for p in sure if p.size in ahead], style.colour),
-        ("not ahead", [p for p in known if p.size not in ahead and not p.missing], "white"),
+        ("ahead", [(p, of) for p, of in known if p.size in ahead & certain], style.colour),
+        ("not ahead", [(p, of) for p, of in known if p.size not in ahead and not p.missing], "white"),
     ):
-        panel.line([math.log10(p.size) for p in chosen], [p.estimate.value for p in chosen if p.estimate], label,
+        panel.line([math.log10(p.size) for p, _ in chosen], [of.value for _, of in chosen], label,
                    linestyle="none", marker="o", markersize=DOT, markeredgecolor=style.colour, markeredgewidth=0.7,
                    markerfacecolor=face, zorder=3)  # fmt: skip

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.api import UserError
-from bench.report.tables.published import lines_of, published_folder
+from bench.report.tables.published import values_of
 
 FILE = "label_distribution.csv"
 COLUMNS = ("task", "split", "model", "correct", "incorrect", "total")
@@ -38,23 +37,14 @@ def read_counts(results: Path) -> tuple[PaperCount, ...]:
     Raises:
         UserError: the file is not as it must be.
     """
-    folder = published_folder(results)
-    if folder is None or not (folder / FILE).is_file():
-        return ()
-    try:
-        found = [_count(line["model"], line["task"], line["split"], line["correct"], line["incorrect"], line["total"])
-                 for line in lines_of(folder / FILE, COLUMNS)]  # fmt: skip
-    except ValueError as error:
-        raise UserError(f"{folder / FILE}: expected counts of right and wrong answers, {error}") from error
-    return tuple(found)
+    return tuple(values_of(results, FILE, COLUMNS, _count, "counts of right and wrong answers"))
 
 
-def _count(*fields: str) -> PaperCount:
-    model, task, split, *numbers = fields
-    right, wrong, total = map(int, numbers)
+def _count(line: Mapping[str, str]) -> PaperCount:
+    right, wrong, total = (int(line[name]) for name in ("correct", "incorrect", "total"))
     if right + wrong != total or min(right, wrong) < 0 or not total:
         raise ValueError(f"got {right} + {wrong} = {total}")
-    return PaperCount(model, task, split, right, wrong)
+    return PaperCount(line["model"], line["task"], line["split"], right, wrong)
 
 
 def counts_of(published: Sequence[PaperCount], model: str, split: str) -> PaperCount | None:

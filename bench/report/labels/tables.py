@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.labels.published import PaperCount, counts_of
-from bench.report.labels.verdict import leads, verdict
+from bench.report.labels.verdict import leads, told_of, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.report.text import ARROWS, EN_DASH, count, percent, plain, shown
+from bench.report.text import EN_DASH, count, half_width, percent, plain, shown, with_arrow
 from bench.stats.labels import METRICS_SHOWN, Crossing, LabelCurves, Point
 from bench.stats.resampling import RANKED
+from bench.stats.variants import parts_of
 
 AHEAD, PASSING, SAME = "*", "†", "same"
 
@@ -30,13 +31,9 @@ def _grids(curves: LabelCurves, published: Sequence[PaperCount]) -> Iterator[Gri
     for number, metric in enumerate(METRICS_SHOWN):
         yield _numbers(curves, metric, told=verdict(curves) if not number else ())
     for metric in METRICS_SHOWN:
-        if any(each.metric == metric for each in curves.crossings):
+        if any(each.metric == metric and each.p is not None for each in curves.gains):
             yield _crossings(curves, metric)
     yield _counts(curves, published)
-
-
-def _label(metric: str) -> str:
-    return f"{METRICS[metric].label}{ARROWS[METRICS[metric].higher_is_better]}"
 
 
 def methods_of(curves: LabelCurves) -> tuple[str, ...]:
@@ -64,9 +61,10 @@ def _numbers(curves: LabelCurves, metric: str, told: tuple[str, ...]) -> Grid:
             _number(curves, by_size[size], is_ahead=(name, size) in shown_ahead, is_first=not i)
             for i, size in enumerate(study.sizes)
         ]
-        rows.append(GridRow([Cell(plain(name)), *cells], is_apart=before is True and not group))
+        note = _fewer(curves, name) if group else ()
+        rows.append(GridRow([Cell(plain(name), notes=note), *cells], is_apart=before is True and not group))
         before = group
-    facts = [f"{study.model} on {study.task}: {_label(metric)} by the number of labels"]
+    facts = [f"{study.model} on {study.task}: {with_arrow(metric)} by the number of labels"]
     if metric == METRICS_SHOWN[0]:
         facts.append(basis(curves))
         facts += [f"{name} takes no part: {reason}." for name, reason in study.absent.items()]
@@ -76,6 +74,15 @@ def _numbers(curves: LabelCurves, metric: str, told: tuple[str, ...]) -> Grid:
         tuple(rows), tuple(_legend(curves)), curves.notes if metric == METRICS_SHOWN[0] else (), told,
         leads(curves) if told else (0,),
     )  # fmt: skip
+
+
+def _fewer(curves: LabelCurves, method: str) -> tuple[str, ...]:
+    """Footnote of a method that learned from fewer labels than the largest number asked for."""
+    own = told_of(curves, method)
+    most = max(own.values(), default=0)
+    if not 0 < most < max(own, default=0):
+        return ()
+    return (f"is told {count(most)} labels at most, all that there are of the split that it learns from",)
 
 
 def head(curves: LabelCurves, size: int) -> str:
@@ -102,9 +109,9 @@ def _number(curves: LabelCurves, point: Point, *, is_ahead: bool, is_first: bool
         return Cell(SAME)
     if point.draws < total:
         notes.insert(0, f"mean of {point.draws} of {total} draws, the others have no number")
-    metric, (value, low, high) = METRICS[point.metric], (point.estimate.value, point.estimate.low, point.estimate.high)
-    half = "" if low is None or high is None else f" ±{shown(metric, max(high - value, value - low))}"
-    return Cell(f"{shown(metric, value)}{half}", mark=AHEAD * is_ahead, notes=tuple(map(plain, notes)))
+    metric, value = METRICS[point.metric], point.estimate.value
+    half = half_width(metric, value, point.estimate.low, point.estimate.high)
+    return Cell(shown(metric, value) + f" ±{half}" * bool(half), mark=AHEAD * is_ahead, notes=tuple(map(plain, notes)))
 
 
 def _legend(curves: LabelCurves) -> Iterator[str]:
@@ -138,13 +145,12 @@ def _crossings(curves: LabelCurves, metric: str) -> Grid:
     found = {(c.method, c.untrained): c for c in curves.crossings if c.metric == metric}
     trained = sorted(study.trained)
     rows = [
-        GridRow([Cell(plain(other)), *(_crossing(found.get((name, other))) for name in trained)])
+        GridRow([Cell(plain(other)), *(_crossing(found.get((name, other)), told_of(curves, name)) for name in trained)])
         for other in methods_of(curves)
         if other not in study.trained
     ]
-    facts = (
-        f"{study.model} on {study.task}: labels at which a trained method overtakes an untrained one, {_label(metric)}",
-    )
+    what = f"labels at which a trained method overtakes an untrained one, {with_arrow(metric)}"
+    facts = (f"{study.model} on {study.task}: {what}",)
     first = (
         "a to b: shown to be worse with a labels, and better from b labels on; ≤ b: better from b on, worse nowhere;"
         f" > a: worse with a labels, better with no larger number; {EN_DASH}: neither."
@@ -154,13 +160,18 @@ def _crossings(curves: LabelCurves, metric: str) -> Grid:
         f"Shown: p < {1 - study.level:.2g} by Holm's correction for the sizes of a pair; of many pairs that don't"
         " differ, one in twenty may still seem to."
     )
+    fourth = ("Labels are those that the trained method was told.",) if any(_fewer(curves, n) for n in trained) else ()
     return Grid(facts, (Column("untrained", is_left=True), *(Column(plain(name), is_metric=True) for name in trained)),
-                tuple(rows), (first, second, third))  # fmt: skip
+                tuple(rows), (first, second, third, *fourth))  # fmt: skip
 
 
-def _crossing(crossing: Crossing | None) -> Cell:
+def _crossing(crossing: Crossing | None, told: Mapping[int, int]) -> Cell:
+    """Cell of a pair, in labels that the trained method was told."""
     if crossing is None:
         return Cell("none")
+    start = crossing.better_from
+    worse, better = (tuple(told[size] for size in sizes) for sizes in (crossing.worse_at, crossing.better_at))
+    crossing = replace(crossing, better_from=None if start is None else told[start], worse_at=worse, better_at=better)
     return Cell(bracket(crossing), mark=PASSING * (crossing.better_from is None and bool(crossing.better_at)))
 
 
@@ -232,19 +243,14 @@ def _records(curves: LabelCurves) -> Iterator[dict[str, Any]]:
         yield {
             **base, "method": point.method, "untrained": "", "metric": point.metric, "labels": point.size,
             "labels_told": point.labels, "draws": point.draws, "draws_asked": len(study.seeds),
-            **_estimate(point.estimate), "p_beats_all": None if of is None else of.p,
+            **parts_of(point.estimate), "p_beats_all": None if of is None else of.p,
             "p_beats_all_holm": None if of is None else of.p_holm,
         }  # fmt: skip
     for gain in curves.gains:
         yield {
             **base, "method": gain.method, "untrained": gain.untrained, "metric": gain.metric, "labels": gain.size,
-            **_estimate(gain.difference), "p": gain.p, "p_holm": gain.p_holm,
+            **parts_of(gain.difference), "p": gain.p, "p_holm": gain.p_holm,
         }  # fmt: skip
-
-
-def _estimate(estimate: Any) -> dict[str, Any]:
-    parts = ("value", "low", "high", "error", "seed_share")
-    return {part: None if estimate is None else getattr(estimate, part) for part in parts}
 
 
 def data(curves: LabelCurves, published: Sequence[PaperCount]) -> dict[str, Any]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.report.text import count, metric_name
+from bench.report.verdict.phrases import named
 from bench.stats.labels import METRICS_SHOWN, Ahead, LabelCurves
 from bench.stats.variants import MIN_SEEDS
 
 _FEW = 6
-"""Names that a sentence gives one by one."""
+"""Points without numbers that are told one by one."""
+_NAMED = 7
+"""Names that a sentence gives one by one; of more, one fewer is, and the others are counted."""
 
 
 def verdict(curves: LabelCurves) -> tuple[str, ...]:
@@ -24,11 +27,9 @@ def leads(curves: LabelCurves) -> tuple[int, ...]:
     return (0, first) if first else (0,)
 
 
-def named(names: Sequence[str]) -> str:
-    """Names, or the first of them and how many others there are."""
-    if len(names) > _FEW:
-        return f"{', '.join(names[:_FEW])} and {len(names) - _FEW} others"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+def told_of(curves: LabelCurves, method: str) -> dict[int, int]:
+    """Number of labels asked for -> number that a method was told, fewer where there are no more for it."""
+    return {point.size: point.labels for point in curves.of(method, METRICS_SHOWN[0])}
 
 
 def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
@@ -37,11 +38,22 @@ def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
         yield f"{label}: there is no untrained method to compare with."
         return
     ahead = [each for each in curves.ahead if each.metric == metric]
+    every = f"all {len(study.untrained)} untrained methods" if len(study.untrained) > 1 else study.untrained[0]
     if not any(each.p is not None for each in ahead):
-        yield f"{label}: nothing was tested, so that no crossing is claimed."
+        compared = {gain.untrained for gain in curves.gains if gain.metric == metric and gain.p is not None}
+        if not compared:
+            yield f"{label}: nothing was tested, so that no crossing is claimed."
+            return
+        lacking = [name for name in study.untrained if name not in compared]
+        why = (
+            f"{named(lacking, most=_NAMED)} can't be compared"
+            if lacking
+            else "with each number of labels one can't be compared"
+        )
+        yield f"{label}: whether a trained method beats {every} can't be said, since {why}; the others cross as below."
+        yield from _behind(curves, metric)
         return
     shown = [each for each in ahead if each.is_shown(study.level)]
-    every = f"all {len(study.untrained)} untrained methods" if len(study.untrained) > 1 else study.untrained[0]
     if not shown:
         yield f"{label}: with none of these numbers of labels a trained method is shown to beat {every}."
         yield from _holding_out(curves, metric, study.sizes)
@@ -73,7 +85,9 @@ def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
         ):
             behind[gain.method] = behind.get(gain.method, 0) + 1
     if behind:
-        told = named([f"{name} ({number})" for name, number in behind.items()])
+        most = {name: told_of(curves, name).get(largest, largest) for name in behind}
+        fewer = {name: f", told {count(own)}" if own < largest else "" for name, own in most.items()}
+        told = named([f"{name} ({number}{fewer[name]})" for name, number in behind.items()], most=_NAMED)
         yield f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many): {told}."
 
 
@@ -86,7 +100,7 @@ def _holding_out(curves: LabelCurves, metric: str, sizes: Sequence[int]) -> Iter
     }
     left = [name for name in curves.study.untrained if name not in beaten]
     if left and len(curves.study.untrained) > 1:
-        yield f"There, none is shown to beat {named(left)}."
+        yield f"There, none is shown to beat {named(left, most=_NAMED)}."
 
 
 def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterator[str]:
@@ -101,31 +115,40 @@ def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterato
             passing.append(f"{name} ({', '.join(map(count, sorted(own)))})")
         else:
             lasting.setdefault(start, []).append(name)
+    is_all = largest == curves.study.available
+    most = f"all {count(largest)}" if is_all else count(largest)
     told = [
-        f"{named(names)} from {count(size)}" if size < largest else f"{named(names)} with all {count(size)}"
+        f"{named(names, most=_NAMED)} from {count(size)}"
+        if size < largest
+        else f"{named(names, most=_NAMED)} with {most}"
         for size, names in sorted(lasting.items())
     ]
     if told:
-        yield f"Shown to beat {every}, and to stay ahead with more labels: {'; '.join(told)}."
+        more = "with more labels" if is_all else f"up to {most}, the most that were tried"
+        yield f"Shown to beat {every}, and to stay ahead {more}: {'; '.join(told)}."
     if passing:
-        yield f"Shown to beat them at some numbers of labels but not with all: {named(passing)}."
+        without = "all" if is_all else most
+        yield f"Shown to beat them at some numbers of labels but not with {without}: {named(passing, most=_NAMED)}."
     never = [name for name in curves.study.trained if name not in {each.method for each in shown}]
     if never:
-        yield f"Never shown to: {named(never)}."
+        yield f"Never shown to: {named(never, most=_NAMED)}."
 
 
 def _gaps(curves: LabelCurves) -> Iterator[str]:
     """Sentences on what is missing."""
     study = curves.study
     worst: dict[tuple[str, int], tuple[int, str]] = {}
+    metrics: dict[tuple[str, int], set[str]] = {}
     for point in curves.points:
         for reason, draws in point.missing.items():
             key = (point.method, point.size)
             worst[key] = max(worst.get(key, (0, "")), (draws, reason))
+            metrics.setdefault(key, set()).add(metric_name(point.metric))
     if worst:
         total = len(study.seeds)
-        told = [f"{name} with {count(size)} labels, {draws} of {total} draws ({reason})"
-                for (name, size), (draws, reason) in worst.items()]  # fmt: skip
+        alone = {key: "" if len(own) > 1 else f", {min(own)} alone" for key, own in metrics.items()}
+        told = [f"{key[0]} with {count(key[1])} labels, {draws} of {total} draws ({reason}{alone[key]})"
+                for key, (draws, reason) in worst.items()]  # fmt: skip
         yield f"Without numbers, and so without interval and test at that size: {'; '.join(told[:_FEW])}" + (
             f"; and {len(told) - _FEW} more." if len(told) > _FEW else "."
         )

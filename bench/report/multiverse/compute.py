@@ -12,45 +12,19 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.api import IntArray, UserError
-from bench.api.errors import did_you_mean
+from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report import recomputed, style
 from bench.report.grouping import Key
-from bench.report.multiverse.definitions import (
-    AGGREGATION,
-    CALIBRATION,
-    FAMILIES,
-    MACRO,
-    NONE,
-    RECALIBRATION,
-    Family,
-)
-from bench.report.multiverse.model import (
-    LEVEL,
-    Contest,
-    Multiverse,
-    MultiverseRequest,
-    Option,
-    Places,
-    Share,
-    Universe,
-)
+from bench.report.multiverse.definitions import CALIBRATION, DEFINITION, FAMILIES, RECALIBRATION, USUAL, Family
+from bench.report.multiverse.model import LEVEL, Contest, Multiverse, MultiverseRequest, Option, Places, Share, Universe
 from bench.report.multiverse.values import gradings, universes
-from bench.report.multiverse.worlds import (
-    LETTERS,
-    Found,
-    Gaps,
-    Setting,
-    World,
-    admitted,
-    reference_of,
-    setting_of,
-    worlds,
-)
+from bench.report.multiverse.worlds import LETTERS, Gaps, Setting, World, admitted, reference_of, setting_of, worlds
 from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import Pair, Standings
+from bench.report.tables.choice import require
 from bench.report.text import listed, plain
+from bench.results import questions
 from bench.results.files import recalibration_of
 from bench.results.row import ResultRow
 from bench.stats import Settings
@@ -80,88 +54,74 @@ def computed(
             result that is not as it must be.
     """
     gaps = Gaps()
-    found = _found(request, cache, say)
-    of_setting = admitted(found, gaps)
+    of_setting = admitted(_found(request, cache, say), gaps)
     reference, own = _reference(request, of_setting)
-    lines = _lines(own, request.results)
-    standings = StandingsReader(request.results, cache, say)(lines)
+    standings = StandingsReader(request.results, cache, say)(_lines(own, request.results))
     ranked = _ranked(standings, gaps)
-    _refuse_few(request, ranked)
-    made = worlds(of_setting, list(dict.fromkeys(name for names in ranked.values() for name in names)), reference, gaps)
+    known = _checked(request, ranked)
+    made = worlds(of_setting, request.results, known, reference, gaps)
     say(f"analysing {plain(request.model)} on {plain(request.task)} in every universe")
-    graded, options, notes = gradings(made)
+    graded, effects, remarks = gradings(made, questions.read(request.results, request.task, own[0].task_version))
     every = tuple(universes(graded, settings or Settings()))
-    contests = tuple(c for family in FAMILIES for c in _contests(family, ranked[family.name], every, standings))
-    tallies = {family.name: _places(family, ranked[family.name], every, standings) for family in FAMILIES}
     return Multiverse(
-        plain(request.model), plain(request.task), reference.preset, len(made[0].correct),
-        tuple(sorted({each.row.seed for each in own if not recalibration_of(each.row.method)})), ranked,
-        (*_options(made, reference), *options, *_averages(every)), every, contests,
-        tuple(p for family in FAMILIES for p in tallies[family.name][0]),
-        {family.name: tallies[family.name][1] for family in FAMILIES},
-        (*_uncrossed(made), *_alone(made), *gaps.sentences(), *_without_order(ranked), *notes, _NOT_SEEDS),
+        plain(request.model), plain(request.task), reference.preset, len(made[0].any.id),
+        tuple(sorted({row.seed for row in own if not recalibration_of(row.method)})), ranked,
+        tuple(_options(every, reference, effects)), every,
+        tuple(c for family in FAMILIES for c in _contests(family, ranked[family.name], every, standings)),
+        tuple(p for family in FAMILIES for p in _places(family, ranked[family.name], every, standings)),
+        (*_uncrossed(made), *_alone(made), *gaps.sentences(), *_without_order(ranked), *remarks, _NOT_SEEDS),
     )  # fmt: skip
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def _found(request: MultiverseRequest, cache: Path | None, say: Callable[[str], None]) -> list[Found]:
-    """Results of the model and task in all folders."""
-    every: list[Found] = []
-    for folder in (request.results, *request.also):
-        every += [Found(row, folder) for row in recomputed.rows_of(folder, cache, say=say)]
+def _found(request: MultiverseRequest, cache: Path | None, say: Callable[[str], None]) -> list[ResultRow]:
+    """Results of the model and task."""
+    every = recomputed.rows_of(request.results, cache, say=say)
     if not every:
         raise UserError("there are no results to analyse; run something first: bench run --method all --model tiny")
     for option, what in (("--model", "model"), ("--task", "task")):
-        name, known = getattr(request, what), {getattr(each.row, what) for each in every}
-        if name not in known:
-            raise UserError(
-                f"{option}: no result of {what} {plain(name)!r}; there are {listed(known)}.{did_you_mean(name, known)}"
-            )
-    found = [each for each in every if (each.row.model, each.row.task) == (request.model, request.task)]
+        require(option, what, getattr(request, what), {getattr(row, what) for row in every}, of="result of ")
+    found = [row for row in every if (row.model, row.task) == (request.model, request.task)]
     if not found:
         raise UserError(f"no result of {plain(request.model)} on {plain(request.task)}; run it, or name another --task")
-    versions = {each.row.task_version for each in found}
+    versions = {row.task_version for row in found}
     if len(versions) > 1:
         raise UserError(
             f"results of {plain(request.model)} on {plain(request.task)} have task versions {listed(versions)}, which"
-            " ask other questions; delete the old ones, or leave out their folder"
+            " ask other questions; delete the old ones, or move them to another folder"
         )
     return found
 
 
-def _reference(request: MultiverseRequest, found: Sequence[Found]) -> tuple[Setting, list[Found]]:
+def _reference(request: MultiverseRequest, rows: Sequence[ResultRow]) -> tuple[Setting, list[ResultRow]]:
     """The setting of the table and its results."""
-    own = [each for each in found if each.folder == request.results]
-    presets = {each.row.preset for each in own}
+    presets = {row.preset for row in rows}
     if not presets:
         raise UserError(
             f"no result of {plain(request.model)} on {plain(request.task)} in {request.results} can stand in a table"
             " with others (failed, partial, cut short, scores alone, or with settings of its own)"
         )
-    if request.preset is not None and request.preset not in presets:
-        hint = did_you_mean(request.preset, presets)
-        raise UserError(
-            f"--preset: no result with preset {plain(request.preset)!r}; there are {listed(presets)}.{hint}"
-        )
-    if request.preset is None and len(presets) > 1:
+    if request.preset is not None:
+        require("--preset", "preset", request.preset, presets, of="result with ")
+    elif len(presets) > 1:
         raise UserError(
             f"results of {plain(request.model)} on {plain(request.task)} have presets {listed(presets)}; choose with"
             " --preset the one whose table is examined, the others are universes"
         )
-    chosen = [each for each in own if each.row.preset == (request.preset or next(iter(presets)))]
+    chosen = [row for row in rows if row.preset == (request.preset or next(iter(presets)))]
     reference = reference_of(chosen)
-    return reference, [each for each in chosen if setting_of(each.row) == reference]
+    return reference, [row for row in chosen if setting_of(row) == reference]
 
 
-def _lines(own: Sequence[Found], results: Path) -> dict[Key, list[ResultRow]]:
+def _lines(own: Sequence[ResultRow], results: Path) -> dict[Key, list[ResultRow]]:
     """The table's lines: its methods as they are, in the order of figures."""
     styles = style.read(results)
     lines: dict[Key, list[ResultRow]] = {}
-    for each in sorted(own, key=lambda each: (styles.place(each.row.method), each.row.seed)):
-        if not recalibration_of(each.row.method):
-            lines.setdefault(Key(each.row.method, ""), []).append(each.row)
+    for row in sorted(own, key=lambda row: (styles.place(row.method), row.seed)):
+        if not recalibration_of(row.method):
+            lines.setdefault(Key(row.method, ""), []).append(row)
     return lines
 
 
@@ -181,7 +141,12 @@ def _ranked(standings: Standings, gaps: Gaps) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _refuse_few(request: MultiverseRequest, ranked: Mapping[str, Sequence[str]]) -> None:
+def _checked(request: MultiverseRequest, ranked: Mapping[str, Sequence[str]]) -> list[str]:
+    """Methods that are ranked in some family.
+
+    Raises:
+        UserError: there are too few, or one that was named is none of them.
+    """
     known = list(dict.fromkeys(name for names in ranked.values() for name in names))
     if len(known) < SEVERAL:
         told = f"{known[0]} alone" if known else "none"
@@ -190,26 +155,22 @@ def _refuse_few(request: MultiverseRequest, ranked: Mapping[str, Sequence[str]])
             f" can compare, there is {told}; run more: bench run --method all --model {plain(request.model)}"
         )
     for name in request.methods:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise UserError(f"--method: {plain(name)!r} is not ranked in this table; there are {listed(known)}.{hint}")
+        require("--method", "method", name, known, of="ranked ")
+    return known
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
-def _options(made: Sequence[World], reference: Setting) -> Iterator[Option]:
-    """Options of the dimensions that are read off results, those of the table first."""
-    own = {**reference._asdict(), RECALIBRATION: NONE}
-    for dimension in made[0].choices:
-        names = dict.fromkeys(world.choices[dimension] for world in made)
-        for name in names:
-            yield Option(dimension, name, own.get(dimension) == name)
-
-
-def _averages(every: Sequence[Universe]) -> Iterator[Option]:
-    for name in dict.fromkeys(universe.choices[AGGREGATION] for universe in every):
-        yield Option(AGGREGATION, name, name == MACRO)
+def _options(every: Sequence[Universe], reference: Setting, effects: Mapping[tuple[str, str], str]) -> Iterator[Option]:
+    """Options of all dimensions, those of the table first; definitions are those of the families with several."""
+    usual = {**reference._asdict(), **USUAL}
+    for dimension in (name for name in every[0].choices if name != DEFINITION):
+        for name in dict.fromkeys(universe.choices[dimension] for universe in every):
+            yield Option(dimension, name, usual.get(dimension) == name, effects.get((dimension, name), ""))
+    for family in (each for each in FAMILIES if len(each.definitions) > 1):
+        for definition in family.definitions:
+            yield Option(DEFINITION, definition.label, definition.metric == family.metric, f"of {family.name}")
 
 
 def _uncrossed(made: Sequence[World]) -> Iterator[str]:
@@ -250,35 +211,29 @@ def _without_order(ranked: Mapping[str, Sequence[str]]) -> Iterator[str]:
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def contest_of(pair: Pair, family: Family, every: Sequence[Universe]) -> Contest:
-    """Fate of a pair of the table.
-
-    Args:
-        pair: the table's.
-        family: of the claim.
-        every: universes of that family.
-    """
-    winner = pair.winner(1 - LEVEL)
-    is_first = (pair.difference > 0) is family.higher_is_better if winner is None else winner == pair.first
-    own = pair if is_first else pair.reversed()
-    first, second = own.first.method, own.second.method
-    both = [u for u in every if first in u.values and second in u.values]
-    holds = [_is_better(u, first, second) for u in both]
-    tested = [u for u in both if u.wins is not None]
-    return Contest(
-        family.name, first, second, own.difference, own.p_corrected, winner is not None, len(both), sum(holds),
-        len(tested), sum((first, second) in (u.wins or ()) for u in tested),
-        sum((second, first) in (u.wins or ()) for u in tested), *_by_choice(both, holds),
-    )  # fmt: skip
-
-
 def _contests(
     family: Family, methods: Sequence[str], every: Sequence[Universe], standings: Standings
 ) -> Iterator[Contest]:
     own = [universe for universe in every if universe.family == family.name]
     for pair in standings.pairs:
         if pair.metric == family.metric and {pair.first.method, pair.second.method} <= set(methods):
-            yield contest_of(pair, family, own)
+            yield _contest(pair, family, own)
+
+
+def _contest(pair: Pair, family: Family, every: Sequence[Universe]) -> Contest:
+    """Fate of a pair of the table in the universes of a family."""
+    winner = pair.winner(1 - LEVEL)
+    is_first = (pair.difference > 0) is family.higher_is_better if winner is None else winner == pair.first
+    own = pair if is_first else pair.reversed()
+    first, second = own.first.method, own.second.method
+    both = [u for u in every if first in u.values and second in u.values]
+    holds = [_is_better(u, first, second) for u in both]
+    tested = [u.wins for u in both if u.wins is not None]
+    return Contest(
+        family.name, first, second, own.difference, own.p_corrected, winner is not None, len(both), sum(holds),
+        len(tested), sum((first, second) in wins for wins in tested), sum((second, first) in wins for wins in tested),
+        *_by_choice(both, holds),
+    )  # fmt: skip
 
 
 def _by_choice(both: Sequence[Universe], holds: Sequence[bool]) -> tuple[tuple[Share, ...], dict[str, float]]:
@@ -303,28 +258,27 @@ def _is_better(universe: Universe, first: str, second: str) -> bool:
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
-def _places(
-    family: Family, methods: Sequence[str], every: Sequence[Universe], standings: Standings
-) -> tuple[list[Places], int]:
-    """Places of each method, the best median first; and the universes in which all have numbers."""
+def _places(family: Family, methods: Sequence[str], every: Sequence[Universe], standings: Standings) -> list[Places]:
+    """Places of each method in the universes in which all have numbers, the best median first."""
     whole = [u for u in every if u.family == family.name and set(methods) <= u.values.keys()]
     if not whole or len(methods) < SEVERAL:
-        return [], len(whole)
-    found = np.stack([_places_in(universe, methods) for universe in whole])  # (u, m)
-    tested = [universe for universe in whole if universe.wins is not None]
+        return []
+    found = np.stack([
+        places(
+            np.array([u.values[name] for name in methods]),
+            higher_is_better=bool(METRICS[u.metric].higher_is_better),
+        )
+        for u in whole
+    ])  # (u, m)  # fmt: skip
+    tested = [u.wins for u in whole if u.wins is not None]
     ranks = {key.method: line.ranks.get(family.metric) for key, line in standings.lines.items()}
     made = []
     for name, column in zip(methods, found.T, strict=True):
-        leads = [not any(loser == name and winner in methods for winner, loser in u.wins or ()) for u in tested]
+        leads = [not any(loser == name and winner in methods for winner, loser in wins) for wins in tested]
         made.append(
             Places(
                 family.name, name, ranks.get(name), spread(column), dict(sorted(Counter(column.tolist()).items())),
                 sum(leads) / len(leads) if leads else None,
             )
         )  # fmt: skip
-    return sorted(made, key=lambda each: (each.spread.median, each.spread.mean)), len(whole)
-
-
-def _places_in(universe: Universe, methods: Sequence[str]) -> IntArray:
-    values = np.array([universe.values[name] for name in methods])
-    return places(values, higher_is_better=bool(METRICS[universe.metric].higher_is_better))
+    return sorted(made, key=lambda each: (each.spread.median, each.spread.mean))

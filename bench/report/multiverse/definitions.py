@@ -24,6 +24,8 @@ CALIBRATION = "calibration"
 """Family in which methods that don't order answers take no part."""
 MACRO, POOLED = "over subjects", "over questions"
 AS_RUN, KEPT, LEFT_OUT, NONE = "as run", "kept", "left out", "none"
+USUAL: Mapping[str, str] = MappingProxyType({RECALIBRATION: NONE, GRADING: AS_RUN, UNREAD: KEPT, AGGREGATION: MACRO})
+"""Options of the table, beside its setting; for seeds, which it averages, there is none."""
 
 
 @dataclass(frozen=True)
@@ -101,41 +103,18 @@ def squad_normalised(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-def _squad(answer: str, gold: str, letters: str) -> bool:
-    del letters
-    return squad_normalised(answer) == squad_normalised(gold)
-
-
-def _verbatim(answer: str, gold: str, letters: str) -> bool:
-    del letters
-    return answer.strip().casefold() == gold.strip().casefold()
-
-
-def _contains(answer: str, gold: str, letters: str) -> bool:
-    del letters
-    return gold.strip().casefold() in answer.casefold()
-
-
-def _match(answer: str, gold: str, letters: str) -> bool:
-    del letters
-    return same_text(answer, gold)
-
-
-def _letter(answer: str, gold: str, letters: str) -> bool:
-    return parse_letter(answer, letters) == gold
-
-
-def _substring(answer: str, gold: str, letters: str) -> bool:
-    del letters
-    return substring_rule(answer, gold)
-
-
-OPEN_RULES: Mapping[str, Rule] = MappingProxyType(
-    {"match": _match, "SQuAD's text": _squad, "same text": _verbatim, "contains it": _contains}
-)
+OPEN_RULES: Mapping[str, Rule] = MappingProxyType({
+    "match": lambda answer, gold, _: same_text(answer, gold),
+    "SQuAD's text": lambda answer, gold, _: squad_normalised(answer) == squad_normalised(gold),
+    "same text": lambda answer, gold, _: answer.strip().casefold() == gold.strip().casefold(),
+    "contains it": lambda answer, gold, _: gold.strip().casefold() in answer.casefold(),
+})  # fmt: skip
 """Rules for open answers: the harness's own; SQuAD's exact match; equal up to case and surrounding space; the right
 answer stands somewhere in the text (Mallen et al., 2023)."""
-CHOICE_RULES: Mapping[str, Rule] = MappingProxyType({"exact letter": _letter, "letter anywhere": _substring})
+CHOICE_RULES: Mapping[str, Rule] = MappingProxyType({
+    "exact letter": lambda answer, gold, letters: parse_letter(answer, letters) == gold,
+    "letter anywhere": lambda answer, gold, _: substring_rule(answer, gold),
+})  # fmt: skip
 """Rules for option letters: those of `LetterRule`."""
 
 

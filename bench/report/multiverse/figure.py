@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from bench.report.figures.intervals import rows
 from bench.report.figures.panel import AXIS_X, Panel, percent
-from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, sheet, styled, text_width
+from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, room_of, sheet, styled
 from bench.report.multiverse.definitions import FAMILIES
 from bench.report.multiverse.model import SURVIVES, Contest, Multiverse, Places, by_survival
 from bench.report.multiverse.words import THRESHOLD, claim, decided_by, share
-from bench.report.style import BAND, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH
+from bench.report.style import BAND, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH, tint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,14 +22,17 @@ ROW = 0.15
 GAP = 0.13
 """Inches between families."""
 NAME_WIDTH, CLAIM_WIDTH, CHOICE_WIDTH = 1.35, 2.1, 2.15
-FULL = (0x2B, 0x6C, 0xB0)
-"""Colour of all universes."""
 SHOWN, HELD, FALLEN = "#2b6cb0", "#9ec5e8", "#e08a3c"
 """Significant, surviving, and not: blue and orange are told apart with any kind of colour vision."""
 _DARK = 0.6
 """Share from which on numbers are white."""
 _MOST = 16
 """Claims of a family that are drawn."""
+
+
+def figures(found: Multiverse) -> dict[str, Figure | None]:
+    """Both figures; None where there is nothing to draw."""
+    return {"places": places_drawn(found), "claims": claims_drawn(found)}
 
 
 def places_drawn(found: Multiverse) -> Figure | None:
@@ -42,7 +45,7 @@ def places_drawn(found: Multiverse) -> Figure | None:
         note = (
             "Share of universes in percent in which a method has a place: 1 plus the methods with a better value."
             " Framed: the median. Universes are those in which all methods of a block have numbers: "
-            + ", ".join(f"{family.name} {found.complete[family.name]:,}" for family, _ in families)
+            + ", ".join(f"{family.name} {len(found.complete(family.name)):,}" for family, _ in families)
             + ". They are a list of analyses, not a sample."
         )
         heights = [LINE * 1.5 + LINE * 1.2 + ROW * len(places) for _, places in families]
@@ -67,37 +70,27 @@ def _measured(family: str) -> str:
 
 
 def _block(page: Sheet, places: Sequence[Places], top: float) -> None:
-    left = min(max(text_width(each.method) for each in places), NAME_WIDTH) + EDGE + 0.07
+    left = room_of((each.method for each in places), NAME_WIDTH)
     m = len(places)
     each_width = min((TEXT_WIDTH - left - EDGE) / m, 0.55)
     panel = Panel(page, places[0].family, (left, top, each_width * m, ROW * m), (0.0, float(m)), (float(m), 0.0))
     for k in range(m):
         page.text(left + (k + 0.5) * each_width, top - LINE * 1.15, str(k + 1), ha="center", color=MUTED)
     for i, one in enumerate(places):
-        page.text(left - 0.06, top + (i + 0.5) * ROW, fitted(one.method, left - EDGE - 0.05), ha="right",
-                  va="center_baseline")  # fmt: skip
+        page.name(left, top + (i + 0.5) * ROW, one.method)
         n = sum(one.counts.values())
         panel.bars([(0, i, m, i + 1)], f"{one.method}/none", facecolors=BAND, zorder=0.4)
         for place, count in one.counts.items():
             part = count / n
-            panel.bars([(place - 1, i, place, i + 1)], f"{one.method}/{place}", facecolors=_tint(part), zorder=0.5)
+            colour = tint(SHOWN, part)
+            panel.bars([(place - 1, i, place, i + 1)], f"{one.method}/{place}", facecolors=colour, zorder=0.5)
             page.text(left + (place - 0.5) * each_width, top + (i + 0.5) * ROW, share(part).removesuffix(" %"),
                       ha="center", va="center_baseline", color="white" if part >= _DARK else INK)  # fmt: skip
         at = one.spread.median
         frame = [(at - 1, i), (at, i), (at, i + 1), (at - 1, i + 1), (at - 1, i)]
         panel.segments(list(pairwise(frame)), f"{one.method}/median", colors=INK, linewidths=0.7,
                        zorder=2)  # fmt: skip
-    lines = [[(k, 0), (k, m)] for k in range(m + 1)] + [[(0, k), (m, k)] for k in range(m + 1)]
-    panel.segments(lines, "grid", colors="white", linewidths=0.8, zorder=1)
-
-
-def _tint(part: float) -> str:
-    """White for no universe, full for all.
-
-    >>> _tint(0.0), _tint(1.0)
-    ('#ffffff', '#2b6cb0')
-    """
-    return "#" + "".join(f"{round(255 + part * (value - 255)):02x}" for value in FULL)
+    panel.cell_borders()
 
 
 def claims_drawn(found: Multiverse) -> Figure | None:
@@ -107,7 +100,7 @@ def claims_drawn(found: Multiverse) -> Figure | None:
     if not parts:
         return None
     with styled():
-        left = min(max(text_width(claim(c)) for _, claims in parts for c in claims), CLAIM_WIDTH) + EDGE + 0.07
+        left = room_of((claim(c) for _, claims in parts for c in claims), CLAIM_WIDTH)
         note = (
             "Length: universes in which the first method is better by value, of those that have both. Dark: universes"
             " with a test in which it is significantly better, as a share of those with a test. Orange: the claim does"

@@ -26,9 +26,7 @@ class MultiverseRequest:
     task: str
     """Task of the results."""
     results: Path = Path("results")
-    """Folder of results: the table is that of these."""
-    also: tuple[Path, ...] = ()
-    """Another folder of results, for more universes; may be repeated."""
+    """Folder of results."""
     preset: str | None = None
     """Preset of the table. Default: the only one there is."""
     methods: Names = ()
@@ -180,12 +178,10 @@ class Multiverse:
     methods: Mapping[str, tuple[str, ...]]
     """Family -> methods that are ranked there, in the order of tables."""
     options: tuple[Option, ...]
-    """Options of all dimensions of data; definitions are those of the families."""
+    """Options of all dimensions, dimension by dimension."""
     universes: tuple[Universe, ...]
     contests: tuple[Contest, ...]
     places: tuple[Places, ...]
-    complete: Mapping[str, int]
-    """Family -> universes in which all its methods have numbers, on which places rest."""
     remarks: tuple[str, ...]
     """Sentences on what is not there: combinations, methods, results that were left out."""
 
@@ -197,6 +193,10 @@ class Multiverse:
     def of(self, family: str) -> list[Universe]:
         """Universes of a family."""
         return [universe for universe in self.universes if universe.family == family]
+
+    def complete(self, family: str) -> list[Universe]:
+        """Those of them in which all its methods have numbers, on which places rest."""
+        return [universe for universe in self.of(family) if set(self.methods[family]) <= universe.values.keys()]
 
     def claims(self, family: str) -> list[Contest]:
         """Claims of the table in a family."""

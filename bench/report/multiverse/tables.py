@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 from bench.metrics import METRICS
@@ -114,7 +115,8 @@ def _places(found: Multiverse, family: Family) -> Grid:
                 Cell(share(each.spread.first)), Cell(share(each.leads) or EN_DASH),
             ])
         )  # fmt: skip
-    facts = (f"{found.model} on {found.task}: places in {family.name} over {found.complete[family.name]:,} universes",)
+    n = len(found.complete(family.name))
+    facts = (f"{found.model} on {found.task}: places in {family.name} over {n:,} universes",)
     return Grid(facts, columns, tuple(rows), _PLACES)
 
 
@@ -154,19 +156,6 @@ def _claim_cells(family: Family, each: Contest) -> list[Cell]:
     ]
 
 
-def dimensions_of(found: Multiverse) -> dict[str, list[Option]]:
-    """Dimension -> its options; definitions are those of the families with several."""
-    options: dict[str, list[Option]] = {}
-    for option in found.options:
-        options.setdefault(option.dimension, []).append(option)
-    for family in (each for each in found.families if len(each.definitions) > 1):
-        names = [
-            Option(DEFINITION, d.label, d.metric == family.metric, f"of {family.name}") for d in family.definitions
-        ]
-        options.setdefault(DEFINITION, []).extend(names)
-    return options
-
-
 def _choices(found: Multiverse) -> Grid:
     """Dimensions with their options, and how often the table's claims hold under each."""
     columns = (
@@ -174,7 +163,8 @@ def _choices(found: Multiverse) -> Grid:
         *(Column(family.name, is_metric=True) for family in found.families),
     )  # fmt: skip
     rows = []
-    for dimension, options in dimensions_of(found).items():
+    for dimension, own in groupby(found.options, key=lambda option: option.dimension):
+        options = list(own)
         if len(options) == 1:
             continue
         for i, option in enumerate(options):
@@ -230,10 +220,10 @@ def _data(found: Multiverse) -> dict[str, Any]:
             "model": found.model, "task": found.task, "preset": found.preset, "seeds": list(found.seeds),
             "questions": found.n,
             "families": {name: {"methods": list(names), "universes": len(found.of(name)),
-                                "universes_with_all": found.complete[name]}
+                                "universes_with_all": len(found.complete(name))}
                          for name, names in found.methods.items()},
         },
-        "choices": [asdict(option) for options in dimensions_of(found).values() for option in options],
+        "choices": [asdict(option) for option in found.options],
         "places": [
             {**asdict(each), "spread": each.spread._asdict(), "counts": {str(k): n for k, n in each.counts.items()}}
             for each in found.places

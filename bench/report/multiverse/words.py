@@ -79,9 +79,10 @@ def _survivors(found: Multiverse, family: Family) -> str:
         return f"{start}: the table claims nothing, so nothing can fall."
     kept, shown = sum(c.survives for c in claims), sum(c.is_shown for c in claims)
     whole = f"all {kept} claims" if kept == len(claims) > 1 else f"{kept} of {_counted(len(claims), 'claim')}"
+    verb = "survives, its" if len(claims) == 1 else "survive, their"
     few = "" if n * (1 - SURVIVES) >= 1 else ", which with so few means all of them"
     return (
-        f"{start}: {whole} of the table survive, their direction holding in {THRESHOLD} of the universes{few};"
+        f"{start}: {whole} of the table {verb} direction holding in {THRESHOLD} of the universes{few};"
         f" {shown} {'is' if shown == 1 else 'are'} significant in {THRESHOLD} of those with a test."
     )
 
@@ -91,7 +92,8 @@ def _fallen(claims: Sequence[Contest], family: Family) -> Iterator[str]:
     for each in fallen[:_FEW]:
         yield f"In {family.name}, “{claim(each)}” does not survive: {_why(each)}."
     if len(fallen) > _FEW:
-        yield f"So do {len(fallen) - _FEW} further claims in {family.name}."
+        more = len(fallen) - _FEW
+        yield f"Nor do{'es' * (more == 1)} {_counted(more, 'further claim')} in {family.name}."
 
 
 def _why(each: Contest) -> str:
@@ -111,12 +113,16 @@ def _why(each: Contest) -> str:
 def _first(found: Multiverse, family: Family) -> Iterator[str]:
     own = [places for places in found.places if places.family == family.name]
     firsts = sorted((p for p in own if p.spread.first > 0), key=lambda p: -p.spread.first)
-    n = found.complete[family.name]
+    n = len(found.complete(family.name))
     if not firsts:
         return
-    if firsts[0].spread.first == 1:
-        where = f"in all {_counted(n, 'universe')} in which all have numbers"
-        yield f"{firsts[0].method} is first in {family.name} {where}."
+    always = [p.method for p in firsts if p.spread.first == 1]
+    if always:
+        where = f"in all {_counted(n, 'universe')}" if n > 1 else "in the one universe"
+        who = f"{always[0]} is" if len(always) == 1 else f"{', '.join(always[:-1])} and {always[-1]} are equal and"
+        others = [p.method for p in firsts if p.spread.first < 1]
+        also = f"; in some, {', '.join(others)} equal{'s' * (len(others) == 1)} it" if others else ""
+        yield f"{who} first in {family.name} {where} in which all have numbers{also}."
         return
     told = ", ".join(f"{p.method} in {share(p.spread.first)}" for p in firsts[:_FEW])
     more = f" and {len(firsts) - _FEW} others" if len(firsts) > _FEW else ""

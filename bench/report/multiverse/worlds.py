@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.api import BoolArray, FloatArray, UserError
+from bench.api import FloatArray, UserError
 from bench.metrics.answers import ranked
 from bench.report.multiverse.definitions import NONE, RECALIBRATION, SEED
 from bench.report.text import listed, plain, setting
-from bench.results.files import base_of, place_of, read_records, recalibration_of
+from bench.results.files import base_of, path_of, place_of, read_records, recalibration_of
 from bench.results.records import Records
 from bench.results.row import ResultRow
 
@@ -39,6 +39,10 @@ class Setting(NamedTuple):
     protocol: str
 
 
+At = tuple[Setting, str, int]
+"""Setting, recalibration and seed."""
+
+
 def setting_of(row: ResultRow) -> Setting:
     """The setting of a result."""
     rules = {name: value for name, value in row.deviations.items() if name.startswith(_PROTOCOL)}
@@ -52,37 +56,20 @@ def setting_of(row: ResultRow) -> Setting:
     )
 
 
-@dataclass(frozen=True)
-class Found:
-    """A result and the folder it was read from."""
-
-    row: ResultRow
-    folder: Path
-
-
 @dataclass(frozen=True, eq=False)
 class World:
-    """Confidences and labels under one setting, with one seed and one recalibration."""
+    """Results under one setting, with one seed and one recalibration, that rest on the same answers and labels."""
 
     setting: Setting
     recalibration: str
     seed: int
-    methods: tuple[str, ...]
-    """Methods without their recalibration, m of them."""
-    confidence: FloatArray
-    """(m, n)."""
-    order: FloatArray
-    """(m, n), what metrics of order are of."""
-    correct: BoolArray
-    """(n,)."""
-    parsed: BoolArray
-    """(n,)."""
-    id: Sequence[str]
-    subject: Sequence[str]
-    answer: Sequence[str]
-    row: ResultRow
-    """The result of the first method."""
-    folder: Path
+    records: Mapping[str, Records]
+    """Methods without their recalibration -> their questions, in the order of ids."""
+
+    @property
+    def any(self) -> Records:
+        """Questions, answers and labels, which are the same for all methods."""
+        return next(iter(self.records.values()))
 
     @property
     def choices(self) -> dict[str, str]:
@@ -96,8 +83,8 @@ class Gaps:
 
     counts: Counter[str] = field(default_factory=Counter)
     """Sentence -> results."""
-    missing: dict[str, list[str]] = field(default_factory=dict)
-    """Combination -> methods without a result."""
+    missing: list[str] = field(default_factory=list)
+    """Sentences on combinations without results of some methods."""
 
     def add(self, text: str) -> None:
         """Count one result."""
@@ -105,42 +92,38 @@ class Gaps:
 
     def sentences(self) -> Iterator[str]:
         """One for each reason."""
-        for text, n in self.counts.items():
-            yield f"{text} ({n} result{'s' * (n > 1)})."
-        for combination, names in self.missing.items():
-            yield f"No result with {combination}: {listed(names)}."
+        yield from (f"{text} ({n} result{'s' * (n > 1)})." for text, n in self.counts.items())
+        yield from self.missing
 
 
 # --- which results ----------------------------------------------------------------------------------------------------
 
 
-def admitted(found: Sequence[Found], gaps: Gaps) -> list[Found]:
+def admitted(rows: Sequence[ResultRow], gaps: Gaps) -> list[ResultRow]:
     """Results that belong to a setting: ok, of whole tasks, and with no settings of their own.
 
     Args:
-        found: of one model and task; of a result that is there twice, only the first counts.
+        rows: of one model and task; of a result that is there twice, only the first counts.
         gaps: told of the others.
 
     Raises:
         UserError: two results of one cell have different numbers.
     """
-    odd = _odd_settings([each.row for each in found])
-    short = {_line_of(each.row) for each in found if is_cut_short(each.row)}
-    seen: dict[tuple[object, ...], Found] = {}
-    for each in found:
-        row = each.row
+    odd = _odd_settings(rows)
+    short = {_line_of(row) for row in rows if is_cut_short(row)}
+    seen: dict[tuple[object, ...], ResultRow] = {}
+    for row in rows:
         reason = _inadmissible(row, odd)
         if not reason and _line_of(row) in short:  # as in tables, where one such seed takes the line's rank
             reason = f"Left out: training of {plain(row.method)} was cut short with {_words_of(setting_of(row))}"
         if reason:
             gaps.add(reason)
             continue
-        key = setting_of(row), row.method, row.seed
-        first = seen.setdefault(key, each)
-        if first is not each and first.row.records_digest != row.records_digest:
+        first = seen.setdefault((setting_of(row), row.method, row.seed), row)
+        if first.records_digest != row.records_digest:
             raise UserError(
-                f"{plain(row.method)} on {plain(row.task)}, seed {row.seed}: two results of one setting differ, in"
-                f" {first.folder} and {each.folder}; leave out one of the folders"
+                f"{plain(row.method)} on {plain(row.task)}, seed {row.seed}: two results of one setting differ,"
+                f" {path_of(first, Path())} and {path_of(row, Path())}; move one of them to another folder"
             )
     return list(seen.values())
 
@@ -186,13 +169,13 @@ def is_cut_short(row: ResultRow) -> bool:
     return row.training is not None and any(stage.cut_short for stage in row.training.stages)
 
 
-def reference_of(found: Sequence[Found]) -> Setting:
+def reference_of(rows: Sequence[ResultRow]) -> Setting:
     """The setting of the table: untuned, the model's own answers, the protocol of the preset; else the fullest.
 
     Args:
-        found: admitted results of the table's preset, at least one.
+        rows: admitted results of the table's preset, at least one.
     """
-    sizes = Counter(setting_of(each.row) for each in found if not recalibration_of(each.row.method))
+    sizes = Counter(setting_of(row) for row in rows if not recalibration_of(row.method))
     if not sizes:
         raise UserError(
             "All results are recalibrated; the table needs them as they are: run them without --recalibrate"
@@ -207,11 +190,14 @@ def reference_of(found: Sequence[Found]) -> Setting:
 # --- their records ----------------------------------------------------------------------------------------------------
 
 
-def worlds(found: Sequence[Found], methods: Sequence[str], reference: Setting, gaps: Gaps) -> list[World]:
+def worlds(
+    rows: Sequence[ResultRow], folder: Path, methods: Sequence[str], reference: Setting, gaps: Gaps
+) -> list[World]:
     """Worlds in which at least two methods rest on the same answers, those of the table first.
 
     Args:
-        found: admitted results.
+        rows: admitted results.
+        folder: of results.
         methods: that are compared, without recalibration.
         reference: setting of the table.
         gaps: told of methods that are missing, and of settings with other questions.
@@ -219,33 +205,35 @@ def worlds(found: Sequence[Found], methods: Sequence[str], reference: Setting, g
     Raises:
         UserError: a file is not as it must be, or no two methods rest on the same answers.
     """
-    cells: dict[tuple[Setting, str, int], dict[str, Found]] = defaultdict(dict)
-    for each in found:
-        at = setting_of(each.row), recalibration_of(each.row.method) or NONE, each.row.seed
-        cells[at][base_of(each.row.method)] = each
+    cells: dict[At, dict[str, ResultRow]] = defaultdict(dict)
+    for row in rows:
+        at = setting_of(row), recalibration_of(row.method) or NONE, row.seed
+        cells[at][base_of(row.method)] = row
     made: list[World] = []
-    asked: list[str] | None = None
     for at in sorted(cells, key=lambda at: (at[0] != reference, at[1] != NONE, at)):
         own = {name: cells[at][name] for name in methods if name in cells[at]}
-        world = _world(at, own, gaps)
+        world = _world(at, {name: _sorted(read_records(place_of(row, folder))) for name, row in own.items()}, gaps)
         if world is None:
             continue
-        asked = asked or sorted(world.id)
-        if sorted(world.id) != asked:
+        if made and world.any.id != made[0].any.id:
             gaps.add(f"Left out: {_words(at)} asks other questions than the table")
             continue
-        lacking = [name for name in methods if name not in cells[at]]
+        lacking = [name for name in methods if name not in own]
         if lacking:
-            gaps.missing[_words(at)] = lacking
+            gaps.missing.append(f"No result with {_words(at)}: {listed(lacking)}.")
         made.append(world)
+    if all(len(own.keys() & set(methods)) < 2 for at, own in cells.items() if at[0] == reference):  # noqa: PLR2004
+        raise UserError(
+            f"No seed has results of two methods of the table ({listed(methods)}), so none can be compared in a"
+            " universe; run them with the same --seed"
+        )
     if not made or made[0].setting != reference:
         raise UserError("No two methods of the table rest on the same answers and labels, so none can be compared")
     return made
 
 
-def _world(at: tuple[Setting, str, int], cells: Mapping[str, Found], gaps: Gaps) -> World | None:
+def _world(at: At, records: Mapping[str, Records], gaps: Gaps) -> World | None:
     """The methods with the answers and labels that most have; None where these are fewer than two."""
-    records = {name: _sorted(each) for name, each in cells.items()}
     alike: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for name, own in records.items():
         alike[tuple(own.id), tuple(own.subject), own.correct.tobytes()].append(name)
@@ -253,26 +241,21 @@ def _world(at: tuple[Setting, str, int], cells: Mapping[str, Found], gaps: Gaps)
     for name in records:
         if name not in names:
             gaps.add(f"Left out: {name} rests on other answers or labels than most others: {_words(at)}")
-    if len(names) < 2:  # noqa: PLR2004 - a pair
-        return None
-    first = records[names[0]]
-    return World(
-        *at, tuple(names), np.stack([records[name].confidence for name in names]),
-        np.stack([_order(records[name]) for name in names]), first.correct, first.parsed, first.id, first.subject,
-        first.answer, cells[names[0]].row, cells[names[0]].folder,
-    )  # fmt: skip
+    if len(records) == 1:
+        gaps.add(f"Left out: {names[0]} alone has a result with {_words(at)}")
+    return World(*at, {name: records[name] for name in names}) if len(names) > 1 else None
 
 
-def _sorted(found: Found) -> Records:
-    records = read_records(place_of(found.row, found.folder))
+def _sorted(records: Records) -> Records:
     return records.take(np.argsort(np.asarray(records.id, dtype=object), kind="stable"))
 
 
-def _order(records: Records) -> FloatArray:
+def order_of(records: Records) -> FloatArray:
+    """Values (n,) that metrics of order are of."""
     return records.confidence if records.score is None else ranked(records.score)
 
 
-def _words(at: tuple[Setting, str, int]) -> str:
+def _words(at: At) -> str:
     own, recalibration, seed = at
     also = "" if recalibration == NONE else f", recalibration {recalibration}"
     return f"{_words_of(own)}, seed {seed}{also}"

@@ -20,7 +20,7 @@
       "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
       "asked_limit": None | characters per text,
       "disagreements": [10, true, None],                    see `disagreements.Depth`, and the limit of their texts
-      "transfer": [...],                                    see `transfer`
+      "transfer": markup of the section on shift, see `transfer`; no script gets it,
       "footnotes": [...],                                   number k is at k - 1
       "provenance": [[name, [[value, results that have it], ...]], ...],
     }
@@ -130,7 +130,7 @@ def payload(
         "words": legend.for_page(methods, headlines[0]),
         "asked": page.texts.shortened(blocks),
         "asked_limit": page.texts.limit,
-        "transfer": transfer.of(shift) if shift else [],
+        "transfer": transfer.section(shift) if shift else "",
         "disagreements": [*page.depth, page.texts.brief_limit],
         "footnotes": page.footnotes.texts,
         "provenance": list(_provenance(rows)),

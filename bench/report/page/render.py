@@ -64,14 +64,14 @@ def write(path: Path, payload: Mapping[str, Any]) -> Path:
 
 def html(payload: Mapping[str, Any]) -> str:
     """The whole file as text."""
-    payload = _visible(payload)
-    style = "\n".join([*map(_asset, _STYLES), colours(payload)])
+    shown: dict[str, Any] = _visible(payload)
+    shift = shown.pop("transfer", "")
+    style = "\n".join([*map(_asset, _STYLES), colours(shown)])
     script = "\n".join(map(_asset, _SCRIPTS))
-    parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(payload)}
-    parts |= board(payload)
-    parts["compare"] = static(payload)
-    parts["transfer"] = transfer.section(payload.get("transfer", ()))
-    parts["shift"] = transfer.link(payload.get("transfer", ()))
+    parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(shown)}
+    parts |= board(shown)
+    parts["compare"] = static(shown)
+    parts |= {"transfer": shift, "shift": transfer.link() if shift else ""}
     return _SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
 
 

@@ -15,7 +15,7 @@ from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
 from bench.report.selection import Selection
 from bench.report.tables.model import HEADLINE, Line, Table
-from bench.report.text import listed
+from bench.report.text import listed, plain
 from bench.results.files import base_of
 from bench.results.row import ResultRow
 
@@ -30,13 +30,13 @@ def refuse_unknown_metrics(selection: Selection) -> None:
         UserError: one is unknown, or the one to sort by has no better side.
     """
     for name in selection.metrics:
-        _require("--metrics", "metric", name, (*METRICS, ALL))
+        require("--metrics", "metric", name, (*METRICS, ALL))
     headline = selection.headline
     if headline is not None:
         sortable = [name for name, metric in METRICS.items() if metric.higher_is_better is not None]
         if headline in METRICS and headline not in sortable:
             raise UserError(f"--sort: neither more nor less of {headline} is better; sort by one of {listed(sortable)}")
-        _require("--sort", "metric", headline, sortable)
+        require("--sort", "metric", headline, sortable)
 
 
 def chosen_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultRow]:
@@ -47,7 +47,7 @@ def chosen_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
     """
     for option, what, names in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
         for name in names if rows else ():
-            _require(option, what, name, {getattr(row, what) for row in rows}, of="result of ")
+            require(option, what, name, {getattr(row, what) for row in rows}, of="result of ")
     models, tasks = selection.models, selection.tasks
     found = [row for row in rows if (not models or row.model in models) and (not tasks or row.task in tasks)]
     if rows and not found:
@@ -105,7 +105,12 @@ def _with_methods(table: Table, methods: Sequence[str]) -> Table:
     return replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))
 
 
-def _require(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:
+def require(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:
+    """Check that a name that an option gives is known.
+
+    Raises:
+        UserError: it is not.
+    """
     if name not in known:
         there = listed(known) if of else ", ".join(known)
-        raise UserError(f"{option}: no {of}{what} {name!r}; there are {there}.{did_you_mean(name, known)}")
+        raise UserError(f"{option}: no {of}{what} {plain(name)!r}; there are {there}.{did_you_mean(name, known)}")

@@ -16,7 +16,7 @@ from bench.report.tables.best import judged_by
 from bench.report.tables.export import RANKED, pair_record
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.model import Table
-from bench.report.text import ARROWS, EN_DASH, interval_text, listed, plain, precise, probability
+from bench.report.text import EN_DASH, interval_text, listed, plain, precise, probability, with_arrow
 
 COLUMNS = (
     Column("first", is_left=True), Column("second", is_left=True), Column("metric", is_left=True), Column("difference"),
@@ -136,7 +136,7 @@ def _cells(pair: Pair) -> list[Cell]:
         ends = Cell(interval_text(metric, interval.low, interval.high))
     p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]
     return [
-        Cell(pair.first.label), Cell(pair.second.label), Cell(metric.label + ARROWS[metric.higher_is_better]),
+        Cell(pair.first.label), Cell(pair.second.label), Cell(with_arrow(pair.metric)),
         Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), ends, *p, Cell(verdict(pair)),
     ]  # fmt: skip
 

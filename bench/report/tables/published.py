@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from bench.api import UserError
 
+T = TypeVar("T")
 FOLDER = "paper"
 """Below the folder of results."""
 COLUMNS = ("model", "task", "method", "metric", "mean", "std", "table")
@@ -56,11 +59,23 @@ def read(results: Path) -> Mapping[Key, Published]:
         key = (line["model"], line["task"], line["method"], line["metric"])
         reason = next((why for pattern, why in reasons if _fits(pattern, key)), "")
         try:
-            std = float(line["std"]) / 100 if line["std"] else None
-            cells[key] = Published(float(line["mean"]) / 100, std, line["table"], reason)
+            std = finite(line["std"]) / 100 if line["std"] else None
+            cells[key] = Published(finite(line["mean"]) / 100, std, line["table"], reason)
         except ValueError as error:
             raise UserError(f"{folder / 'results.csv'}: expected numbers for {'/'.join(key)}, {error}") from error
     return cells
+
+
+def finite(text: str) -> float:
+    """A published number.
+
+    Raises:
+        ValueError: it is none, or not finite.
+    """
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"got {text!r}")
+    return value
 
 
 def published_folder(results: Path) -> Path | None:
@@ -71,6 +86,23 @@ def published_folder(results: Path) -> Path | None:
 
 def _fits(pattern: tuple[str, ...], key: Key) -> bool:
     return all(wanted in {_ANY, value} for wanted, value in zip(pattern, key, strict=True))
+
+
+def values_of(
+    results: Path, name: str, columns: tuple[str, ...], of: Callable[[Mapping[str, str]], T], expected: str
+) -> list[T]:
+    """Values of the lines of a file of published numbers; none where there is no such file.
+
+    Raises:
+        UserError: the file is not as it must be, or `of` raises a ValueError, as a line holds something else.
+    """
+    folder = published_folder(results)
+    if not name or folder is None or not (folder / name).is_file():
+        return []
+    try:
+        return [of(line) for line in lines_of(folder / name, columns)]
+    except ValueError as error:
+        raise UserError(f"{folder / name}: expected {expected}, {error}") from error
 
 
 def lines_of(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:

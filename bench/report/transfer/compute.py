@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from bench.report.transfer.model import (
     CONSTANT,
     LEVEL,
     METRICS_SHOWN,
-    About,
     Beside,
     Constant,
     Ends,
@@ -38,7 +36,7 @@ from bench.report.transfer.model import (
 )
 from bench.results.files import path_of, read_records
 from bench.results.records import Records
-from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus, TransferCell
+from bench.results.transfer import AT_RANDOM, SUBJECT, About, Corpus, TransferCell
 from bench.stats import (
     Interval,
     NoInterval,
@@ -51,7 +49,7 @@ from bench.stats import (
     resample,
     strata_of,
 )
-from bench.stats.holm import holm
+from bench.stats.holm import with_holm
 from bench.stats.intervals import macro_mean, no_spread_of_ranks
 from bench.stats.resampling import Resampled
 
@@ -59,7 +57,6 @@ Key = tuple[str, Corpus | None]
 """Method and corpus."""
 _TINY = 1e-12
 _OTHER_ANSWERS = "it rests on other answers or labels than the other cells of this test"
-T = TypeVar("T", Price, Beside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,11 +154,11 @@ def computed(
         if (sample := each.sample(key, metric)) is not None
     )
     worst = tuple(w for metric in METRICS_SHOWN for w in _worst(metric, about, tested, missing))
-    prices = tuple(price for metric in METRICS_SHOWN for price in _corrected(list(_prices(metric, about, tested))))
-    novelty = tuple(price for metric in METRICS_SHOWN for price in _corrected(list(_novelty(metric, about, tested))))
+    prices = tuple(price for metric in METRICS_SHOWN for price in with_holm(_prices(metric, about, tested)))
+    novelty = tuple(price for metric in METRICS_SHOWN for price in with_holm(_novelty(metric, about, tested)))
     return Matrix(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
-        tuple(_corrected(list(_beside(about, tested, worst)))), tuple(dict.fromkeys(missing)),
+        tuple(with_holm(_beside(about, tested, worst))), tuple(dict.fromkeys(missing)),
         novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), tuple(_stored(cells)),
     )  # fmt: skip
 
@@ -225,29 +222,35 @@ def _ends(interval: Interval | NoInterval) -> Ends:
 
 
 def _prices(metric: str, about: About, tested: Mapping[str, _Tested]) -> Iterator[Price]:
-    """Prices of all methods that are told labels; scaling changes no order, so it has no price in AUROC."""
-    names = about.learners + (about.scaled if metric == "brier" else ())
-    for test, each in tested.items():
-        home = about.home(test)
-        for name in names if home is not None else ():
-            if each.sample((name, home), metric) is None:
-                continue
-            for corpus in about.corpora:
-                if home is not None and corpus != home and each.sample((name, corpus), metric) is not None:
-                    points, ends, p = each.worsening([(name, corpus)], [(name, home)], metric)
-                    yield Price(name, corpus, home, test, metric, points, ends, p)
+    """Prices of learning elsewhere than at home."""
+    homes = {test: about.home(test) for test in tested}
+    moves = {test: [(at, home) for at in about.corpora if home and at != home] for test, home in homes.items()}
+    return _priced(metric, about, tested, moves)
 
 
 def _novelty(metric: str, about: About, tested: Mapping[str, _Tested]) -> Iterator[Price]:
     """Prices of learning without the subject, against without as many answers at random."""
+    moves = [(at, replace(at, leaves_out=AT_RANDOM)) for at in about.corpora if at.leaves_out == SUBJECT]
+    return _priced(metric, about, tested, dict.fromkeys(tested, moves))
+
+
+def _priced(
+    metric: str, about: About, tested: Mapping[str, _Tested], moves: Mapping[str, Sequence[tuple[Corpus, Corpus]]]
+) -> Iterator[Price]:
+    """Prices of all methods that are told labels; scaling changes no order, so it has no price in AUROC.
+
+    Args:
+        metric: of the prices.
+        about: what the cells are of.
+        tested: cells by test.
+        moves: test -> what was learned on, and what that is against.
+    """
     names = about.learners + (about.scaled if metric == "brier" else ())
     for test, each in tested.items():
-        for corpus in (corpus for corpus in about.corpora if corpus.leaves_out == SUBJECT):
-            control = replace(corpus, leaves_out=AT_RANDOM)
-            for name in names:
-                if all(each.sample((name, at), metric) is not None for at in (corpus, control)):
-                    points, ends, p = each.worsening([(name, corpus)], [(name, control)], metric)
-                    yield Price(name, corpus, control, test, metric, points, ends, p)
+        for name, (corpus, home) in product(names, moves[test]):
+            if all(each.sample((name, at), metric) is not None for at in (corpus, home)):
+                points, ends, p = each.worsening([(name, corpus)], [(name, home)], metric)
+                yield Price(name, corpus, home, test, metric, points, ends, p)
 
 
 def _constants(about: About, tested: Mapping[str, _Tested]) -> Iterator[Constant]:
@@ -280,13 +283,6 @@ def _means(about: About, tested: Mapping[str, _Tested], prices: Sequence[Price])
                         [(name, corpus) for name in names], [(name, home) for name in names], metric
                     )
                     yield MeanPrice(corpus, home, test, metric, points, ends, len(names))
-
-
-def _corrected(found: Sequence[T]) -> Iterator[T]:
-    """P values corrected for all that are tested together."""
-    tested = [each for each in found if each.p is not None]
-    p = iter(holm([each.p or 0.0 for each in tested]).tolist())
-    return (replace(each, p_holm=next(p)) if each.p is not None else each for each in found)
 
 
 # --- worst cells ------------------------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
 from bench.report.figures.panel import Panel
-from bench.report.figures.sheet import EDGE, LINE, Sheet, arrow, fitted, sheet, styled, text_width, wrapped
-from bench.report.style import BAND, INK, MUTED, NORMAL, TEXT_WIDTH
-from bench.report.text import plain
-from bench.report.transfer.model import Matrix
+from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, room_of, sheet, styled, wrapped
+from bench.report.style import BAND, INK, MUTED, NORMAL, TEXT_WIDTH, tint
+from bench.report.text import plain, with_arrow
+from bench.report.transfer.model import METRICS_SHOWN, Matrix
 from bench.report.transfer.tables import SAME, SHOWN, columns_of, text_of
 from bench.results.transfer import Corpus
 
@@ -21,10 +21,17 @@ ROW = 0.15
 NAME_WIDTH = 1.35
 GAP = 0.1
 """Inches between tests."""
-WORSE, BETTER = (0xE0, 0x8A, 0x3C), (0x4B, 0x8F, 0xCC)
+WORSE, BETTER = "#e08a3c", "#4b8fcc"
 """Orange and blue are told apart with any kind of colour vision; the numbers say it without colour."""
 FULL = 0.10
 """Price at which the colour is full, as a fraction."""
+
+
+def figures(matrix: Matrix) -> dict[str, Figure]:
+    """A heat map for each metric that has numbers."""
+    return {
+        metric: heat_map(matrix, metric) for metric in METRICS_SHOWN if metric in {e.metric for e in matrix.entries}
+    }
 
 
 def heat_map(matrix: Matrix, metric: str) -> Figure:
@@ -45,17 +52,16 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
             f" {SAME}: the method is told nothing, so its price is 0 by construction."
             f" Preset {about.preset}; seed {seeds}."
         )
-        left = min(max(text_width(plain(name)) for name in names), NAME_WIDTH) + EDGE + 0.07
+        left = room_of(map(plain, names), NAME_WIDTH)
         blocks = [(test, columns_of(matrix, test)) for test in about.tests]
         total = sum(len(corpora) for _, corpora in blocks)
         each = (TEXT_WIDTH - left - EDGE - GAP * (len(blocks) - 1)) / total
         heads = {corpus: wrapped(plain(corpus.label), each - 0.04) for _, corpora in blocks for corpus in corpora}
         above = LINE * (2.8 + max(map(len, heads.values())))
-        title = f"{about.model}: {METRICS[metric].label}{arrow(metric)} by what methods learned on"
+        title = f"{about.model}: {with_arrow(metric)} by what methods learned on"
         page = sheet(TEXT_WIDTH, above + ROW * len(names) + 0.04, title=title, note=note)
         for i, name in enumerate(names):
-            page.text(left - 0.06, above + (i + 0.5) * ROW, fitted(plain(name), left - EDGE - 0.05), ha="right",
-                      va="center_baseline")  # fmt: skip
+            page.name(left, above + (i + 0.5) * ROW, plain(name))
         x = left
         for test, corpora in blocks:
             width = each * len(corpora)
@@ -85,28 +91,14 @@ def _block(
         for j, corpus in enumerate(corpora):
             price = prices.get((name, corpus))
             entry = matrix.entry(name, corpus, test, metric)
-            words, colour = "missing", MUTED
-            if entry is not None:
+            words, colour = "missing" if matrix.reason(name, corpus, test) else "undefined", MUTED
+            if entry is not None and (entry.corpus or not j):
                 words, colour = text_of(entry) + SHOWN * bool(price and price.is_shown), INK
-            elif (untold := matrix.entry(name, None, test, metric)) is not None:
-                words, colour = (SAME, MUTED) if j else (text_of(untold), INK)
-            elif not any((m.method, m.test) == (name, test) for m in matrix.missing):
-                words = "undefined"
-            fill = BAND if price is None else _tint(price.points)
+            elif entry is not None:
+                words = SAME
+            points = 0.0 if price is None else price.points
+            fill = BAND if price is None else tint(WORSE if points > 0 else BETTER, abs(points) / FULL)
             panel.bars([(j, i, j + 1, i + 1)], f"{name}/{corpus.label}", facecolors=fill, zorder=0.5)
             page.text(x + (j + 0.5) * each, y + (i + 0.5) * ROW, fitted(words, each - 0.02), ha="center",
                       va="center_baseline", color=colour)  # fmt: skip
-    lines = [[(k, 0), (k, len(names))] for k in range(len(corpora) + 1)]
-    lines += [[(0, k), (len(corpora), k)] for k in range(len(names) + 1)]
-    panel.segments(lines, "grid", colors="white", linewidths=0.8, zorder=1)
-
-
-def _tint(points: float) -> str:
-    """White at 0; orange where learning elsewhere is worse, blue where it is better.
-
-    >>> _tint(0.0), _tint(1.0), _tint(-1.0)
-    ('#ffffff', '#e08a3c', '#4b8fcc')
-    """
-    share = min(1.0, abs(points) / FULL)
-    full = WORSE if points > 0 else BETTER
-    return "#" + "".join(f"{round(255 + share * (value - 255)):02x}" for value in full)
+    panel.cell_borders()

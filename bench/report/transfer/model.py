@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bench.results.transfer import Corpus, Share
+from bench.results.transfer import About, Corpus
 
 METRICS_SHOWN = ("brier", "auroc")
 """Metrics of a matrix, by their names in `bench.metrics.METRICS`."""
@@ -15,36 +14,6 @@ LEVEL = 0.95
 CONSTANT = "share of right answers"
 """Name of a confidence that is the same for every answer: the share of right answers in what was learned from. It has
 no name that a method could have."""
-
-
-@dataclass(frozen=True)
-class About:
-    """Description of a matrix."""
-
-    model: str
-    preset: str
-    corpora: tuple[Corpus, ...]
-    """Rows of the matrix."""
-    tests: tuple[str, ...]
-    homes: Mapping[str, str]
-    """Test -> task that prices are against: where methods learn by default, if that is one of the corpora."""
-    learners: tuple[str, ...]
-    scaled: tuple[str, ...]
-    """Methods that learn nothing but whose scores become probabilities on the corpus's validation split."""
-    seeds: tuple[int, ...]
-    forward_tokens: int = 0
-    """Token positions that were fed to the model for it."""
-    shares: tuple[Share, ...] = ()
-    """Shares of right answers in what was learned from; those of the first seed."""
-
-    def home(self, test: str) -> Corpus | None:
-        """Corpus that prices of a test are against; None where it is none of the corpora."""
-        return Corpus(self.homes[test]) if test in self.homes else None
-
-    def share(self, corpus: Corpus) -> float | None:
-        """Share of right answers in all of a corpus, whatever is left out of it for a subject."""
-        whole = (each.share for each in self.shares if each.corpus.task == corpus.task and not each.subject)
-        return next(whole, None)
 
 
 class Ends(NamedTuple):
@@ -151,6 +120,11 @@ class Worst:
     reason: str = ""
     """Reason why there is no rank."""
 
+    @property
+    def where(self) -> str:
+        """Words for the cell."""
+        return self.test if self.corpus is None else f"{self.corpus.label} → {self.test}"
+
 
 @dataclass(frozen=True)
 class Beside:
@@ -195,14 +169,21 @@ class Matrix:
     cells: tuple[StoredCell, ...] = ()
 
     def entry(self, method: str, corpus: Corpus | None, test: str, metric: str) -> Entry | None:
-        """One number; None where there is none."""
-        key = (method, corpus, test, metric)
-        return next((e for e in self.entries if (e.method, e.corpus, e.test, e.metric) == key), None)
+        """One number; of a method that is told nothing the one that it has for every corpus; None: there is none."""
+        own = [e for e in self.entries if (e.method, e.test, e.metric) == (method, test, metric)]
+        return next((e for at in (corpus, None) for e in own if e.corpus == at), None)
+
+    def reason(self, method: str, corpus: Corpus, test: str) -> str:
+        """Why a cell is missing; empty where it is not."""
+        gaps = (m for m in self.missing if (m.method, m.test) == (method, test) and m.corpus in {corpus, None})
+        return next((gap.reason for gap in gaps), "")
+
+    def group(self, method: str) -> int:
+        """0 for a method that learns, 1 for one that is scaled, 2 for one that is told nothing."""
+        return 0 if method in self.about.learners else 1 if method in self.about.scaled else 2
 
     @property
     def methods(self) -> tuple[str, ...]:
         """Methods with or without numbers: those that learn, those that are scaled, those that are told nothing."""
         names = dict.fromkeys([*(each.method for each in self.entries), *(each.method for each in self.missing)])
-        groups = (self.about.learners, self.about.scaled)
-        place = {name: next((k for k, group in enumerate(groups) if name in group), len(groups)) for name in names}
-        return tuple(sorted(names, key=lambda name: (place[name], name)))
+        return tuple(sorted(names, key=lambda name: (self.group(name), name)))

@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 
 from bench.api import UserError
 from bench.report.transfer.compute import computed
-from bench.report.transfer.model import About, Matrix, Missing, StoredCell
+from bench.report.transfer.model import Matrix, Missing, StoredCell
 from bench.results.files import model_folder, path_of, read
-from bench.results.transfer import MATRIX, TransferCell
+from bench.results.transfer import MATRIX, About, TransferCell
 from bench.store.decoding import MisfitError, decoded, parsed
 
 AGAIN = "make it again: bench analyze transfer"

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.report.text import ARROWS, EN_DASH, plain, shown, signed
+from bench.report.text import EN_DASH, half_width, plain, shown, signed, with_arrow
 from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Constant, Ends, Entry, Matrix, Price
 from bench.report.transfer.verdict import between, verdict
 from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
 
 SHOWN = "*"
 SAME = "same"
+MEAN = "mean of those that learn"
 
 
 def views(matrix: Matrix) -> TableViews:
@@ -46,16 +47,12 @@ def _head(corpus: Corpus) -> Column:
     return Column(plain(corpus.label), is_metric=True)
 
 
-def _label(metric: str) -> str:
-    return f"{METRICS[metric].label}{ARROWS[METRICS[metric].higher_is_better]}"
-
-
 def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
     """Rows are methods, columns what they learned on."""
     corpora = columns_of(matrix, test)
     rows, before = [], None
     for name in matrix.methods:
-        group = _group(matrix, name)
+        group = matrix.group(name)
         cells = [_number(matrix, name, corpus, test, metric, i) for i, corpus in enumerate(corpora)]
         rows.append(GridRow([Cell(plain(name)), *cells], is_apart=before not in {None, group}))
         before = group
@@ -63,7 +60,7 @@ def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
     if constants:
         cells = [Cell(of_constant(constants[c]) if c in constants else EN_DASH) for c in corpora]
         rows.append(GridRow([Cell(CONSTANT), *cells], is_apart=True))
-    facts = (f"{matrix.about.model}, tested on {test}: {_label(metric)} by what methods learned on",)
+    facts = (f"{matrix.about.model}, tested on {test}: {with_arrow(metric)} by what methods learned on",)
     legend = (
         f"Percent, mean over subjects, ± half the {LEVEL:.0%} interval for these subjects.".replace("%", " %"),
         *sentences_on(corpora),
@@ -102,78 +99,61 @@ def priced(metric: str, points: float, ends: Ends) -> str:
     return f"{signed(METRICS[metric], points)}{between(metric, ends)}"
 
 
-def _group(matrix: Matrix, name: str) -> int:
-    return 0 if name in matrix.about.learners else 1 if name in matrix.about.scaled else 2
-
-
 def _number(matrix: Matrix, name: str, corpus: Corpus, test: str, metric: str, column: int) -> Cell:
-    entry = matrix.entry(name, corpus, test, metric)
+    entry, reason = matrix.entry(name, corpus, test, metric), matrix.reason(name, corpus, test)
     if entry is not None:
-        return Cell(text_of(entry))
-    untold = matrix.entry(name, None, test, metric)
-    if untold is not None:
-        return Cell(SAME) if column else Cell(text_of(untold))
-    reason = next(
-        (m.reason for m in matrix.missing if (m.method, m.test) == (name, test) and m.corpus in {corpus, None}), ""
-    )
+        return Cell(SAME if entry.corpus is None and column else text_of(entry))
     return Cell("missing", notes=(plain(f"{name}: {reason}"),)) if reason else Cell("undefined")
 
 
 def text_of(entry: Entry) -> str:
     """A number with half its interval."""
-    metric, (low, high, _) = METRICS[entry.metric], entry.ends
-    half = "" if low is None or high is None else f" ±{shown(metric, max(high - entry.value, entry.value - low))}"
-    return f"{shown(metric, entry.value)}{half}"
+    metric = METRICS[entry.metric]
+    half = half_width(metric, entry.value, *entry.ends[:2])
+    return shown(metric, entry.value) + f" ±{half}" * bool(half)
 
 
 def _prices(matrix: Matrix, metric: str, test: str) -> Grid:
     home = matrix.about.home(test)
-    corpora = [corpus for corpus in columns_of(matrix, test) if corpus != home]
-    found = {(p.method, p.corpus): p for p in matrix.prices if (p.metric, p.test) == (metric, test)}
-    names = [name for name in matrix.methods if any((name, corpus) in found for corpus in corpora)]
-    rows = [GridRow([Cell(plain(name)), *(_price(found.get((name, corpus))) for corpus in corpora)]) for name in names]
-    means = {m.corpus: m for m in matrix.means if (m.metric, m.test) == (metric, test)}
-    if means:
-        mean = [f"{signed(METRICS[metric], m.points)}{between(metric, m.ends)}" if (m := means.get(c)) else EN_DASH
-                for c in corpora]  # fmt: skip
-        rows.append(GridRow([Cell("mean of those that learn"), *map(Cell, mean)], is_apart=True))
-    constants = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test) and c.points is not None}
-    if constants:
-        texts = [
-            EN_DASH if (c := constants.get(at)) is None else priced(metric, c.points or 0, c.price_ends)
-            for at in corpora
-        ]
-        rows.append(GridRow([Cell(CONSTANT), *map(Cell, texts)]))
-    family = sum(price.metric == metric and price.p_holm is not None for price in matrix.prices)
     elsewhere = f"the price of learning elsewhere than on {home.label if home else EN_DASH}"
     facts = (f"{matrix.about.model}, tested on {test}: {elsewhere}, {METRICS[metric].label}, points",)
-    legend = (
-        "Prices are paired, on the same test questions; positive is worse.",
-        f"{SHOWN}: different from 0, p < 0.05 by Holm's correction for the {family} prices of {METRICS[metric].label}.",
-        *([ON_CONSTANT] if constants else []),
-    )
-    return Grid(facts, (Column("method", is_left=True), *map(_head, corpora)), tuple(rows), legend)
+    corpora = [corpus for corpus in columns_of(matrix, test) if corpus != home]
+    grid = _price_grid(matrix, (metric, test), corpora, facts, is_novelty=False)
+    found = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test) and c.points is not None}
+    if not found:
+        return grid
+    texts = (EN_DASH if (c := found.get(at)) is None else priced(metric, c.points or 0, c.price_ends) for at in corpora)
+    row = GridRow([Cell(CONSTANT), *map(Cell, texts)])
+    return replace(grid, rows=(*grid.rows, row), legend=(*grid.legend, ON_CONSTANT))
 
 
 def _novelty(matrix: Matrix, metric: str, test: str) -> Grid:
-    """Rows are methods, columns corpora: fewer answers, and the subject itself."""
-    own = {(p.method, p.corpus): p for p in matrix.novelty if (p.metric, p.test) == (metric, test)}
-    corpora = [corpus for corpus in columns_of(matrix, test) if any(at == corpus for _, at in own)]
-    names = [name for name in matrix.methods if any((name, corpus) in own for corpus in corpora)]
-    rows = [GridRow([Cell(plain(name)), *(_price(own.get((name, corpus))) for corpus in corpora)]) for name in names]
-    means = {m.corpus: m for m in matrix.novelty_means if (m.metric, m.test) == (metric, test)}
-    if means:
-        mean = [EN_DASH if (m := means.get(c)) is None else priced(metric, m.points, m.ends) for c in corpora]
-        rows.append(GridRow([Cell("mean of those that learn"), *map(Cell, mean)], is_apart=True))
-    family = sum(price.metric == metric and price.p_holm is not None for price in matrix.novelty)
     facts = (
         f"{matrix.about.model}, tested on {test}: the price of a new subject, {METRICS[metric].label}, points",
         "Learned without the subject, against learned without as many answers drawn from all subjects.",
     )
-    of_metric = f"the {family} prices of a new subject in {METRICS[metric].label}"
+    there = {price.corpus for price in matrix.novelty if (price.metric, price.test) == (metric, test)}
+    corpora = [corpus for corpus in columns_of(matrix, test) if corpus in there]
+    return _price_grid(matrix, (metric, test), corpora, facts, is_novelty=True)
+
+
+def _price_grid(
+    matrix: Matrix, place: tuple[str, str], corpora: Sequence[Corpus], facts: tuple[str, ...], *, is_novelty: bool
+) -> Grid:
+    """Rows are methods and their mean, columns corpora; the place is a metric and a test."""
+    prices, means, kind = matrix.prices, matrix.means, "of"
+    if is_novelty:
+        prices, means, kind = matrix.novelty, matrix.novelty_means, "of a new subject in"
+    own = {(p.method, p.corpus): p for p in prices if (p.metric, p.test) == place}
+    names = [name for name in matrix.methods if any((name, corpus) in own for corpus in corpora)]
+    rows = [GridRow([Cell(plain(name)), *(_price(own.get((name, corpus))) for corpus in corpora)]) for name in names]
+    mean = {m.corpus: priced(m.metric, m.points, m.ends) for m in means if (m.metric, m.test) == place}
+    if mean:
+        rows.append(GridRow([Cell(MEAN), *(Cell(mean.get(corpus, EN_DASH)) for corpus in corpora)], is_apart=True))
+    n, label = sum(p.metric == place[0] and p.p_holm is not None for p in prices), METRICS[place[0]].label
     legend = (
         "Prices are paired, on the same test questions; positive is worse.",
-        f"{SHOWN}: different from 0, p < 0.05 by Holm's correction for {of_metric}.",
+        f"{SHOWN}: different from 0, p < 0.05 by Holm's correction for the {n} prices {kind} {label}.",
     )
     return Grid(facts, (Column("method", is_left=True), *map(_head, corpora)), tuple(rows), legend)
 
@@ -181,7 +161,7 @@ def _novelty(matrix: Matrix, metric: str, test: str) -> Grid:
 def _price(price: Price | None) -> Cell:
     if price is None:
         return Cell(EN_DASH)
-    text = f"{signed(METRICS[price.metric], price.points)}{between(price.metric, price.ends)}"
+    text = priced(price.metric, price.points, price.ends)
     return Cell(text, mark=SHOWN * price.is_shown, notes=(price.ends.reason,) if price.ends.reason else ())
 
 
@@ -191,8 +171,8 @@ def _worst(matrix: Matrix) -> Grid:
     columns = [Column("method", is_left=True)]
     for metric in METRICS_SHOWN:
         columns += [
-            Column("rank", _label(metric), is_metric=True), Column("worst", _label(metric), is_metric=True),
-            Column("where", _label(metric), is_left=True, is_metric=True),
+            Column("rank", with_arrow(metric), is_metric=True), Column("worst", with_arrow(metric), is_metric=True),
+            Column("where", with_arrow(metric), is_left=True, is_metric=True),
         ]  # fmt: skip
     found = {(w.method, w.metric): w for w in matrix.worst}
     rows = []
@@ -209,8 +189,7 @@ def _worst(matrix: Matrix) -> Grid:
                 else Cell(str(worst.rank))
             )
             entry = Entry(name, worst.corpus, worst.test, metric, worst.value, worst.ends)
-            at = worst.test if worst.corpus is None else f"{worst.corpus.label} → {worst.test}"
-            cells += [rank, Cell(text_of(entry)), Cell(plain(at))]
+            cells += [rank, Cell(text_of(entry)), Cell(plain(worst.where))]
         rows.append(GridRow(cells))
     seeds = ", ".join(map(str, about.seeds))
     learned, tested = "; ".join(corpus.label for corpus in about.corpora), ", ".join(about.tests)
@@ -234,41 +213,34 @@ def _records(matrix: Matrix) -> Iterator[dict[str, Any]]:
     for entry in matrix.entries:
         price = prices.get((entry.method, entry.corpus, entry.test, entry.metric)) if entry.corpus else None
         yield {
-            "method": entry.method,
-            "learned_on": "" if entry.corpus is None else entry.corpus.task,
-            "without": entry.corpus.leaves_out if entry.corpus else "",
-            "tested_on": entry.test,
-            "metric": entry.metric,
-            "value": entry.value,
-            "low": entry.ends.low,
-            "high": entry.ends.high,
-            "against": None if price is None else price.home.label,
-            "price": None if price is None else price.points,
-            "price_low": None if price is None else price.ends.low,
-            "price_high": None if price is None else price.ends.high,
-            "p": None if price is None else price.p,
-            "p_holm": None if price is None else price.p_holm,
-            "reason": entry.ends.reason,
-        }
+            **_place(entry.method, entry.corpus, entry.test), "metric": entry.metric, "value": entry.value,
+            "low": entry.ends.low, "high": entry.ends.high, **_of_price(price), "reason": entry.ends.reason,
+        }  # fmt: skip
     for constant in matrix.constants:
         yield {
-            "method": CONSTANT, "learned_on": constant.corpus.task, "without": constant.corpus.leaves_out,
-            "tested_on": constant.test, "metric": "brier", "value": constant.value, "low": constant.ends.low,
-            "high": constant.ends.high, "price": constant.points, "price_low": constant.price_ends.low,
-            "price_high": constant.price_ends.high, "reason": constant.ends.reason,
+            **_place(CONSTANT, constant.corpus, constant.test), "metric": "brier", "value": constant.value,
+            "low": constant.ends.low, "high": constant.ends.high, "price": constant.points,
+            "price_low": constant.price_ends.low, "price_high": constant.price_ends.high,
+            "reason": constant.ends.reason,
         }  # fmt: skip
     for price in matrix.novelty:
-        yield {
-            "method": price.method, "learned_on": price.corpus.task, "without": price.corpus.leaves_out,
-            "tested_on": price.test, "metric": price.metric, "against": price.home.label, "price": price.points,
-            "price_low": price.ends.low, "price_high": price.ends.high, "p": price.p, "p_holm": price.p_holm,
-            "reason": price.ends.reason,
-        }  # fmt: skip
+        place = _place(price.method, price.corpus, price.test)
+        yield {**place, "metric": price.metric, **_of_price(price), "reason": price.ends.reason}
     for gap in matrix.missing:
-        yield {
-            "method": gap.method, "learned_on": gap.corpus.task if gap.corpus else "",
-            "without": gap.corpus.leaves_out if gap.corpus else "", "tested_on": gap.test, "reason": gap.reason,
-        }  # fmt: skip
+        yield {**_place(gap.method, gap.corpus, gap.test), "reason": gap.reason}
+
+
+def _place(method: str, corpus: Corpus | None, test: str) -> dict[str, str]:
+    learned, without = (corpus.task, corpus.leaves_out) if corpus else ("", "")
+    return {"method": method, "learned_on": learned, "without": without, "tested_on": test}
+
+
+def _of_price(price: Price | None) -> dict[str, Any]:
+    names = ("against", "price", "price_low", "price_high", "p", "p_holm")
+    if price is None:
+        return dict.fromkeys(names)
+    values = (price.home.label, price.points, price.ends.low, price.ends.high, price.p, price.p_holm)
+    return dict(zip(names, values, strict=True))
 
 
 def _data(matrix: Matrix) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from bench.metrics import METRICS
 from bench.report.text import interval_text, percent, precise, shown, signed
 from bench.report.transfer.model import Ends, Matrix, MeanPrice, Price
+from bench.report.verdict.phrases import named
 from bench.results.transfer import AT_RANDOM, Corpus
 
-_FEW = 6
-"""Names that a sentence gives one by one."""
+_NAMED = 7
+"""Names that a sentence gives one by one; of more, one fewer is, and the others are counted."""
 
 
 def verdict(matrix: Matrix) -> tuple[str, ...]:
@@ -29,13 +30,6 @@ def between(metric: str, ends: Ends) -> str:
     return "" if ends.low is None or ends.high is None else f" [{interval_text(METRICS[metric], ends.low, ends.high)}]"
 
 
-def named(names: Sequence[str]) -> str:
-    """Names, or the first of them and how many others there are."""
-    if len(names) > _FEW:
-        return f"{', '.join(names[:_FEW])} and {len(names) - _FEW} others"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
 def _leaders(matrix: Matrix) -> Iterator[str]:
     for metric in ("brier", "auroc"):
         label = METRICS[metric].label
@@ -48,7 +42,7 @@ def _leaders(matrix: Matrix) -> Iterator[str]:
         if len(first) == 1:
             yield f"By its worst {label}, {best.method} leads: {told}."
         else:
-            others = named([each.method for each in first[1:]])
+            others = named([each.method for each in first[1:]], most=_NAMED)
             yield (
                 f"By their worst {label}, no single method leads: the best one is that of {best.method} ({told}),"
                 f" and no method is shown to be better than {others} either."
@@ -158,12 +152,12 @@ def _beside(matrix: Matrix) -> Iterator[str]:
     if worse:
         kind = "is worse" if len(worse) == 1 else "are worse"
         counted = f"{len(worse)} of {len(names)}"
-        yield f"Trained elsewhere, {named(worse)} {kind} than {which}, in at least one cell ({counted})."
+        yield f"Trained elsewhere, {named(worse, most=_NAMED)} {kind} than {which}, in at least one cell ({counted})."
     else:
         yield f"Trained elsewhere, no method is shown to be worse than {which}."
     if better:
         kind = "stays better" if len(better) == 1 else "stay better"
-        yield f"Wherever trained, {named(better)} {kind} than it."
+        yield f"Wherever trained, {named(better, most=_NAMED)} {kind} than it."
 
 
 def _untold(matrix: Matrix) -> Iterator[str]:
@@ -175,4 +169,4 @@ def _untold(matrix: Matrix) -> Iterator[str]:
 def _gaps(matrix: Matrix) -> Iterator[str]:
     if matrix.missing:
         names = list(dict.fromkeys(each.method for each in matrix.missing))
-        yield f"Cells without numbers: {len(matrix.missing)} ({named(names)}); their methods have no rank."
+        yield f"Cells without numbers: {len(matrix.missing)} ({named(names, most=_NAMED)}); their methods have no rank."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -204,14 +205,15 @@ class Folds:
         elif scored:
             note = scaled
         scaled_by = 0 if not scored or np.isnan(confidence).any() else int(learned.usable.sum())
-        odd: dict[str, int] = {}
+        odd = Counter[str]()
         for _, _, made in parts:
-            for what, count in made.oddities.items():
-                odd[what] = odd.get(what, 0) + count
+            odd.update(made.oddities)
         seconds = _sums([inputs.seconds for _, inputs, _ in parts])
         fitted = None if first.fitted is None else replace(first.fitted, labels=_labels(first.fitted, whole))
         inputs = replace(whole, fitted=fitted, adapted=first.adapted, failure=None, seconds=seconds)
-        prediction = Prediction(confidence, sum(made.seconds for _, _, made in parts), score, scaled_by, note, odd)
+        prediction = Prediction(
+            confidence, sum(made.seconds for _, _, made in parts), score, scaled_by, note, dict(odd)
+        )
         return inputs, prediction
 
 
@@ -228,10 +230,8 @@ def _of(reading: Reading, subject: str) -> frozenset[str]:
 
 
 def _of_fold(subject: str, outcome: Skipped | BaseException) -> Skipped | BaseException:
-    if isinstance(outcome, Untaken):
-        return Untaken(f"without {subject}: {outcome.reason}")
     if isinstance(outcome, Skipped):
-        return Skipped(f"without {subject}: {outcome.reason}")
+        return replace(outcome, reason=f"without {subject}: {outcome.reason}")
     return outcome
 
 

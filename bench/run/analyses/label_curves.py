@@ -71,8 +71,13 @@ class TaskStudy:
         """Refuse budgets that were asked for and are larger than what there is.
 
         Raises:
-            UserError: one is.
+            UserError: one is, or there is none.
         """
+        if self.pools and not self.available:
+            raise UserError(
+                f"{self.test.task}: expected answers that can be told as labels, got none: the model answered none of"
+                " the questions that are learned on; name another --task"
+            )
         beyond = [size for size in self.config.sizes() if size is not None and size > self.available]
         if beyond and self.pools and self.config.labels != LabelsConfig.labels:
             raise UserError(

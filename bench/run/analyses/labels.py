@@ -13,14 +13,13 @@ from bench.api import ConfidenceMethod, UserError
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.run.analyses.label_curves import TaskStudy
-from bench.run.analyses.request import LabelsConfig
-from bench.run.analyses.stored import Needed, fit_seconds, read_all
-from bench.run.feasibility import infeasible
-from bench.run.forecast import duration
+from bench.run.analyses.request import LabelsConfig, command_of
+from bench.run.analyses.stored import Needed, read_all
+from bench.run.forecast import Forecast, duration
 from bench.run.inputs import StepResults
 from bench.run.pipeline import Work, at_work
-from bench.run.plan import adapted
-from bench.run.preparation import Prepared, prepare
+from bench.run.plan import Fit, adapted
+from bench.run.preparation import Prepared, infeasible_in, prepare
 from bench.run.resolve import ResolvedRun
 from bench.stats.labels import LabelCurves
 
@@ -34,8 +33,6 @@ class LabelsReport:
     curves: list[LabelCurves]
     notes: list[str] = field(default_factory=list)
     """Notes for the user."""
-    forward_tokens: int = 0
-    """Token positions that were fed to the model."""
 
 
 def run_labels(
@@ -81,12 +78,8 @@ class _Studies:
             absent[name] = ADAPTERS
             del methods[name]
         resolved = replace(work.resolved, methods=methods)
-        reader = resources.reader
-        reasons = infeasible(
-            methods, resolved.test_splits, resources.tasks, resolved.learn_on, reader.prompts,
-            lambda: reader.backbone.facts,
-        )  # fmt: skip
-        studies = cls(config, work, progress, resolved, prepare(resolved, resources, reasons, None), absent)
+        prepared = prepare(resolved, resources, infeasible_in(resolved, resources), None)
+        studies = cls(config, work, progress, resolved, prepared, absent)
         studies.announce()
         if not any(method.trains() for method in studies.resolved.methods.values()):
             left = f"; left out: {', '.join(absent)}" if absent else ""
@@ -98,10 +91,8 @@ class _Studies:
 
     def announce(self) -> None:
         """Say what fits cost, and who takes no part."""
-        needed = [Needed(self.resolved, self.prepared)]
-        found = fit_seconds(needed, self.resolved.methods, self.work.resources)
         times = len(self.config.sizes()) * len(self.config.numbers())
-        seconds = {name: times * one for name, one in found.items() if one is not None}
+        seconds = {name: times * one for name, one in self._fit_seconds().items() if one is not None}
         for name, reason in self.absent.items():
             self.progress.say(f"  {name} takes no part: {reason}")
         learners = [name for name, method in self.resolved.methods.items() if method.trains()]
@@ -117,14 +108,25 @@ class _Studies:
             f" {duration(known, 'at most')} ({'; '.join(each)}), less what is stored"
         )
 
+    def _fit_seconds(self) -> dict[str, float | None]:
+        """Seconds that a method's fits with all labels take, at most; None where that can't be said."""
+        forecast = Forecast(self.prepared, self.resolved, self.work.resources.grader)
+        found: dict[str, float | None] = {}
+        for step in (step for step in self.prepared.steps if isinstance(step, Fit)):
+            one, before = forecast.seconds(step), found.get(step.method, 0.0)
+            found[step.method] = None if isinstance(one, str) or before is None else before + one
+        return found
+
     def made(self) -> LabelsReport:
         """Read, draw, fit, predict and compare."""
         resources, guard = self.work.resources, self.work.resolved.isolation
         reader, names = resources.reader, tuple(self.resolved.methods)
         guard.attach(reader.backbone, self.work.resolved.cache)
-        request = replace(self.config, methods=names)
+        needed, ordinary = [Needed(self.resolved, self.prepared)], replace(self.config.run_config(), methods=names)
         with guard.weights_watched("the splits were read"):
-            readings = read_all([Needed(self.resolved, self.prepared)], names, request, resources, self.progress)
+            readings = read_all(
+                needed, names, resources, self.progress, read=self.config.read, ordinary=[command_of(ordinary)]
+            )
         reader.working.rest()
         made = StepResults(self.resolved, self.prepared.selecting, dict(readings))
         studies = [
@@ -136,7 +138,7 @@ class _Studies:
         curves = [each.curves() for each in studies]
         guard.check_weights("after the last prediction")
         notes = dict.fromkeys([*self.work.resolved.notes, *reader.backbone.chat.notes, *self.prepared.notes])
-        return LabelsReport(curves, [*notes, *reader.store.notes], reader.forward_tokens)
+        return LabelsReport(curves, [*notes, *reader.store.notes])
 
     def _barred(self, test: TaskSplit) -> dict[str, str]:
         """Method -> why it can't run on a test."""

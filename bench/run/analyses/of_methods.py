@@ -30,21 +30,21 @@ from bench.api import (
     TokenIds,
     UserError,
 )
+from bench.api.batch import labels_of
 from bench.api.confidence import checked
 from bench.api.errors import did_you_mean
-from bench.api.methods import validation_signals
+from bench.api.methods import refuse_one_class, validation_signals
 from bench.backbone.models import label_of, model_label
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
-from bench.run.analyses.request import AnalysisRequest
-from bench.run.feasibility import infeasible
+from bench.run.analyses.request import AnalysisRequest, command_of
 from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.log import RunLog
 from bench.run.plan import Read
 from bench.run.predicting import confidence_in_no_answer
-from bench.run.preparation import Resources, open_resources, prepare
+from bench.run.preparation import Resources, infeasible_in, open_resources, prepare
 from bench.run.resolve import ResolvedRun, resolve
 from bench.signals.batches import Batches
 from bench.stats.measured import Measured, checked_measures
@@ -160,10 +160,7 @@ class _Reached:
     @classmethod
     def of(cls, resolved: ResolvedRun, resources: Resources, request: AnalysisRequest, method: str) -> _Reached:
         reader = resources.reader
-        reasons = infeasible(
-            resolved.methods, resolved.test_splits, resources.tasks, resolved.learn_on, reader.prompts,
-            lambda: reader.backbone.facts,
-        )  # fmt: skip
+        reasons = infeasible_in(resolved, resources)
         if reasons:
             raise UserError(f"{method} can't run there: {next(iter(reasons.values()))}")
         prepared = prepare(resolved, resources, reasons, None)
@@ -172,7 +169,7 @@ class _Reached:
         if lacking:
             raise UserError(
                 f"The cache {resolved.cache} lacks what {method} reads of {', '.join(lacking)}, and an analysis runs no"
-                f" model. Run this first: {request.command(method)}"
+                f" model. Run this first: {command_of(request.config(method, None))}"
             )
         made = StepResults(resolved, prepared.selecting, prepared.readings)
         for step in reads:
@@ -224,6 +221,7 @@ class _Reached:
         if learned is None:
             raise UserError(f"{self.method} learns nothing here, so there is nothing to train again")
         train = batches.batch(learned, reads.fit, labels=True)
+        refuse_one_class(method, labels_of(train), learned.where.split)
         held = None
         if inputs.selection is not None:
             held = batches.batch(inputs.selection, validation_signals(reads), labels=True)

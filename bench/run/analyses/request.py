@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from bench.api import UserError
-from bench.api.options import Flag, Heading, Names
+from bench.api.options import Flag, Heading, Names, words_of
 from bench.results.transfer import AT_RANDOM, SUBJECT
 from bench.run.config import RunConfig
 
@@ -27,6 +27,17 @@ def seeds_of(texts: Sequence[str]) -> tuple[int, ...]:
     if not seeds or any(seed < 0 for seed in seeds):
         raise UserError(f"--seed: expected whole numbers from 0, got {', '.join(texts) or 'none'}")
     return seeds
+
+
+def _run_of(request: AnalysisRequest | TransferConfig | LabelsConfig, **changes: Any) -> RunConfig:
+    """The run with the options that a request shares with it."""
+    own = {field.name: getattr(request, field.name) for field in fields(RunConfig) if hasattr(request, field.name)}
+    return RunConfig(**{**own, **changes})
+
+
+def command_of(config: RunConfig) -> str:
+    """A run as it would be typed, with results and cache in their usual places."""
+    return shlex.join(["bench", "run", *words_of(config, without=("out", "cache"))])
 
 
 @dataclass(frozen=True)
@@ -66,33 +77,7 @@ class AnalysisRequest:
 
     def config(self, method: str, cache: Path | None) -> RunConfig:
         """The run that reads what the analysis needs."""
-        return RunConfig(
-            methods=(method,), model=self.model, tasks=self.tasks,
-            task_files=self.task_files, preset=self.preset, overrides=self.overrides,
-            train_on=self.train_on, answers=self.answers, judge=self.judge, judge_model=self.judge_model,
-            judge_url=self.judge_url, data_dir=self.data_dir, device=self.device, dtype=self.dtype,
-            token_budget=self.token_budget, out=Path(), cache=cache,
-        )  # fmt: skip
-
-    def command(self, method: str) -> str:
-        """The `bench run` that reads it, as it would be typed."""
-        words = ["bench", "run", "--method", method, "--model", self.model]
-        for name in self.tasks:
-            words += ["--task", name]
-        for path in self.task_files:
-            words += ["--task-file", str(path)]
-        given = {
-            "--preset": self.preset, "--train-on": self.train_on, "--answers": self.answers, "--judge": self.judge,
-            "--judge-model": self.judge_model, "--judge-url": self.judge_url, "--data-dir": self.data_dir,
-            "--device": self.device, "--dtype": self.dtype, "--token-budget": self.token_budget,
-        }  # fmt: skip
-        usual = {"--answers": RunConfig.answers, "--judge": RunConfig.judge}
-        for option, value in given.items():
-            if value is not None and value != usual.get(option):
-                words += [option, str(value)]
-        for text in self.overrides:
-            words += ["--set", text]
-        return shlex.join(words)
+        return _run_of(self, methods=(method,), out=Path(), cache=cache)
 
     def numbers(self) -> tuple[int, ...]:
         """The seeds.
@@ -158,11 +143,7 @@ class TransferConfig:
 
     def run_config(self) -> RunConfig:
         """The run that reads the same questions."""
-        return RunConfig(
-            self.methods or ("all",), self.model, self.on, plugins=self.plugins, preset=self.preset,
-            overrides=self.overrides, seed=self.seed, limit=self.limit, data_dir=self.data_dir, device=self.device,
-            dtype=self.dtype, out=self.out, cache=self.cache,
-        )  # fmt: skip
+        return _run_of(self, methods=self.methods or ("all",), tasks=self.on)
 
     def leave_out(self) -> tuple[str, ...]:
         """Parts of a corpus that are left out subject by subject, besides fits of the whole one.
@@ -176,25 +157,6 @@ class TransferConfig:
                 " that leaves out; add it"
             )
         return (SUBJECT, AT_RANDOM)[: self.leave_subject_out + self.size_matched]
-
-    def run_command(self, tasks: tuple[str, ...], train_on: str | None = None) -> list[str]:
-        """Words of the `bench run` that stores what this matrix needs of some tests.
-
-        Args:
-            tasks: what is tested.
-            train_on: what they learn on; None where it is the tasks' own choice.
-        """
-        words = ["run", "--model", self.model, "--method", ",".join(self.methods or ("all",))]
-        words += [word for task in tasks for word in ("--task", task)]
-        words += ["--train-on", train_on] if train_on else []
-        words += [word for path in self.plugins for word in ("--plugin", str(path))]
-        words += [word for text in self.overrides for word in ("--set", text)]
-        named = {
-            "--limit": self.limit, "--preset": self.preset, "--data-dir": self.data_dir, "--device": self.device,
-            "--dtype": self.dtype,
-        }  # fmt: skip
-        words += [word for name, value in named.items() if value is not None for word in (name, str(value))]
-        return [*words, "--seed", str(self.seed)] if self.seed else words
 
 
 @dataclass(frozen=True)
@@ -235,21 +197,7 @@ class LabelsConfig:
 
     def run_config(self) -> RunConfig:
         """The run that reads the same questions, with seed 0."""
-        return RunConfig(
-            self.methods or ("all",), self.model, self.tasks, task_files=self.task_files, plugins=self.plugins,
-            preset=self.preset,
-            overrides=self.overrides, data_dir=self.data_dir, device=self.device, dtype=self.dtype, out=self.out,
-            cache=self.cache,
-        )  # fmt: skip
-
-    def run_command(self, tasks: tuple[str, ...]) -> list[str]:
-        """Words of the `bench run` that stores what the study needs; `tasks` are tested."""
-        same = TransferConfig(
-            self.model, self.methods, plugins=self.plugins, preset=self.preset, overrides=self.overrides,
-            data_dir=self.data_dir, device=self.device, dtype=self.dtype,
-        )  # fmt: skip
-        files = [word for path in self.task_files for word in ("--task-file", str(path))]
-        return [*same.run_command(tuple(task for task in tasks if not self.task_files or task in self.tasks)), *files]
+        return _run_of(self, methods=self.methods or ("all",))
 
     def numbers(self) -> tuple[int, ...]:
         """The seeds.

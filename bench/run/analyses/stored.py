@@ -1,34 +1,21 @@
-"""Signals of an analysis: found in the store, or read after saying what that costs; and what its fits cost."""
+"""Signals of an analysis: found in the store, or read after saying what that costs."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from bench.api import Signal, UserError
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
-from bench.run.analyses.request import TransferConfig
-from bench.run.forecast import Forecast, duration
-from bench.run.plan import Fit, adapted, signals_needed
+from bench.run.analyses.request import TransferConfig, command_of
+from bench.run.forecast import duration
+from bench.run.plan import signals_needed
 from bench.run.preparation import Prepared, Resources
 from bench.run.resolve import ResolvedRun
 from bench.signals.reading import Reading
 
 Signals = dict[TaskSplit, frozenset[Signal]]
-
-
-class Request(Protocol):
-    """Part of a request that says what to do about signals that are not stored."""
-
-    @property
-    def read(self) -> bool:
-        """Whether they are read."""
-
-    def run_command(self, tasks: tuple[str, ...]) -> list[str]:
-        """Words of the `bench run` that stores them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +24,11 @@ class Needed:
 
     resolved: ResolvedRun
     prepared: Prepared
+
+    @property
+    def task(self) -> str:
+        """Task of the corpus."""
+        return self.resolved.learn_on[self.resolved.tests[0]].task
 
     def signals(self, names: Collection[str]) -> Signals:
         """Split -> signals that these methods read of it."""
@@ -82,31 +74,31 @@ def missing(needed: Sequence[Needed], names: Collection[str], resources: Resourc
 def read_all(
     needed: Sequence[Needed],
     names: Collection[str],
-    config: Request,
     resources: Resources,
     progress: Progress,
-    ordinary: Sequence[str] | None = None,
+    *,
+    read: bool,
+    ordinary: Sequence[str],
 ) -> Mapping[TaskSplit, Reading]:
     """Every split with answers, signals and labels.
 
     Args:
         needed: one for each corpus.
         names: methods that take part.
-        config: the request.
         resources: what it works with.
         progress: told what is read, before it is.
-        ordinary: commands that store it; by default the one run of these tests.
+        read: whether what is not stored is read.
+        ordinary: commands that store it.
 
     Raises:
         UserError: something is not stored and was not to be read.
     """
     readings, signals = opened(needed), union(needed, names)
     lacking = missing(needed, names, resources)
-    if lacking and not config.read:
-        cost = _cost(lacking, readings, signals, resources)
-        raise _not_stored(needed, lacking, _usual(needed, config) if ordinary is None else ordinary, cost)
     if lacking:
         cost = _cost(lacking, readings, signals, resources)
+        if not read:
+            raise _not_stored(len(readings), lacking, ordinary, cost)
         progress.say(f"--read: {', '.join(map(str, lacking))} are read first, {cost}")
     grader = resources.grader
     return {where: grader.grade(resources.reader.read(readings[where], own)) for where, own in sorted(signals.items())}
@@ -124,23 +116,13 @@ def _cost(
     return duration(sum(known)) if len(known) == len(times) else "in a time that can't be said before"
 
 
-def _not_stored(
-    needed: Sequence[Needed], lacking: Mapping[TaskSplit, float], ordinary: Sequence[str], cost: str
-) -> UserError:
+def _not_stored(n: int, lacking: Mapping[TaskSplit, float], ordinary: Sequence[str], cost: str) -> UserError:
     run = "an ordinary run" if len(ordinary) == 1 else "ordinary runs"
     way_out = f"Read them with {run}: {' ; '.join(ordinary)} - or add --read" if ordinary else "Add --read"
     return UserError(
-        f"{len(lacking)} of {len(opened(needed))} splits are not stored with all that these methods read"
+        f"{len(lacking)} of {n} splits are not stored with all that these methods read"
         f" ({', '.join(map(str, lacking))}), so nothing was computed. {way_out}, which reads them here ({cost})."
     )
-
-
-def _usual(needed: Sequence[Needed], config: Request) -> list[str]:
-    """The ordinary run that stores all, if each corpus is the choice of a test."""
-    tasks, tests = needed[0].resolved.tasks, needed[0].resolved.tests
-    learned = {each.resolved.learn_on[tests[0]].task for each in needed}
-    usual = {tasks[test].train_on or test for test in tests}
-    return [f"bench {shlex.join(config.run_command(tests))}"] if learned <= usual else []
 
 
 def commands(needed: Sequence[Needed], config: TransferConfig, homes: Mapping[str, str]) -> list[str]:
@@ -153,7 +135,7 @@ def commands(needed: Sequence[Needed], config: TransferConfig, homes: Mapping[st
     """
     resolved = needed[0].resolved
     tasks, tests = resolved.tasks, resolved.tests
-    corpora = [each.resolved.learn_on[tests[0]].task for each in needed]
+    corpora = [each.task for each in needed]
     learned: list[tuple[str, str]] = []
     for test in tests:
         alike = [corpus for corpus in corpora if tasks[corpus].format is tasks[test].format]
@@ -166,22 +148,5 @@ def commands(needed: Sequence[Needed], config: TransferConfig, homes: Mapping[st
     runs: dict[str | None, list[str]] = {}
     for test, corpus in learned:
         runs.setdefault(None if corpus == (tasks[test].train_on or test) else corpus, []).append(test)
-    return [f"bench {shlex.join(config.run_command(tuple(own), train_on))}" for train_on, own in runs.items()]
-
-
-def fit_seconds(needed: Sequence[Needed], names: Collection[str], resources: Resources) -> dict[str, float | None]:
-    """Seconds that one fit on each corpus takes a method, at most; None where that can't be said.
-
-    Args:
-        needed: one for each corpus.
-        names: methods that take part; of those that train adapters nothing is said.
-        resources: what it works with.
-    """
-    found: dict[str, float | None] = {}
-    for each in needed:
-        forecast = Forecast(each.prepared, each.resolved, resources.grader)
-        for step in each.prepared.steps:
-            if isinstance(step, Fit) and step.method in names and not adapted(each.resolved.methods[step.method]):
-                one, before = forecast.seconds(step), found.get(step.method, 0.0)
-                found[step.method] = None if isinstance(one, str) or before is None else before + one
-    return found
+    run = config.run_config()
+    return [command_of(replace(run, tasks=tuple(own), train_on=train_on)) for train_on, own in runs.items()]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from bench.api import ConfidenceMethod, UserError
 from bench.api.errors import did_you_mean
@@ -17,14 +16,13 @@ from bench.backbone.memory import give_back
 from bench.backbone.models import model_label
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
-from bench.results.transfer import LEAVE_OUT, Corpus, Share, TransferCell
+from bench.results.transfer import LEAVE_OUT, About, Corpus, TransferCell
 from bench.run.analyses import outlook
 from bench.run.analyses.adapters import Adapters
 from bench.run.analyses.folds import Folds, Outcome, Untaken, subjects_of
 from bench.run.analyses.request import TransferConfig
 from bench.run.analyses.stored import Needed, commands, read_all
 from bench.run.config import RunConfig
-from bench.run.feasibility import infeasible
 from bench.run.fitting import Fitter
 from bench.run.forecast import Forecast
 from bench.run.heads.saving import HeadWriter
@@ -32,7 +30,7 @@ from bench.run.inputs import Inputs, StepResults
 from bench.run.pipeline import CellWriter, RunReport, Work, at_work
 from bench.run.plan import Fit, TrainOn
 from bench.run.predicting import Predictor
-from bench.run.preparation import Opened, Prepared, prepare
+from bench.run.preparation import Opened, Prepared, infeasible_in, prepare
 from bench.run.resolve import ResolvedRun
 from bench.run.rows import RowBuilder
 from bench.signals.batches import Batches
@@ -46,26 +44,10 @@ _TWO = 2
 class TransferReport:
     """Cells of the matrix and account of the work."""
 
-    model: str
-    preset: str
-    corpora: tuple[Corpus, ...]
-    tests: tuple[str, ...]
-    homes: Mapping[str, str]
-    """Test -> task that prices are against: that of --home, or the one that methods learn on by default, if that is a
-    corpus."""
-    learners: tuple[str, ...]
-    """Methods that learn."""
-    scaled: tuple[str, ...]
-    """Methods that learn nothing but whose scores become probabilities on the corpus's validation split."""
-    seeds: tuple[int, ...]
-    shares: list[Share] = field(default_factory=list)
-    """Shares of right answers in what was learned from."""
+    about: About
     cells: list[TransferCell] = field(default_factory=list)
-    paths: list[Path] = field(default_factory=list)
-    """The JSON files that were written."""
     notes: list[str] = field(default_factory=list)
-    forward_tokens: int = 0
-    """Token positions that were fed to the model."""
+    """Notes for the user."""
 
     @property
     def failed(self) -> bool:
@@ -95,20 +77,12 @@ def run_transfer(configs: Sequence[TransferConfig], progress: Progress) -> Trans
 
 
 def _joined(first: TransferReport, second: TransferReport) -> TransferReport:
-    return replace(
-        first, seeds=first.seeds + second.seeds, cells=first.cells + second.cells, paths=first.paths + second.paths,
-        notes=list(dict.fromkeys(first.notes + second.notes)),
-        forward_tokens=first.forward_tokens + second.forward_tokens,
+    one, other = first.about, second.about
+    tokens = one.forward_tokens + other.forward_tokens
+    return TransferReport(
+        replace(one, seeds=one.seeds + other.seeds, forward_tokens=tokens), first.cells + second.cells,
+        list(dict.fromkeys(first.notes + second.notes)),
     )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class _Learning:
-    """The run in which every test learns on one corpus."""
-
-    task: str
-    resolved: ResolvedRun
-    prepared: Prepared
 
 
 @dataclass(eq=False)
@@ -118,7 +92,7 @@ class _Matrix:
     config: TransferConfig
     work: Work
     progress: Progress
-    learning: list[_Learning]
+    learning: list[Needed]
     report: TransferReport
     batches: Batches
 
@@ -127,7 +101,7 @@ class _Matrix:
         """Resolve corpora and tests, and prepare what is read of them."""
         resolved, kinds = work.resolved, config.leave_out()
         corpora, tests = _corpora(resolved, config)
-        report = TransferReport(
+        about = About(
             model=model_label(config.model),
             preset=resolved.preset,
             corpora=tuple(Corpus(task, kind) for kind in ("", *kinds) for task in corpora),
@@ -138,31 +112,27 @@ class _Matrix:
             seeds=(config.seed,),
         )
         learning = [cls._learning(task, tests, work, config.limit) for task in corpora]
-        matrix = cls(config, work, progress, learning, report, Batches(work.resources.reader))
-        there = tuple(corpus for corpus in report.corpora if matrix.tests_of(corpus))
-        report.notes += [
+        matrix = cls(config, work, progress, learning, TransferReport(about), Batches(work.resources.reader))
+        there = tuple(corpus for corpus in about.corpora if matrix.tests_of(corpus))
+        matrix.report.about = replace(about, corpora=there)
+        matrix.report.notes += [
             f"{corpus.task} has no two subjects, or none that a test asks about: there are no cells of {corpus.label}"
-            for corpus in report.corpora
+            for corpus in about.corpora
             if corpus not in there
         ]
-        report.corpora = there
         return matrix
 
     @staticmethod
-    def _learning(task: str, tests: Sequence[str], work: Work, limit: int | None) -> _Learning:
+    def _learning(task: str, tests: Sequence[str], work: Work, limit: int | None) -> Needed:
         here = replace(work.resolved, tests=tuple(tests), learn_on=dict.fromkeys(tests, TrainOn(task)))
         resources = work.resources
-        reader = resources.reader
-        reasons = infeasible(
-            here.methods, here.test_splits, resources.tasks, here.learn_on, reader.prompts,
-            lambda: reader.backbone.facts,
-        )  # fmt: skip
+        reasons = infeasible_in(here, resources)
         for name, method in here.methods.items():
             for signal in sorted(method.reads().fit, key=repr) if method.trains() else ():
-                hindrance = definition(signal).hindrance(resources.tasks[task], reader.prompts)
+                hindrance = definition(signal).hindrance(resources.tasks[task], resources.reader.prompts)
                 if hindrance is not None:
                     reasons.update({(name, test): f"on {task}: {hindrance}" for test in here.test_splits})
-        return _Learning(task, here, prepare(here, resources, reasons, limit))
+        return Needed(here, prepare(here, resources, reasons, limit))
 
     def tests_of(self, corpus: Corpus) -> list[TaskSplit]:
         """Tests of which there are cells: of a part of a corpus those that ask about one of its subjects."""
@@ -179,34 +149,33 @@ class _Matrix:
     def made(self) -> TransferReport:
         """Read, learn, predict and write every cell."""
         resources, reader, guard = self.work.resources, self.work.resources.reader, self.work.resolved.isolation
-        needed = [Needed(each.resolved, each.prepared) for each in self.learning]
-        adapters = Adapters(self.config, needed, resources, self.progress)
+        adapters = Adapters(self.config, self.learning, resources, self.progress)
         taking = adapters.taking()
         self._announce(taking)
         guard.attach(reader.backbone, self.work.resolved.cache)
-        ordinary = commands(needed, self.config, self.report.homes)
+        ordinary = commands(self.learning, self.config, self.report.about.homes)
         with guard.weights_watched("the splits were read"):
-            readings = read_all(needed, taking, self.config, resources, self.progress, ordinary)
+            readings = read_all(
+                self.learning, taking, resources, self.progress, read=self.config.read, ordinary=ordinary
+            )
         folds = [self._folds(each, readings, adapters) for each in self.learning]
-        self.report.shares = [share for each in folds for share in each.shares(self.config.leave_out())]
+        shares = tuple(share for each in folds for share in each.shares(self.config.leave_out()))
         taking = self._say_fits(taking, folds)
         adapters.say_cost(taking, self._times())
         reader.working.rest()
         heads = HeadWriter(None, self.config.run_config(), self.work.resolved, reader, resources.tasks)
-        account = RunReport([])
-        writer = CellWriter(self.config.out, self.work.resolved.protocol.letters, account, heads)
+        writer = CellWriter(self.config.out, self.work.resolved.protocol.letters, RunReport([]), heads)
         self._learn_whole(taking, folds, writer)
         for kind in self.config.leave_out():
             self._leave_out(kind, taking, folds, writer)
         guard.check_weights("after the last prediction")
-        self.report.paths = account.paths
-        self.report.forward_tokens = reader.forward_tokens
+        self.report.about = replace(self.report.about, shares=shares, forward_tokens=reader.forward_tokens)
         notes = [note for each in self.learning for note in each.prepared.notes]
         every = [*self.work.resolved.notes, *reader.backbone.chat.notes, *notes, *reader.store.notes]
         for name, reason in adapters.absent.items():
             self.report.cells += [
                 TransferCell(name, test.task, corpus, missing=reason)
-                for corpus in self.report.corpora
+                for corpus in self.report.about.corpora
                 for test in self.tests_of(corpus)
             ]
         self.report.notes += list(dict.fromkeys(every))
@@ -216,12 +185,12 @@ class _Matrix:
 
     def _announce(self, taking: Sequence[str]) -> None:
         """Say what is done."""
-        report = self.report
-        learners = [name for name in taking if name in report.learners]
+        about = self.report.about
+        learners = [name for name in taking if name in about.learners]
         self.progress.say(
-            f"Transfer on {self.config.model}, preset {report.preset}, seed {self.config.seed}: {len(learners)} methods"
+            f"Transfer on {self.config.model}, preset {about.preset}, seed {self.config.seed}: {len(learners)} methods"
             f" that learn and {len(taking) - len(learners)} that don't; learned on"
-            f" {', '.join(corpus.label for corpus in report.corpora)}; tested on {', '.join(report.tests)}"
+            f" {', '.join(corpus.label for corpus in about.corpora)}; tested on {', '.join(about.tests)}"
         )
 
     def _times(self) -> int:
@@ -266,7 +235,7 @@ class _Matrix:
                     self._put(TransferCell(name, test.task, corpus), rows, inputs, outcome, writer)
                 give_back()
 
-    def _folds(self, each: _Learning, readings: Mapping[TaskSplit, Reading], adapters: Adapters) -> Folds:
+    def _folds(self, each: Needed, readings: Mapping[TaskSplit, Reading], adapters: Adapters) -> Folds:
         reader, resolved = self.work.resources.reader, each.resolved
         own = {where: readings[where] for where in each.prepared.readings if where in readings}
         fitter = Fitter(

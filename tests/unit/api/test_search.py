@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bench.api import Choice, ConfidenceMethod, ContractError, FloatArray, LogUniform, Needs, Search, Times, Uniform
+from bench.api import Choice, ConfidenceMethod, ContractError, FloatArray, Needs, Search, Times, Uniform
 from bench.api.configurations import configuration, refuse_search, searched
 
 
@@ -21,7 +21,7 @@ class Learner(ConfidenceMethod):
     name = "learner"
     needs = Needs()
     search: ClassVar[Mapping[str, Search]] = {
-        "rate": Times(0.1, 10.0), "decay": LogUniform(1e-4, 1.0), "margin": Uniform(-1.0, 1.0),
+        "rate": Times(0.1, 10.0), "decay": Uniform(1e-4, 1.0, log=True), "margin": Uniform(-1.0, 1.0),
         "width": Times(0.5, 2.0), "kind": Choice(("adam", "sgd")),
     }  # fmt: skip
 
@@ -106,7 +106,7 @@ def test_a_zero_can_t_be_multiplied_and_a_count_never_becomes_none() -> None:
     "made",
     [
         lambda: Times(2.0, 3.0), lambda: Times(0.0, 1.0), lambda: Times(1.0, 1.0), lambda: Times(0.5, float("inf")),
-        lambda: LogUniform(0.0, 1.0), lambda: LogUniform(1.0, 0.5), lambda: Uniform(1.0, 1.0),
+        lambda: Uniform(0.0, 1.0, log=True), lambda: Uniform(1.0, 0.5, log=True), lambda: Uniform(1.0, 1.0),
         lambda: Uniform(0.0, float("nan")), lambda: Choice((1,)), lambda: Choice((1, 1)), lambda: Choice([1, 2]),
         lambda: Choice((1, None)),
     ],
@@ -132,7 +132,7 @@ class OnValidation(Learner):
     ("plugin", "search", "told"),
     [
         (Learner, {"rat": Times(0.1, 10)}, "search names 'rat', which __init__ does not take"),
-        (Learner, {"rate": (0.1, 10)}, "search of 'rate': expected Times, LogUniform, Uniform or Choice, got"),
+        (Learner, {"rate": (0.1, 10)}, "search of 'rate': expected Times, Uniform or Choice, got"),
         (Learner, ["rate"], "expected a mapping"),
         (Untrained, {"rate": Times(0.1, 10)}, "learns nothing"),
         (OnValidation, {"rate": Times(0.1, 10)}, "learns on validation"),

@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bench.api.options import Flag, Heading, Names, Separated
+from bench.api.options import Flag, Heading, Names, Separated, words_of
 from bench.api.protocol import PRESETS
 from bench.cli.options import GroupedHelp, help_of, options_from
 from bench.grading.judges import KINDS
@@ -70,6 +70,14 @@ def test_each_option_fills_its_field() -> None:
     assert asked(*words).exit_code == 0
     trip = Trip(("Elbe", "Oder", "Spree"), (Path("a"), Path("b,c")), ("x=1,2",), 5, "Ada", at_night=True)
     assert SEEN.pop() == (trip, True)
+
+
+def test_words_of_an_object_make_it_again() -> None:
+    trip = Trip(("Elbe", "Oder"), (Path("a"), Path("b,c")), ("x=1,2",), 5, "Ada", at_night=True)
+    for each in (trip, Trip(("Elbe",))):
+        assert asked(*words_of(each)).exit_code == 0
+        assert SEEN.pop() == (each, False)
+    assert words_of(Trip(("Elbe",), days=5, hidden="x"), without=("days", "hidden")) == ["--river", "Elbe"]
 
 
 @pytest.mark.parametrize(

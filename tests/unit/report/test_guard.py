@@ -14,16 +14,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from bench.api import UserError
+from bench.api import Question, UserError
 from bench.api.protocol import Protocol
 from bench.cli.app import app
+from bench.data.contamination import oddities
 from bench.report.guard import GuardedTable, GuardRequest, guarded, views_of
 from bench.report.tables import formats
 from bench.results import files, questions
 from bench.results.files import write
 from bench.results.questions import QuestionText
 from bench.results.records import Records
-from bench.results.row import LabelsSeen, ResultRow
+from bench.results.row import LabelsSeen, ResultRow, Tuning
 from bench.results.submissions.numbers import with_numbers_of
 from bench.stats.guard import set_aside
 
@@ -100,6 +101,7 @@ def test_a_good_method_has_a_threshold_that_keeps_its_risk_on_the_other_question
     assert "ccps keeps most:" in said
     assert "asks for 22 answers without a mistake or 38 with one" in said
     assert "ask for --level 0.98, at which all of them hold together" in said
+    assert "rounded; CSV and JSON have all digits" in said
 
 
 def test_a_method_that_orders_nothing_has_none_and_that_is_an_answer(planted: Path) -> None:
@@ -108,6 +110,16 @@ def test_a_method_that_orders_nothing_has_none_and_that_is_an_answer(planted: Pa
     said = text(found(planted, risk=0.1, methods=("ptrue",)))
     assert "No threshold can keep mistakes to 10 % here: the method has no confidence above which" in said
     assert "10 % or more are wrong even above the strictest threshold of ptrue" in said
+
+
+def test_the_level_at_which_all_hold_together_is_rounded_up_and_never_1(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        plant(tmp_path, "ccps", skill=0.95, seed=seed)
+    for level in (0.9, 0.9999999):
+        asked = re.search(r"ask for --level ([\d.]+), at which", text(found(tmp_path, risk=0.2, level=level)))
+        assert asked is not None
+        assert 1 - float(asked[1]) <= (1 - level) / 2 + 1e-15
+        found(tmp_path, risk=0.2, level=float(asked[1]))
 
 
 def test_too_few_answers_for_any_method_are_told_first(tmp_path: Path) -> None:
@@ -220,6 +232,28 @@ def test_thresholds_of_another_task_with_the_same_fit(tmp_path: Path) -> None:
     assert (len(seed.calibration.values), len(seed.rest.values)) == (N, N)
     assert seed.threshold is not None
     assert f"The bounds hold for questions like those of {OTHER}" in text(table)
+    assert "were compared by their ids alone" in text(table)
+    for task in (TASK, OTHER):
+        asked = [QuestionText(f"{task}/test/{i}", "bells", f"Who rang bell {i} of {task}?", (), "a") for i in range(3)]
+        questions.write(task, 1, asked, tmp_path)
+    assert "by their ids alone" not in text(found(tmp_path, risk=0.1, calibrate_on=OTHER))
+
+
+def test_a_shift_that_breaks_the_risk_is_told_with_the_answer(tmp_path: Path) -> None:
+    plant(tmp_path, "ptrue", skill=0.9, right=0.6)
+    plant(tmp_path, "ptrue", skill=0.9, right=0.95, task=OTHER)
+    said = text(found(tmp_path, risk=0.1, calibrate_on=OTHER))
+    assert f"Yes, on questions like those of {OTHER}: the method has a threshold" in said
+    assert f"But on the other questions, of {TASK}, more than 10 % of what it keeps is wrong, beyond chance" in said
+    assert "for ptrue (38.5 %, 95 % interval 34.6 to 42.5)." in said
+
+
+def test_methods_that_have_a_threshold_with_some_seeds_only_are_counted_as_such(tmp_path: Path) -> None:
+    plant(tmp_path, "ccps", skill=0.95)
+    plant(tmp_path, "pik", skill=0.95)
+    plant(tmp_path, "pik", skill=0.0, seed=1)
+    said = text(found(tmp_path, risk=0.1))
+    assert "2 of 2 methods have a threshold that keeps this, 1 of them not with every seed." in said
 
 
 @pytest.mark.parametrize(
@@ -291,6 +325,28 @@ def test_a_task_on_which_the_chosen_methods_have_no_result_is_left_out_and_said(
     assert [text for text in said if "left out" in text] == [
         f"{MODEL} on elsewhere: left out, as none of the chosen methods has a result there"
     ]
+
+
+def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
+    plant(tmp_path, "ccps", skill=0.95)
+    plant(tmp_path, "ccps", skill=0.5, config={"tune": 8}, tuning=Tuning(8))
+    tables = guarded(GuardRequest(tmp_path, risk=0.1), None)
+    views = views_of(tables)
+    assert [grid.facts[0] for grid in views.grids] == [
+        "alpha on atlas-oe",
+        "alpha on atlas-oe (tuned, 8 configurations)",
+    ]
+    assert [record["results"] for record in views.records()] == ["", "tuned, 8 configurations"]
+
+
+def test_copies_and_answers_without_a_verdict_are_told(tmp_path: Path) -> None:
+    """In 1,500 draws in which each question stood there three times, guards broke 10 % in 14.5 % of them."""
+    copies = [Question(key, "bells", "Who?", ("a", "b"), 0) for key in "abc"]
+    counts = {f"{TASK}/test: {what}": n for what, n in oddities(copies).items()}
+    plant(tmp_path, "ccps", counts=counts, n_undecided=7)
+    said = text(found(tmp_path, risk=0.1))
+    assert "Of the questions of atlas-oe, 2 repeat an earlier one." in said
+    assert "On 7 further answers the judge came to no verdict" in said
 
 
 def test_partial_results_say_so(tmp_path: Path) -> None:

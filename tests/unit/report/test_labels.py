@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from bench.api import FloatArray, UserError
-from bench.report.labels import read_counts, small_multiples, verdict, views, write
+from bench.report.analysis_files import write_files
+from bench.report.labels import read_counts, small_multiples, verdict, views
 from bench.report.labels.tables import bracket
 from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
@@ -31,15 +32,15 @@ def sure(strength: float, *key: int) -> FloatArray:
 
 def made(
     strength: tuple[float, ...], *, flat: float = 0.8, seeds: tuple[int, ...] = (0, 1, 2, 3, 4), broken: int = 0,
-    model: str = "tiny",
+    model: str = "tiny", available: int = 100, most: int = 100,
 ) -> LabelCurves:  # fmt: skip
     """Curves of `pupil`, as strong as planted at each size, beside `flat`; of the first size some draws are broken."""
     told = {("flat", size): Told(0, dict.fromkeys(seeds, sure(flat, 9))) for size in SIZES}
     for i, (size, own) in enumerate(zip(SIZES, strength, strict=True)):
         gone = dict.fromkeys(seeds[:broken] if not i else (), ONE_KIND)
-        told["pupil", size] = Told(size, {s: sure(own, s, i) for s in seeds if s not in gone}, missing=gone)
+        told["pupil", size] = Told(min(size, most), {s: sure(own, s, i) for s in seeds if s not in gone}, missing=gone)
     about = Study(
-        model, "atlas", "demo", SIZES, 100, seeds, ("pupil",), (), ("flat",), COUNTS, {"it": "not trained again"},
+        model, "atlas", "demo", SIZES, available, seeds, ("pupil",), (), ("flat",), COUNTS, {"it": "not trained again"},
         {20: 4, 50: 10, 100: 20},
     )  # fmt: skip
     return curves_of(told, about, CORRECT, SUBJECTS, Settings(replicates=200))
@@ -69,6 +70,40 @@ def test_a_lead_that_does_not_last_is_told_as_such() -> None:
     assert "stay ahead" not in told
 
 
+def test_the_most_labels_that_were_tried_are_not_all_that_there_are() -> None:
+    told = " ".join(verdict(made((0.1, 0.8, 2.5), available=1600)))
+    assert "and to stay ahead up to 100, the most that were tried: pupil with 100." in told
+    told = " ".join(verdict(made((0.1, 2.5, 0.1), available=1600)))
+    assert "Shown to beat them at some numbers of labels but not with 100: pupil (50)." in told
+
+
+def test_a_method_that_is_told_fewer_labels_is_not_said_to_have_had_more() -> None:
+    curves = made((0.1, 0.1, 0.1), most=30)
+    assert "(than how many): pupil (1, told 30)." in " ".join(verdict(curves))
+    text = render(views([curves], ()), "md")
+    assert "is told 30 labels at most" in text
+    assert "&gt; 30" in text
+    assert "&gt; 100" not in text
+    note = " ".join(each.get_text() for each in small_multiples(curves).texts)
+    assert "no more labels for them: pupil 30 at most." in " ".join(note.split())
+
+
+def test_an_untrained_method_without_numbers_leaves_the_crossings_of_the_others() -> None:
+    """No trained method can then be better than all of them; the pairs that are there have been tested all the same."""
+    seeds, truth = (0, 1, 2, 3, 4), {20: 0.1, 50: 0.8, 100: 2.5}
+    told = {("flat", size): Told(0, dict.fromkeys(seeds, sure(0.8, 9))) for size in SIZES}
+    told |= {("pupil", size): Told(size, {s: sure(own, s, size) for s in seeds}) for size, own in truth.items()}
+    order, missing = dict.fromkeys(seeds, sure(0.3, 4)), dict.fromkeys(seeds, ONE_KIND)
+    told |= {("scored", size): Told(size, {}, order, missing) for size in SIZES}
+    about = Study("tiny", "atlas", "demo", SIZES, 100, seeds, ("pupil",), ("scored",), ("flat",))
+    said = " ".join(verdict(curves_of(told, about, CORRECT, SUBJECTS, Settings(replicates=200))))
+    assert (
+        "Brier score: whether a trained method beats all 2 untrained methods can't be said, since scored can't" in said
+    )
+    assert "nothing was tested" not in said
+    assert f"scored with 20 labels, 5 of 5 draws ({ONE_KIND}, Brier score alone)" in said
+
+
 def test_a_lead_from_the_first_size_on_has_no_size_below() -> None:
     told = " ".join(verdict(made((2.5, 2.5, 2.5))))
     assert "Brier score: with as few as 20 labels a trained method is shown to beat flat." in told
@@ -88,6 +123,7 @@ def test_too_few_seeds_have_no_crossing_and_the_verdict_says_it() -> None:
     told = " ".join(verdict(made((0.1, 0.8, 2.5), seeds=(0, 1))))
     assert "nothing was tested, so that no crossing is claimed" in told
     assert "2 of at least 5 seeds: no intervals, no tests, and so no crossings" in told
+    assert "overtakes" not in render(views([made((0.1, 0.8, 2.5), seeds=(0, 1))], ()), "md"), "dashes would be findings"
     assert "beat" not in told
 
 
@@ -166,12 +202,10 @@ def test_a_broken_point_has_no_dot_in_the_figure() -> None:
     assert np.asarray(other.get_xdata()) == pytest.approx(np.log10([50]))  # type: ignore[attr-defined]
 
 
-def test_files_are_named_after_model_and_task_and_a_bad_folder_is_told(tmp_path: Path) -> None:
-    paths = write([GROWS], (), tmp_path / "a")
+def test_files_are_named_after_model_and_task(tmp_path: Path) -> None:
+    of, shown = ("tiny", "labels", "atlas"), views([GROWS], ())
+    paths = write_files(tmp_path / "a", of, shown, {"": small_multiples(GROWS)})
     assert [path.name for path in paths] == [
         f"tiny--labels--atlas.{kind}" for kind in ("md", "csv", "json", "svg", "png")
     ]
     assert sorted(paths) == sorted((tmp_path / "a").iterdir())
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(UserError):
-        write([GROWS], (), tmp_path / "file")

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from bench.api import MeasureColumn, Measures, Piece, Strip, Strips, UserError
-from bench.report import measures, strips
+from bench.report import measures, method_analyses, strips
 from bench.report.figures.measures import dots_of_measures
-from bench.report.write import write_analyses
 from bench.stats.measured import Measured, checked_measures
 
 COLUMNS = (
@@ -38,7 +37,7 @@ def made(model: str = "llama8b", **changes: Any) -> Measured:
 
 
 def test_rows_for_people_have_units_intervals_and_signs() -> None:
-    content, function, other = measures.records(made(), {})
+    content, function, other = measures.blocks(made(), {})[0]
     assert content == {
         "what": "content", "words": "1,234", "impact": "+1.82", "p": "<0.001",
         "impact: interval": "0.001\u00a0to\u00a03.00",
@@ -49,14 +48,14 @@ def test_rows_for_people_have_units_intervals_and_signs() -> None:
 
 def test_data_has_all_rows_and_people_the_first() -> None:
     found = made(shown=1)
-    assert len(measures.records(found, {})) == 1
+    assert len(measures.blocks(found, {})[0]) == 1
     assert "Shown: the first 1 of 3 rows" in " ".join(measures.legend(found, {}))
-    (record,) = json.loads(measures.as_json([found], [{}]))
+    (record,) = json.loads(method_analyses.as_json([found], [{}]))
     assert record["rows"][0]["impact"] == 0.0182
     assert [row["what"] for row in record["rows"]] == ["content", "function", "other"]
-    lines = list(csv.DictReader(io.StringIO(measures.comma_separated([found], [{}]))))
+    lines = list(csv.DictReader(io.StringIO(method_analyses.comma_separated([found], [{}]))))
     assert [(line["what"], line["low"]) for line in lines] == [("content", "1e-05"), ("function", ""), ("other", "")]
-    text = measures.markdown([found], [{}])
+    text = method_analyses.markdown([found], [{}])
     assert r"| content | 1,234 | \+1.82 | 0.001" in text
     assert "Is it so? It is." in text
 
@@ -68,11 +67,11 @@ def test_the_papers_numbers_stand_beside_ours_or_are_told_as_a_range(tmp_path: P
     (folder / "words.csv").write_text("\n".join(lines), encoding="utf-8")
     found = made(published="words.csv")
     paper = measures.read_published(found, tmp_path)
-    assert measures.records(found, paper)[0]["impact: paper"] == "+1.60"
+    assert measures.blocks(found, paper)[0][0]["impact: paper"] == "+1.60"
     assert measures.legend(found, paper) == ["Known."]
     told = " ".join(measures.legend(made("tiny", published="words.csv"), paper))
     assert "2 other models, single runs: impact of content is +1.60 to +2.50, median +2.05" in told
-    (record,) = json.loads(measures.as_json([found], [paper]))
+    (record,) = json.loads(method_analyses.as_json([found], [paper]))
     assert {"model": "qwen14b", "row": "content", "column": "impact", "value": 0.025} in record["published"]
     (folder / "words.csv").write_text("model,row,column,value\na,b,c,much\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"words\.csv: expected numbers"):
@@ -134,6 +133,6 @@ def test_a_page_of_coloured_texts_is_text_alone() -> None:
 
 
 def test_files_are_written_for_what_there_is(tmp_path: Path) -> None:
-    names = [path.name for path in write_analyses([made(strips=STRIPS)], [{}], tmp_path / "a", ["png"])]
+    names = [path.name for path in method_analyses.write([made(strips=STRIPS)], [{}], tmp_path / "a", ["png"])]
     assert names == [f"llama8b--mmlu-oe--ccps-tokens.{kind}" for kind in ("json", "html", "png")]
-    assert [path.suffix for path in write_analyses([made(drawn="")], [{}], tmp_path / "b", ["png"])] == [".json"]
+    assert [path.suffix for path in method_analyses.write([made(drawn="")], [{}], tmp_path / "b", ["png"])] == [".json"]

@@ -20,20 +20,9 @@ from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.cli.app import app
 from bench.metrics import METRICS
-from bench.report.multiverse import (
-    Contest,
-    Multiverse,
-    MultiverseRequest,
-    Universe,
-    claims_drawn,
-    computed,
-    places_drawn,
-    verdict,
-    views,
-    write,
-)
+from bench.report.analysis_files import write_files
+from bench.report.multiverse import Contest, Multiverse, MultiverseRequest, Universe, computed, figures, verdict, views
 from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, squad_normalised
-from bench.report.multiverse.words import share
 from bench.report.tables import formats
 from bench.results import files, questions
 from bench.results.questions import SEVERAL, QuestionText
@@ -170,8 +159,9 @@ def test_equal_methods_claim_nothing_and_neither_is_said_to_be_better(tmp_path: 
     multiverse = found(tmp_path)
     assert all((c.holds, c.is_claim, c.significant, c.reversed) == (0, False, 0, 0) for c in multiverse.contests)
     assert {places.spread.first for places in multiverse.places} == {1.0}
+    assert "one and two are equal and first in Brier in all 2 universes" in text(multiverse)
     assert "the table claims nothing, so nothing can fall" in text(multiverse)
-    assert claims_drawn(multiverse) is None
+    assert figures(multiverse)["claims"] is None
 
 
 # --- against references -----------------------------------------------------------------------------------------------
@@ -272,7 +262,7 @@ def test_a_preset_that_one_method_lacks_counts_for_the_others_and_is_told(preset
     multiverse = found(presets, preset="demo")
     assert contest(multiverse, "Brier", "good", "fair").n == 6
     assert contest(multiverse, "Brier", "good", "poor").n == 4
-    assert multiverse.complete["Brier"] == 4
+    assert len(multiverse.complete("Brier")) == 4
     assert len(multiverse.of("Brier")) == 6
     assert "No result with preset fixed, seed 0: poor." in multiverse.remarks
     assert any("Of 4 combinations" in each and "3 are there" in each for each in multiverse.remarks)
@@ -439,14 +429,42 @@ def test_a_method_that_does_not_order_answers_takes_no_part_in_calibration(tmp_p
     assert any("In calibration blind takes no part" in each for each in multiverse.remarks)
 
 
-def test_further_folders_add_universes_and_contradictions_are_refused(folder: Path, tmp_path: Path) -> None:
-    more = tmp_path / "more"
+def test_two_results_of_one_setting_that_differ_are_refused(tmp_path: Path) -> None:
+    """A budget of tokens is no choice: it changes no number on purpose."""
     for name, noise in (("good", 0.02), ("fair", 0.25)):
-        plant(more, name, noisy(name, 7, noise), seed=7)
-    assert contest(found(folder, also=(more, folder)), "Brier", "good", "fair").n == 8
-    plant(more, "good", noisy("good", 9, 0.3), seed=0)
-    with pytest.raises(UserError, match="good on shores-oe, seed 0: two results of one setting differ"):
-        found(folder, also=(more,))
+        plant(tmp_path, name, noisy(name, 0, noise))
+    budget = {"token_budget": 512}
+    plant(tmp_path, "good", noisy("good", 0, 0.02), config=budget)
+    assert contest(found(tmp_path), "Brier", "good", "fair").n == 2
+    plant(tmp_path, "good", noisy("good", 9, 0.3), config=budget)
+    with pytest.raises(UserError, match=r"good on shores-oe, seed 0: two results of one setting differ, .*json and"):
+        found(tmp_path)
+
+
+def test_results_of_one_method_alone_are_no_universe_and_are_told(tmp_path: Path) -> None:
+    for name, noise in (("good", 0.02), ("poor", 0.6)):
+        plant(tmp_path, name, noisy(name, 0, noise))
+    plant(tmp_path, "good", noisy("good", 4, 0.02), config={"tune": 8})
+    told = "Left out: good alone has a result with preset demo, tuning by 8 configurations, seed 0 (1 result)."
+    assert told in found(tmp_path).remarks
+
+
+def test_methods_without_a_seed_in_common_are_told_as_such(tmp_path: Path) -> None:
+    plant(tmp_path, "good", noisy("good", 0, 0.02))
+    plant(tmp_path, "poor", noisy("poor", 0, 0.6), seed=1)
+    with pytest.raises(UserError, match=r"No seed has results of two methods of the table \(good, poor\)"):
+        found(tmp_path)
+
+
+def test_a_universe_in_which_no_answer_was_read_is_not_left_without_answers(tmp_path: Path) -> None:
+    parsed = np.arange(N) % 40 != 7
+    for name, noise in (("good", 0.02), ("poor", 0.6)):
+        plant(tmp_path, name, noisy(name, 0, noise), parsed=parsed, correct=CORRECT & parsed)
+        none = np.zeros(N, dtype=np.bool_)
+        plant(tmp_path, name, noisy(name, 0, noise), parsed=none, correct=none, preset="fixed")
+    multiverse = found(tmp_path, preset="demo")
+    assert len(multiverse.of("Brier")) == 2 * 2 + 2
+    assert any("In 1 of 2 sets of results no answer was read" in each for each in multiverse.remarks)
 
 
 def test_a_single_subject_has_no_two_averages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,12 +497,12 @@ def test_claims_of_some_methods_can_be_printed_alone(multiverse: Multiverse, fol
     told = " ".join(formats.render(views(multiverse, ("fair",)), "terminal", width=250).split())
     assert "fair beats poor" in told
     assert "good beats poor" not in told
-    with pytest.raises(UserError, match="--method: 'god' is not ranked in this table; there are fair, good, poor"):
+    with pytest.raises(UserError, match="--method: no ranked method 'god'; there are fair, good, poor"):
         found(folder, methods=("god",))
 
 
 def test_figures_show_every_method_and_the_shares(multiverse: Multiverse) -> None:
-    places, claims = places_drawn(multiverse), claims_drawn(multiverse)
+    places, claims = figures(multiverse).values()
     assert places is not None
     assert claims is not None
     words = [each.get_text() for each in places.texts]
@@ -494,18 +512,15 @@ def test_figures_show_every_method_and_the_shares(multiverse: Multiverse) -> Non
 
 
 def test_files_are_written_and_a_folder_that_can_not_be_is_one_sentence(multiverse: Multiverse, tmp_path: Path) -> None:
-    written = write(multiverse, views(multiverse), tmp_path / "out")
+    of = MODEL, "multiverse", TASK
+    written = write_files(tmp_path / "out", of, views(multiverse), figures(multiverse))
     assert {path.name for path in written} == {
         *(f"{MODEL}--multiverse--{TASK}.{kind}" for kind in ("md", "csv", "json")),
         *(f"{MODEL}--multiverse--{TASK}--{name}.{kind}" for name in ("places", "claims") for kind in ("svg", "png")),
     }
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="can't be written"):
-        write(multiverse, views(multiverse), tmp_path / "file")
-
-
-def test_shares_that_are_not_all_or_none_do_not_look_so() -> None:
-    assert [share(value) for value in (1.0, 0.999, 0.5, 0.004, 0.0)] == ["100 %", ">99 %", "50 %", "<1 %", "0 %"]
+        write_files(tmp_path / "file", of, views(multiverse), {})
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

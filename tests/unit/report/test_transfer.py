@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from bench.api import BoolArray, FloatArray, UserError
+from bench.report.analysis_files import write_files
 from bench.report.tables.formats import render
-from bench.report.transfer import Matrix, computed, heat_map, verdict, views, write
+from bench.report.transfer import Matrix, computed, figures, heat_map, verdict, views
 from bench.report.transfer.stored import Unshown, stored
 from bench.results import files
 from bench.results.records import Records
@@ -359,7 +360,7 @@ def test_no_cell_with_numbers_is_an_error_with_the_reason() -> None:
 
 def test_files_say_the_same_as_the_tables(matrix: Matrix, tmp_path: Path) -> None:
     shown = views(matrix)
-    written = write(matrix, shown, tmp_path / "t")
+    written = write_files(tmp_path / "t", ("tiny", "transfer"), shown, figures(matrix))
     assert {path.name for path in written} >= {"tiny--transfer.json", "tiny--transfer--brier.svg"}
     data = json.loads((tmp_path / "t" / "tiny--transfer.json").read_text(encoding="utf-8"))
     assert data["verdict"] == list(verdict(matrix))
@@ -372,9 +373,3 @@ def test_files_say_the_same_as_the_tables(matrix: Matrix, tmp_path: Path) -> Non
     assert "same" in text
     svg = (tmp_path / "t" / "tiny--transfer--brier.svg").read_text(encoding="utf-8")
     assert all(name in svg for name in ("good", "rote", "plain", "tested on a"))
-
-
-def test_settings_of_resamples_are_the_callers(tmp_path: Path) -> None:
-    made = cells(tmp_path, about())
-    few = computed(made, about(), settings=Settings(replicates=50))
-    assert few.entries[0].value == computed(made, about()).entries[0].value

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.api import UserError
-from bench.report import variants
+from bench.report import method_analyses, variants
 from bench.report.text import MINUS
 from bench.stats.variants import Estimate, StepRow, VariantRow, Variants
 
@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parents[3] / "results"
 
 
 def made(p: float, count: int = 2, model: str = "llama8b") -> Variants:
-    names = ["original", "perturbation", *(f"v{k}" for k in range(count - 2))]
+    names = ["original", "perturbation", *(f"v{k}" for k in range(count - 2))][:count]
     own = VariantRow("full", "auroc", Estimate(0.8, 0.7, 0.9, 0.05, 0.1))
     others = [
         VariantRow(name, "auroc", Estimate(0.7, 0.6, 0.8, 0.05), Estimate(0.1 - k / 100, 0.02, 0.18, 0.04, 0.5), p, p)
@@ -34,11 +34,11 @@ def made(p: float, count: int = 2, model: str = "llama8b") -> Variants:
 def test_the_papers_numbers_stand_beside_ours_where_it_has_some() -> None:
     found = made(0.01)
     paper = variants.read_published(found, RESULTS)
-    assert {row["variant"]: row["paper"] for row in variants.records(found, paper)} == {
+    assert {row["variant"]: row["paper"] for row in variants.variant_rows(found, paper)} == {
         "full": "77.1", "original": "56.3", "perturbation": "63.0",
     }  # fmt: skip
     other = made(0.01, model="tiny")
-    assert all("paper" not in row for row in variants.records(other, paper))
+    assert all("paper" not in row for row in variants.variant_rows(other, paper))
     assert "12 other models and tasks, single runs: AUROC of full minus original is +0.3 to +" in " ".join(
         variants.legend(other, paper)
     )
@@ -50,16 +50,27 @@ def test_a_verdict_names_what_differs_and_says_when_nothing_does() -> None:
     assert "Nothing shows" not in decided
     nothing = variants.verdict(made(0.2))
     assert "Nothing shows: none of the 2 variants differs significantly from full in AUROC" in nothing
-    assert "An interval reaches 8.0 points to each side" in nothing
+    assert "Without correction an interval reaches 8.0 points to each side" in nothing
+    assert "Nothing shows: none of the 1 variant differs" in variants.verdict(made(0.2, count=1))
+
+
+def test_a_verdict_says_why_there_is_none() -> None:
+    found = made(0.2)
+    bare = [replace(row, p=None, p_corrected=None) for row in found.rows]
+    assert variants.verdict(replace(found, rows=tuple(bare))).endswith("there are no intervals of AUROC.")
+    nothing = [VariantRow(row.variant, "auroc", None) for row in found.rows]
+    assert "AUROC is undefined, as where all answers are right or all are wrong." in variants.verdict(
+        replace(found, rows=tuple(nothing), accuracy=1.0)
+    )
 
 
 def test_people_see_the_ends_of_a_long_list_and_data_has_all() -> None:
     found = made(0.5, count=75)
-    assert len(variants.records(found, {})) == 1 + 2 * variants.ENDS
-    assert len(variants.comma_separated([found], [{}]).splitlines()) == 1 + 76
-    (record,) = json.loads(variants.as_json([found], [{}]))
+    assert len(variants.variant_rows(found, {})) == 1 + 2 * variants.ENDS
+    assert len(method_analyses.comma_separated([found], [{}]).splitlines()) == 1 + 76
+    (record,) = json.loads(method_analyses.as_json([found], [{}]))
     assert len(record["rows"]) == 76
-    assert "| AUROC | original | 70.0 |" in variants.markdown([found], [{}])
+    assert "| AUROC | original | 70.0 |" in method_analyses.markdown([found], [{}])
 
 
 def with_steps(p: float, gain: float = 0.1) -> Variants:
@@ -85,20 +96,22 @@ def with_steps(p: float, gain: float = 0.1) -> Variants:
 
 def test_steps_and_their_shares_stand_below_the_variants() -> None:
     found = with_steps(0.01)
-    records = variants.step_records(found)
+    records = variants.step_rows(found)
     assert [record["step"] for record in records] == ["original → perturbation", "perturbation → full"]
     assert [record["share"] for record in records] == ["20 %", "80 %"]
     assert records[0]["interval of the share"].replace("\u00a0", " ") == f"{MINUS}10 % to 50 %"
-    assert "| AUROC | perturbation → full | the direction |" in variants.markdown([found], [{}]).replace("\\", "")
-    assert "Holm: p corrected for 2 variants and 1 step;" in " ".join(variants.legend(found, {}))
-    assert "Holm: p corrected for 2 variants;" in " ".join(variants.legend(made(0.01), {}))
-    assert not variants.step_records(made(0.01))
-    lines = list(csv.DictReader(io.StringIO(variants.comma_separated([found], [{}]))))
+    assert "| AUROC | perturbation → full | the direction |" in method_analyses.markdown([found], [{}]).replace(
+        "\\", ""
+    )
+    assert "Holm: p corrected for 2 variants and 1 step, which" in " ".join(variants.legend(found, {}))
+    assert "Holm: p corrected for 2 variants, which intervals are not;" in " ".join(variants.legend(made(0.01), {}))
+    assert not variants.step_rows(made(0.01))
+    lines = list(csv.DictReader(io.StringIO(method_analyses.comma_separated([found], [{}]))))
     assert [(line["variant"], line["against"], line["adds"], line["share"]) for line in lines] == [
         ("full", "", "", ""), ("original", "full", "", ""), ("perturbation", "full", "", ""),
         ("original", "perturbation", "noise", "0.2"), ("perturbation", "full", "the direction", "0.8"),
     ]  # fmt: skip
-    (record,) = json.loads(variants.as_json([found], [{}]))
+    (record,) = json.loads(method_analyses.as_json([found], [{}]))
     assert record["steps"][1]["share"]["value"] == 0.8
 
 
@@ -118,9 +131,10 @@ def test_a_verdict_tells_shares_only_of_a_gain_that_is_shown() -> None:
     assert "since there is no gain: " in variants.verdict(with_steps(0.01, gain=-0.1))
 
 
-def test_a_broken_file_of_published_numbers_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mean", ["much", "nan", "inf"])
+def test_a_broken_file_of_published_numbers_is_one_sentence(tmp_path: Path, mean: str) -> None:
     folder = tmp_path / "paper"
     folder.mkdir()
-    (folder / "feature_ablation.csv").write_text("model,task,variant,metric,mean\na,b,c,d,much\n", encoding="utf-8")
+    (folder / "feature_ablation.csv").write_text(f"model,task,variant,metric,mean\na,b,c,d,{mean}\n", encoding="utf-8")
     with pytest.raises(UserError, match="expected numbers in percent"):
         variants.read_published(made(0.5), tmp_path)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from bench.api import Question
+from bench.api import Question, UserError
 from bench.api.question import Answer
 from bench.data.splits import TaskSplit
+from bench.progress import Silent
 from bench.run.analyses.budgets import LEAST_VALIDATION, Pool, ordered, shares
+from bench.run.analyses.label_curves import TaskStudy
+from bench.run.analyses.request import LabelsConfig
 from bench.signals.reading import Reading
 
 TRAIN, VALIDATION = TaskSplit("isles", "train"), TaskSplit("isles", "validation")
@@ -41,6 +45,16 @@ def test_draws_have_the_asked_size_and_larger_ones_contain_smaller_ones(seed: in
         assert before < ids
         assert len(ids_of(drawn[VALIDATION])) == POOL.shares(size)[1] >= LEAST_VALIDATION
         before = ids
+
+
+def test_a_task_without_a_label_is_refused_before_anything_is_fitted() -> None:
+    silent = Pool(reading(TRAIN, 3, silent=(0, 1, 2)))
+    unused: Any = None
+    study = TaskStudy(LabelsConfig("tiny"), unused, unused, TaskSplit("isles", "test"), unused, unused, Silent(), {},
+                      {"pik": silent})  # fmt: skip
+    assert study.sizes == (0,)
+    with pytest.raises(UserError, match="isles: expected answers that can be told as labels, got none"):
+        study.require_labels()
 
 
 def test_another_seed_is_another_draw_and_all_labels_leave_the_splits_as_they_are() -> None:

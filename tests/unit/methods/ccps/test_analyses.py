@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.api import AnalysisInput, Batch, Context, Findings, Format, UserError
+from bench.api import AnalysisInput, Batch, Context, Findings, Format
 from methods.ccps import Ccps
 from methods.ccps import analyses as of_ccps
 from methods.ccps.columns import FEATURES
@@ -95,11 +95,6 @@ def test_with_dropout_they_are_trained_one_after_the_other() -> None:
     together = of_ccps.retrained_together(made, SUBSETS[:2], replace(ctx, trainings=[]))
     alone = np.stack([of_ccps.retrained(made, own, replace(ctx, trainings=[])) for own in SUBSETS[:2]])
     assert np.array_equal(together, alone)
-
-
-def test_an_unknown_column_is_one_sentence() -> None:
-    with pytest.raises(UserError, match="unknown feature 'entropie' of ccps"):
-        of_ccps.columns_of(["original_entropy", "entropie"])
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[Findings, np.ndarray[Any, Any]]:

@@ -16,9 +16,9 @@ from methods.ccps import Ccps
 from methods.ccps import explained as of_networks
 from methods.ccps import importance as of_ccps
 from methods.ccps.columns import FEATURES
-from methods.ccps.explained import NOISE, Explained, Sizes, explained, tokens_needed, with_noise
+from methods.ccps.explained import NOISE, Explained, Sizes, explained, with_noise
 from methods.ccps.importance import GROUPS, NOISE_MEAN, NOISE_MOST, correlations, importance, measured
-from methods.ccps.networks import Data, Splits, TokenEncoder
+from methods.ccps.networks import Data, Splits
 from tests.unit.methods.ccps.test_analyses import given
 from tests.unit.methods.ccps.test_method import batch
 
@@ -89,6 +89,8 @@ def test_planted_features_come_first_with_their_signs_and_the_rest_is_noise(monk
     mean = np.mean([row["importance"] for row in useless if row is not constant])  # type: ignore[misc]
     assert 0.7 < mean / rows[NOISE_MEAN]["importance"] < 1.3  # type: ignore[operator]
     assert "Largest: pei_value_token" in made.answer
+    constants = replace(found, constant=np.arange(75) < 35)  # which can't be above noise
+    assert "as about 2 would by chance" in measured(constants).answer
     assert "1 features are constant in training" in " ".join(made.notes)
     assert [row["feature"] for row in made.rows[:5]] == [*GROUPS, NOISE_MEAN, NOISE_MOST]
     assert len(made.rows) == 80
@@ -172,22 +174,6 @@ def test_noise_is_drawn_once_and_ends_with_the_answer() -> None:
     assert torch.equal(made, with_noise(features, np.random.default_rng(1)))
 
 
-@pytest.mark.parametrize("channels", [(9, 8), (9, 8, 6), (9, 8, 6, 4)])
-@pytest.mark.parametrize("pool_mask", [True, False])
-def test_padding_that_is_cut_off_changes_nothing(channels: tuple[int, ...], *, pool_mask: bool) -> None:
-    with torch.random.fork_rng():
-        torch.manual_seed(2)
-        encoder = TokenEncoder(channels, pool_mask=pool_mask).double().eval()
-    for length in (1, 3, 20, 27, 30):
-        x = torch.zeros(50, 30, 9, dtype=torch.float64)
-        generator = torch.Generator().manual_seed(length)
-        x[:, :length] = torch.randn(50, length, 9, generator=generator, dtype=torch.float64)
-        kept = tokens_needed(encoder, x[:10], x[10:])
-        assert kept == min(30, length + 2 * (len(channels) - 1) + 1)
-        with torch.no_grad():
-            torch.testing.assert_close(encoder(x[:, :kept]), encoder(x), rtol=0, atol=1e-12)
-
-
 def test_what_can_not_be_is_said_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ccps, "trained", None)
     study = given(seeds=1)
@@ -222,8 +208,8 @@ def test_the_interval_is_that_of_a_mean_where_only_one_of_the_two_varies() -> No
         )
     )
     assert found.between == pytest.approx(seeds.std(ddof=1))
-    assert importance(np.ones((5, 9))) == (1.0, 1.0, 1.0, 0.0)
-    assert importance(np.ones((5, 1))) == (1.0, None, None, None)
+    assert importance(np.ones((5, 10))) == (1.0, 1.0, 1.0, 0.0)
+    assert importance(np.ones((5, 9))) == (1.0, None, None, 0.0)
 
 
 def test_the_interval_covers_the_mean_of_other_answers_and_other_trainings() -> None:

@@ -110,6 +110,13 @@ def test_it_learns_and_is_as_large_as_it_says(fmt: Format, tokens: int, size: in
     assert fitted.n_parameters(facts) == size == sum(w.size for w in fitted.weights_.values())
 
 
+def test_a_training_that_diverges_is_one_sentence_and_no_network_that_nothing_moves() -> None:
+    with pytest.raises(
+        UserError, match=r"it diverged with the seed 5; lower the rates, e.g. --set learning_rate=1e\+29"
+    ):
+        Ccps(**{**SMALL, "learning_rate": 1e30}).fit(batch(100), context())
+
+
 @pytest.mark.parametrize("preset", Ccps.presets)
 @pytest.mark.parametrize("fmt", list(Format))
 def test_every_preset_runs_in_both_formats(preset: str, fmt: Format) -> None:

@@ -193,7 +193,7 @@ def test_the_papers_numbers_are_of_rows_and_columns_that_there_are() -> None:
         assert row(table, line["row"])[line["column"]] is not None
     found = Measured("ccps", "tokens", "llama8b", "mmlu-oe", "paper", (0, 1, 2, 3, 4), 60, table)
     paper = shown.read_published(found, RESULTS)
-    records = {record["what"]: record for record in shown.records(found, paper)}
+    records = {record["what"]: record for record in shown.blocks(found, paper)[0]}
     assert records["content words"]["impact (points): paper"] == "1.82"
     assert records[masking.ALL]["lift (%): paper"] == "+45.6"
 
@@ -238,6 +238,7 @@ def test_a_verdict_says_more_only_where_both_tests_do(within: float, places: flo
     [
         (3, "move it more, also without the first token of each answer, +3.00 points (1.00 to 5.00), p 0.001."),
         (-3, "move it more, but without the first token of each answer less, \u22123.00 points"),
+        (-3, "p 0.001: the first tokens make the difference, by where they stand or by what they say. At the same"),
         (1, "but without the first token of each answer no difference is significant, +1.00 points"),
     ],
 )
@@ -250,6 +251,12 @@ def test_where_all_tokens_of_an_answer_move_it_alike_masking_tells_nothing() -> 
     alike = np.tile(np.random.default_rng(0).random(40)[read.answer], (5, 1))
     told = masking.measures_of(read, np.full((5, 40), 0.5), alike).answer
     assert told.startswith("Nothing shows: masking any token of an answer moves it alike")
+
+
+def test_a_difference_without_spread_is_not_called_none() -> None:
+    same = Estimate(0.01, 0.01, 0.01, 0.0, 50)
+    found = [Compared(what, 100, same, None) for what in (masking.ALL, masking.WITHIN, masking.REST, masking.PLACES)]
+    assert answer_of(found, 50, 80).startswith("Content words move it more, also with their places taken out.")
 
 
 def test_a_verdict_says_where_the_splitting_of_words_may_explain_it() -> None:

@@ -139,8 +139,8 @@ def test_variants_are_trainings_with_other_constants(fmt: Format, monkeypatch: p
         np.testing.assert_allclose(found.confidence[name][1], alone, rtol=0, atol=CLOSE, err_msg=name)
         others = [p[1] for other, p in found.confidence.items() if other != name]
         assert min(np.abs(p - alone).max() for p in others) > 1e-3, name
-    columns = of_ccps.columns_of(ORIGINAL)
-    original = of_ccps.retrained(exact(replace(study, method=direct["full"])), columns, replace(second, trainings=[]))
+    whole = exact(replace(study, method=direct["full"]))
+    original = of_ccps.retrained(whole, range(len(ORIGINAL)), replace(second, trainings=[]))
     np.testing.assert_allclose(found.confidence[BEGINNING][1], original, rtol=0, atol=CLOSE)
 
 
