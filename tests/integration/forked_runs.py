@@ -17,11 +17,14 @@ from typing import Any
 
 import torch
 
+from bench.prompts import shards
 from bench.run.pipeline import RunConfig, run
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
-FILE_MOMENTS = 7
+FILE_MOMENTS = 5
 """At so many of an undisturbed run's changes to files it is killed, evenly spread, first and last included."""
+LIMIT = 90
+"""Questions of each split, in two shards."""
 FRACTIONS = (0.5,)
 """Of an undisturbed run's time after which it is killed, wherever it is."""
 
@@ -49,8 +52,9 @@ def watch(folder: Path, at: Callable[[int], None]) -> None:
 def config(folder: Path, out: str) -> RunConfig:
     model, plugin = sys.argv[2:]
     return RunConfig(
-        ("ptrue", "echo"), model, tasks=("rivers",), plugins=(Path(plugin),), out=folder / out, cache=folder / "cache"
-    )
+        ("ptrue", "echo"), model, tasks=("rivers",), plugins=(Path(plugin),), limit=LIMIT, scale_training=True,
+        out=folder / out, cache=folder / "cache",
+    )  # fmt: skip
 
 
 def fork(work: Callable[[], None], after: float | None = None) -> int:
@@ -136,6 +140,7 @@ def together(root: Path) -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(1)
+    shards._SHARD, shards._MOST = LIMIT // 2, LIMIT
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads would not survive a fork
     root = Path(sys.argv[1])
     undisturbed, warm = root / "undisturbed", root / "warm"

@@ -34,7 +34,8 @@ FROZEN = ("ptrue", "sequence-probability", "litcab", "self-consistency")
 PROBES = ("saplma-f", "saplma-m", "saplma-um", "pik")
 ADAPTERS = ("it", "ct")
 WITHOUT_ADAPTERS = (*FROZEN, *PROBES, "lts", "ccps")
-QUICK = ("llama", "gemma2")
+QUICK = ("gemma2",)
+"""The one with windows, caps and norms that the others lack; an adapter of llama is trained and read beside it."""
 SETTINGS = (
     f"protocol.shots={SHOTS}", "protocol.max_new_tokens_open=4", "protocol.kept_step=last",
     "litcab.steps=10", "ccps.contrastive_steps=20", "ccps.classifier_steps=20",
@@ -118,9 +119,10 @@ def test_methods_say_nearly_the_same_in_both(bench: Command, tmp_path: Path, kin
     compared(bench, tmp_path, kind, 2, WITHOUT_ADAPTERS)
 
 
-def test_adapters_are_trained_in_bfloat16(bench: Command, tmp_path: Path) -> None:
+def test_an_adapter_is_trained_in_bfloat16(bench: Command, tmp_path: Path) -> None:
+    """The one whose loss has all parts of the other's, and a divergence."""
     model = deciding.save(tmp_path / "llama", "llama", 2)
-    cells(bench, model, "bfloat16", ADAPTERS, TASKS[:1])
+    cells(bench, model, "bfloat16", ("ct",), TASKS[:1])
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from typer import Context
 
 from bench import registry
 from bench.cli.app import app
+from methods.ccps import Ccps
 from tests.integration.conftest import Command
 
 ROOT = Path(__file__).parents[2]
@@ -67,8 +68,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_its_commands_run_in_order(bench: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On few questions and in this process: each of its own would spend seconds on importing libraries."""
+    """On few questions, in a few steps and in this process: each of its own would spend seconds on importing libraries.
+
+    `--set` would make a variant of `ccps`, which later commands do not name.
+    """
     monkeypatch.chdir(folder)
+    for name in ("contrastive_steps", "classifier_steps"):
+        monkeypatch.setitem(Ccps.presets["demo"], name, 20)
     more = {"run": ["--limit", LIMIT], "table": ["--partial"], "report": ["--partial"]}
     for command in commands():
         if not data_is_missing(command):

@@ -203,33 +203,35 @@ class Measured:
 
 @pytest.fixture(scope="module")
 def choice(model, tokenizer) -> Measured:
-    return Measured(model, tokenizer, Format.CHOICE, every=2)
+    return Measured(model, tokenizer, Format.CHOICE, every=4)
 
 
 @pytest.fixture(scope="module")
 def opened(model, tokenizer) -> Measured:
-    return Measured(model, tokenizer, Format.OPEN, every=2)
+    return Measured(model, tokenizer, Format.OPEN, every=4)
 
 
-def assert_bands(choice: Measured, opened: Measured) -> None:
+def assert_bands(choice: Measured, opened: Measured, *, least: float) -> None:
+    """`least` is that of the AUROC of the self-check on choice questions, the one band near to what is measured."""
     assert np.mean([answer in set("abcd") for answer in choice.answers]) >= 0.99
     assert 0.55 <= choice.right.mean() <= 0.80
     confidence = choice.logits.softmax(-1).max(-1).values.numpy()
     assert 0.65 <= roc_auc_score(choice.right, confidence) <= 0.95
-    assert 0.60 <= roc_auc_score(choice.right, choice.p_true) <= 0.90
+    assert least <= roc_auc_score(choice.right, choice.p_true) <= 0.90
     assert choice.check_is_letter >= 0.95
     assert 0.35 <= opened.right.mean() <= 0.75
     assert roc_auc_score(opened.right, opened.p_true) >= 0.60
     assert opened.check_is_letter >= 0.95
 
 
-def test_half_of_the_test_questions_are_within_the_bands(choice, opened):
-    assert_bands(choice, opened)
+def test_a_quarter_of_the_test_questions_is_within_the_bands(choice, opened):
+    """0.56: of all questions it is 0.65, and less than 0.56 in a random quarter about as rarely as 0.60 in a half."""
+    assert_bands(choice, opened, least=0.56)
 
 
 @pytest.mark.slow
 def test_all_test_questions_are_within_the_bands(model, tokenizer):
-    assert_bands(*(Measured(model, tokenizer, fmt, every=1) for fmt in (Format.CHOICE, Format.OPEN)))
+    assert_bands(*(Measured(model, tokenizer, fmt, every=1) for fmt in (Format.CHOICE, Format.OPEN)), least=0.60)
 
 
 def test_the_letter_says_more_than_the_self_check(choice):

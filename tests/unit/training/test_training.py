@@ -393,7 +393,10 @@ def test_a_killed_training_goes_on_to_the_same_end(
 ) -> None:
     settings = {**SETTINGS, "steps": 40, "dropout": 0.1, "deepspeed": deepspeed, "clip": 0.5}
     whole = write_job(backbone, tmp_path / "whole", settings, learnable())
-    finished(whole, processes)
+    if deepspeed:
+        finished(whole, processes)
+    else:
+        loop.main(whole)  # in this process, which has imported the libraries
     config = write_job(backbone, tmp_path / "job", settings, learnable(), checkpoint_every=6)
     killed_after(config, 16, processes)
     files = [path.name for path in config.parent.rglob("*") if path.is_file()]
