@@ -32,7 +32,8 @@ class Times:
 
     def drawn(self, rng: np.random.Generator, own: Any) -> Any:
         """A value; `own` is the preset's."""
-        return _like(own, own * math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
+        value = own * math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+        return max(round(value), 1) if _is_whole(own) else _rounded(value)
 
     def words(self, own: Any) -> str:
         """Words for what is drawn from."""
@@ -55,8 +56,12 @@ class Uniform:
     def drawn(self, rng: np.random.Generator, own: Any) -> Any:
         """A value; `own` is the preset's."""
         if self.log:
-            return _like(own, math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
-        return _like(own, rng.uniform(self.low, self.high))
+            value = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+        else:
+            value = rng.uniform(self.low, self.high)
+        if _is_whole(own):
+            return min(max(round(value), math.ceil(self.low)), math.floor(self.high))
+        return min(max(_rounded(value), self.low), self.high)  # 0.9999 has more digits than what is drawn
 
     def words(self, own: Any) -> str:
         """Words for what is drawn from."""
@@ -93,8 +98,9 @@ def _require(holds: bool, search: object, expected: str) -> None:  # noqa: FBT00
         raise ContractError(f"search: expected {expected}, got {search!r}")
 
 
-def _like(own: Any, value: float) -> float | int:
-    """The number with few digits; whole, and at least 1 of a count, where the preset's is."""
-    if isinstance(own, int) and not isinstance(own, bool):
-        return max(round(value), min(own, 1))
+def _is_whole(own: Any) -> bool:
+    return isinstance(own, int) and not isinstance(own, bool)
+
+
+def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")

@@ -52,8 +52,14 @@ def _leaders(matrix: Matrix) -> Iterator[str]:
 
 
 def _moves(matrix: Matrix) -> Iterator[str]:
-    """Sentences on the mean price of each move."""
-    for mean in (each for each in matrix.means if each.metric == "brier" and each.corpus.leaves_out != AT_RANDOM):
+    """Sentences on the mean price of each move to another corpus, and to the own one without the tested subject.
+
+    Moves that change both stand in the table of prices alone: with three corpora they are half of all.
+    """
+    for mean in matrix.means:
+        is_other = mean.corpus.task != mean.home.task
+        if mean.metric != "brier" or mean.corpus.leaves_out == AT_RANDOM or (is_other and mean.corpus.leaves_out):
+            continue
         where = f"from {mean.home.label} to {mean.corpus.label}, tested on {mean.test}"
         what = _in_both(mean, matrix.means, len(matrix.about.learners))
         told = f"{_counted(mean, matrix.prices, matrix.about.learners)}{_of_share(matrix, mean)}"
@@ -90,10 +96,13 @@ def _of_share(matrix: Matrix, mean: MeanPrice) -> str:
     constant = next(found, None)
     if home is None or there is None or mean.corpus.leaves_out or constant is None or constant.points is None:
         return ""
+    points = f"{signed(METRICS['brier'], constant.points)} points{between('brier', constant.price_ends)}"
+    low, high, _ = constant.price_ends
+    if low is not None and high is not None and low <= 0 <= high:
+        return f"; a constant confidence moves by {points}, so it is not the share of right answers"
     return (
         f"; {percent(home)} % of the answers of {mean.home.task} are right and {percent(there)} % of those of"
-        f" {mean.corpus.task}, which by itself moves the Brier score of a constant confidence by"
-        f" {signed(METRICS['brier'], constant.points)} points{between('brier', constant.price_ends)}"
+        f" {mean.corpus.task}, which by itself moves the Brier score of a constant confidence by {points}"
     )
 
 

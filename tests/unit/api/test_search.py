@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -100,6 +101,23 @@ def test_a_zero_can_t_be_multiplied_and_a_count_never_becomes_none() -> None:
     assert "decay" in searched(Learner(decay=0.0), {})
     small = Learner(width=1)
     assert {configuration(small, {"width": Times(0.5, 2.0)}, 0, k)["width"] for k in range(60)} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("search", "own"),
+    [
+        (Uniform(0.0, 0.9999), 0.5),
+        (Uniform(1.0001, 1.004, log=True), 1.002),
+        (Uniform(0.0, 3.7), 2),
+        (Uniform(1, 4), 9),
+    ],
+)
+def test_a_draw_stays_within_its_bounds(search: Uniform, own: float) -> None:
+    drawn = [search.drawn(np.random.default_rng(k), own) for k in range(3_000)]
+    assert search.low <= min(drawn)
+    assert max(drawn) <= search.high
+    if isinstance(own, int):
+        assert set(drawn) == set(range(math.ceil(search.low), math.floor(search.high) + 1))
 
 
 @pytest.mark.parametrize(

@@ -312,6 +312,12 @@ def test_fewer_answers_are_priced_at_home_alone(tmp_path: Path) -> None:
     assert "cost of fewer answers" not in text
 
 
+def test_a_move_to_another_corpus_without_the_subject_stands_in_the_table_alone(tmp_path: Path) -> None:
+    told = replace(about(corpora=(A, B, A_OUT)), homes={"a": "b", "b": "b"})
+    moves = [each for each in verdict(computed(cells(tmp_path, told), told)) if each.startswith("Moving")]
+    assert [each.partition(", tested")[0] for each in moves] == ["Moving from b to a", "Moving from b to a"]
+
+
 def test_as_few_answers_are_no_shift_and_stand_in_no_rank(tmp_path: Path) -> None:
     """A control that is worse than everything else moves no worst cell, and no comparison with the untrained."""
 
