@@ -23,8 +23,8 @@ ROW, DOT = 0.125, 3.2
 """Inches of a row; points of a dot."""
 _NAME = 2.4
 """Inches of the longest name of a row."""
-_MOST = 70
-"""Rows on one figure: as many as a page has room for."""
+_MOST = 30
+"""Rows on one figure: as many as can be read on a page; all are in the numbers."""
 _MISSING = "not known"
 
 Row = Mapping[str, Value]
@@ -40,7 +40,7 @@ def dots_of_measures(found: Measured) -> Figure | None:
         shown, name = every[:_MOST], found.naming
         notes = ["Lines are intervals." if column.low else "", *found.measures.notes]
         if len(shown) < len(every):
-            notes.append(f"Shown: the first {_MOST} of {len(every)} rows.")
+            notes.append(f"Shown: the first {_MOST} of {len(every)} rows; the numbers have all.")
         names = [plain(str(row[name])) for row in shown]
         left = room_of(names, _NAME)
         number = max((text_width(_numbers(column, row)) for row in shown), default=0.0) + 0.1

@@ -24,7 +24,7 @@ ACROSS = 5
 """Panels beside one another."""
 HEIGHT, GAP = 0.92, 0.12
 """Inches of a panel, and between two."""
-ROW = LINE * 1.3 + HEIGHT + LABELS_X + 0.07
+ROW = LINE * 1.3 + HEIGHT + LABELS_X + 0.16
 """Inches of a row of panels with their names and ticks."""
 BETWEEN = 0.12
 """Inches between the blocks of two metrics."""
@@ -88,7 +88,7 @@ def _block(page: Sheet, curves: LabelCurves, metric: str, names: Sequence[str], 
         panel.x_axis([math.log10(size) for size in at], [short(size) for size in at])
         panel.y_axis(ticks, [] if column else tick_names(ticks, metric))
     bottom = top + LINE * 1.7 + math.ceil(len(names) / across) * ROW
-    page.text(AXIS_Y, bottom - 0.05, "labels, training and validation together (logarithmic)", color=MUTED)
+    page.text(AXIS_Y, bottom - 0.14, "labels, training and validation together (logarithmic)", color=MUTED)
 
 
 def _x_ticks(sizes: Sequence[int]) -> list[int]:

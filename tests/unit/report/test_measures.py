@@ -89,7 +89,7 @@ def test_a_figure_draws_what_is_known_and_none_where_nothing_is_to_be_drawn() ->
     assert dots_of_measures(made(rows=[])) is not None
     many = made(rows=[{"what": str(k), "impact": float(k)} for k in range(200)])
     words = " ".join(text.get_text() for text in dots_of_measures(many).texts)  # type: ignore[union-attr]
-    assert "Shown: the first 70 of 200 rows." in words
+    assert "Shown: the first 30 of 200 rows; the numbers have all." in words
 
 
 class Tags(HTMLParser):
