@@ -51,8 +51,10 @@ contracts: install house
 house: install  ## rooms, floors and arrows as imports draw them, sizes of files; fails where a limit is broken
 	$(BIN)/python -m tests.house
 
+# Bytecode is kept even where PYTHONDONTWRITEBYTECODE is set, as in many containers: without it each worker rewrites
+# all assertions again, and each of the processes that tests start compiles all that it imports.
 tests: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not gpu and not network and not readme'
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not gpu and not network and not readme'
 
 slow: install  ## the tests that take longer than ten seconds each
 	$(BIN)/python -m pytest -m slow
