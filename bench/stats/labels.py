@@ -32,7 +32,7 @@ from bench.stats.holm import with_holm
 from bench.stats.resampling import RANKED, Resampled, resample
 from bench.stats.settings import Settings
 from bench.stats.strata import Strata, strata_of
-from bench.stats.variants import MIN_SEEDS, Estimate, estimated, refused
+from bench.stats.variants import MIN_SEEDS, Estimate, estimated, freedom_of, refused
 
 METRICS_SHOWN = ("brier", "auroc")
 """Metrics of the curves, by their names in `bench.metrics.METRICS`."""
@@ -236,7 +236,7 @@ def curves_of(
         reason = refused(metric, correct, strata)
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
-        rule = _Rule(study, metric, len(correct) - len(strata.names), reason is not None, settings.level)
+        rule = _Rule(study, metric, freedom_of(metric, correct, strata), reason is not None, settings.level)
         draws = _resampled(told, study.seeds, metric, correct, strata, settings)
         points += [rule.point(*point, each, draws[point]) for point, each in told.items()]
         own = [
@@ -321,7 +321,7 @@ class _Rule(NamedTuple):
         asked = len(self.study.seeds)
         if self.bare or len(draws) < asked or asked < MIN_SEEDS:
             return Estimate(float(by_seed.mean()), None, None, None), None
-        return estimated(by_seed, replicates, freedom=self.freedom, level=self.level, bounds=bounds)
+        return estimated(by_seed, float(replicates.var(ddof=1)), freedom=self.freedom, level=self.level, bounds=bounds)
 
 
 def _crossings(gains: Sequence[Gain], level: float) -> Iterator[Crossing]:
