@@ -157,7 +157,7 @@ def rows_of(  # noqa: PLR0913 - what is compared, and how
         path: variants of which the last one is the reference.
     """
     settings, strata = settings or Settings(), strata_of(subjects)
-    found = resample(confidence, correct, strata, settings)
+    found = resample(confidence, correct, strata, settings, metrics=metrics)
     rows: list[VariantRow] = []
     steps: list[StepRow] = []
     notes: list[str] = []
