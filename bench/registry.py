@@ -211,10 +211,9 @@ def _load(
     for point in sorted(importlib.metadata.entry_points(group=kind.group), key=lambda p: (not _is_ours(p), p.name)):
         if foreign or _is_ours(point):
             entries.extend(_from_entry_point(kind, point))
-    notes: list[str] = []
     for path in plugins:
         entries.extend(_from_file(kind, path))
-        notes.append(f"--plugin {path}: the code in this file was run")
+    notes = [f"--plugin {path}: the code in this file was run" for path in plugins]
     return Registry(kind, [*entries, *made], notes)
 
 
@@ -363,17 +362,17 @@ def _from_file(kind: Kind, path: Path) -> list[PluginEntry[Any]]:
 
 
 def module_of(path: Path) -> str:
-    """Name in `sys.modules` of a plugin file as it is now.
+    """Name in `sys.modules` of a plugin file as it is now; a UserError where it can't be read."""
+    return _read(path)[0]
 
-    Raises:
-        UserError: it can't be read.
-    """
+
+def _read(path: Path) -> tuple[str, bytes]:
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"Expected a Python file at {path}, given with --plugin: {error.strerror}") from error
     digest = hashlib.sha256(str(path.resolve()).encode() + content).hexdigest()[:12]
-    return f"{DISTRIBUTION}_plugin_{path.stem}_{digest}"
+    return f"{DISTRIBUTION}_plugin_{path.stem}_{digest}", content
 
 
 def run_file(path: Path) -> str:
@@ -382,15 +381,16 @@ def run_file(path: Path) -> str:
     Raises:
         UserError: it can't be read, or it raises.
     """
-    name = module_of(path)
+    name, content = _read(path)
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise UserError(f"Expected a file ending in .py after --plugin, got {path}")
     if name not in sys.modules:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # before it runs: dataclasses look their module up here
         try:
-            spec.loader.exec_module(module)
+            # what was hashed is what runs: a loader takes bytecode of before an edit in the same second, as long as it
+            exec(compile(content, path, "exec", dont_inherit=True), vars(module))  # noqa: S102
         except BaseException as error:
             sys.modules.pop(name, None)
             _forget(name)

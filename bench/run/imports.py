@@ -8,6 +8,7 @@ import importlib.util
 import sys
 import sysconfig
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 _OURS = Path(__file__).resolve().parents[2]
@@ -42,15 +43,24 @@ def _imported(path: Path) -> Iterator[Path]:
             yield from file.parent.rglob("*.py") if file.name == "__init__.py" else [file]
 
 
-def _names(path: Path) -> set[str]:
+def _names(path: Path) -> frozenset[str]:
     """First words of the modules that a file imports by their full names."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError):
-        return set()  # then it can't be imported, either
+        return _names_in(path.read_bytes())
+    except OSError:
+        return frozenset()
+
+
+@lru_cache(maxsize=256)
+def _names_in(source: bytes) -> frozenset[str]:
+    """The same of a file's content; files are looked at before each call of a plugin, and rarely change."""
+    try:
+        tree = ast.parse(source)
+    except (ValueError, SyntaxError, RecursionError):
+        return frozenset()  # then it can't be imported, either
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+    return frozenset(name.partition(".")[0] for name in names) - sys.stdlib_module_names
 
 
 def _file_of(name: str) -> Path | None:

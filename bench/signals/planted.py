@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +56,7 @@ class World:
     @property
     def head(self) -> npt.NDArray[np.float32]:
         """The output head, (v, d), rows of length 1: a state along row t has its largest logit at t."""
-        return output_weight()
+        return output_weight().copy()
 
     def samples(self, samples: Samples) -> list[tuple[list[IntArray], list[npt.NDArray[np.float32]]]]:
         """Ids, `(t,)` each, and the states that predict them, `(t, d)` each, of every question's samples.
@@ -131,13 +131,19 @@ def unsaid(
     return tokens, np.concatenate([first, states_of(rng, tokens[1:], np.full(len(tokens) - 1, -1.0))])
 
 
+@cache
 def output_weight() -> npt.NDArray[np.float32]:
     """The output head, (v, d), rows of length 1: a state along row t has its largest logit at t."""
     rows = np.random.default_rng(0).standard_normal((MODEL.vocab_size, MODEL.hidden_size))
-    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
+    weight = np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
+    weight.flags.writeable = False  # one array for all who ask
+    return weight
 
 
+@cache
 def direction(place: str) -> npt.NDArray[np.float64]:
     """A unit vector, (d,), that belongs to a place in the network."""
     vector: npt.NDArray[np.float64] = np.random.default_rng(list(place.encode())).standard_normal(MODEL.hidden_size)
-    return vector / np.linalg.norm(vector)
+    vector /= np.linalg.norm(vector)
+    vector.flags.writeable = False  # one array for all who ask
+    return vector

@@ -1,9 +1,9 @@
 """Quality against the number of labels: curves, differences to what is not trained, and where the curves cross.
 
 A point is one method told so many labels, in several draws of labels; each draw has a training seed of its own. Errors
-are those of `bench.stats.variants`: other questions (resamples that all points share) and other draws, squares added,
-Student's t after Satterthwaite. A point of which a draw is missing has a value, but neither interval nor test: what is
-left are the draws that went well.
+are those of `bench.stats.variants`: other questions (in closed form for Brier scores, by resamples that all points
+share for AUROC) and other draws, squares added, Student's t after Satterthwaite. A point of which a draw is missing has
+a value, but neither interval nor test: what is left are the draws that went well.
 
 Three claims, each with an error rate of 1 - level of its own:
 
@@ -29,10 +29,11 @@ import numpy as np
 from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS
 from bench.stats.holm import with_holm
-from bench.stats.resampling import RANKED, Resampled, resample
+from bench.stats.intervals import macro_mean
+from bench.stats.resampling import RANKED, losses, resample
 from bench.stats.settings import Settings
 from bench.stats.strata import Strata, strata_of
-from bench.stats.variants import MIN_SEEDS, Estimate, estimated, refused
+from bench.stats.variants import MIN_SEEDS, Estimate, estimated, freedom_of, refused
 
 METRICS_SHOWN = ("brier", "auroc")
 """Metrics of the curves, by their names in `bench.metrics.METRICS`."""
@@ -201,7 +202,16 @@ class LabelCurves:
         return [point for point in self.points if (point.method, point.metric) == (method, metric)]
 
 
-Draws = Mapping[int, Resampled]
+class _Draw(NamedTuple):
+    """One metric of a point after one draw of labels."""
+
+    mean: float
+    """Macro mean over subjects."""
+    spread: FloatArray
+    """What other questions would have changed: Brier loss of each question, (n,), or AUROC of each resample, (r,)."""
+
+
+Draws = Mapping[int, _Draw]
 """Seed -> one metric of a point; draws without a value are absent."""
 
 
@@ -236,8 +246,11 @@ def curves_of(
         reason = refused(metric, correct, strata)
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
-        rule = _Rule(study, metric, len(correct) - len(strata.names), reason is not None, settings.level)
-        draws = _resampled(told, study.seeds, metric, correct, strata, settings)
+        rule = _Rule(study, metric, strata, freedom_of(metric, correct, strata), reason is not None, settings.level)
+        if metric in RANKED:
+            draws = _ordered(told, study.seeds, correct, strata, settings)
+        else:
+            draws = _lost(told, study.seeds, correct, strata)
         points += [rule.point(*point, each, draws[point]) for point, each in told.items()]
         own = [
             rule.gain(name, other, size, draws[name, size], draws[other, size])
@@ -256,25 +269,37 @@ def curves_of(
     )  # fmt: skip
 
 
-def _resampled(
-    told: Mapping[tuple[str, int], Told], seeds: Sequence[int], metric: str, correct: BoolArray, strata: Strata,
-    settings: Settings,
-) -> Mapping[tuple[str, int], Draws]:  # fmt: skip
-    """One metric of every point and draw that has one. Runs that say the same are resampled once."""
+def _lost(
+    told: Mapping[tuple[str, int], Told], seeds: Sequence[int], correct: BoolArray, strata: Strata
+) -> Mapping[tuple[str, int], Draws]:
+    """Brier score of every point and draw that has probabilities."""
+    found: dict[tuple[str, int], dict[int, _Draw]] = {point: {} for point in told}
+    for point, seed in ((point, seed) for point in told for seed in seeds):
+        values = told[point].values("brier", seed)
+        if values is not None:
+            lost = losses(values, correct)["brier"]
+            found[point][seed] = _Draw(float(strata.means(lost).mean()), lost)
+    return found
+
+
+def _ordered(
+    told: Mapping[tuple[str, int], Told], seeds: Sequence[int], correct: BoolArray, strata: Strata, settings: Settings
+) -> Mapping[tuple[str, int], Draws]:
+    """AUROC of every point and draw that has one. Runs that say the same are resampled once."""
     runs: dict[str, FloatArray] = {}
     digests: dict[tuple[tuple[str, int], int], str] = {}
     for point, seed in ((point, seed) for point in told for seed in seeds):
-        values = told[point].values(metric, seed)
+        values = told[point].values("auroc", seed)
         if values is not None:
             digests[point, seed] = hashlib.sha256(values.tobytes()).hexdigest()
             runs[digests[point, seed]] = values[None]
-    half = np.full((1, len(correct)), 0.5)  # in the place of confidences, which metrics of order don't read
-    sure, order = (dict.fromkeys(runs, half), runs) if metric in RANKED else (runs, {})
-    resampled = resample(sure, correct, strata, settings, order, (metric,)) if runs else {}
-    found: dict[tuple[str, int], dict[int, Resampled]] = {point: {} for point in told}
+    sure = dict.fromkeys(runs, np.full((1, len(correct)), 0.5))  # in the place of confidences, which nothing reads here
+    resampled = resample(sure, correct, strata, settings, runs, ("auroc",)) if runs else {}
+    found: dict[tuple[str, int], dict[int, _Draw]] = {point: {} for point in told}
     for (point, seed), digest in digests.items():
-        if resampled[digest][metric].mean is not None:
-            found[point][seed] = resampled[digest][metric]
+        each = resampled[digest]["auroc"]
+        if each.mean is not None:
+            found[point][seed] = _Draw(each.mean, each.replicates)
     return found
 
 
@@ -283,8 +308,9 @@ class _Rule(NamedTuple):
 
     study: Study
     metric: str
+    strata: Strata
     freedom: int
-    """Degrees of freedom of what questions vary."""
+    """Degrees of freedom of what questions vary in resamples."""
     bare: bool
     """Without intervals."""
     level: float
@@ -308,20 +334,23 @@ class _Rule(NamedTuple):
         return Gain(name, other, self.metric, size, estimate, p)
 
     def _estimate(
-        self, draws: Sequence[Resampled], others: Sequence[Resampled], bounds: tuple[float, float]
+        self, draws: Sequence[_Draw], others: Sequence[_Draw], bounds: tuple[float, float]
     ) -> tuple[Estimate | None, float | None]:
         """Mean of the first, less that of the second where there are some, with its interval and p value of 0."""
         if not draws:
             return None, None
         by_seed = np.array([each.mean for each in draws], dtype=np.float64)
-        replicates = np.mean([each.replicates for each in draws], axis=0)
+        spread = np.mean([each.spread for each in draws], axis=0)
         if others:
             by_seed = by_seed - np.array([each.mean for each in others], dtype=np.float64)
-            replicates = replicates - np.mean([each.replicates for each in others], axis=0)
+            spread = spread - np.mean([each.spread for each in others], axis=0)
         asked = len(self.study.seeds)
         if self.bare or len(draws) < asked or asked < MIN_SEEDS:
             return Estimate(float(by_seed.mean()), None, None, None), None
-        return estimated(by_seed, replicates, freedom=self.freedom, level=self.level, bounds=bounds)
+        if self.metric in RANKED:
+            return estimated(by_seed, float(spread.var(ddof=1)), freedom=self.freedom, level=self.level, bounds=bounds)
+        of = macro_mean(spread, self.strata)
+        return estimated(by_seed, of.error**2, freedom=of.df, level=self.level, bounds=bounds)
 
 
 def _crossings(gains: Sequence[Gain], level: float) -> Iterator[Crossing]:

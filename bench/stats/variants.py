@@ -1,10 +1,11 @@
 """Variants of one method compared with one of them, on the same questions and over the same seeds.
 
-A difference varies for two reasons. Other questions: the standard deviation of the difference, averaged over the seeds,
-in resamples that all variants share. Other seeds: the standard deviation (ddof 1) of the difference from seed to seed,
-over the square root of their number. Squares are added. What a seed changes on some questions and not on others is in
-both, so that an interval is never too narrow for it. The interval is Student's t, with degrees of freedom after
-Satterthwaite: those of the seeds where the seeds decide. P values are corrected by Holm's rule over all variants.
+A difference varies for two reasons. Other questions: the standard error of the difference, averaged over the seeds, in
+closed form where a metric is a mean (`bench.stats.intervals.macro_mean`), else the standard deviation in resamples that
+all variants share. Other seeds: the standard deviation (ddof 1) of the difference from seed to seed, over the square
+root of their number. Squares are added. What a seed changes on some questions and not on others is in both, so that an
+interval is never too narrow for it. The interval is Student's t, with degrees of freedom after Satterthwaite: those of
+the seeds where the seeds decide. P values are corrected by Holm's rule over all variants.
 
 A path leads from a variant over others to the reference. The share of a step in the whole difference is a ratio of two
 differences, whose interval is the set of shares r that the same t test does not reject: of step - r * whole being 0
@@ -24,8 +25,8 @@ import numpy as np
 from bench.api import BoolArray, FloatArray, Step
 from bench.metrics import METRICS
 from bench.stats.holm import with_holm
-from bench.stats.intervals import no_spread_of_ranks
-from bench.stats.resampling import RANKED, Resampled, resample
+from bench.stats.intervals import macro_mean, no_spread_of_ranks
+from bench.stats.resampling import RANKED, Resampled, losses, resample
 from bench.stats.settings import Settings
 from bench.stats.strata import Strata, strata_of
 
@@ -156,7 +157,7 @@ def rows_of(  # noqa: PLR0913 - what is compared, and how
         path: variants of which the last one is the reference.
     """
     settings, strata = settings or Settings(), strata_of(subjects)
-    found = resample(confidence, correct, strata, settings)
+    found = resample(confidence, correct, strata, settings, metrics=metrics)
     rows: list[VariantRow] = []
     steps: list[StepRow] = []
     notes: list[str] = []
@@ -164,35 +165,39 @@ def rows_of(  # noqa: PLR0913 - what is compared, and how
         reason = refused(metric, correct, strata)
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
-        rule = _Rule(metric, settings.level, len(correct) - len(strata.names), reason is not None)
-        against = found[reference][metric]
+        rule = _Rule(metric, settings.level, strata, freedom_of(metric, correct, strata), reason is not None)
+        values = {name: _value(found[name][metric], _losses(metric, p, correct)) for name, p in confidence.items()}
+        against = values[reference]
         others = (name for name in confidence if name != reference)
-        own = [rule.row(reference, against, None), *(rule.row(name, found[name][metric], against) for name in others)]
-        own, along = _corrected(own, rule.steps(path, found))
+        own = [
+            rule.row(reference, against),
+            *(rule.row(name, values[name], _gap(values[name], against)) for name in others),
+        ]
+        own, along = _corrected(own, rule.steps(path, values))
         rows += own
         if along:
             (whole,) = (row for row in own if row.variant == along[0].start)
-            steps += rule.shared(along, whole, path, found)
+            steps += rule.shared(along, whole, path, values)
     order = {name: k for k, name in enumerate(dict.fromkeys(row.variant for row in rows))}
     return Compared(tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(steps), tuple(notes))
 
 
 def estimated(
-    by_seed: FloatArray, replicates: FloatArray, *, freedom: int, level: float, bounds: tuple[float, float]
+    by_seed: FloatArray, of_questions: float, *, freedom: float, level: float, bounds: tuple[float, float]
 ) -> tuple[Estimate, float]:
     """Mean over seeds with its interval for other questions and other seeds, and the p value of 0, two-sided.
 
     Args:
         by_seed: shape (seeds,), at least two.
-        replicates: shape (r,), the mean over seeds in each resample of the questions.
-        freedom: degrees of freedom of what questions vary: their number less that of the subjects.
+        of_questions: variance of the mean over seeds from other questions.
+        freedom: degrees of freedom of that variance.
         level: of the interval.
         bounds: smallest and largest possible value, beyond which the interval is cut.
     """
     from scipy.special import stdtr, stdtrit
 
     value = float(by_seed.mean())
-    of_questions, of_seeds = float(replicates.var(ddof=1)), float(by_seed.var(ddof=1)) / len(by_seed)
+    of_seeds = float(by_seed.var(ddof=1)) / len(by_seed)
     square = of_questions + of_seeds
     error = float(np.sqrt(square))
     if error <= _TINY:
@@ -202,6 +207,24 @@ def estimated(
     low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))
     p = float(2 * stdtr(min(df, _MANY), -abs(value) / error))
     return Estimate(value, low, high, error, of_seeds / square), p
+
+
+def freedom_of(metric: str, correct: BoolArray, strata: Strata) -> int:
+    """Degrees of freedom of the spread of a metric's resamples: questions less subjects.
+
+    Of metrics of order the questions of the rarer class: two wrong answers say little of how others would vary, however
+    many are right. Subjects of one class are left out.
+
+    Args:
+        metric: of `bench.stats.resampling.RESAMPLED`.
+        correct: shape (n,).
+        strata: of the n questions.
+    """
+    if metric not in RANKED:
+        return len(correct) - len(strata.names)
+    right = np.bincount(strata.group, weights=correct).astype(np.int64)
+    rarer = np.minimum(right, strata.sizes - right)
+    return int((rarer[rarer > 0] - 1).sum())
 
 
 def refused(metric: str, correct: BoolArray, strata: Strata) -> str | None:
@@ -219,16 +242,19 @@ def refused(metric: str, correct: BoolArray, strata: Strata) -> str | None:
 
 
 class _Gap(NamedTuple):
-    """Difference of two variants."""
+    """Value of a variant, or difference of two."""
 
     by_seed: FloatArray
     """(seeds,)"""
     replicates: FloatArray
     """Mean over seeds in each resample, (replicates,)."""
+    losses: FloatArray | None
+    """Mean over seeds of each question, (n,); None of metrics that are no means over questions."""
 
     def less(self, times: float, other: _Gap) -> _Gap:
         """This one minus a multiple of another one."""
-        return _Gap(self.by_seed - times * other.by_seed, self.replicates - times * other.replicates)
+        own = None if self.losses is None or other.losses is None else self.losses - times * other.losses
+        return _Gap(self.by_seed - times * other.by_seed, self.replicates - times * other.replicates, own)
 
 
 class _Rule(NamedTuple):
@@ -236,53 +262,47 @@ class _Rule(NamedTuple):
 
     metric: str
     level: float
+    strata: Strata
     freedom: int
-    """Degrees of freedom of what questions vary."""
+    """Degrees of freedom of what questions vary in resamples."""
     bare: bool
     """Without intervals."""
 
-    def row(self, name: str, own: Resampled, other: Resampled | None) -> VariantRow:
-        """Row of a variant; `other`: that of the reference, None of the reference itself."""
-        by_seed = _seeds(own)
-        if by_seed is None:
+    def row(self, name: str, own: _Gap | None, gap: _Gap | None = None) -> VariantRow:
+        """Row of a variant; `gap`: the reference's value minus its own, None of the reference itself."""
+        if own is None:
             return VariantRow(name, self.metric, None)
-        estimate, _ = self._estimate(_Gap(by_seed, own.replicates), METRICS[self.metric].bounds)
-        gap = None if other is None else _gap(own, other)
+        estimate, _ = self._estimate(own, METRICS[self.metric].bounds)
         return VariantRow(name, self.metric, estimate, *self._difference(gap))
 
-    def steps(self, path: Sequence[Step], found: Mapping[str, Mapping[str, Resampled]]) -> list[StepRow]:
+    def steps(self, path: Sequence[Step], values: Mapping[str, _Gap | None]) -> list[StepRow]:
         """Rows of the steps of a path, without shares."""
         return [
             StepRow(start.variant, end.variant, end.adds, self.metric, *self._difference(gap))
-            for (start, end), gap in zip(pairwise(path), self._gaps(path, found), strict=True)
+            for (start, end), gap in zip(pairwise(path), _gaps(path, values), strict=True)
         ]
 
     def shared(
-        self, steps: Sequence[StepRow], whole: VariantRow, path: Sequence[Step],
-        found: Mapping[str, Mapping[str, Resampled]],
-    ) -> list[StepRow]:  # fmt: skip
+        self, steps: Sequence[StepRow], whole: VariantRow, path: Sequence[Step], values: Mapping[str, _Gap | None]
+    ) -> list[StepRow]:
         """The steps with their shares of the whole, if that is a gain and is shown to be one.
 
         Args:
             steps: of the path.
             whole: row of the path's first variant, with its corrected p value.
             path: its variants.
-            found: metrics of the variants.
+            values: of the variants.
         """
         gain, metric = whole.difference, METRICS[self.metric]
-        (of,) = self._gaps((path[0], path[-1]), found)
+        (of,) = _gaps((path[0], path[-1]), values)
         if of is None or gain is None or (gain.value > 0) is not bool(metric.higher_is_better):
             return list(steps)
         if whole.p_corrected is None or whole.p_corrected >= 1 - self.level:
             return list(steps)
         return [
             replace(step, share=None if gap is None else self._share(gap, of))
-            for step, gap in zip(steps, self._gaps(path, found), strict=True)
+            for step, gap in zip(steps, _gaps(path, values), strict=True)
         ]
-
-    def _gaps(self, path: Sequence[Step], found: Mapping[str, Mapping[str, Resampled]]) -> list[_Gap | None]:
-        """Differences from each variant to the next."""
-        return [_gap(*(found[step.variant][self.metric] for step in pair)) for pair in pairwise(path)]
 
     def _difference(self, gap: _Gap | None) -> tuple[Estimate | None, float | None]:
         low, high = METRICS[self.metric].bounds
@@ -302,24 +322,37 @@ class _Rule(NamedTuple):
 
     def _estimate(self, gap: _Gap, bounds: tuple[float, float]) -> tuple[Estimate, float | None]:
         """Mean over seeds with its interval, and the p value of 0."""
-        by_seed, replicates = gap
         if self.bare:
-            return Estimate(float(by_seed.mean()), None, None, None), None
-        return estimated(by_seed, replicates, freedom=self.freedom, level=self.level, bounds=bounds)
+            return Estimate(float(gap.by_seed.mean()), None, None, None), None
+        of_questions, freedom = float(gap.replicates.var(ddof=1)), float(self.freedom)
+        if (
+            gap.losses is not None
+        ):  # resamples of n questions vary too little, by (n - 1) / n: by half in subjects of two
+            _, error, freedom = macro_mean(gap.losses, self.strata)
+            of_questions = error**2
+        return estimated(gap.by_seed, of_questions, freedom=freedom, level=self.level, bounds=bounds)
 
 
-def _seeds(of: Resampled) -> FloatArray | None:
-    """Macro means by seed `(seeds,)`; None where one is undefined."""
-    values = [value for value in of.by_seed if value is not None]
-    return np.array(values) if len(values) == len(of.by_subject) else None
+def _losses(metric: str, confidence: FloatArray, correct: BoolArray) -> FloatArray | None:
+    """Share of each question in a metric that is a mean over them, mean over seeds `(n,)`; None of other metrics."""
+    own = losses(confidence, correct).get(metric)
+    return None if own is None else own.mean(axis=0)
 
 
-def _gap(start: Resampled, end: Resampled) -> _Gap | None:
+def _value(of: Resampled, own: FloatArray | None) -> _Gap | None:
+    """Value of a variant; None where it is undefined with some seed."""
+    by_seed = [value for value in of.by_seed if value is not None]
+    return _Gap(np.array(by_seed), of.replicates, own) if len(by_seed) == len(of.by_subject) else None
+
+
+def _gap(start: _Gap | None, end: _Gap | None) -> _Gap | None:
     """The second minus the first; None where one is undefined."""
-    before, after = _seeds(start), _seeds(end)
-    if before is None or after is None:
-        return None
-    return _Gap(after - before, end.replicates - start.replicates)
+    return None if start is None or end is None else end.less(1.0, start)
+
+
+def _gaps(path: Sequence[Step], values: Mapping[str, _Gap | None]) -> list[_Gap | None]:
+    """Differences from each variant to the next."""
+    return [_gap(*(values[step.variant] for step in pair)) for pair in pairwise(path)]
 
 
 def _crossing(above: Callable[[float], float], begin: float, sign: int) -> float | None:

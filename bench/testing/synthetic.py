@@ -9,7 +9,9 @@ right, and one of the wrong options is where it is not.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,8 +36,15 @@ def planted(
 
     Batches with different seeds come from one world: what is learned on one holds on the other.
     """
+    told = None if correct is None else tuple(correct.tolist())
+    return copy.deepcopy(_made(frozenset(signals), n, seed, fmt, told))  # the output head too, which may be written
+
+
+@lru_cache(maxsize=256)
+def _made(signals: frozenset[Signal], n: int, seed: int, fmt: Format, correct: tuple[bool, ...] | None) -> Batch:
+    """The batch, which most checks of a method and other methods of the same signals ask for again."""
     rng = np.random.default_rng(seed)
-    labels = rng.random(n) < _RIGHT if correct is None else correct
+    labels = rng.random(n) < _RIGHT if correct is None else np.asarray(correct, dtype=np.bool_)
     sure = np.where(labels, 1.0, -1.0) + _NOISE * rng.standard_normal(n)
     lengths = np.ones(n, dtype=np.int64) if fmt is Format.CHOICE else rng.integers(1, LONGEST + 1, n)
     tokens = rng.integers(0, LETTERS if fmt is Format.CHOICE else MODEL.vocab_size, int(lengths.sum()))
@@ -47,7 +56,7 @@ def planted(
     gold, wrong = (_letters if fmt is Format.CHOICE else _phrases)(rng, answers, options, labels)
     texts = {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong}
     world = World(rng, sure, prompts, options, texts, limit=1 if fmt is Format.CHOICE else LONGEST, seed=seed)
-    ordered = sorted(set(signals), key=repr)  # a set's order changes from process to process
+    ordered = sorted(signals, key=repr)  # a set's order changes from process to process
     columns = {signal: definition(signal).planted(world) for signal in ordered}
     return Batch([f"planted/{seed}/{i}" for i in range(n)], columns, labels).own()  # some columns share arrays
 

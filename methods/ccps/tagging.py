@@ -39,6 +39,8 @@ CLASS_OF_TAG: dict[str, WordClass] = {
 _WORD = re.compile(r"\d+(?:[.,:/]\d+)*|[^\W_]+(?:[-'\u2019][^\W_]+)*|[^\w\s]|_")
 _CLITIC = re.compile(r"(?<=\w)(?:n['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))$", re.IGNORECASE)
 _CANNOT = re.compile(r"(?<=^can)not$", re.IGNORECASE)
+_ENGLISH = re.compile(r"[0-9A-Za-z\u00c0-\u024f]")
+"""Characters without which a word is no English one; the tagger takes other scripts for names."""
 _LONGEST = 60
 """Characters of the longest word that is tagged: time grows with the square, and no English word is longer."""
 _MODEL = "morphmodel_en.pgz"
@@ -87,7 +89,7 @@ def words_of(text: str, tag: Tag) -> list[Word]:
         UserError: a tag is none of `CLASS_OF_TAG`.
     """
     spans = [span for found in _WORD.finditer(text) for span in _split(found[0], found.start())]
-    known = [(a, b) for a, b in spans if b - a <= _LONGEST and any(map(str.isalnum, text[a:b]))]
+    known = [(a, b) for a, b in spans if b - a <= _LONGEST and _ENGLISH.search(text, a, b)]
     tags = dict(zip(known, tag([text[a:b].replace("\u2019", "'") for a, b in known]), strict=True))
     return [Word(a, b, tags.get((a, b), ""), _class(tags.get((a, b), "UNKNOWN"))) for a, b in spans]
 

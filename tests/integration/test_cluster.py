@@ -30,25 +30,31 @@ def test_two_nodes_leave_the_bytes_of_one_process_and_one_that_dies_costs_its_sh
     cluster: Any, alone: Path, small_model: Path, rivers: Path, tmp_path: Path
 ) -> None:
     nodes = [add(cluster), add(cluster)]
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    on = {"engine": "ray", "address": cluster.address}
-    report = run(config(small_model, rivers, whole, **on))
-    assert [row.status for row in report.rows] == ["ok", "ok"]
-    assert contents(whole) == contents(alone)
-    assert report.forward_tokens == fed(whole) > 0
-
     finished: dict[str, str] = {}
 
     def remove() -> None:
-        finished.update({key: m["digest"] for key, m in manifests(cut).items()})
+        finished.update({key: m["digest"] for key, m in manifests(tmp_path).items()})
         cluster.remove_node(nodes[0], allow_graceful=False)
 
-    report = run(config(small_model, rivers, cut, **on), Killing(4, remove))
+    asked = config(small_model, rivers, tmp_path, engine="ray", address=cluster.address)
+    report = run(asked, Killing(4, remove))
     assert [row.status for row in report.rows] == ["ok", "ok"]
-    assert contents(cut) == contents(alone)
-    after = {key: m["digest"] for key, m in manifests(cut).items()}
+    assert contents(tmp_path) == contents(alone)
+    assert 0 < report.forward_tokens <= fed(tmp_path)
+    after = {key: m["digest"] for key, m in manifests(tmp_path).items()}
     assert 4 <= len(finished) < len(after)
     assert finished.items() <= after.items()  # seconds are in there, so it is the very same pass
+
+
+@pytest.mark.slow
+def test_two_nodes_that_live_feed_what_lies_in_the_cache(
+    cluster: Any, alone: Path, small_model: Path, rivers: Path, tmp_path: Path
+) -> None:
+    add(cluster), add(cluster)
+    report = run(config(small_model, rivers, tmp_path, engine="ray", address=cluster.address))
+    assert [row.status for row in report.rows] == ["ok", "ok"]
+    assert contents(tmp_path) == contents(alone)
+    assert report.forward_tokens == fed(tmp_path) > 0
 
 
 def test_a_cluster_that_is_not_there_is_a_sentence(small_model: Path, rivers: Path, tmp_path: Path) -> None:

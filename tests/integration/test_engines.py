@@ -43,22 +43,7 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_two_workers_leave_the_bytes_of_one_process(
-    alone: Path, small_model: Path, rivers: Path, tmp_path: Path, pids: list[int]
-) -> None:
-    report = run(config(small_model, rivers, tmp_path, workers=2))
-    assert [row.status for row in report.rows] == ["ok", "ok"]
-    assert contents(tmp_path) == contents(alone)
-    assert len(manifests(tmp_path)) == len(manifests(alone)) > 10
-    assert report.forward_tokens == fed(tmp_path) > 0
-    assert len(pids) == 2
-    assert all(map(gone, pids))
-    again = run(config(small_model, rivers, tmp_path, workers=2))
-    assert again.forward_tokens == 0
-    assert len(pids) == 2  # nobody is started for what is stored
-
-
-def test_a_worker_killed_in_the_middle_costs_its_shards_alone(
+def test_two_workers_leave_the_bytes_of_one_process_and_one_that_is_killed_costs_its_shards_alone(
     alone: Path, small_model: Path, rivers: Path, tmp_path: Path, pids: list[int]
 ) -> None:
     at: dict[str, Any] = {}
@@ -70,12 +55,16 @@ def test_a_worker_killed_in_the_middle_costs_its_shards_alone(
     report = run(config(small_model, rivers, tmp_path, workers=2), Killing(3, kill))
     assert [(row.status, row.reason) for row in report.rows] == [("ok", None), ("ok", None)]
     assert contents(tmp_path) == contents(alone)
+    assert len(manifests(tmp_path)) == len(manifests(alone)) > 10
     assert len(pids) == 3
     assert all(map(gone, pids))
     after = {key: m["digest"] for key, m in manifests(tmp_path).items()}
     assert len(at["finished"]) >= 3
     assert at["finished"].items() <= after.items()  # seconds are in there, so it is the very same pass
-    assert report.forward_tokens <= fed(tmp_path)
+    assert 0 < report.forward_tokens <= fed(tmp_path)
+    again = run(config(small_model, rivers, tmp_path, workers=2))
+    assert again.forward_tokens == 0
+    assert len(pids) == 3  # nobody is started for what is stored
 
 
 def test_a_shard_that_kills_its_workers_ends_the_run_in_a_sentence(
@@ -100,7 +89,7 @@ def test_a_shard_that_kills_its_workers_ends_the_run_in_a_sentence(
 def test_workers_that_can_not_start_are_not_started_again(
     small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_START", "import torch.no_such_part")
+    monkeypatch.setattr(local, "_START", "import no_such_part")
     with pytest.raises(UserError, match=r"^--workers: expected .+, got one that ended before with exit code 1; what"):
         run(config(small_model, rivers, tmp_path, workers=2))
     assert len(pids) == 2
@@ -133,14 +122,14 @@ def die():
 
 here.cut_small()
 model, plugin, folder = map(Path, sys.argv[1:])
-run(here.config(model, plugin, folder, workers=2), here.Killing(2, die))
+run(here.config(model, plugin, folder, workers=1), here.Killing(2, die))
 """
     arguments = [str(path) for path in (small_model, rivers, tmp_path)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", program, *arguments], check=False, env=environment)
     assert done.returncode == -signal.SIGKILL
     pids = list(map(int, (tmp_path / "pids").read_text(encoding="utf-8").split()))
-    assert len(pids) >= 2
+    assert len(pids) >= 1
     deadline = time.monotonic() + 20
     while not all(map(gone, pids)):
         assert time.monotonic() < deadline

@@ -79,7 +79,7 @@ def test_what_a_file_does_to_its_process_fails_its_own_cell_alone(
     def run(methods: str, out: str, cache: str) -> dict[str, tuple[str, str, object]]:
         result = bench(
             "run", "--method", methods, "--model", small_model, "--plugin", plugins, "--plugin", rivers, "--task",
-            "rivers", "--limit", 40, "--method-timeout", 6, "--json", "--out", tmp_path / out,
+            "rivers", "--limit", 40, "--method-timeout", 4, "--json", "--out", tmp_path / out,
             env={"CONFBENCH_CACHE": str(tmp_path / cache)},
         )  # fmt: skip
         assert result.returncode in {0, 1}, result.stderr
@@ -90,7 +90,7 @@ def test_what_a_file_does_to_its_process_fails_its_own_cell_alone(
     notes: list[str] = []
     cells = run("exits,hangs,interrupts,zeroes,ptrue", "out", "cache")
     assert cells["exits"][:2] == ("failed", "exits: its process ended in fit: exit code 3")
-    assert cells["hangs"][:2] == ("failed", "hangs took longer than 6 s in fit (--method-timeout)")
+    assert cells["hangs"][:2] == ("failed", "hangs took longer than 4 s in fit (--method-timeout)")
     line = 1 + PLUGINS[: PLUGINS.index("raise Key")].count("\n")
     assert cells["interrupts"][:2] == ("failed", f"KeyboardInterrupt: mine (harm.py:{line})")
     assert cells["zeroes"][0] == "ok"

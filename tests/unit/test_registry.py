@@ -315,6 +315,16 @@ def test_plugin_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path
     registration.DECLARED[:] = declared
 
 
+def test_an_edit_within_a_second_runs_also_where_it_is_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python would take the bytecode of before, since it goes by whole seconds and by length."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "edited.py"
+    for value in range(3):
+        path.write_text(f"VALUE = {value}\n", encoding="utf-8")
+        os.utime(path, (1e9, 1e9))
+        assert value == sys.modules[registry.run_file(path)].VALUE
+
+
 def test_plugin_file_that_is_not_there_or_not_python(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere\.py, given with --plugin: No such file"):
         registry.methods([tmp_path / "nowhere.py"])

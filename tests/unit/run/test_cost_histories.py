@@ -56,6 +56,7 @@ ASKED: dict[str, frozenset[Signal]] = {
     "replies": frozenset({Followup("How sure are you?", say=3), Followup(say=2)}),
 }
 TASKS = pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
+FEW = pytest.mark.parametrize("said", [(), SAID], ids=["generated", "given"])
 GIVEN = pytest.mark.parametrize("said", [(), SAID, LONG], ids=["generated", "given", "long"])
 
 
@@ -138,7 +139,7 @@ def test_the_count_is_what_a_run_from_nothing_feeds(model: Model, task: type[Tas
 
 
 @TASKS
-@GIVEN
+@FEW
 def test_so_it_is_where_each_sequence_is_read_alone(
     plain_model: Model, task: type[Task], said: tuple[str, ...]
 ) -> None:
@@ -213,7 +214,7 @@ def test_so_it_is_over_several_splits_that_begin_alike(model: Model, task: type[
 
 
 @TASKS
-@pytest.mark.parametrize("said", [(), SAID], ids=["generated", "given"])
+@FEW
 def test_no_order_of_earlier_runs_changes_a_cost(model: Model, task: type[Task], said: tuple[str, ...]) -> None:
     cases = ("query", "scored samples", "options")
     wanted = {**{case: ASKED[case] for case in cases}, "all": frozenset().union(*(ASKED[case] for case in cases))}

@@ -97,9 +97,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunReport]:
     """Heads of a small run, of two seeds."""
     folder = tmp_path_factory.mktemp("heads")
     config = RunConfig(
-        ("lts", "pik", "sequence-probability", "logistic-probe"),
-        "tiny", task_files=(few(folder / "few.jsonl"),), recalibrate=("isotonic",), device="cpu",
-        out=folder / "out", cache=folder / "cache", save_heads=folder / "heads",
+        ("lts", "pik", "logistic-probe"), "tiny", task_files=(few(folder / "few.jsonl"),), recalibrate=("isotonic",),
+        device="cpu", out=folder / "out", cache=folder / "cache", save_heads=folder / "heads",
     )  # fmt: skip
     report = run(config)
     again = run(replace(config, methods=("pik",), recalibrate=(), seed=1, limit=10))

@@ -113,6 +113,30 @@ def test_intervals_cover_the_truth_over_questions_and_seeds() -> None:
     assert 0.92 <= hits / times <= 1.0
 
 
+def false_alarms(labels: np.ndarray, subjects: list[str], metric: str, times: int) -> int:
+    """Times in which one of ten variants as good as the reference differs significantly after correction."""
+    rng, found = np.random.default_rng(6), 0
+    for _ in range(times):
+        signal = np.where(labels, 0.7, -0.7) + rng.normal(size=labels.size)
+        given = {
+            f"v{k}": np.tile(1 / (1 + np.exp(-signal - 0.5 * rng.normal(size=labels.size))), (SEEDS, 1))
+            for k in range(11)
+        }
+        rows = rows_of(given, "v0", labels, subjects, (metric,), Settings(replicates=60)).rows
+        found += min(row.p_corrected for row in rows if row.p_corrected is not None) < 0.05
+    return found
+
+
+def test_small_subjects_give_no_more_false_alarms() -> None:
+    """Twelve subjects of two questions, whose resamples vary half as much as they do."""
+    labels = np.random.default_rng(5).random(24) < 0.5
+    assert false_alarms(labels, [f"s{i % 12}" for i in range(24)], "brier", 60) <= 8  # 3 are expected
+
+
+def test_a_rare_class_gives_no_more_false_alarms() -> None:
+    assert false_alarms(np.arange(50) >= 2, ["s"] * 50, "auroc", 60) <= 7  # 3 are expected
+
+
 # --- steps of a path --------------------------------------------------------------------------------------------------
 
 PATH = (Step("none"), Step("some", "some"), Step("full", "the rest"))
@@ -178,7 +202,8 @@ def test_intervals_of_shares_are_fiellers() -> None:
     drawn = {name: of["auroc"].replicates for name, of in found.items()}
     part, whole = values["some"] - values["none"], values["full"] - values["none"]
     cov = np.cov(drawn["some"] - drawn["none"], drawn["full"] - drawn["none"])
-    square = float(t.ppf(0.975, N - 4)) ** 2
+    rarer = sum(min(CORRECT[s::4].sum(), (~CORRECT[s::4]).sum()) for s in range(4))
+    square = float(t.ppf(0.975, rarer - 4)) ** 2
     a, b, c = whole**2 - square * cov[1, 1], part * whole - square * cov[0, 1], part**2 - square * cov[0, 0]
     assert a > 0
     root = np.sqrt(b**2 - a * c)

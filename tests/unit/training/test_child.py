@@ -79,30 +79,26 @@ def test_what_was_relative_means_the_same_folder_there(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_nothing_of_the_current_folder_is_executed(
+def test_a_loss_beside_a_plugin_is_found_after_everything_else_and_nothing_of_the_current_folder_is_executed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
     here, ran = tmp_path / "here", tmp_path / "ran"
     here.mkdir()
     for name in ("torch", "json", "numpy", "peft", "re", "sitecustomize", "usercustomize", "bench", "methods"):
         (here / f"{name}.py").write_text(f"open({str(ran)!r}, 'w').write({name!r})\nraise SystemExit(3)\n")
+    plugins = tmp_path / "plugins"
+    plugins.mkdir()
+    (plugins / "sun_losses.py").write_text(
+        "from methods._shared.lora import ct_loss\n\n\ndef loss(*a):\n    return ct_loss(*a)\n"
+    )
+    (plugins / "json.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(plugins)])
     train = trainer(load(folder), tmp_path / "cache", processes=processes)
     monkeypatch.chdir(here)
     monkeypatch.setenv("PYTHONPATH", os.pathsep)  # its empty parts mean the current folder
-    train(loss=CT, examples=examples(), settings=STEPS)
-    assert not ran.exists()
-
-
-def test_a_loss_beside_a_plugin_is_found_and_after_everything_else(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "sun_losses.py").write_text(
-        "from methods._shared.lora import ct_loss\n\n\ndef loss(*a):\n    return ct_loss(*a)\n"
-    )
-    (tmp_path / "json.py").write_text("raise SystemExit(3)\n")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    ref = trainer(load(folder), tmp_path / "cache")(loss="sun_losses:loss", examples=examples(), settings=STEPS)
+    ref = train(loss="sun_losses:loss", examples=examples(), settings=STEPS)
     assert ref.folder.is_dir()
+    assert not ran.exists()
 
 
 # --- how it ends ------------------------------------------------------------------------------------------------------
@@ -119,7 +115,7 @@ with child.started(Path(sys.argv[1]), int(sys.argv[2]), "cpu") as process:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("sign", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_it_ends_at_once_with_a_parent_that_is_killed(
     folder: Path, tmp_path: Path, processes: int, sign: signal.Signals
 ) -> None:

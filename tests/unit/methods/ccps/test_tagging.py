@@ -40,6 +40,7 @@ def test_every_tag_of_the_tagger_has_a_class() -> None:
         ("a well-known plant", "a/function well-known/content plant/content"),
         ("x + y = z", "x/other +/other y/other =/other z/other"),
         ("\u044d\u0442\u043e", "\u044d\u0442\u043e/other"),
+        ("\u041c\u043e\u0441\u043a\u0432\u0430", "\u041c\u043e\u0441\u043a\u0432\u0430/other"),
         ("", ""),
         (" \n", ""),
     ],
