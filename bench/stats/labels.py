@@ -208,7 +208,7 @@ class _Draw(NamedTuple):
     mean: float
     """Macro mean over subjects."""
     spread: FloatArray
-    """What other questions would have changed: Brier loss of each question, (n,), or AUROC of each resample, (r,)."""
+    """Brier loss of each question, (n,), or AUROC of each resample, (r,): from these other questions are told."""
 
 
 Draws = Mapping[int, _Draw]
