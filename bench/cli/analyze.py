@@ -16,7 +16,7 @@ from bench.cli import loudness
 from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
 from bench.cli.printing import OutFormat, announcer, print_notes, print_views, print_written
-from bench.report.multiverse.model import MultiverseRequest
+from bench.report.selection import MultiverseRequest
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Requests of `bench table`, `bench report` and `bench guard`; their fields are options: name, type, default and help.
+"""What `bench table`, `report`, `guard` and `analyze multiverse` are asked; fields are options: name, default, help.
 
 Example: `View(Path("results"), methods=("ccps", "lts"), headline="auroc")`.
 """
@@ -90,3 +90,21 @@ class GuardRequest(Selection):
     """Choose thresholds on all questions of this task instead, from results of the same model, method and fit."""
     out: Annotated[Path | None, Heading("Where")] = None
     """Folder to write figures (SVG), guard.csv and guard.json to."""
+
+
+@dataclass(frozen=True)
+class MultiverseRequest:
+    """Request of a user. A docstring below is the help of its option."""
+
+    model: Annotated[str, Heading("What is analysed")]
+    """Model of the results, as tables call it."""
+    task: str
+    """Task of the results."""
+    results: Path = Path("results")
+    """Folder of results."""
+    preset: str | None = None
+    """Preset of the table. Default: the only one there is."""
+    methods: Names = ()
+    """Print claims about these methods only; places and tests stay those among all. Default: all."""
+    out: Annotated[Path, Heading("Output")] = Path("results/analyses")
+    """Folder of the tables and figures."""

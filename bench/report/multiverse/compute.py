@@ -17,9 +17,10 @@ from bench.metrics import METRICS
 from bench.report import recomputed, style
 from bench.report.grouping import Key
 from bench.report.multiverse.definitions import CALIBRATION, DEFINITION, FAMILIES, RECALIBRATION, USUAL, Family
-from bench.report.multiverse.model import LEVEL, Contest, Multiverse, MultiverseRequest, Option, Places, Share, Universe
+from bench.report.multiverse.model import LEVEL, Contest, Multiverse, Option, Places, Share, Universe
 from bench.report.multiverse.values import gradings, universes
 from bench.report.multiverse.worlds import LETTERS, Gaps, Setting, World, admitted, reference_of, setting_of, worlds
+from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import Pair, Standings
 from bench.report.tables.choice import require

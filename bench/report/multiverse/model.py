@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
-from bench.api.options import Heading, Names
 from bench.report.multiverse.definitions import FAMILIES, Family
 from bench.stats.multiverse import Spread
 
@@ -15,24 +12,6 @@ SURVIVES = 0.95
 """Share of universes in which the direction of a claim has to hold."""
 LEVEL = 0.95
 """1 - LEVEL is the level of significance of tests, corrected for all pairs of a universe."""
-
-
-@dataclass(frozen=True)
-class MultiverseRequest:
-    """Request of a user. A docstring below is the help of its option."""
-
-    model: Annotated[str, Heading("What is analysed")]
-    """Model of the results, as tables call it."""
-    task: str
-    """Task of the results."""
-    results: Path = Path("results")
-    """Folder of results."""
-    preset: str | None = None
-    """Preset of the table. Default: the only one there is."""
-    methods: Names = ()
-    """Print claims about these methods only; places and tests stay those among all. Default: all."""
-    out: Annotated[Path, Heading("Output")] = Path("results/analyses")
-    """Folder of the tables and figures."""
 
 
 @dataclass(frozen=True)

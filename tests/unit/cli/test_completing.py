@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ from bench.metrics.recalibration import RECALIBRATORS
 from bench.run.config import RunConfig
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 0.5
 
 
 def completed(line: str) -> list[str]:
@@ -47,14 +45,13 @@ def test_names_are_completed(line: str, names: list[str]) -> None:
     assert completed(line) == names
 
 
-def test_completion_takes_half_a_second_of_a_core() -> None:
-    taken = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert "ccps" in completed("bench run --method cc")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(taken) < SECONDS
+def test_completion_loads_nothing_that_only_a_command_computes_with() -> None:
+    program = "import sys, bench.cli.app; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    heavy = {"pandas", "torch", "bench.stats", "bench.report.tables", "bench.report.figures"}
+    assert not heavy & set(loaded.split())
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ from bench.api.protocol import Protocol
 from bench.cli.app import app
 from bench.metrics import METRICS
 from bench.report.analysis_files import write_files
-from bench.report.multiverse import Contest, Multiverse, MultiverseRequest, Universe, computed, figures, verdict, views
+from bench.report.multiverse import Contest, Multiverse, Universe, computed, figures, verdict, views
 from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, squad_normalised
+from bench.report.selection import MultiverseRequest
 from bench.report.tables import formats
 from bench.results import files, questions
 from bench.results.questions import SEVERAL, QuestionText
