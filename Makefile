@@ -4,7 +4,7 @@ BIN := .venv/bin
 CHECKED := bench methods tasks tests docs
 ANALYSED := ccps,pik,lts,saplma-f,combined,logistic-probe,relative-mahalanobis,semantic-entropy-probe,untrained
 VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,ptrue,self-consistency,sequence-probability
-MOVED := ccps,pik,lts,saplma-f,ptrue,self-consistency,sequence-probability
+MOVED := ccps,combined,pik,lts,saplma-f,perplexity,ptrue,self-consistency,sequence-probability
 
 .PHONY: demo test install format lint types contracts house tests ray slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results analyses notebook tiny clean
 
