@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from bench.run.pipeline import run
 from tests.integration.engine_runs import config, cut_small
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
+Commands = Callable[..., "list[subprocess.CompletedProcess[str]]"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,15 +43,26 @@ def _inside(*arguments: object, env: Mapping[str, str] | None = None) -> subproc
     return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
+_PROGRAM = """
+import json, sys
+from tests.integration.conftest import _inside
+done = [_inside(*arguments) for arguments in json.loads(sys.argv[1])]
+json.dump([[each.returncode, each.stdout, each.stderr] for each in done], sys.stdout)
+"""
+
+
 def _outside(
-    *arguments: object, env: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "from bench.cli.app import main; main()", *map(str, arguments)]
-    # no thread pools beside the tests' own, and COLUMNS so that no table is folded
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
-    return subprocess.run(
-        program, capture_output=True, text=True, timeout=120, check=False, env=environment, cwd=cwd or ROOT
-    )
+    *commands: Sequence[object], env: Mapping[str, str] | None = None
+) -> list[subprocess.CompletedProcess[str]]:
+    program = [sys.executable, "-c", _PROGRAM, json.dumps([list(map(str, arguments)) for arguments in commands])]
+    # no thread pools beside the tests' own
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(env or {})}
+    done = subprocess.run(
+        program, capture_output=True, text=True, timeout=120, check=False, env=environment, cwd=ROOT
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    each = zip(commands, json.loads(done.stdout), strict=True)
+    return [subprocess.CompletedProcess(["bench", *map(str, arguments)], *ended) for arguments, ended in each]
 
 
 @pytest.fixture(scope="session")
@@ -59,8 +72,8 @@ def bench() -> Command:
 
 
 @pytest.fixture(scope="session")
-def bench_process() -> Command:
-    """The command, in a process of its own."""
+def bench_process() -> Commands:
+    """Commands one after the other, in a process of their own: for what libraries read when they are imported."""
     return _outside
 
 
@@ -69,7 +82,7 @@ def bench_process() -> Command:
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards of 50 questions."""
+    """Shards of 15 questions."""
     cut_small(monkeypatch.setattr)
 
 

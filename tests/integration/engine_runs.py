@@ -17,15 +17,16 @@ CELLS = ("ptrue", "echo")
 
 
 def cut_small(set_to: Callable[[Any, str, int], None] = setattr) -> None:
-    """Cut shards of 50 questions; workers are handed shards, so it is enough to do it here."""
-    set_to(shards, "_SHARD", 50)
-    set_to(shards, "_MOST", 50)
+    """Cut shards of 15 questions; workers are handed shards, so it is enough to do it here."""
+    set_to(shards, "_SHARD", 15)
+    set_to(shards, "_MOST", 15)
 
 
 def config(model: Path, plugin: Path, folder: Path, **more: Any) -> RunConfig:
     return RunConfig(
-        CELLS, str(model), tasks=("rivers",), plugins=(plugin,), out=folder / "out", cache=folder / "cache", **more
-    )
+        CELLS, str(model), tasks=("rivers",), plugins=(plugin,), limit=90, scale_training=True,
+        out=folder / "out", cache=folder / "cache", **more,
+    )  # fmt: skip
 
 
 def manifests(folder: Path) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def manifests(folder: Path) -> dict[str, Any]:
 def contents(folder: Path) -> dict[str, object]:
     """All that lies below a folder of a run and may not differ: digests of what was read, and confidences."""
     read: dict[str, object] = {key: manifest["files"] for key, manifest in manifests(folder).items()}
-    for path in sorted((folder / "out").rglob("*--s0.parquet")):
+    for path in sorted((folder / "out").rglob("*--s0*.parquet")):
         read[path.name] = read_records(path).confidence.tobytes()
     return read
 

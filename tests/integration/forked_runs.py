@@ -23,7 +23,7 @@ from bench.run.pipeline import RunConfig, run
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
 FILE_MOMENTS = 5
 """At so many of an undisturbed run's changes to files it is killed, evenly spread, first and last included."""
-LIMIT = 90
+LIMIT = 40
 """Questions of each split, in two shards."""
 FRACTIONS = (0.5,)
 """Of an undisturbed run's time after which it is killed, wherever it is."""

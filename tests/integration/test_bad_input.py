@@ -24,6 +24,7 @@ from tests.fixtures import models
 
 Completed = subprocess.CompletedProcess[str]
 Command = Callable[..., Completed]
+Commands = Callable[..., list[Completed]]
 
 
 def sentence(result: Completed) -> str:
@@ -227,11 +228,11 @@ def test_a_model_without_chat_template_is_noted_on_screen_and_in_the_result(
     assert note.startswith("this model has no chat template: it was asked with a plain one")
 
 
-def test_without_the_hub_a_model_and_a_task_name_the_way_out(bench_process: Command, tmp_path: Path) -> None:
+def test_without_the_hub_a_model_and_a_task_name_the_way_out(bench_process: Commands, tmp_path: Path) -> None:
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf"), "CONFBENCH_CACHE": str(tmp_path / "cache")}
     arguments = ("run", "--method", "ptrue", "--task", "mmlu-choice", "--out", tmp_path / "out", "--model")
-    task = bench_process(*arguments, "tiny", env=offline)
-    model = bench_process(*arguments, "llama8b", "--data-dir", _mmlu(tmp_path / "data"), env=offline)
+    own = (*arguments, "llama8b", "--data-dir", _mmlu(tmp_path / "data"))
+    task, model = bench_process((*arguments, "tiny"), own, env=offline)
     for result, words in ((task, ["cais/mmlu", "--data-dir"]), (model, ["meta-llama", "--model FOLDER", "tiny"])):
         said = sentence(result)
         assert result.returncode == 2

@@ -67,9 +67,21 @@ def test_two_workers_leave_the_bytes_of_one_process_and_one_that_is_killed_costs
     assert len(pids) == 3  # nobody is started for what is stored
 
 
+IDLE = """
+import time
+from multiprocessing.connection import Connection
+from bench.engine.pool import Ready
+connection = Connection(int(sys.argv[1]))
+connection.send(Ready())
+time.sleep(60)
+"""
+"""Program of a worker that is ready at once, since it loads no model, and does nothing."""
+
+
 def test_a_shard_that_kills_its_workers_ends_the_run_in_a_sentence(
     small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(local, "_START", local._START.partition("from bench")[0] + IDLE)
     send = local.Processes.send
 
     def poisoned(crew: local.Processes, worker: int, task: Any, *, wait: bool) -> None:
@@ -83,6 +95,7 @@ def test_a_shard_that_kills_its_workers_ends_the_run_in_a_sentence(
         match=r"Reading rivers/test, shard \d: two workers were lost \(ended by SIGKILL, perhaps .+\)\. Lower",
     ):
         run(config(small_model, rivers, tmp_path, workers=1))
+    assert len(pids) == 2
     assert all(map(gone, pids))
 
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from typer import Context
 
 from bench import registry
 from bench.cli.app import app
+from bench.data import loading
+from bench.report import figures
 from methods.ccps import Ccps
 from tests.integration.conftest import Command
 
@@ -25,7 +28,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
 ALL = "\n".join(TEXTS.values())
 BENCH = Path(sys.executable).parent / "bench"
-LIMIT = 40
+LIMIT = 16
+TRAINING = 32
+"""Questions of each training and validation split: as few as teach a method."""
 MINUTES = 60
 
 
@@ -70,9 +75,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_its_commands_run_in_order(bench: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On few questions, in a few steps and in this process: each of its own would spend seconds on importing libraries.
 
+    Figures are drawn in the quickest format alone; `test_scores.py` has a command draw them in all.
     `--set` would make a variant of `ccps`, which later commands do not name.
     """
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(loading, "_TRAIN_LIMIT", TRAINING)
+    monkeypatch.setattr(figures, "write_figures", partial(figures.write_figures, formats=["svg"]))
     for name in ("contrastive_steps", "classifier_steps"):
         monkeypatch.setitem(Ccps.presets["demo"], name, 20)
     more = {"run": ["--limit", LIMIT], "table": ["--partial"], "report": ["--partial"]}

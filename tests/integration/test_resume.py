@@ -8,13 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.prompts import shards
 from bench.results.files import read, read_records
 from bench.run.pipeline import RunConfig, RunReport, run
 from tests.faults.workload import questions_file
@@ -125,8 +126,18 @@ def test_two_runs_at_once_on_one_cache_both_get_the_same_bytes(
 
 def configured(model: Path, plugin: Path, folder: Path) -> RunConfig:
     return RunConfig(
-        CELLS, str(model), tasks=("rivers",), plugins=(plugin,), out=folder / "out", cache=folder / "cache"
-    )
+        CELLS, str(model), tasks=("rivers",), plugins=(plugin,), limit=40, scale_training=True,
+        out=folder / "out", cache=folder / "cache",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_shards() -> Iterator[None]:
+    """Two shards of each split of a run of 40 questions."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "_SHARD", 20)
+        patch.setattr(shards, "_MOST", 40)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -203,15 +214,14 @@ def test_a_damaged_entry_of_any_kind_changes_no_field(tmp_path: Path) -> None:
     first = run(config)
     said = numbers(first)
     assert [row.status for row in first.rows] == ["ok", "ok"]
-    damaged = {
-        entry.relative_to(tmp_path / "cache") for kind in ("readings", "fits") for entry in entries(config, kind)
-    }
-    assert len(damaged) >= 4
-    for entry in sorted(damaged):
-        altered(tmp_path / "cache" / entry)
+    damaged = {kind: entries(config, kind) for kind in ("readings", "fits")}
+    assert sum(map(len, damaged.values())) >= 4
+    for kind, kept in damaged.items():  # readings while fits are whole, and fits while readings are
+        for entry in kept:
+            altered(entry)
         again = run(config)
-        assert [note for note in again.notes if "was damaged" in note]
-        assert numbers(again) == said, entry
+        assert len([note for note in again.notes if "was damaged" in note]) == len(kept), kind
+        assert numbers(again) == said, kind
 
 
 @pytest.mark.parametrize("damage", [cut_short, altered, deleted, manifest_broken, manifest_emptied])
@@ -220,7 +230,7 @@ def test_damage_is_told_and_repaired(
 ) -> None:
     said, sure = numbers(first), confidences(config.out, small_model)
     readings, fits = entries(config, "readings"), entries(config, "fits")
-    assert (len(readings), len(fits)) == (4, 1)
+    assert (len(readings), len(fits)) == (6, 1)
     damage(readings[1])
     damage(fits[0])
     again = run(config)
@@ -253,7 +263,7 @@ def test_another_method_later_asks_nothing_again(config: RunConfig, small_model:
     both = run(config)
     added = {entry: made_by for entry, made_by in stages(config).items() if entry not in old}
     beside = [made_by for entry, made_by in added.items() if any(entry.parents[1] == e.parents[1] for e in old)]
-    assert len(added) == 4  # two shards of the test split once more, and two of the train split
+    assert len(added) == 6  # two shards of the test split once more, two of train and two of validation
     assert len(beside) == 2
     assert all("answers" not in made_by for made_by in beside)  # stored answers were read, none was generated
     for path in both.paths:
@@ -284,7 +294,7 @@ def test_another_prompt_is_another_reading(config: RunConfig) -> None:
 def test_the_embedded_model_with_every_method_resumes(tmp_path: Path) -> None:
     overrides = ("protocol.shots=0", "ccps.contrastive_steps=20", "ccps.classifier_steps=20")
     config = RunConfig(
-        ("ptrue", "ccps"), "tiny", limit=40, scale_training=True, overrides=overrides,
+        ("ptrue", "ccps"), "tiny", limit=16, scale_training=True, overrides=overrides,
         out=tmp_path / "out", cache=tmp_path / "cache",
     )  # fmt: skip
     first = run(config)
