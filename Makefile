@@ -6,7 +6,7 @@ ANALYSED := ccps,pik,lts,saplma-f,combined,logistic-probe,relative-mahalanobis,s
 VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,ptrue,self-consistency,sequence-probability
 MOVED := ccps,pik,lts,saplma-f,ptrue,self-consistency,sequence-probability
 
-.PHONY: demo test install format lint types contracts house tests slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results analyses notebook tiny clean
+.PHONY: demo test install format lint types contracts house tests ray slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results analyses notebook tiny clean
 
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
 	$(BIN)/bench run --method paper --model tiny --out demo
@@ -54,7 +54,10 @@ house: install  ## rooms, floors and arrows as imports draw them, sizes of files
 # Bytecode is kept even where PYTHONDONTWRITEBYTECODE is set, as in many containers: without it each worker rewrites
 # all assertions again, and each of the processes that tests start compiles all that it imports.
 tests: install
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not gpu and not network and not readme'
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not gpu and not network and not readme and not ray'
+
+ray: install  ## the tests of clusters, on nodes of this machine; needs confbench[ray]
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m 'ray and not slow'
 
 slow: install  ## the tests that take longer than ten seconds each
 	$(BIN)/python -m pytest -m slow

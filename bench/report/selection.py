@@ -1,4 +1,4 @@
-"""What `bench table`, `report`, `guard` and `analyze multiverse` are asked; fields are options: name, default, help.
+"""Requests of `bench table`, `report`, `guard` and `analyze multiverse`; fields are options: name, type, default, help.
 
 Example: `View(Path("results"), methods=("ccps", "lts"), headline="auroc")`.
 """

@@ -21,6 +21,7 @@ from tests.integration.engine_runs import Killing, add, config, contents, fed, m
 if not os.environ.get("CONFBENCH_REQUIRE_RAY"):
     pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
 pytestmark = [
+    pytest.mark.ray,
     pytest.mark.usefixtures("small_shards"),
     pytest.mark.filterwarnings("default"),
 ]  # the latter are Ray's own

@@ -25,7 +25,7 @@ from tests.integration.engine_runs import add, parent
 
 if not os.environ.get("CONFBENCH_REQUIRE_RAY"):
     pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
-pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("default")]  # the latter are Ray's own
 
 QUICK = ("batch_size=4", "deepspeed=false")
 

@@ -31,6 +31,7 @@ from bench.api import (
     UserError,
 )
 from bench.api.early_stopping import validation_loss
+from bench.testing.method_checks import TOLERANCE
 from methods.ccps import Ccps
 from methods.ccps.features import FEATURES, perturbation_features
 from methods.ccps.method import _scaler
@@ -138,7 +139,7 @@ def test_one_answer_does_not_depend_on_the_others() -> None:
     fitted = Ccps(**SMALL).fit(batch(80), context())
     test = batch(50, seed=2, labels=False)
     alone = np.concatenate([fitted.predict(test.take([i])) for i in range(50)])
-    assert fitted.predict(test) == pytest.approx(alone, abs=1e-6)
+    assert fitted.predict(test) == pytest.approx(alone, abs=TOLERANCE)
 
 
 def test_the_seed_decides_and_global_randomness_is_left_alone() -> None:
