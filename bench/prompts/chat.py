@@ -57,6 +57,9 @@ class Chat:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.template: str | None = None if tokenizer.chat_template else _PLAIN_TEMPLATE
+        # of the few prompts that stand for a task: every cell asks for them again
+        self._suffixes: dict[tuple[Prompt, str], QuerySuffix] = {}
+        self._firsts: dict[tuple[Prompt, tuple[str, ...]], Ids] = {}
 
     @property
     def notes(self) -> list[str]:
@@ -156,6 +159,12 @@ class Chat:
         Raises:
             UserError: the template does not show the answer, or not once.
         """
+        key = prompt, wording
+        if key not in self._suffixes:
+            self._suffixes[key] = self._followup(prompt, wording)
+        return self._suffixes[key]
+
+    def _followup(self, prompt: Prompt, wording: str) -> QuerySuffix:
         rendered = self.render(followup_messages(prompt, wording))
         before, _, after = rendered.partition(QUERY_SENTINEL)
         if not after or QUERY_SENTINEL in after:
@@ -205,6 +214,12 @@ class Chat:
         return ids
 
     def _first_ids(self, prompt: Prompt, texts: Sequence[str], what: str, way_out: str) -> Ids:
+        key = prompt, tuple(texts)
+        if key not in self._firsts:
+            self._firsts[key] = self._first(prompt, texts, what, way_out)
+        return self._firsts[key]
+
+    def _first(self, prompt: Prompt, texts: Sequence[str], what: str, way_out: str) -> Ids:
         base = self.render(prompt.messages)
         (start, *rest) = self.encode([base, *(base + text for text in texts)])
         ids = []

@@ -42,7 +42,7 @@ def collect(device: str | None = None, revisions: Mapping[str, str | None] | Non
     """
     return {
         "code": dict(code()),
-        "packages": packages(),
+        "packages": dict(packages()),
         "python": platform.python_version(),
         "hardware": {**hardware(), "device": device, "accelerator": _accelerator(device)},
         "threads": threads(),
@@ -98,7 +98,8 @@ def record_digest(folder: Path) -> str | None:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest() if lines else None
 
 
-def packages() -> dict[str, str]:
+@functools.cache  # looking takes a twentieth of a second, and every cell records them
+def packages() -> Mapping[str, str]:
     """Version of each of _PACKAGES that is installed; nothing is imported."""
     versions = {name: _version(name) for name in _PACKAGES}
     return {name: version for name, version in versions.items() if version is not None}

@@ -5,6 +5,7 @@ With more than one process it starts them, each as `python -m bench.training CON
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ def _main(config: Path, processes: int) -> None:
     if processes > 1:
         train_together(config, processes)
         return
+    gc.disable()  # a quarter of the time in which libraries load would go into looking for garbage; `main` enables it
     from bench.api import UserError
     from bench.store.claims import claimed
     from bench.training.loop import main

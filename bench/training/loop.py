@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import math
@@ -58,7 +59,9 @@ def main(config: Path) -> None:
     sys.path.extend(folder for folder in job.search if folder not in sys.path)
     processes = Processes(str(job.load["device"]), grouped=job.recipe.deepspeed)
     try:
-        _Training(job, config.parent, processes).run()
+        training = _Training(job, config.parent, processes)
+        gc.enable()  # libraries and model are loaded
+        training.run()
         processes.wait()
     finally:
         processes.close()

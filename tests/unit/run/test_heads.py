@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,15 @@ class Pickled(Far):
         self.mean_ = pickle.loads((folder / "mean.pkl").read_bytes())
         return self
 '''
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_probes() -> Iterator[None]:
+    """`pik` with the steps of small runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        pik = registry.methods().get("pik")
+        patch.setattr(pik, "presets", {**pik.presets, "demo": pik.small})
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from tests.unit.training.test_training import (
     SETTINGS,
     examples,
     folder,
+    here,
     learnable,
     load,
     trainer,
@@ -119,7 +122,11 @@ with child.started(Path(sys.argv[1]), int(sys.argv[2]), "cpu") as process:
 def test_it_ends_at_once_with_a_parent_that_is_killed(
     folder: Path, tmp_path: Path, processes: int, sign: signal.Signals
 ) -> None:
-    config = write_job(load(folder), tmp_path / "job", {**SETTINGS, "steps": 3_000})
+    told: dict[str, Any] = {}
+    if processes == 1:  # it is asleep before the model is loaded
+        (tmp_path / "asleep.py").write_text("import time\n\nprint('{\"step\": 2,', flush=True)\ntime.sleep(60)\n")
+        told = {"loss": "asleep:loss", "search": (str(tmp_path),)}
+    config = write_job(load(folder), tmp_path / "job", {**SETTINGS, "steps": 3_000}, **told)
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(config), str(processes)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
@@ -146,8 +153,8 @@ def test_it_does_not_begin_without_its_parent(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_one_that_does_not_want_to_end_is_ended(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stubborn.py").write_text(
-        "import signal, time\n\n\ndef loss(*_):\n"
-        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    print('here', flush=True)\n    time.sleep(60)\n"
+        "import signal, time\n\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('here', flush=True)\ntime.sleep(60)\n"
     )
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     config = write_job(load(folder), tmp_path / "job", SETTINGS, loss="stubborn:loss", search=(str(tmp_path),))
@@ -186,8 +193,20 @@ class Told(Silent):
         self.said.append(text)
 
 
-def test_of_two_that_need_one_adapter_one_trains_and_the_other_waits_and_takes_it(folder: Path, tmp_path: Path) -> None:
+def test_of_two_that_need_one_adapter_one_trains_and_the_other_waits_and_takes_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told, refs = [Told(), Told()], [None, None]
+
+    @contextmanager
+    def started(config: Path, processes: int, devices: tuple[str, ...]) -> Iterator[Any]:
+        end = time.monotonic() + 30
+        while not (told[0].said or told[1].said) and time.monotonic() < end:
+            time.sleep(0.01)
+        with here(config, processes, devices) as process:
+            yield process
+
+    monkeypatch.setattr(child, "started", started)
 
     def need(i: int) -> None:
         train = trainer(load(folder), tmp_path / "cache", progress=told[i])

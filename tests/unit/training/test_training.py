@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import io
 import json
 import math
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +42,7 @@ from bench.backbone.session import read_alone
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions
 from bench.store import folders
+from bench.store.claims import claimed
 from bench.store.folders import Store, digest_file, key_of
 from bench.training import child as children
 from bench.training import loop
@@ -137,10 +140,21 @@ def trainer(backbone: Backbone, root: Path, **changes: Any) -> AdapterTrainer:
     return AdapterTrainer(backbone, Store(root), "ct", (NO, YES), **changes)
 
 
+@contextmanager
+def here(config: Path, _processes: int, _devices: tuple[str, ...]) -> Iterator[Any]:
+    """The child's work in this process, which has imported the libraries."""
+    with io.StringIO() as out, redirect_stdout(out):
+        loop.main(config)
+        lines = out.getvalue().splitlines(keepends=True)
+    yield SimpleNamespace(stdout=lines, wait=lambda: 0)
+
+
 @pytest.fixture(scope="module")
 def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AdapterRef]:
     root = tmp_path_factory.mktemp("cache")
-    ref = trainer(load(folder), root)(loss=CT, examples=examples(), settings=SETTINGS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(children, "started", here)
+        ref = trainer(load(folder), root)(loss=CT, examples=examples(), settings=SETTINGS)
     assert not list((root / "training").iterdir())  # the job's own folder is gone
     return root, ref
 
@@ -389,7 +403,7 @@ def same_end(config: Path, whole: Path) -> None:
     [(False, 1), pytest.param(True, 1, marks=pytest.mark.slow), pytest.param(True, 2, marks=pytest.mark.slow)],
 )
 def test_a_killed_training_goes_on_to_the_same_end(
-    backbone: Backbone, tmp_path: Path, deepspeed: bool, processes: int
+    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str], deepspeed: bool, processes: int
 ) -> None:
     settings = {**SETTINGS, "steps": 40, "dropout": 0.1, "deepspeed": deepspeed, "clip": 0.5}
     whole = write_job(backbone, tmp_path / "whole", settings, learnable())
@@ -401,7 +415,13 @@ def test_a_killed_training_goes_on_to_the_same_end(
     killed_after(config, 16, processes)
     files = [path.name for path in config.parent.rglob("*") if path.is_file()]
     assert {Path(name).suffix for name in files} <= {".json", ".safetensors", ".lock"}
-    resumed = finished(config, processes)
+    if deepspeed:
+        resumed = finished(config, processes)
+    else:
+        with claimed(config.parent / "rank0.lock", None):  # as a process does, which waits for nobody here
+            capsys.readouterr()
+            loop.main(config)
+        resumed = logged(capsys.readouterr().out)
     assert 7 <= resumed[0]["step"] <= 19  # from a checkpoint, not from the start
     same_end(config, whole)
     assert not (config.parent / CHECKPOINTS).exists()
@@ -524,6 +544,20 @@ def test_the_step_that_validation_likes_best_is_kept(
     assert recorded["train"].shape == (len(query),)
 
 
+PAIR = """
+import os, sys
+from pathlib import Path
+import peft, transformers.models.llama.modeling_llama
+from bench.training import loop
+other = os.fork()
+os.environ |= {"RANK": str(int(other == 0)), "LOCAL_RANK": str(int(other == 0))}
+loop.main(Path(sys.argv[1]))
+sys.stdout.flush()
+os._exit(0 if other == 0 or os.waitpid(other, 0)[1] == 0 else 1)
+"""
+"""Two processes that train together, as torchrun starts them, but with libraries that were loaded once."""
+
+
 def test_two_processes_train_as_one_does(
     backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -531,7 +565,16 @@ def test_two_processes_train_as_one_does(
     first, second = (write_job(backbone, tmp_path / name, settings, learnable()) for name in ("one", "two"))
     loop.main(first)
     one = logged(capsys.readouterr().out)
-    two = finished(second, processes=2)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    environment = {**os.environ, "PYTHONPATH": str(Path(loop.__file__).parents[2]), "OMP_NUM_THREADS": "1", **meeting}
+    done = subprocess.run(
+        [sys.executable, "-c", PAIR, str(second)], capture_output=True, text=True, env=environment, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    two = logged(done.stdout)
     sure = [load_file(path.parent / ADAPTER / CONFIDENCES)["validation"] for path in (first, second)]
     torch.testing.assert_close(sure[0], sure[1], atol=1e-3, rtol=0)
     assert len(one) == len(two) == 50
@@ -603,12 +646,17 @@ def test_a_crash_of_the_child_is_an_error_with_the_end_of_its_log(
     backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin = tmp_path / "moon_losses.py"
-    plugin.write_text("def bad(*_):\n    print('before')\n    raise RuntimeError('the moon is in the wrong house')\n")
+    # in the child alone, and before it loads a model
+    plugin.write_text(
+        "import os\n\nif 'CONFBENCH_PARENT' in os.environ:\n    print('before')\n"
+        "    raise RuntimeError('the moon is in the wrong house')\n\n\ndef bad(*_):\n    pass\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(UserError, match=r"failed \(exit code 1\): RuntimeError: the moon") as caught:
         trainer(backbone, tmp_path / "cache")(loss="moon_losses:bad", examples=examples(), settings=SETTINGS)
     message = str(caught.value)
+    assert "before\n" in message
     assert "the moon is in the wrong house" in message
     assert len(message.splitlines()) <= 33
     assert "deepspeed=false" not in message  # it was off
@@ -617,9 +665,11 @@ def test_a_crash_of_the_child_is_an_error_with_the_end_of_its_log(
 def test_deepspeed_that_fails_says_the_way_without_it(
     backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "deepspeed").mkdir()
-    (tmp_path / "deepspeed" / "__init__.py").write_text("raise RuntimeError('no compiler on this machine')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    @contextmanager
+    def started(*_: Any) -> Iterator[Any]:
+        yield SimpleNamespace(stdout=["RuntimeError: no compiler on this machine\n"], wait=lambda: 1)
+
+    monkeypatch.setattr(children, "started", started)
     with pytest.raises(UserError, match=r"no compiler on this machine\n.*--set ct.deepspeed=false"):
         trainer(backbone, tmp_path / "cache")(loss=CT, examples=examples(), settings={**SETTINGS, "deepspeed": True})
 
@@ -854,7 +904,10 @@ def phi3(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("made", "layer"), [(gpt2, "c_attn"), (phi3, "qkv_proj")])
-def test_fused_projections_are_found_and_trained(made: Callable[[Path], Path], layer: str, tmp_path: Path) -> None:
+def test_fused_projections_are_found_and_trained(
+    made: Callable[[Path], Path], layer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "started", here)
     train = trainer(load(made(tmp_path / "model"), "fused"), tmp_path / "cache")
     ref = train(loss=CT, examples=examples(), settings=SETTINGS)
     tensors = load_file(ref.folder / "adapter_model.safetensors")
