@@ -87,9 +87,7 @@ class PromptTokeniser:
     protocol: Protocol
     sample: int | None = None
     """Prompts of a large split that are written, for an estimate; None: all."""
-    _letters: dict[tuple[Prompt, int], Ids] = field(default_factory=dict, compare=False, repr=False)
-    _queries: dict[Prompt, tuple[Ids, Ids]] = field(default_factory=dict, compare=False, repr=False)
-    """What is the same for all questions is tokenised once: per question it took as long as the prompt itself."""
+    _letters: dict[int, list[Ids]] = field(default_factory=dict, compare=False, repr=False)
 
     def shards(
         self, task: Task, questions: Sequence[Question], released: Mapping[str, Released], progress: Progress, what: str
@@ -191,7 +189,8 @@ class PromptTokeniser:
         prompt = self.stand_in(task)
         widest = max(len(q.choices) for q in questions) if task.format is Format.CHOICE else 0
         suffix, verdicts = self.query(prompt)
-        return Asking(self.max_new_tokens(task), self._letter_ids(prompt, widest), suffix, verdicts, budget)
+        letters = self.chat.letters(prompt, self.protocol.letters[:widest])
+        return Asking(self.max_new_tokens(task), letters, suffix, verdicts, budget)
 
     def stand_in(self, task: Task) -> Prompt:
         """A prompt of the task's format, for what doesn't depend on the question."""
@@ -200,13 +199,10 @@ class PromptTokeniser:
 
     def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
         """Ids of the self-check turn and of (no, yes); empty where this model can't be asked (`query_hindrance`)."""
-        if prompt not in self._queries:
-            try:
-                turn = self.chat.query(prompt, self.protocol).ids
-                self._queries[prompt] = turn, self.chat.letters(prompt, self.protocol.query_letters)
-            except UserError:
-                return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
-        return self._queries[prompt]
+        try:
+            return self.chat.query(prompt, self.protocol).ids, self.chat.letters(prompt, self.protocol.query_letters)
+        except UserError:
+            return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
 
     def query_hindrance(self, task: Task) -> str | None:
         """Why this model can't be asked whether its answer is right; None where it can."""
@@ -222,16 +218,16 @@ class PromptTokeniser:
         """Ids of each question's options as the model would have to say them: letters, or texts."""
         prompt = self.stand_in(task)
         if task.format is Format.CHOICE:
-            letters = (self._letter_ids(prompt, len(question.choices)) for question in questions)
-            return [[ids[k : k + 1] for k in range(len(ids))] for ids in letters]
+            return [self._letter_ids(prompt, len(question.choices)) for question in questions]
         texts = [text for question in questions for text in question.choices]
         ids = iter(self.chat.continuations(prompt, texts) if texts else ())
         return [list(islice(ids, len(question.choices))) for question in questions]
 
-    def _letter_ids(self, prompt: Prompt, n: int) -> Ids:
-        if (prompt, n) not in self._letters:
-            self._letters[prompt, n] = self.chat.letters(prompt, self.protocol.letters[:n])
-        return self._letters[prompt, n]
+    def _letter_ids(self, prompt: Prompt, n: int) -> list[Ids]:
+        if n not in self._letters:
+            letters = self.chat.letters(prompt, self.protocol.letters[:n])
+            self._letters[n] = [letters[k : k + 1] for k in range(n)]
+        return self._letters[n]
 
 
 def _shard_of(
