@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -41,11 +42,12 @@ TEXTS = """table => [...table.rows].map((row) => [...row.cells].map((cell) => {
 
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory) -> tuple[str, list[Table], Path]:
-    """The page of the results of this repository, their tables, and the cache of their intervals."""
+    """The page of two seeds of the results of this repository, their tables, and the folder of both."""
     folder = tmp_path_factory.mktemp("committed")
-    wanted = Wanted(RESULTS, out=folder / "report.html")
+    shutil.copytree(RESULTS, folder / "results", ignore=shutil.ignore_patterns("*--s2.*", "analyses"))
+    wanted = Wanted(folder / "results", out=folder / "report.html")
     [path] = write(wanted, folder / "cache")
-    return path.as_uri(), tables_of(wanted, folder / "cache"), folder / "cache"
+    return path.as_uri(), tables_of(wanted, folder / "cache"), folder
 
 
 @pytest.fixture(scope="module")
@@ -336,7 +338,9 @@ def test_the_saved_table_has_the_numbers_of_bench_table(visit, committed):
     name, text = saved(page, "#save-csv")
     assert name == "leaderboard.csv"
     mine = list(csv.DictReader(io.StringIO(text)))
-    theirs = list(csv.DictReader(io.StringIO(render(shown(View(RESULTS), committed[2]), "csv"))))
+    theirs = list(
+        csv.DictReader(io.StringIO(render(shown(View(committed[2] / "results"), committed[2] / "cache"), "csv")))
+    )
     assert len(mine) == len(theirs) == 24
     assert set(mine[0]) <= set(theirs[0])
     assert {f"{name}_{key}" for name in ("ece", "auroc") for key in ("mean", "low", "high")} <= set(mine[0])
