@@ -147,6 +147,7 @@ def tasks(plugins: Sequence[Path] = (), made: Sequence[tuple[type[Task], str]] =
     return _load(TASK, plugins, [PluginEntry(task.name, task, task.__module__, origin) for task, origin in made])
 
 
+@cache  # looking through all installed packages takes a twentieth of a second, and reports ask for each line
 def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
     """The methods and tasks of this package alone; no other package is imported.
 

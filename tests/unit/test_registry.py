@@ -188,8 +188,14 @@ def test_the_built_in_ones_are_had_without_importing_others(monkeypatch):
         importlib.metadata, "entry_points", lambda group: importlib.metadata.EntryPoints([*real(group=group), foreign])
     )
     assert [entry.name for entry in registry.methods().entries() if entry.error] == ["margin"]
+    registry.built_in.cache_clear()  # to be looked for beside that one
     for found in registry.built_in():
         assert {entry.origin for entry in found.entries()} == {registry.BUILT_IN}
+
+
+def test_the_built_in_ones_are_looked_for_once() -> None:
+    """A look through all installed packages takes long, and tables ask for each of their lines."""
+    assert registry.built_in() is registry.built_in()
 
 
 # --- packages of third parties ----------------------------------------------------------------------------------------
