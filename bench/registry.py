@@ -206,19 +206,22 @@ def chosen(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str
 def _load(
     kind: Kind, plugins: Sequence[Path] = (), made: Sequence[PluginEntry[Any]] = (), *, foreign: bool = True
 ) -> Registry[Any]:
+    points = _points()
     for each in (METHOD, TASK):
-        _refuse_intruders(each)
+        _refuse_intruders(each, points[each.group])
     entries: list[PluginEntry[Any]] = []
-    for point in sorted(importlib.metadata.entry_points(group=kind.group), key=lambda p: (not _is_ours(p), p.name)):
+    for point in sorted(points[kind.group], key=lambda p: (not _is_ours(p), p.name)):
         if foreign or _is_ours(point):
             entries.extend(_from_entry_point(kind, point))
     for path in plugins:
         entries.extend(_from_file(kind, path))
-    notes = [f"--plugin {path}: the code in this file was run" for path in plugins]
-    return Registry(kind, [*entries, *made], notes)
+    return Registry(kind, [*entries, *made], [f"--plugin {path}: the code in this file was run" for path in plugins])
 
 
-# --- entry points -----------------------------------------------------------------------------------------------------
+def _points() -> dict[str, list[importlib.metadata.EntryPoint]]:
+    """Group -> its entry points, of both kinds: a look reads a file of each installed package."""
+    points = importlib.metadata.entry_points()
+    return {kind.group: list(points.select(group=kind.group)) for kind in (METHOD, TASK)}
 
 
 def _is_ours(point: importlib.metadata.EntryPoint) -> bool:
@@ -229,10 +232,8 @@ def import_own() -> None:
     """Import our packages of plugins before foreign ones of the same names, earlier on `sys.path`, can be found."""
     sys.path.insert(0, str(_home()))
     try:
-        for kind in (METHOD, TASK):
-            for point in importlib.metadata.entry_points(group=kind.group):
-                if _is_ours(point):
-                    importlib.import_module(point.module)
+        for ours in [point for points in _points().values() for point in points if _is_ours(point)]:
+            importlib.import_module(ours.module)
     except ImportError:  # `_refuse_intruders` says it
         pass
     finally:
@@ -244,10 +245,9 @@ def _home() -> Path:
     return Path(inspect.getfile(registration)).resolve().parents[2]
 
 
-def _refuse_intruders(kind: Kind) -> None:
+def _refuse_intruders(kind: Kind, points: Iterable[importlib.metadata.EntryPoint]) -> None:
     """Plain import names have a price: a foreign `tasks.py` earlier on `sys.path` would be taken for ours."""
-    ours = [point for point in importlib.metadata.entry_points(group=kind.group) if _is_ours(point)]
-    if not ours:
+    if not (ours := list(filter(_is_ours, points))):
         raise UserError(
             f"Expected the package {DISTRIBUTION} to be installed, but no built-in {kind.word}s are registered;"
             " run: pip install -e ."
@@ -258,9 +258,8 @@ def _refuse_intruders(kind: Kind) -> None:
         came_from = Path(spec.origin).resolve() if spec is not None and spec.origin else None
         if came_from != home / point.module / "__init__.py":
             raise UserError(
-                f"Expected the folder `{point.module}` beside `bench` in {home},"
-                f" but Python finds {came_from or 'nothing'} under that name;"
-                " rename or uninstall that one, or start from another folder"
+                f"Expected the folder `{point.module}` beside `bench` in {home}, but Python finds"
+                f" {came_from or 'nothing'} under that name; rename or uninstall that one, or start from another folder"
             )
 
 
