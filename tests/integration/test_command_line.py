@@ -20,6 +20,7 @@ import pytest
 import typer.main
 
 from bench.cli import app, check
+from bench.cli.checker import check_file
 from bench.testing import CheckResult
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -267,7 +268,6 @@ def test_check_passes_an_honest_method_and_fails_another(
     bench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found_in: dict[Path, list[CheckResult]] = {}
-    check_file = check.check_file
 
     def once(path: Path, *others: Any) -> list[CheckResult]:
         """A check starts a process: that of a file whose results are there is shown again in another form."""
