@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from bench.api import Format, Question
 from bench.api.protocol import FIXED
@@ -178,12 +179,18 @@ class Measured:
 
     @torch.inference_mode()
     def generate(self, rows: list[list[int]], length: int) -> tuple[list[str], torch.Tensor]:
-        """Greedy answers to left-padded prompts, and the logits of their first tokens."""
+        """Greedy answers to prompts, and the logits of their first tokens; how all begin is read once, then padded."""
         pad, longest = self.tokenizer.pad_token_id, max(map(len, rows))
-        ids = torch.tensor([[pad] * (longest - len(row)) + row for row in rows])
+        columns = zip(*(row[:-1] for row in rows), strict=False)
+        alike = len(list(takewhile(lambda tokens: len(set(tokens)) == 1, columns)))
+        ids = torch.tensor([row[:alike] + [pad] * (longest - len(row)) + row[alike:] for row in rows])
+        cache = DynamicCache(config=self.model.config)
+        self.model(ids[:1, :alike], past_key_values=cache, logits_to_keep=1)
+        cache.batch_repeat_interleave(len(rows))
         found = self.model.generate(
             ids,
             attention_mask=(ids != pad).long(),
+            past_key_values=cache,
             max_new_tokens=length,
             do_sample=False,
             output_logits=True,

@@ -37,13 +37,14 @@ def given(fmt: Format = Format.CHOICE, *, seeds: int = 2, validation: bool = Tru
 
 @pytest.mark.parametrize(("fmt", "validation"), [(Format.CHOICE, False), (Format.OPEN, True)])
 def test_all_columns_are_the_method_itself(fmt: Format, validation: bool) -> None:
-    study = given(fmt, validation=validation)
+    short = {**FEW, "contrastive_steps": 8, "classifier_steps": 24}
+    study = given(fmt, validation=validation, **short)
     found = of_ccps.features(study)
     assert {name: p.shape for name, p in found.confidence.items()} == dict.fromkeys(
         ("full", "original", "perturbation"), (2, 150)
     )
     for row, ctx in zip(found.confidence["full"], study.contexts.values(), strict=True):
-        direct = Ccps(**FEW).fit(study.train, replace(ctx, trainings=[])).predict(study.test)
+        direct = Ccps(**short).fit(study.train, replace(ctx, trainings=[])).predict(study.test)
         np.testing.assert_allclose(row, direct, rtol=0, atol=CLOSE)
     assert dict(found.sizes) == {"full": 75, "original": 12, "perturbation": 63}
     assert not np.allclose(found.confidence["original"], found.confidence["full"], atol=1e-3)
