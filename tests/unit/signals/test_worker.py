@@ -8,12 +8,11 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +23,13 @@ from bench.backbone.adapter import fingerprint, record_base
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
+from bench.engine.local import Processes
+from bench.engine.pool import Pool
 from bench.progress import Silent
 from bench.prompts import shards as sharding
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
-from bench.signals.shard_task import Done, ShardTask
+from bench.signals.shard_task import ShardTask
 from bench.signals.worker import Worker, WorkerSpec, _check
 from bench.store.claims import TakenError, claimed
 from bench.store.folders import Store, key_of
@@ -232,19 +233,6 @@ def adapter(reader: Reader, tmp_path: Path) -> AdapterRef:
     return AdapterRef(tmp_path / "adapter", fingerprint(tmp_path / "adapter"))
 
 
-class Posted(Worker):
-    """Is told tasks as one in another process is: from copies, one by one, and never that a read is over."""
-
-    def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, Done], None, None]:
-        for task in tasks:
-            yield task, self.told(copied(task), wait=True)
-
-
-def copied(value: Any) -> Any:
-    """What comes out of its pickle."""
-    return pickle.loads(pickle.dumps(value))  # noqa: S301 - written here
-
-
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_an_adapter_is_switched_on_elsewhere_too_and_off_again(
     reader: Reader, adapter: AdapterRef, tmp_path: Path
@@ -252,9 +240,7 @@ def test_an_adapter_is_switched_on_elsewhere_too_and_off_again(
     store = Store(tmp_path / "elsewhere")
     store.prepare()
     spec = WorkerSpec.of(reader.backbone, store, 1)
-    opened_there = copied(spec).opened()
-    assert opened_there.backbone is not reader.backbone
-    there = replace(reader, store=store, engine=Posted(opened_there.backbone, opened_there.store))
+    there = replace(reader, store=store, engine=Pool(Processes(spec, ["cpu"])))
     with closing(there.working):
         for each in (reader, there):
             reading = each.read(opened(each), SIGNALS)
