@@ -316,7 +316,7 @@ MALFORMED = (
     "model=%E0%A4%A&task=%ZZ", "columns=constructor&spread=__proto__&headline=toString", "sort=--x&open=a/b",
     "open=%2F%2F&question=x&group=y&subject=z", "at=<img src=x>", "&&&===", "overview=ece_none&cost=maybe", "!?",
 )  # fmt: skip
-ELSEWHERE = "headline=auroc&columns=Discrimination&cost=0&overview=nll&sort=-auroc"
+ELSEWHERE = "headline=auroc&columns=Discrimination&cost=false&overview=nll&sort=-auroc"
 GO = """hash => new Promise((seen) => {
   addEventListener("hashchange", () => setTimeout(seen), { once: true });
   location.hash = hash;
