@@ -10,6 +10,7 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,16 @@ def field_docstrings(path: Path, name: str) -> dict[str, str]:
         path: the Python file that the class is in.
         name: the class's own name.
     """
-    found: dict[str, str] = {}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            found.update(_under_fields(node))
+    return dict(_docstrings(path.read_text(encoding="utf-8")).get(name, {}))
+
+
+@lru_cache(maxsize=64)
+def _docstrings(source: str) -> Mapping[str, Mapping[str, str]]:
+    """Class -> what `field_docstrings` gives; kept, as parsing takes most of its time and a file is asked again."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            found.setdefault(node.name, {}).update(_under_fields(node))
     return found
 
 

@@ -45,9 +45,10 @@ def _of_model(name: str, methods: dict[str, type[ConfidenceMethod]]) -> Iterator
     reading = footprint.reading(config, dtype, READING_TOKENS)
     yield _record(name, f"reading, {READING_TOKENS:,} tokens a pass", reading)
     adapters: dict[tuple[int, str], list[str]] = {}
+    facts = facts_of(name)
     for method, cls in methods.items():
         with fenced(f"method {method!r}, n_parameters"):
-            trained = max(int(cls().n_parameters(RunFacts(facts_of(name), "", fmt, 0))) for fmt in Format)
+            trained = max(int(cls().n_parameters(RunFacts(facts, "", fmt, 0))) for fmt in Format)
         if _trains_adapter(cls):
             settings: Any = cls().params()
             adapters.setdefault((settings["rank"], settings["target_modules"]), []).append(method)

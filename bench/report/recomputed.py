@@ -28,7 +28,12 @@ _OTHERWISE = "its JSON file says other numbers than its Parquet file gives; show
 
 
 def rows_of(
-    folder: Path, cache: Path | None = None, *, partial: bool = False, say: Callable[[str], None] = lambda _: None
+    folder: Path,
+    cache: Path | None = None,
+    *,
+    partial: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+    chosen: Callable[[list[ResultRow]], list[ResultRow]] = lambda rows: rows,
 ) -> list[ResultRow]:
     """All rows below a results folder, in the order of their paths.
 
@@ -37,17 +42,19 @@ def rows_of(
         cache: folder where it is remembered what was computed; None remembers nothing.
         partial: also the rows of runs with `--limit`, which are given anyway where there are no others.
         say: told before long computations.
+        chosen: those whose numbers are computed and given, of all rows as their JSON files say them.
 
     Raises:
         UserError: there is no such folder, or a file in it is not as it must be.
     """
     say_once = functools.cache(say)
     paths = cells.found(folder, partial=partial).cells or cells.found(folder, partial=True).cells
-    return [_row(path, cache, say_once) for path in paths]
+    rows = {id(row): (row, path) for row, path in zip(map(cells.shown, paths), paths, strict=True)}
+    wanted = chosen([row for row, _ in rows.values()])
+    return [_computed(*rows[id(row)], cache, say_once) for row in wanted]
 
 
-def _row(path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRow:
-    row = cells.shown(path)
+def _computed(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRow:
     if row.status != "ok":
         return row
     known = cache / FOLDER / _digest(path, row) if cache else None

@@ -292,42 +292,46 @@ def front_of(points, better):
 
 
 @pytest.mark.parametrize(("metric", "better"), [("brier", -1), ("auroc", 1)])
-@pytest.mark.parametrize("cost", ["tokens", "generated"])
-def test_the_front_is_that_of_the_ranked_methods(visit, payload, metric, better, cost):
+def test_the_front_is_that_of_the_ranked_methods(visit, payload, metric, better):
     page = visit()
     page.locator("#compare-metric").select_option(metric)
-    page.locator("#compare-cost").select_option(cost)
-    costs = {"tokens": compared.TOKENS, "generated": compared.GENERATED}[cost]
-    known = {m: (costs[m], line(payload, m)["mean"][NAMES.index(metric)]) for m in PLAIN & set(costs)}
-    points = page.locator("#compare-pareto-place circle")
-    assert {point.get_attribute("data-line") for point in points.all()} == set(known)
-    drawn = {point.get_attribute("data-line") for point in page.locator("#compare-pareto-place .point.on-front").all()}
-    assert drawn == front_of({m: at for m, at in known.items() if m in RANKED}, better)
-    hollow = page.locator("#compare-pareto-place .hollow")
-    assert [point.get_attribute("data-line") for point in hollow.all()] == [compared.CUT_SHORT]
-    assert compared.CUT_SHORT in front_of(known, better)  # it would be on the front, had it a rank
-    places = {point.get_attribute("data-line"): at(point, "cx") for point in points.all()}
-    for first, second in combinations(known, 2):
-        assert (known[first][0] < known[second][0]) == (places[first] < places[second])
-        assert (known[first][0] == known[second][0]) == (places[first] == places[second])
+    for cost, costs in (("tokens", compared.TOKENS), ("generated", compared.GENERATED)):
+        page.locator("#compare-cost").select_option(cost)
+        known = {m: (costs[m], line(payload, m)["mean"][NAMES.index(metric)]) for m in PLAIN & set(costs)}
+        points = page.locator("#compare-pareto-place circle").evaluate_all(POINTS)
+        places = {method: float(x.rstrip("%")) for method, _, x in points}
+        assert set(places) == set(known)
+        drawn = {method for method, kinds, _ in points if {"point", "on-front"} <= set(kinds)}
+        assert drawn == front_of({m: at for m, at in known.items() if m in RANKED}, better)
+        assert [method for method, kinds, _ in points if "hollow" in kinds] == [compared.CUT_SHORT]
+        assert compared.CUT_SHORT in front_of(known, better)  # it would be on the front, had it a rank
+        for first, second in combinations(known, 2):
+            assert (known[first][0] < known[second][0]) == (places[first] < places[second])
+            assert (known[first][0] == known[second][0]) == (places[first] == places[second])
+
+
+POINTS = "all => all.map((point) => [point.dataset.line, [...point.classList], point.getAttribute('cx')])"
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("cost", ["tokens", "generated"])
-def test_labels_stand_on_no_other_label_or_point(visit, width, cost):
+def test_labels_stand_on_no_other_label_or_point(visit, width):
     page = visit(width=width)
-    page.locator("#compare-cost").select_option(cost)
-    boxes = [label.bounding_box() for label in page.locator("#compare-pareto-place .label").all()]
-    points = [point.bounding_box() for point in page.locator("#compare-pareto-place circle").all()]
-    assert len(boxes) == len(points)
-    figure = page.locator("#compare-pareto-place svg").bounding_box()
-    for a, b in combinations(boxes, 2):
-        assert not overlap(a, b)
-    for label in boxes:
-        assert not any(overlap(label, point) for point in points)
-        assert label["x"] >= figure["x"]
-        assert label["x"] + label["width"] <= figure["x"] + figure["width"]
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    for cost in ("tokens", "generated"):
+        page.locator("#compare-cost").select_option(cost)
+        boxes = page.locator("#compare-pareto-place .label").evaluate_all(BOXES)
+        points = page.locator("#compare-pareto-place circle").evaluate_all(BOXES)
+        assert len(boxes) == len(points) > 1
+        (figure,) = page.locator("#compare-pareto-place svg").evaluate_all(BOXES)
+        for a, b in combinations(boxes, 2):
+            assert not overlap(a, b)
+        for label in boxes:
+            assert not any(overlap(label, point) for point in points)
+            assert label["x"] >= figure["x"]
+            assert label["x"] + label["width"] <= figure["x"] + figure["width"]
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+BOXES = "all => all.map((node) => node.getBoundingClientRect().toJSON())"
 
 
 def overlap(a, b):
@@ -391,18 +395,19 @@ def test_without_a_script_the_differences_to_the_best_are_there(chromium, file, 
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
-def test_no_row_is_hidden_in_an_inner_box_and_nothing_is_cut_off(visit, width, scheme):
-    page = visit(width=width, scheme=scheme)
+def test_no_row_is_hidden_in_an_inner_box_and_nothing_is_cut_off(visit, width):
+    page = visit(width=width)
     for method in PLAIN:
         assert choices(page).locator(f"text='{method}'").is_visible()
-    hidden = page.locator("#compare *").evaluate_all(
-        "nodes => nodes.filter((node) => node.scrollHeight > node.clientHeight + 1"
-        " && ['auto', 'scroll'].includes(getComputedStyle(node).overflowY)).length"
-    )
-    assert hidden == 0
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        hidden = page.locator("#compare *").evaluate_all(
+            "nodes => nodes.filter((node) => node.scrollHeight > node.clientHeight + 1"
+            " && ['auto', 'scroll'].includes(getComputedStyle(node).overflowY)).length"
+        )
+        assert hidden == 0
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 def test_in_print_and_forced_colours_verdicts_are_words(visit):

@@ -472,13 +472,17 @@ CONTRASTS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_stands_out_from_its_ground(visit, payload, scheme):
-    page = visit(scheme=scheme)
+def test_all_text_stands_out_from_its_ground(visit, payload):
+    page = visit()
     go_to(page, payload, "ccps", "ece", ALPHA_RIVERS)
-    ratios = page.evaluate(CONTRASTS)
-    assert len(ratios) > 20
-    assert {name: round(ratio, 2) for name, ratio in ratios.items() if ratio < 4.5} == {}
+    grounds = set()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        grounds.add(page.evaluate(GROUND))
+        ratios = page.evaluate(CONTRASTS)
+        assert len(ratios) > 20
+        assert {name: round(ratio, 2) for name, ratio in ratios.items() if ratio < 4.5} == {}, scheme
+    assert len(grounds) == 2
 
 
 # --- keyboard ---------------------------------------------------------------------------------------------------------
@@ -562,21 +566,22 @@ def test_whatever_can_be_pressed_has_a_name_and_ids_are_unique(visit, payload):
 
 
 @pytest.mark.parametrize("width", [400, 900, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_fits_its_width_without_boxes_that_scroll(visit, payload, width, scheme):
-    page = visit(width=width, scheme=scheme)
+def test_the_page_fits_its_width_without_boxes_that_scroll(visit, payload, width):
+    page = visit(width=width)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     page.locator("#columns").select_option("All")
     if width == 400:  # lines are cards; on wide screens the page itself scrolls
         assert page.evaluate("document.documentElement.scrollWidth") == width
     page.locator("#columns").select_option("Paper")
     go_to(page, payload, "ccps", "ece")
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    scrolling = page.locator("body *").evaluate_all(
-        "all => all.filter(n => /auto|scroll/.test(getComputedStyle(n).overflow) && n.clientHeight)"
-        ".map(n => n.outerHTML.slice(0, 80))"
-    )
-    assert scrolling == []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        scrolling = page.locator("body *").evaluate_all(
+            "all => all.filter(n => /auto|scroll/.test(getComputedStyle(n).overflow) && n.clientHeight)"
+            ".map(n => n.outerHTML.slice(0, 80))"
+        )
+        assert scrolling == []
 
 
 def test_method_and_headings_stay_when_the_page_scrolls(visit):

@@ -20,11 +20,15 @@ def ticks_between(low: float, high: float, most: int = 2) -> list[float]:
     """
     finer: list[float] = []
     for step in STEPS:
-        ticks = [round(k * step, 3) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-        if len(ticks) <= most:
-            return ticks if len(ticks) > 1 else [*finer[:1], *finer[-1:]] or ticks
-        finer = ticks
-    return [finer[0], finer[-1]]
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        if last - first < most:
+            ticks = [round(k * step, 3) for k in range(first, last + 1)]
+            return ticks if len(ticks) > 1 else finer or ticks
+        finer = [
+            round(first * step, 3),
+            round(last * step, 3),
+        ]  # the outer two alone: of a fine step there are millions
+    return finer
 
 
 def tick_names(ticks: Sequence[float], metric: str) -> list[str]:

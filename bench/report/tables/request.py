@@ -6,6 +6,7 @@ Example: `shown(View(Path("results"), against=Against.PAPER), cache)` is the com
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from bench import registry
@@ -59,10 +60,13 @@ def tables_of(
     """
     refuse_unknown_metrics(selection)
     folder = selection.results
+    wanted = partial(chosen_rows, selection=selection)
     if rows is None:
-        rows = recomputed.rows_of(folder, cache, partial=selection.partial, say=say)
+        rows = recomputed.rows_of(folder, cache, partial=selection.partial, say=say, chosen=wanted)
+    else:
+        rows = wanted(rows)
     found = build.build(
-        chosen_rows(rows, selection), preset=selection.preset, deviations=selection.deviations, partial=True,
+        rows, preset=selection.preset, deviations=selection.deviations, partial=True,
         standings_of=StandingsReader(folder, cache, say), styles=style.read(folder),
     )  # fmt: skip
     return chosen(build.marked(found, registry.built_in()[0].names()), selection)

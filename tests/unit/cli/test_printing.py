@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,35 +24,55 @@ RECORDS = [
 ]
 
 
-def in_terminal(columns: int, *arguments: str) -> str:
-    """What `bench` prints in a terminal of a width, without styles."""
-    inner, outer = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "bench.cli", *arguments], stdout=outer, stdin=subprocess.DEVNULL, env=environment
-    ) as process:
-        os.close(outer)
-        found = b""
-        try:
-            while piece := os.read(inner, 1 << 16):
-                found += piece
-        except OSError:  # Linux says so that the other side was closed
-            pass
-        os.close(inner)
-    assert process.returncode == 0
+def read(inner: int) -> str:
+    """What was written into a terminal whose other side is closed, without styles."""
+    found = b""
+    with contextlib.suppress(OSError):  # Linux says so that the other side was closed
+        while piece := os.read(inner, 1 << 16):
+            found += piece
+    os.close(inner)
     return re.sub(r"\x1b\[[\d;]*m", "", found.decode()).replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 160])
+def of_a_process(kind: str, environment: dict[str, str]) -> str:
+    """What `bench list` prints in a terminal."""
+    inner, outer = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.cli", "list", kind], stdout=outer, stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        os.close(outer)
+        found = read(inner)
+    assert process.returncode == 0
+    return found
+
+
+def printed(kind: str, environment: dict[str, str]) -> str:
+    """The same, printed by this process."""
+    inner, outer = pty.openpty()
+    with ThreadPoolExecutor(1) as beside, pytest.MonkeyPatch.context() as patch:
+        found = beside.submit(read, inner)  # a terminal that nobody reads is full after some pages
+        with os.fdopen(outer, "w", encoding="utf-8") as terminal:
+            patch.setattr(sys, "stdout", terminal)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            printing.print_listing(listing(kind))
+        return found.result(60)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_name_is_cut_and_nothing_is_left_out(kind: str, columns: int) -> None:
-    shown = in_terminal(columns, "list", kind)
-    for record in listing(kind):
-        assert re.search(rf"^{re.escape(record['name'])}( |$)", shown, re.MULTILINE)
+def test_no_name_is_cut_and_nothing_is_left_out(kind: str) -> None:
     words = {word for record in listing(kind) for value in record.values() for word in str(value).split()}
-    assert words - set(shown.split()) == set()
     longest = max(map(len, words)) + 4
-    assert max(map(len, shown.splitlines())) <= max(columns, longest)
+    for columns in (40, 60, 80, 160):
+        environment = {"COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}
+        shown = printed(kind, environment)
+        for record in listing(kind):
+            assert re.search(rf"^{re.escape(record['name'])}( |$)", shown, re.MULTILINE)
+        assert words - set(shown.split()) == set()
+        assert max(map(len, shown.splitlines())) <= max(columns, longest)
+        if columns == 60 and kind == "tasks":
+            assert of_a_process(kind, environment) == shown
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -25,6 +25,9 @@ from bench.report.tables.model import COLUMNS, Estimate, Table
 from bench.report.tables.request import shown, tables_of
 from bench.report.text import MINUS
 from bench.report.write import write
+from bench.results.records import Records
+from bench.results.row import ResultRow
+from bench.results.submissions import numbers
 from tests.unit.report.test_tables import brier, cell, judged, with_excess
 from tests.unit.report.test_tables_on_disk import put
 
@@ -185,6 +188,18 @@ def test_a_headline_that_is_not_shown_is_said(llama: list[Table]) -> None:
     assert said not in " ".join(text(llama, "md", metrics=("ece", "auroc"), **choice).split())
     by_ece = text(llama, "md", metrics=("ece",), methods=("ptrue", "ccps"), headline="ece")
     assert "which is not shown" not in by_ece
+
+
+def test_numbers_of_what_is_not_shown_are_not_computed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[str] = []
+
+    def seen(row: ResultRow, _: Records) -> ResultRow:
+        computed.append(row.task)
+        return row
+
+    monkeypatch.setattr(numbers, "with_numbers_of", seen)
+    tables_of(View(out, tasks=("medmcqa-choice",)), None)
+    assert set(computed) == {"medmcqa-choice"}
 
 
 def test_models_and_tasks_can_be_chosen(out: Path, cache: Path) -> None:
