@@ -19,6 +19,7 @@ import torch
 
 from bench.prompts import shards
 from bench.run.pipeline import RunConfig, run
+from tests.integration.engine_runs import Killing, parent
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
 FILE_MOMENTS = 5
@@ -50,11 +51,11 @@ def watch(folder: Path, at: Callable[[int], None]) -> None:
     sys.addaudithook(hook)
 
 
-def config(folder: Path, out: str) -> RunConfig:
+def config(folder: Path, out: str, **more: Any) -> RunConfig:
     model, plugin = sys.argv[2:]
     return RunConfig(
         ("ptrue", "echo"), model, tasks=("rivers",), plugins=(Path(plugin),), limit=LIMIT, scale_training=True,
-        out=folder / out, cache=folder / "cache",
+        out=folder / out, cache=folder / "cache", **more,
     )  # fmt: skip
 
 
@@ -121,6 +122,18 @@ def in_fit(folder: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def beside_a_worker(folder: Path) -> None:
+    """Kill a run that has a process read for it; those that it started are written down."""
+
+    def die() -> None:
+        found = (path.name for path in Path("/proc").iterdir())
+        pids = [pid for pid in found if pid.isdecimal() and parent(pid) == os.getpid()]
+        (folder / "pids").write_text(" ".join(pids), encoding="utf-8")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    run(config(folder, "out", workers=1), Killing(2, die))
+
+
 def together(root: Path) -> dict[str, Any]:
     """Two runs at once on one cache."""
     folder = root / "together"
@@ -151,6 +164,7 @@ def main() -> None:
     for n in moments:
         done[f"change{n}"] = continued(root, f"change{n}", lambda folder, n=n: killed_at(folder, n))  # type: ignore[misc]
     done["fit"] = continued(root, "fit", in_fit)
+    done["worker"] = continued(root, "worker", beside_a_worker)
     done["together"] = together(root)
     sys.stdout.write(json.dumps(done))
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +72,7 @@ def killed(
 
 
 def moments(done: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {name: facts for name, facts in done.items() if name.startswith("change") or name == "fit"}
+    return {name: facts for name, facts in done.items() if name.startswith(("change", "fit", "worker"))}
 
 
 def test_a_run_killed_at_any_moment_ends_in_the_same_bytes(
@@ -80,7 +81,7 @@ def test_a_run_killed_at_any_moment_ends_in_the_same_bytes(
     folder, done = killed
     expected = confidences(folder / "undisturbed" / "out", small_model)
     assert len(set(expected.values())) == len(CELLS)
-    assert len(moments(done)) >= 6
+    assert len(moments(done)) >= 7
     for name, facts in moments(done).items():
         assert facts["killed"] == -signal.SIGKILL, name
         assert facts["ended"] == 0, name
@@ -111,6 +112,20 @@ def test_what_a_killed_run_left_half_written_is_swept_and_is_no_damage(
     for name, facts in moments(done).items():
         assert facts["still left"] == [], name
         assert not [note for note in facts["notes"] if "damaged" in note], name
+
+
+def test_workers_end_with_a_run_that_is_killed_and_what_they_had_read_is_kept(
+    killed: tuple[Path, dict[str, dict[str, Any]]],
+) -> None:
+    folder, done = killed
+    pids = (folder / "worker" / "pids").read_text(encoding="utf-8").split()
+    assert len(pids) >= 2  # the worker, and the plugin's process
+    deadline = time.monotonic() + 20
+    while any(Path("/proc", pid).exists() for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    first = json.loads((folder / "undisturbed" / "out.json").read_text(encoding="utf-8"))
+    assert 0 < done["worker"]["forward_tokens"] < first["forward_tokens"]
 
 
 def test_two_runs_at_once_on_one_cache_both_get_the_same_bytes(
