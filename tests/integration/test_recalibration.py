@@ -31,7 +31,7 @@ def rows(bench: Command, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     file = questions_file(folder, sizes={"test": TESTED, "train": LEARNED, "validation": LEARNED})
     result = bench(
         "run", "--method", "ptrue,lts,pik", "--model", "tiny", "--task-file", file, "--recalibrate",
-        "isotonic,temperature", "--set", "pik.steps=100", *QUICK, "--out", folder / "out",
+        "isotonic,temperature", "--set", "pik.steps=100", "--set", "lts.steps=200", *QUICK, "--out", folder / "out",
         env={"CONFBENCH_CACHE": str(folder / "cache")},
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr

@@ -36,8 +36,8 @@ def scaled(bench: Command, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     result = bench(
         "run", "--plugin", SURPRISE,
         "--method", "mean-log-probability,scaled-log-probability,contrary,overflowing,ptrue", "--model", "tiny",
-        "--task", "atlas-choice", "--limit", 80, "--scale-training", "--recalibrate", "isotonic",
-        "--out", folder / "out", env=cache(folder),
+        "--task", "atlas-choice", "--limit", 80, "--recalibrate", "isotonic", "--out", folder / "out",
+        env=cache(folder),
     )  # fmt: skip
     assert result.returncode == 1, result.stderr
     return folder, found(folder / "out")
@@ -75,10 +75,10 @@ def test_a_score_that_says_the_contrary_is_not_turned_round(scaled: tuple[Path, 
 def test_labels_and_cost_are_those_of_validation(scaled: tuple[Path, Rows]) -> None:
     _, rows = scaled
     row = rows["mean-log-probability"][0]
-    assert row["labels_seen"] == {"train": 0, "validation": 32, "gold": 0}
+    assert row["labels_seen"] == {"train": 0, "validation": 320, "gold": 0}
     assert row["train_on"] is None
     assert row["notes"][-1] == (
-        "scaled on validation: 32 labelled answers of atlas-choice/validation made its scores probabilities"
+        "scaled on validation: 320 labelled answers of atlas-choice/validation made its scores probabilities"
     )
     assert rows["ptrue"][0]["labels_seen"]["validation"] == 0
     alone = {name: rows[name][0]["forward_tokens_alone"] for name in ("ptrue", "mean-log-probability")}
@@ -104,7 +104,7 @@ def test_a_scaled_score_is_recalibrated_out_of_fold(scaled: tuple[Path, Rows]) -
     assert records.score is None
     order = np.argsort(before.confidence, kind="stable")
     assert (np.diff(records.confidence[order]) >= 0).all()
-    assert row["labels_seen"] == {"train": 0, "validation": 32, "gold": 0}
+    assert row["labels_seen"] == {"train": 0, "validation": 320, "gold": 0}
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -113,7 +113,7 @@ def test_every_table_says_that_scores_were_scaled(bench: Command, scaled: tuple[
     result = bench("table", "--results", folder / "out", "--partial", "--format", kind, env=cache(folder))
     assert result.returncode == 0, result.stderr
     assert "scaled on validation" in " ".join(result.stdout.split())
-    assert "0/32" in result.stdout or kind in {"csv", "json", "tex"}  # LaTeX shows labels with --stats only
+    assert "0/320" in result.stdout or kind in {"csv", "json", "tex"}  # LaTeX shows labels with --stats only
 
 
 def cache(folder: Path) -> dict[str, str]:
