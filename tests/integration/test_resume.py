@@ -66,8 +66,12 @@ def killed(
         str(rivers),
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr
+    told = folder / "stderr"  # a file: a worker that lived on would keep a pipe open
+    with told.open("w", encoding="utf-8") as file:
+        done = subprocess.run(
+            program, stdout=subprocess.PIPE, stderr=file, text=True, check=False, env=environment, timeout=300
+        )
+    assert done.returncode == 0, told.read_text(encoding="utf-8")
     return folder, json.loads(done.stdout)
 
 
