@@ -1,17 +1,15 @@
-"""What the tests of whole runs share: the command in this process and in one of its own.
+"""What the tests of whole runs share: the command in this process.
 
-Results come as `subprocess.CompletedProcess`, wherever the command ran.
+Results come as `subprocess.CompletedProcess`, as of a process of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ from bench.run.pipeline import run
 from tests.integration.engine_runs import config, cut_small
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
-Commands = Callable[..., "list[subprocess.CompletedProcess[str]]"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,38 +40,10 @@ def _inside(*arguments: object, env: Mapping[str, str] | None = None) -> subproc
     return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
-_PROGRAM = """
-import json, sys
-from tests.integration.conftest import _inside
-done = [_inside(*arguments) for arguments in json.loads(sys.argv[1])]
-json.dump([[each.returncode, each.stdout, each.stderr] for each in done], sys.stdout)
-"""
-
-
-def _outside(
-    *commands: Sequence[object], env: Mapping[str, str] | None = None
-) -> list[subprocess.CompletedProcess[str]]:
-    program = [sys.executable, "-c", _PROGRAM, json.dumps([list(map(str, arguments)) for arguments in commands])]
-    # no thread pools beside the tests' own
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(env or {})}
-    done = subprocess.run(
-        program, capture_output=True, text=True, timeout=120, check=False, env=environment, cwd=ROOT
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    each = zip(commands, json.loads(done.stdout), strict=True)
-    return [subprocess.CompletedProcess(["bench", *map(str, arguments)], *ended) for arguments, ended in each]
-
-
 @pytest.fixture(scope="session")
 def bench() -> Command:
-    """The command, in this process: quick."""
+    """The command."""
     return _inside
-
-
-@pytest.fixture(scope="session")
-def bench_process() -> Commands:
-    """Commands one after the other, in a process of their own: for what libraries read when they are imported."""
-    return _outside
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------

@@ -19,14 +19,16 @@ import torch
 
 from bench.prompts import shards
 from bench.run.pipeline import RunConfig, run
+from tests.integration.engine_runs import Killing, parent
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
 FILE_MOMENTS = 5
-"""At so many of an undisturbed run's changes to files it is killed, evenly spread, first and last included."""
+"""At so many of an undisturbed run's changes to files it is killed, evenly spread, first and last included.
+
+Any other moment leaves the disk as the change after it finds it.
+"""
 LIMIT = 40
 """Questions of each split, in two shards."""
-FRACTIONS = (0.5,)
-"""Of an undisturbed run's time after which it is killed, wherever it is."""
 
 
 def changes_a_file(event: str, arguments: tuple[Any, ...], folder: str) -> bool:
@@ -49,24 +51,21 @@ def watch(folder: Path, at: Callable[[int], None]) -> None:
     sys.addaudithook(hook)
 
 
-def config(folder: Path, out: str) -> RunConfig:
+def config(folder: Path, out: str, **more: Any) -> RunConfig:
     model, plugin = sys.argv[2:]
     return RunConfig(
         ("ptrue", "echo"), model, tasks=("rivers",), plugins=(Path(plugin),), limit=LIMIT, scale_training=True,
-        out=folder / out, cache=folder / "cache",
+        out=folder / out, cache=folder / "cache", **more,
     )  # fmt: skip
 
 
-def fork(work: Callable[[], None], after: float | None = None) -> int:
-    """Do work in a child, killing it after some seconds; returns how it ended: 0, or minus the signal."""
+def fork(work: Callable[[], None]) -> int:
+    """Do work in a child; returns how it ended: 0, or minus the signal."""
     child = os.fork()
     if child == 0:
         work()
         sys.stdout.flush()
         os._exit(0)
-    if after is not None:
-        time.sleep(after)
-        os.kill(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -92,11 +91,11 @@ def killed_at(folder: Path, change: int) -> None:
     whole(folder)
 
 
-def continued(root: Path, name: str, work: Callable[[Path], None], after: float | None = None) -> dict[str, Any]:
+def continued(root: Path, name: str, work: Callable[[Path], None]) -> dict[str, Any]:
     """Kill a run, then do it again; what came of both."""
     folder = root / name
     folder.mkdir()
-    killed = fork(lambda: work(folder), after)
+    killed = fork(lambda: work(folder))
     left = sum(1 for _ in folder.glob("cache/tmp-*"))
     ended = fork(lambda: whole(folder))
     facts = json.loads((folder / "out.json").read_text(encoding="utf-8"))
@@ -123,6 +122,18 @@ def in_fit(folder: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def beside_a_worker(folder: Path) -> None:
+    """Kill a run that has a process read for it; those that it started are written down."""
+
+    def die() -> None:
+        found = (path.name for path in Path("/proc").iterdir())
+        pids = [pid for pid in found if pid.isdecimal() and parent(pid) == os.getpid()]
+        (folder / "pids").write_text(" ".join(pids), encoding="utf-8")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    run(config(folder, "out", workers=1), Killing(2, die))
+
+
 def together(root: Path) -> dict[str, Any]:
     """Two runs at once on one cache."""
     folder = root / "together"
@@ -147,16 +158,13 @@ def main() -> None:
     undisturbed.mkdir()
     run(config(warm, "out"))  # whatever is imported late is imported here, once
     done: dict[str, Any] = {}
-    start = time.monotonic()
     done["undisturbed"] = {"ended": fork(lambda: counted(undisturbed))}
-    seconds = time.monotonic() - start
     changes = int((undisturbed / "changes.txt").read_text(encoding="utf-8"))
     moments = sorted({1 + round(i * (changes - 1) / (FILE_MOMENTS - 1)) for i in range(FILE_MOMENTS)})
     for n in moments:
         done[f"change{n}"] = continued(root, f"change{n}", lambda folder, n=n: killed_at(folder, n))  # type: ignore[misc]
-    for fraction in FRACTIONS:
-        done[f"time{fraction}"] = continued(root, f"time{fraction}", whole, fraction * seconds)
     done["fit"] = continued(root, "fit", in_fit)
+    done["worker"] = continued(root, "worker", beside_a_worker)
     done["together"] = together(root)
     sys.stdout.write(json.dumps(done))
 

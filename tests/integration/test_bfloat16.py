@@ -38,7 +38,7 @@ QUICK = ("gemma2",)
 """The one with windows, caps and norms that the others lack; an adapter of llama is trained and read beside it."""
 SETTINGS = (
     f"protocol.shots={SHOTS}", "protocol.max_new_tokens_open=4", "protocol.kept_step=last",
-    "litcab.steps=10", "ccps.contrastive_steps=20", "ccps.classifier_steps=20",
+    "litcab.steps=10", "lts.steps=200", "ccps.contrastive_steps=20", "ccps.classifier_steps=20",
     *(f"{name}.{setting}" for name in PROBES for setting in ("steps=20", "learning_rate=0.001")),
     *(f"{name}.{setting}" for name in ADAPTERS for setting in ("steps=2", "deepspeed=false")),
 )  # fmt: skip

@@ -27,7 +27,7 @@ def test_several_seeds_share_what_is_read(
     load = Backbone._load
     monkeypatch.setattr(Backbone, "_load", lambda self, attention: loaded.append("") or load(self, attention))
     words = ["run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers,
-             "--limit", 20, "--out", tmp_path / "out", "--seed", "3,1"]  # fmt: skip
+             "--limit", 20, "--scale-training", "--out", tmp_path / "out", "--seed", "3,1"]  # fmt: skip
     env = {"CONFBENCH_CACHE": str(tmp_path / "cache")}
     result = bench(*words, env=env)
     assert result.returncode == 0, result.stderr
@@ -81,7 +81,7 @@ def test_quiet_prints_results_alone_and_verbose_what_is_decided(
     bench: Command, small_model: Path, rivers: Path, tmp_path: Path
 ) -> None:
     words = ["run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--limit",
-             20, "--out", tmp_path / "out"]  # fmt: skip
+             20, "--scale-training", "--out", tmp_path / "out"]  # fmt: skip
     env = {"CONFBENCH_CACHE": str(tmp_path / "cache")}
     verbose, quiet = bench(*words, "-v", env=env), bench("-q", *words, env=env)
     assert quiet.stderr == ""

@@ -79,7 +79,7 @@ def test_what_a_file_does_to_its_process_fails_its_own_cell_alone(
     def run(methods: str, out: str, cache: str) -> dict[str, tuple[str, str, object]]:
         result = bench(
             "run", "--method", methods, "--model", small_model, "--plugin", plugins, "--plugin", rivers, "--task",
-            "rivers", "--limit", 40, "--method-timeout", 4, "--json", "--out", tmp_path / out,
+            "rivers", "--limit", 16, "--scale-training", "--method-timeout", 4, "--json", "--out", tmp_path / out,
             env={"CONFBENCH_CACHE": str(tmp_path / cache)},
         )  # fmt: skip
         assert result.returncode in {0, 1}, result.stderr

@@ -60,6 +60,7 @@ class Broken(TopOption):
 def options(folder: Path) -> dict[str, Any]:
     return {
         "model": "tiny", "tasks": "atlas-choice", "limit": 16, "out": folder, "cache": folder / "cache", "quiet": True,
+        "scale_training": True,
     }  # fmt: skip
 
 

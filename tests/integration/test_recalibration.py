@@ -17,16 +17,21 @@ from bench.metrics import nll
 from bench.metrics.recalibration import folds_of
 from bench.results.files import read_records
 from bench.run.out_of_fold import chosen_out_of_fold, out_of_fold
+from tests.faults.workload import QUICK, questions_file
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+TESTED, LEARNED = 60, 80
+"""Questions of the test, and of each split that is learned from."""
 
 
 @pytest.fixture(scope="module")
 def rows(bench: Command, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("recalibrated")
+    file = questions_file(folder, sizes={"test": TESTED, "train": LEARNED, "validation": LEARNED})
     result = bench(
-        "run", "--method", "ptrue,lts,pik", "--model", "tiny", "--task", "atlas-choice", "--limit", 80, "--recalibrate",
-        "isotonic,temperature", "--set", "pik.steps=300", "--out", folder / "out",
+        "run", "--method", "ptrue,lts,pik", "--model", "tiny", "--task-file", file, "--recalibrate",
+        "isotonic,temperature", "--set", "pik.steps=100", "--set", "lts.steps=200", *QUICK, "--out", folder / "out",
         env={"CONFBENCH_CACHE": str(folder / "cache")},
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
@@ -39,9 +44,9 @@ def test_every_method_has_its_versions_and_they_say_what_they_saw(rows: tuple[Pa
     assert set(found) == {f"{m}{kind}" for m in ("ptrue", "lts", "pik") for kind in ("", "+isotonic", "+temperature")}
     seen = {name: row["labels_seen"] for name, (row, _) in found.items()}
     assert seen["ptrue"] == {"train": 0, "validation": 0, "gold": 0}
-    assert seen["ptrue+isotonic"] == {"train": 0, "validation": 320, "gold": 0}
-    assert seen["lts+temperature"] == {"train": 0, "validation": 320, "gold": 0}
-    assert seen["pik+isotonic"] == {"train": 320, "validation": 320, "gold": 0}
+    assert seen["ptrue+isotonic"] == {"train": 0, "validation": LEARNED, "gold": 0}
+    assert seen["lts+temperature"] == {"train": 0, "validation": LEARNED, "gold": 0}
+    assert seen["pik+isotonic"] == {"train": LEARNED, "validation": LEARNED, "gold": 0}
 
 
 def test_reading_the_validation_split_is_part_of_the_cost(rows: tuple[Path, dict[str, Any]]) -> None:
@@ -51,9 +56,9 @@ def test_reading_the_validation_split_is_part_of_the_cost(rows: tuple[Path, dict
     assert alone["lts+isotonic"] == alone["lts"]  # which was fitted there
     assert alone["pik+isotonic"] == alone["pik"]  # whose step was chosen there
     written = {name: row["generated_tokens_alone"] for name, (row, _) in found.items()}
-    assert {written[name] for name in written if name.startswith("pik")} == {80 + 320 + 320}  # one letter each
-    assert {written[name] for name in written if name != "ptrue" and not name.startswith("pik")} == {80 + 320}
-    assert written["ptrue"] == 80
+    assert {written[name] for name in written if name.startswith("pik")} == {TESTED + 2 * LEARNED}  # one letter each
+    assert {written[name] for name in written if name != "ptrue" and not name.startswith("pik")} == {TESTED + LEARNED}
+    assert written["ptrue"] == TESTED
 
 
 def test_order_is_kept_and_isotonic_gives_steps(rows: tuple[Path, dict[str, Any]]) -> None:

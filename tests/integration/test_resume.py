@@ -8,7 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,10 @@ def confidences(out: Path, model: Path, methods: tuple[str, ...] = CELLS, task: 
     return found
 
 
+def sure_of(report: RunReport) -> list[bytes]:
+    return [read_records(path).confidence.tobytes() for path in report.paths]
+
+
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
@@ -61,13 +66,17 @@ def killed(
         str(rivers),
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr
+    told = folder / "stderr"  # a file: a worker that lived on would keep a pipe open
+    with told.open("w", encoding="utf-8") as file:
+        done = subprocess.run(
+            program, stdout=subprocess.PIPE, stderr=file, text=True, check=False, env=environment, timeout=300
+        )
+    assert done.returncode == 0, told.read_text(encoding="utf-8")
     return folder, json.loads(done.stdout)
 
 
 def moments(done: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {name: facts for name, facts in done.items() if name.startswith(("change", "time")) or name == "fit"}
+    return {name: facts for name, facts in done.items() if name.startswith(("change", "fit", "worker"))}
 
 
 def test_a_run_killed_at_any_moment_ends_in_the_same_bytes(
@@ -107,6 +116,20 @@ def test_what_a_killed_run_left_half_written_is_swept_and_is_no_damage(
     for name, facts in moments(done).items():
         assert facts["still left"] == [], name
         assert not [note for note in facts["notes"] if "damaged" in note], name
+
+
+def test_workers_end_with_a_run_that_is_killed_and_what_they_had_read_is_kept(
+    killed: tuple[Path, dict[str, dict[str, Any]]],
+) -> None:
+    folder, done = killed
+    pids = (folder / "worker" / "pids").read_text(encoding="utf-8").split()
+    assert len(pids) >= 2  # the worker, and the plugin's process
+    deadline = time.monotonic() + 20
+    while any(Path("/proc", pid).exists() for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    first = json.loads((folder / "undisturbed" / "out.json").read_text(encoding="utf-8"))
+    assert 0 < done["worker"]["forward_tokens"] < first["forward_tokens"]
 
 
 def test_two_runs_at_once_on_one_cache_both_get_the_same_bytes(
@@ -204,7 +227,7 @@ def manifest_emptied(entry: Path) -> None:
     (entry / "manifest.json").write_text(json.dumps({**manifest, "files": {}}), encoding="utf-8")
 
 
-def test_a_damaged_entry_of_any_kind_changes_no_field(tmp_path: Path) -> None:
+def test_the_embedded_model_resumes_and_a_damaged_entry_of_any_kind_changes_no_field(tmp_path: Path) -> None:
     quick = ("ccps.contrastive_steps=5", "ccps.classifier_steps=5", "it.steps=4", "it.deepspeed=false")
     overrides = ("protocol.shots=0", *quick)
     file = questions_file(tmp_path, sizes={"test": 12, "train": 24, "validation": 12})
@@ -212,8 +235,11 @@ def test_a_damaged_entry_of_any_kind_changes_no_field(tmp_path: Path) -> None:
         ("ccps", "it"), "tiny", task_files=(file,), overrides=overrides, out=tmp_path / "out", cache=tmp_path / "cache"
     )
     first = run(config)
-    said = numbers(first)
+    said, sure = numbers(first), sure_of(first)
     assert [row.status for row in first.rows] == ["ok", "ok"]
+    second = run(config)
+    assert second.forward_tokens == 0 < first.forward_tokens
+    assert (numbers(second), sure_of(second)) == (said, sure)
     damaged = {kind: entries(config, kind) for kind in ("readings", "fits")}
     assert sum(map(len, damaged.values())) >= 4
     for kind, kept in damaged.items():  # readings while fits are whole, and fits while readings are
@@ -221,23 +247,22 @@ def test_a_damaged_entry_of_any_kind_changes_no_field(tmp_path: Path) -> None:
             altered(entry)
         again = run(config)
         assert len([note for note in again.notes if "was damaged" in note]) == len(kept), kind
-        assert numbers(again) == said, kind
+        assert (numbers(again), sure_of(again)) == (said, sure), kind
 
 
-@pytest.mark.parametrize("damage", [cut_short, altered, deleted, manifest_broken, manifest_emptied])
-def test_damage_is_told_and_repaired(
-    config: RunConfig, first: RunReport, small_model: Path, damage: Callable[[Path], None]
-) -> None:
+def test_damage_is_told_and_repaired(config: RunConfig, first: RunReport, small_model: Path) -> None:
     said, sure = numbers(first), confidences(config.out, small_model)
     readings, fits = entries(config, "readings"), entries(config, "fits")
     assert (len(readings), len(fits)) == (6, 1)
-    damage(readings[1])
-    damage(fits[0])
+    damages = (cut_short, altered, deleted, manifest_broken, manifest_emptied)
+    for damage, entry in zip(damages, readings[1:], strict=True):
+        damage(entry)
+    altered(fits[0])
     again = run(config)
-    assert 0 < again.forward_tokens < first.forward_tokens  # the damaged shard alone
+    assert 0 < again.forward_tokens < first.forward_tokens  # the damaged shards alone
     assert sorted(note.partition("/")[0] for note in again.notes if "was damaged" in note) == [
         "cache entry fits",
-        "cache entry readings",
+        *["cache entry readings"] * len(damages),
     ]
     assert numbers(again) == said
     assert confidences(config.out, small_model) == sure
@@ -289,18 +314,3 @@ def test_another_prompt_is_another_reading(config: RunConfig) -> None:
     assert run(replace(config, methods=("ptrue",), overrides=("protocol.shots=1",))).forward_tokens > 0
     assert run(replace(config, methods=("ptrue",), overrides=("protocol.ece_bins=5",))).forward_tokens == 0
     assert first.forward_tokens > 0
-
-
-def test_the_embedded_model_with_every_method_resumes(tmp_path: Path) -> None:
-    overrides = ("protocol.shots=0", "ccps.contrastive_steps=20", "ccps.classifier_steps=20")
-    config = RunConfig(
-        ("ptrue", "ccps"), "tiny", limit=16, scale_training=True, overrides=overrides,
-        out=tmp_path / "out", cache=tmp_path / "cache",
-    )  # fmt: skip
-    first = run(config)
-    sure = {path.name: read_records(path).confidence.tobytes() for path in first.paths if read(path).status == "ok"}
-    second = run(config)
-    assert second.forward_tokens == 0 < first.forward_tokens
-    assert [row.status for row in second.rows] == [row.status for row in first.rows]
-    assert {path.name: read_records(path).confidence.tobytes() for path in second.paths if path.name in sure} == sure
-    assert "ptrue" in "".join(sure)

@@ -213,7 +213,7 @@ def test_stored_adapters_take_part(
 def test_a_task_without_training_rows_is_only_tested(bench: Any, cached: dict[str, Any], tmp_path: Path) -> None:
     """It is no corpus, has prices against what is named, and no subject that could be left out, which costs no rank."""
     words = [
-        "analyze", "transfer", *cached["common"], "--on", f"{TASKS},lagoons", "--leave-subject-out",
+        "analyze", "transfer", *cached["common"][:-1], "rote,placid", "--on", f"{TASKS},lagoons", "--leave-subject-out",
         "--home", "lagoons=shores-choice", "--out", tmp_path / "t", "--json",
     ]  # fmt: skip
     refused = bench(*words, env=cached["env"])

@@ -72,7 +72,19 @@ class Turned(AtlasChoice):
             turned = split == "test" and "TURNED" in os.environ
             yield replace(question, gold=(question.gold + 1) % len(question.choices)) if turned else question
 '''
-SETTINGS = ("--model", "tiny", "--task", "turned", "--limit", 80, "--set", "pik.steps=200")
+SETTINGS = (
+    "--model",
+    "tiny",
+    "--task",
+    "turned",
+    "--limit",
+    80,
+    "--scale-training",
+    "--set",
+    "pik.steps=200",
+    "--set",
+    "lts.steps=200",
+)
 N = 3
 
 

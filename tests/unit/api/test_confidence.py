@@ -90,5 +90,11 @@ def test_another_shape_is_refused_with_what_to_do(shape: tuple[int, ...], hint: 
         checked("x", np.zeros(shape), 2)
 
 
+@pytest.mark.parametrize("value", [-0.1, 1.5, np.inf, -np.inf])
+def test_what_lies_outside_is_refused(value: float) -> None:
+    with pytest.raises(ContractError, match=rf"x: expected values within \[0, 1\], got .*{value}"):
+        checked("x", np.array([0.5, value]), 2)
+
+
 def test_numbers_keep_their_shape() -> None:
     assert as_float64("x", [[1, 2]]).shape == (1, 2)
