@@ -149,13 +149,20 @@ def test_what_is_too_large_is_halved_down_to_one_prompt() -> None:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("budget", [1, 30])
-def test_side_by_side_is_as_alone(backbone: Backbone, budget: int, *, given: bool) -> None:
+@pytest.mark.parametrize(("budget", "together", "given"), [(1, PAIRS, True), (30, ALL, False)])
+def test_side_by_side_is_as_alone(backbone: Backbone, budget: int, together: Together, *, given: bool) -> None:
     """Prompts of two beginnings are in one grove, two of them equal."""
     alone = measured(backbone, ALONE, budget=budget, given=given)
+    assert_same(measured(backbone, together, budget=budget, given=given), alone)
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("budget", [1, 30])
+def test_so_it_is_whatever_is_planned(llama: Backbone, budget: int, *, given: bool) -> None:
+    """Plans are made of prompts, and of no model: one has them all."""
+    alone = measured(llama, ALONE, budget=budget, given=given)
     for together in (PAIRS, ALL):
-        assert_same(measured(backbone, together, budget=budget, given=given), alone)
+        assert_same(measured(llama, together, budget=budget, given=given), alone)
 
 
 @pytest.mark.parametrize("limit", [1, 4])

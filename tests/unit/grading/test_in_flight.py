@@ -24,11 +24,13 @@ ROOT = Path(__file__).parents[3]
 RUN = """
 import sys
 from pathlib import Path
+from bench.grading import calls
 from bench.grading.address import Address
 from bench.grading.grade import JudgeCase
 from bench.grading.openai import OpenAI
 from bench.progress import Lines
 rivers = [JudgeCase(f"Where does river {i} end?", f"Gold {i}", f"Answer {i}") for i in range(12)]
+calls.GRACE_S = float(sys.argv[3])
 judge = OpenAI(Address.of(sys.argv[1]), "judge", Path(sys.argv[2]), concurrency=4)
 try:
     print(judge.verdicts(rivers, "judge rivers/test", Lines(sys.stderr)))
@@ -37,9 +39,9 @@ except KeyboardInterrupt:
 """
 
 
-def started(server: Scripted, cache: Path) -> subprocess.Popen[str]:
+def started(server: Scripted, cache: Path, grace: float = calls.GRACE_S) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", RUN, server.url, str(cache)]
+    command = [sys.executable, "-c", RUN, server.url, str(cache), str(grace)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
@@ -155,9 +157,9 @@ def test_a_killed_run_pays_again_for_what_was_under_way_and_says_so(
     assert heard.said == []
 
 
-@pytest.mark.parametrize(("slow", "again"), [(0.5, 0), (30.0, 4)])
+@pytest.mark.parametrize(("slow", "grace", "again"), [(0.5, calls.GRACE_S, 0), (30.0, 0.2, 4)])
 def test_ctrl_c_waits_a_moment_for_what_is_under_way(
-    server: Scripted, tmp_path: Path, heard: Any, slow: float, again: int
+    server: Scripted, tmp_path: Path, heard: Any, slow: float, grace: float, again: int
 ) -> None:
     hold = threading.Event()
 
@@ -167,13 +169,13 @@ def test_ctrl_c_waits_a_moment_for_what_is_under_way(
         return even_rivers(call, n)
 
     server.script = script
-    running = started(server, tmp_path)
+    running = started(server, tmp_path, grace)
     until(lambda: len(server.calls) == 8)
     start = time.monotonic()
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=20)
     assert running.returncode == 130, err
-    assert time.monotonic() - start < calls.GRACE_S + 3
+    assert time.monotonic() - start < grace + 3
     assert "Traceback" not in err
     hold.set()
     assert len(judge(server, tmp_path).kept) == 8 - again

@@ -33,10 +33,12 @@ from bench.backbone.models import ModelSpec
 from bench.backbone.projections import of_config
 from bench.store.folders import Store
 from bench.testing.adapters import _Recorder
+from bench.training import child
 from bench.training.trainer import AdapterTrainer
 from methods.ct import CT
 from methods.it import IT
 from tests.fixtures import models
+from tests.unit.training.test_training import here
 
 BOTH = pytest.mark.parametrize("method", [IT, CT])
 NO, YES = 10, 11
@@ -187,7 +189,10 @@ def confidences(method: Any, backbone: Backbone, given: Batch) -> np.ndarray:
 
 
 @BOTH
-def test_it_learns_which_answers_are_right(method: Any, backbone: Backbone, tmp_path: Path) -> None:
+def test_it_learns_which_answers_are_right(
+    method: Any, backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "started", here)
     train = AdapterTrainer(backbone, Store(tmp_path), method.name, (NO, YES))
     given = batch()
     fitted = method(steps=60, learning_rate=1e-2, deepspeed=False).fit(given, context(train))

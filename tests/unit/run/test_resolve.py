@@ -135,20 +135,21 @@ def test_all_means_every_method_once_and_names_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "field", "value"),
+    "given",
     [
-        ("steps=7", "steps", 7), ("fields.steps=7", "steps", 7), ("rate=1e-3", "rate", 1e-3), ("rate=2", "rate", 2.0),
-        ("name=a=b", "name", "a=b"), ("name=", "name", ""), ("careful=true", "careful", True),
-        ("careful=False", "careful", False), ("ceiling=none", "ceiling", None), ("ceiling=0.5", "ceiling", 0.5),
-        ("ceiling=high", "ceiling", "high"),
+        {"steps=7": 7, "rate=1e-3": 1e-3, "name=a=b": "a=b", "careful=true": True, "ceiling=0.5": 0.5},
+        {"fields.steps=7": 7, "rate=2": 2.0, "name=": "", "ceiling=high": "high"},
+        {"careful=False": False, "ceiling=none": None},
     ],
-)  # fmt: skip
-def test_an_override_has_the_type_of_its_field(plugin: Path, text: str, field: str, value: object) -> None:
-    run = resolved(("fields",), plugins=(plugin,), overrides=(text,))
-    got = run.methods["fields"].params()[field]
-    assert got == value
-    assert type(got) is type(value)
-    assert run.deviations_of("fields") == {f"fields.{field}": value}
+)
+def test_an_override_has_the_type_of_its_field(plugin: Path, given: dict[str, object]) -> None:
+    run = resolved(("fields",), plugins=(plugin,), overrides=tuple(given))
+    expected = {text.removeprefix("fields.").partition("=")[0]: value for text, value in given.items()}
+    for field, value in expected.items():
+        got = run.methods["fields"].params()[field]
+        assert got == value
+        assert type(got) is type(value)
+    assert run.deviations_of("fields") == {f"fields.{field}": value for field, value in expected.items()}
     fresh = run.fresh("fields")
     assert fresh is not run.methods["fields"]
     assert fresh.params() == run.methods["fields"].params()
@@ -165,6 +166,16 @@ def test_an_override_has_the_type_of_its_field(plugin: Path, text: str, field: s
         ("nothing=3", "expected one of steps, rate, name, careful, ceiling"),
         ("steps", "expected METHOD.FIELD=VALUE"),
         ("=3", "expected METHOD.FIELD=VALUE"),
+    ],
+)
+def test_an_override_that_does_not_fit_says_what_would(plugin: Path, text: str, complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        resolved(("fields",), plugins=(plugin,), overrides=(text,))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
         ("ccps.steps=3", "'ccps' is no chosen method"),
         ("protocol.shts=3", "Did you mean 'shots'"),
         ("protocol.shots=few", "expected a value of type int"),
@@ -181,9 +192,9 @@ def test_an_override_has_the_type_of_its_field(plugin: Path, text: str, field: s
         ("protocol.query_letters=", "expected different letters, two at least"),
     ],
 )
-def test_an_override_that_does_not_fit_says_what_would(plugin: Path, text: str, complaint: str) -> None:
+def test_an_override_of_no_chosen_method_or_of_the_protocol_says_what_would_fit(text: str, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
-        resolved(("fields",), plugins=(plugin,), overrides=(text,))
+        resolved(("ptrue",), overrides=(text,))
 
 
 PEEK = PLUGIN.replace("import ConfidenceMethod", "import ConfidenceMethod, Of, TokenIds").replace(

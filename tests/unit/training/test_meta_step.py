@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from collections import Counter
 from importlib import resources
@@ -46,18 +47,31 @@ def examples() -> dict[str, Any]:
     }  # fmt: skip
 
 
+@functools.cache
+def adapted(name: str, blocks: int, *, checkpointing: bool) -> tuple[Any, Any]:
+    """A model of few blocks, which no step changes: itself, and with its adapter."""
+    model = footprint.on_meta(footprint.cut(config(name), blocks), torch.bfloat16)
+    wrapped = footprint.with_lora(model, RANK)
+    if checkpointing:
+        checkpoint_blocks(model)
+    return model, wrapped
+
+
+@functools.cache
+def said(name: str, *, checkpointing: bool) -> footprint.Footprint:
+    """What is printed of a training, whatever its loss."""
+    return footprint.training(config(name), torch.bfloat16, TOKENS, rank=RANK, checkpointing=checkpointing)
+
+
 class Step:
     """A training of a model of few blocks, at its first step."""
 
     def __init__(self, name: str, blocks: int, loss: str, *, checkpointing: bool) -> None:
-        self.model = footprint.on_meta(footprint.cut(config(name), blocks), torch.bfloat16)
+        self.model, wrapped = adapted(name, blocks, checkpointing=checkpointing)
         session = Session(self.model)
         backbone: Any = SimpleNamespace(
             model=self.model, session=session, head=OutputHead(self.model.lm_head.weight), blocks=blocks, device="meta"
         )
-        wrapped = footprint.with_lora(self.model, RANK)
-        if checkpointing:
-            checkpoint_blocks(self.model)
         settings = {"divergence": "jsd", "divergence_weight": 1.0}
         job: Any = SimpleNamespace(
             packed=True, verdict_ids=(5, 6), token_budget=TOKENS, settings=settings, columns=("query",)
@@ -132,7 +146,7 @@ def test_a_step_keeps_what_is_printed(name: str, loss: str, checkpointing: bool)
     assert block == (states if checkpointing else of_a_block(name))
     blocks = text.num_hidden_layers
     size = sum(count * int(np.prod(shape)) * dtype.itemsize for (shape, dtype), count in block.items())
-    needed = footprint.training(text, torch.bfloat16, TOKENS, rank=RANK, checkpointing=checkpointing)
+    needed = said(name, checkpointing=checkpointing)
     assert needed.blocks == blocks * size
     printed = memory_needs._record(name, "fit", needed)["GB"]
     first, more = two.peak(), three.peak()

@@ -23,7 +23,7 @@ from methods.ccps.trajectory import BEGINNING, FURTHER, RANDOM, AtRandom, trajec
 from tests.unit.methods.ccps.test_analyses import CLOSE, FEW, given
 from tests.unit.methods.ccps.test_method import batch
 
-SEEDS = 5
+SEEDS = 3
 
 
 # --- directions -------------------------------------------------------------------------------------------------------
