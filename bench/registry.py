@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import inspect
 import pkgutil
@@ -19,16 +20,13 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, registration
 from bench.api.configurations import refuse_search
 from bench.api.errors import did_you_mean, ends_the_program, fenced, reason_of
 from bench.api.methods import refuse_gold, refuse_output
 from bench.api.registration import Declaration
-
-if TYPE_CHECKING:
-    import importlib.metadata
 
 DISTRIBUTION = "confbench"
 BUILT_IN = "built-in"
@@ -222,8 +220,6 @@ def _load(
 
 def _points() -> dict[str, list[importlib.metadata.EntryPoint]]:
     """Group -> its entry points, of both kinds: a look reads a file of each installed package."""
-    import importlib.metadata  # a plugin's process, which looks for none, starts sooner without
-
     points = importlib.metadata.entry_points()
     return {kind.group: list(points.select(group=kind.group)) for kind in (METHOD, TASK)}
 
