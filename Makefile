@@ -116,6 +116,7 @@ define ANALYSES_AGAIN
 ccps trajectory --task atlas-oe --out results/analyses
 labels --task atlas-oe --method $(LABELLED)
 ccps features --task atlas-oe --out results/analyses
+ccps tokens-raw --task atlas-oe --out results/analyses
 ccps shap --task atlas-oe --out results/analyses
 multiverse --task atlas-choice --preset demo --results build/varied --out results/analyses
 endef
