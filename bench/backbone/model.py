@@ -22,7 +22,7 @@ from bench.backbone.models import ModelSpec
 from bench.backbone.norm import final_norm
 from bench.backbone.projections import Located
 from bench.backbone.session import Session, blocks
-from bench.backbone.speed import Speed, measured
+from bench.backbone.speed import Speed, known
 from bench.backbone.split import cards, placed
 from bench.prompts.chat import Chat
 
@@ -206,7 +206,7 @@ class Backbone:
         """Seconds that passes take here, measured without weights; or why they can't be; it may still be read."""
         try:
             trusted = self.options.trust_remote_code
-            return measured(self.config, self.dtype, self.device, self.attention, trust_remote_code=trusted)
+            return known(self.config, self.dtype, self.device, self.attention, trust_remote_code=trusted)
         except (*REFUSALS, ImportError) as error:  # a package that the model's own code wants
             if is_out_of_memory(error):
                 return f"{self.device} has no room for a few of its blocks"

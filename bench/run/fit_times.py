@@ -159,8 +159,11 @@ def measured(
     plain = _built_in().get(method.name)
     if plain is None or plain.__module__ != type(method).__module__:
         return "its own code decides it"  # which is not run for a plan
+    key = (plain, repr(method.params()), fmt, lengths, widths, protocol)
     try:
-        return _timed(lambda: plain(**method.params()), fmt, lengths, widths, protocol)
+        if key not in _KNOWN:
+            _KNOWN[key] = _timed(lambda: plain(**method.params()), fmt, lengths, widths, protocol)
+        return _KNOWN[key]
     except _AskedError as asked:
         given = asked.settings
         params = method.params()  # the settings hold a batch no larger than the rows that were given
@@ -168,6 +171,10 @@ def measured(
         return Training(int(given["steps"]), batch_size, int(given.get("points", POINTS)), frozen=asked.ragged > 1)
     except (UserError, ContractError, ValueError, ArithmeticError, RuntimeError) as error:  # memory among the last
         return f"it refuses random signals, {type(error).__name__}: {first_line(error)[:100]}"
+
+
+_KNOWN: dict[tuple[object, ...], FitTime] = {}
+"""Settings -> time of a fit with them, as this process measured it; seeds and further runs ask again."""
 
 
 @cache
