@@ -56,15 +56,25 @@ def test_passes_that_were_not_measured_take_as_long_as_was_said(name: str) -> No
 
 def test_few_blocks_stand_for_all_of_a_deep_model(monkeypatch: pytest.MonkeyPatch) -> None:
     config = models.llama(num_hidden_layers=24, hidden_size=128, intermediate_size=384)
-    whole = speed.measured(config, torch.float32, "cpu", "sdpa")
-    monkeypatch.setitem(speed._WEIGHTS, "cpu", 1 << 20)
+    few, all_of_them = 1 << 20, speed._WEIGHTS["cpu"]
+    monkeypatch.setitem(speed._WEIGHTS, "cpu", few)
     model, share = speed._stand_in(config, torch.float32, "cpu", "sdpa")
     assert model.config.num_hidden_layers == 4
     assert share == 6
-    part = speed.measured(config, torch.float32, "cpu", "sdpa")
-    for passes, tokens in ((100, 100), (1, 1000)):
-        a, b = (one.seconds(passes, tokens, 0) for one in (whole, part))
-        assert a / 3 < b < 3 * a
+    apart = []
+    for _ in range(6):  # passes of four blocks take half a millisecond, which a busy neighbour can make several
+        found = []
+        for weights in (all_of_them, few):
+            monkeypatch.setitem(speed._WEIGHTS, "cpu", weights)
+            found.append(speed.measured(config, torch.float32, "cpu", "sdpa"))
+        ratios = [
+            found[1].seconds(passes, tokens, 0) / found[0].seconds(passes, tokens, 0)
+            for passes, tokens in ((100, 100), (1, 1000))
+        ]
+        apart.append(max(max(ratio, 1 / max(ratio, 1e-9)) for ratio in ratios))
+        if apart[-1] < 3:
+            break
+    assert apart[-1] < 3, apart
 
 
 def test_a_large_vocabulary_is_measured_in_part() -> None:
