@@ -24,10 +24,8 @@ def ticks_between(low: float, high: float, most: int = 2) -> list[float]:
         if last - first < most:
             ticks = [round(k * step, 3) for k in range(first, last + 1)]
             return ticks if len(ticks) > 1 else finer or ticks
-        finer = [
-            round(first * step, 3),
-            round(last * step, 3),
-        ]  # the outer two alone: of a fine step there are millions
+        # The outer two alone: of a fine step there are millions.
+        finer = [round(first * step, 3), round(last * step, 3)]
     return finer
 
 
