@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.durations import pytest_runtest_logreport, pytest_sessionfinish  # noqa: F401 - hooks
+
 # Before torch is imported, here and in the processes that tests start: as many threads as cores in each of the workers
 # that run side by side take longer than one, and sums of floats depend on how many there are.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

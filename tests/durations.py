@@ -1,0 +1,78 @@
+"""Seconds of each test: what a run took, beside what is committed in `tests/durations.json`.
+
+`python -m tests.durations` compares the last run of the whole suite with the committed one, and `--keep` commits it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COMMITTED = Path(__file__).with_suffix(".json")
+LAST = ROOT / "build" / "durations.json"
+LONGEST = 3.0
+"""Seconds that a test without a mark takes at most; a session fixture counts for the test that needs it first."""
+SINGLE = 1.0
+"""Seconds from which on a test is committed by name; of the others the sum of their file is."""
+_seconds: dict[str, float] = defaultdict(float)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add a phase of a test: setup, call, or teardown."""
+    _seconds[report.nodeid] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep them, once for all workers."""
+    if not hasattr(session.config, "workerinput") and _seconds:
+        path = Path(os.environ.get("DURATIONS_FILE", LAST))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({name: round(s, 3) for name, s in sorted(_seconds.items())}), encoding="utf-8")
+
+
+def summary(seconds: dict[str, float]) -> dict[str, Any]:
+    """What is committed of a run."""
+    files: dict[str, float] = defaultdict(float)
+    for name, spent in seconds.items():
+        files[name.partition("::")[0]] += spent
+    return {
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "tests": len(seconds),
+        "seconds": round(sum(seconds.values()), 1),
+        "single": {name: round(spent, 1) for name, spent in sorted(seconds.items()) if spent >= SINGLE},
+        "files": {name: round(spent, 1) for name, spent in sorted(files.items())},
+    }
+
+
+def compared(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """Lines that say which files take longer than the speed of this run explains, and which tests take too long."""
+    speed = now["seconds"] / before["seconds"]
+    totals = [f"{run['tests']:,} tests, {run['seconds']:.0f} s" for run in (now, before)]
+    lines = [f"{totals[0]} in all; committed are {totals[1]}"]
+    for name, spent in now["files"].items():
+        usual = before["files"].get(name, 0.0) * speed
+        if spent > 1.5 * usual + 2:
+            lines.append(f"{name}: {spent:.1f} s, expected {usual:.1f} s")
+    lines += [f"{name}: {spent:.1f} s" for name, spent in now["single"].items() if spent > LONGEST * max(1.0, speed)]
+    return lines
+
+
+def main() -> None:
+    """Compare the last run, or keep it."""
+    now = summary(json.loads(LAST.read_text(encoding="utf-8")))
+    if "--keep" in sys.argv:
+        COMMITTED.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+    before = json.loads(COMMITTED.read_text(encoding="utf-8"))
+    sys.stdout.write("\n".join(compared(now, before)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""Single-line changes of the source: drawn from the syntax tree by a seed, or kept in a file.
+
+A kept change is found again by its function and the text of its line, so it survives a move to another file. One whose
+line is gone is replaced by a change of the same kind, drawn by its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("bench", "methods", "tasks")
+NOT_DRAWN = ("bench/cli/templates/", "bench/backbone/tiny/")
+"""Files of users that are written by `bench new`, and the training of the embedded model, which no user runs."""
+COMPARED = {
+    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="), ast.In: (" in ", " not in "), ast.NotIn: (" not in ", " in "),
+    ast.Is: (" is ", " is not "), ast.IsNot: (" is not ", " is "),
+}  # fmt: skip
+CALCULATED = {
+    ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"), ast.FloorDiv: ("//", "/"),
+    ast.Mod: ("%", "*"), ast.Pow: ("**", "*"),
+}  # fmt: skip
+KINDS = ("argument", "arithmetic", "call", "comparison", "condition", "constant", "return")
+
+
+@dataclass(frozen=True, order=True)
+class Change:
+    """One changed line."""
+
+    file: str
+    """Path from the root of the repository."""
+    function: str
+    """Qualified name of the innermost function or class around the line; empty at the top of a module."""
+    old: str
+    """Text that is replaced: a whole line, or whatever stands in it once."""
+    new: str
+    kind: str = "by hand"
+    name: str = ""
+    line: int = 0
+    """Line of the file, from 1, where the text is now; 0 while unknown."""
+    tests: tuple[str, ...] = ()
+    """Test files to run where coverage can't tell, as for data."""
+    replaces: str = ""
+    """Name of the kept change whose line is gone."""
+    equivalent: str = ""
+    """Why no test can notice it, if so."""
+
+    @property
+    def source(self) -> Path:
+        """The file."""
+        return ROOT / self.file
+
+    def applied(self, text: str) -> str:
+        """Return the text of the file with the change."""
+        lines = text.splitlines(keepends=True)
+        before = "".join(lines[: self.line - 1])
+        return before + text[len(before) :].replace(self.old, self.new, 1)
+
+
+# --- drawn ------------------------------------------------------------------------------------------------------------
+
+
+def drawn(seed: int, n: int) -> list[Change]:
+    """Draw changes, as many of each kind as there is room for."""
+    rng = random.Random(seed)
+    pools = {kind: [change for change in _candidates() if change.kind == kind] for kind in KINDS}
+    found: dict[Change, None] = {}
+    while len(found) < n:
+        change = rng.choice(pools[KINDS[len(found) % len(KINDS)]])
+        if _is_python(change):
+            found[change] = None
+    return [replace(change, name=f"{seed}-{i:02}") for i, change in enumerate(found)]
+
+
+@cache
+def _candidates() -> tuple[Change, ...]:
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    files = [path.relative_to(ROOT).as_posix() for path in paths]
+    return tuple(change for file in files if not file.startswith(NOT_DRAWN) for change in changes_of(file))
+
+
+def _is_python(change: Change) -> bool:
+    try:
+        ast.parse(change.applied(change.source.read_text(encoding="utf-8")))
+    except SyntaxError:
+        return False
+    return True
+
+
+def changes_of(file: str) -> Iterator[Change]:
+    """Changes of single lines of a file; of some the line is no longer Python."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    for kind, node, start, end, new in _edits(ast.parse(text), text):
+        line = lines[node.lineno - 1]
+        if "\n" in text[start:end]:
+            continue
+        begin = sum(map(len, lines[: node.lineno - 1]))
+        if not begin <= start <= end <= begin + len(line):
+            continue
+        changed = line[: start - begin] + new + line[end - begin :]
+        yield Change(
+            file, function_at(file, node.lineno), line.rstrip("\n"), changed.rstrip("\n"), kind, "", node.lineno
+        )
+
+
+Edit = tuple[str, ast.expr | ast.stmt | ast.keyword, int, int, str]
+"""Kind, node whose first line is changed, start and end of the text that is replaced, and what replaces it."""
+
+
+def _edits(tree: ast.Module, text: str) -> Iterator[Edit]:
+    at = _Offsets(text)
+    for node in _executed(tree):
+        match node:
+            case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in COMPARED:
+                old, new = COMPARED[type(op)]
+                yield from _between(text, "comparison", node, at.end(left), at.start(right), old, new)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in CALCULATED and not _is_text(left, right):
+                old, new = CALCULATED[type(op)]
+                yield from _between(text, "arithmetic", node, at.end(left), at.start(right), old, new)
+            case ast.BoolOp(op=op, values=[left, right, *_]):
+                old, new = (" and ", " or ") if isinstance(op, ast.And) else (" or ", " and ")
+                yield from _between(text, "condition", node, at.end(left), at.start(right), old, new)
+            case ast.If(test=test) | ast.IfExp(test=test) if test.lineno == test.end_lineno:
+                start, end = at.start(test), at.end(test)
+                yield "condition", test, start, end, f"not ({text[start:end]})"
+            case ast.Constant(value=bool() | int() | float() as value):
+                new = (
+                    str(not value)
+                    if isinstance(value, bool)
+                    else str(value + 1)
+                    if isinstance(value, int)
+                    else (repr(2 * value or 0.5))
+                )
+                yield "constant", node, at.start(node), at.end(node), new
+            case ast.Call(args=args, keywords=keywords) if keywords:
+                given: list[ast.expr | ast.keyword] = [*args, *keywords]
+                ends = [*map(at.start, given[1:]), at.end(given[-1])]
+                for each, end in zip(given, ends, strict=True):
+                    if isinstance(each, ast.keyword) and each.arg not in {None, "strict"}:  # zip's is a safeguard
+                        yield "argument", each, at.start(each), end, ""
+            case ast.Expr(value=ast.Call()) if node.lineno == node.end_lineno:
+                yield "call", node, at.start(node), at.end(node), "pass"
+            case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
+                if node.lineno == node.end_lineno:
+                    yield "return", node, at.start(value), at.end(value), "None"
+
+
+def _between(text: str, kind: str, node: ast.expr, start: int, end: int, old: str, new: str) -> Iterator[Edit]:
+    """The operator between two operands, where it stands between them once and on the line where the node begins."""
+    if text.count("\n", start, end) == 0 and text.count(old, start, end) == 1:
+        found = text.index(old, start, end)
+        yield kind, node, found, found + len(old), new
+
+
+def _is_text(*operands: ast.expr) -> bool:
+    """Whether one of the operands of `+` or `%` is plainly no number."""
+    plain = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Dict)
+    return any(isinstance(e, plain) or (isinstance(e, ast.Constant) and isinstance(e.value, str)) for e in operands)
+
+
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """Nodes below one, without annotations and what only type checkers read."""
+    for field, value in ast.iter_fields(tree):
+        if field in {"annotation", "returns"} or (isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.dump(tree.test)):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield child
+                yield from _executed(child)
+
+
+class _Offsets:
+    """Offsets of nodes in a text; `ast` counts columns in bytes of UTF-8."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.splitlines(keepends=True)
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line))
+
+    def _of(self, line: int, column: int) -> int:
+        return self.starts[line - 1] + len(self.lines[line - 1].encode()[:column].decode())
+
+    def start(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
+        return self._of(node.lineno, node.col_offset)
+
+    def end(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
+        return self._of(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+
+
+# --- kept -------------------------------------------------------------------------------------------------------------
+
+
+def kept(path: Path) -> list[Change]:
+    """Read the changes of a file, each at the line where it is now, or one of the same kind in its place."""
+    records = json.loads(path.read_text(encoding="utf-8"))
+    return [_placed(Change(**{**record, "tests": tuple(record.get("tests", ()))})) for record in records]
+
+
+def keep(path: Path, changes: Sequence[Change]) -> None:
+    """Write changes, one a line, without line numbers, which move."""
+    usual = {field.name: field.default for field in fields(Change)}
+    records = [{k: v for k, v in asdict(each).items() if k != "line" and v != usual[k]} for each in changes]
+    path.write_text("[\n" + ",\n".join(map(json.dumps, records)) + "\n]\n", encoding="utf-8")
+
+
+def _placed(change: Change) -> Change:
+    others = [file for file in _files(change.source.suffix) if file != change.file]
+    for file in [change.file, *others] if change.function else [change.file]:
+        line = _line_of(file, change.function, change.old)
+        if line:
+            return replace(change, file=file, line=line)
+    pool = [each for each in _candidates() if change.kind in {each.kind, "by hand"}]
+    rng = random.Random(change.name)
+    while not _is_python(chosen := rng.choice(pool)):
+        pass
+    return replace(chosen, name=f"{change.name}'", replaces=change.name)
+
+
+@cache
+def _files(suffix: str) -> tuple[str, ...]:
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob(f"*{suffix}"))]
+    return tuple(path.relative_to(ROOT).as_posix() for path in paths)
+
+
+def _line_of(file: str, function: str, old: str) -> int:
+    """Line at which a text begins inside a function of a file; 0 where it isn't."""
+    path = ROOT / file
+    if not path.is_file():
+        return 0
+    text, start = path.read_text(encoding="utf-8"), -1
+    while (start := text.find(old, start + 1)) >= 0:
+        line = text.count("\n", 0, start) + 1
+        if path.suffix != ".py" or function_at(file, line) == function:
+            return line
+    return 0
+
+
+def function_at(file: str, line: int) -> str:
+    """Qualified name of the innermost function or class around a line of a Python file."""
+    around = [(node.lineno, name) for node, name in definitions(file) if node.lineno <= line <= (node.end_lineno or 0)]
+    return max(around)[1] if around else ""
+
+
+@cache
+def definitions(file: str) -> tuple[tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, str], ...]:
+    """Functions and classes of a file with their qualified names."""
+
+    def below(
+        node: ast.AST, prefix: str
+    ) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, str]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield child, prefix + child.name
+                yield from below(child, f"{prefix}{child.name}.")
+            else:
+                yield from below(child, prefix)
+
+    return tuple(below(ast.parse((ROOT / file).read_text(encoding="utf-8")), ""))

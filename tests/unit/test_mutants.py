@@ -1,0 +1,108 @@
+"""Mutation testing: which changes are drawn, how kept ones are found again, and what an attempt says."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import __main__ as command
+from tests.mutants import changes
+from tests.mutants.changes import Change
+
+SOURCE = '''"""Module."""
+
+LIMIT = 3
+
+
+def clipped(value: int, *, low: int = 0) -> int:
+    """Clip a value."""
+    if value < low and low != 1:
+        print("low", flush=True)
+        return low
+    return min(value - low, LIMIT)
+'''
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A repository with one module."""
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "__init__.py").touch()
+    (tmp_path / "bench" / "clip.py").write_text(SOURCE, encoding="utf-8")
+    for module in (changes, command):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    caches: list[Callable[[], None]] = [
+        each.cache_clear for each in (changes.definitions, changes._candidates, changes._files)
+    ]
+    for clear in caches:
+        clear()
+    yield tmp_path
+    for clear in caches:
+        clear()
+
+
+def test_changes_of_each_kind_are_made(root: Path) -> None:
+    made = {(each.kind, each.new.strip()) for each in changes.changes_of("bench/clip.py")}
+    assert made == {
+        ("argument", 'print("low", )'),
+        ("arithmetic", "return min(value + low, LIMIT)"),
+        ("call", "pass"),
+        ("comparison", "if value <= low and low != 1:"),
+        ("comparison", "if value < low and low == 1:"),
+        ("condition", "if value < low or low != 1:"),
+        ("condition", "if not (value < low and low != 1):"),
+        ("constant", "LIMIT = 4"),
+        ("constant", "def clipped(value: int, *, low: int = 1) -> int:"),
+        ("constant", "if value < low and low != 2:"),
+        ("constant", 'print("low", flush=False)'),
+        ("return", "return None"),
+    }
+
+
+def test_drawn_changes_follow_from_the_seed(root: Path) -> None:
+    first, again, other = (changes.drawn(seed, 5) for seed in (1, 1, 2))
+    assert first == again != other
+    assert [each.name for each in first] == ["1-00", "1-01", "1-02", "1-03", "1-04"]
+    assert len(set(first)) == 5
+
+
+def test_kept_change_is_found_after_a_move(root: Path) -> None:
+    change = next(each for each in changes.changes_of("bench/clip.py") if each.kind == "comparison")
+    changes.keep(root / "kept.json", [change])
+    (root / "bench" / "clip.py").unlink()
+    (root / "bench" / "moved.py").write_text("import math\n\n" + SOURCE, encoding="utf-8")
+    for clear in (changes.definitions, changes._files):
+        clear.cache_clear()
+    [found] = changes.kept(root / "kept.json")
+    assert (found.file, found.line, found.replaces) == ("bench/moved.py", change.line + 2, "")
+    assert "if value <= low" in found.applied((root / "bench/moved.py").read_text(encoding="utf-8"))
+
+
+def test_kept_change_whose_line_is_gone_is_replaced_by_its_kind(root: Path) -> None:
+    gone = Change("bench/clip.py", "clipped", "    if value > low:", "    if value >= low:", "comparison", "gone")
+    changes.keep(root / "kept.json", [gone])
+    [found] = changes.kept(root / "kept.json")
+    assert (found.name, found.replaces, found.kind) == ("gone'", "gone", "comparison")
+    assert "gone' (instead of gone)" in command.table([found], {"gone'": command.Outcome("survived", "2 tests", 1)})
+
+
+def test_attempt_says_which_test_failed_and_restores_the_file(root: Path) -> None:
+    """One test sees the limit, none sees the comparison's edge; after a change the same copy serves the next."""
+    (root / "test_clip.py").write_text(
+        "from bench.clip import clipped\n\n\ndef test_limit():\n    assert clipped(9) == 3\n", encoding="utf-8"
+    )
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "add", "."], cwd=root, check=True)
+    copy = command._copied(root / "copy")
+    tests = ["test_clip.py::test_limit"]
+    limit, edge = (
+        next(each for each in changes.changes_of("bench/clip.py") if each.new.strip().startswith(text))
+        for text in ("LIMIT = 4", "if value <= low and")
+    )
+    for change, expected in ((limit, ("caught", tests[0])), (edge, ("survived", "1 tests pass"))):
+        found = command._attempted(change, tests, copy)
+        assert (found.result, found.by) == expected
+        assert (copy / "bench" / "clip.py").read_text(encoding="utf-8") == SOURCE
