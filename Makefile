@@ -7,7 +7,7 @@ VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,ptrue,self-consistency,sequen
 LABELLED := ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
 MOVED := ccps,combined,pik,lts,saplma-f,perplexity,ptrue,self-consistency,sequence-probability
 
-.PHONY: demo test install format lint types contracts house tests rewritten ray slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results analyses notebook tiny clean
+.PHONY: demo test install format lint types contracts house tests rewritten ray durations mutants slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results analyses notebook tiny clean
 
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
 	$(BIN)/bench run --method paper --model tiny --out demo
@@ -69,6 +69,12 @@ rewritten: install
 
 ray: install  ## the tests of clusters, on nodes of this machine; needs confbench[ray]
 	$(PYTEST) -m 'ray and not slow'
+
+durations: install  ## seconds of the last run of all tests beside the committed ones; DURATIONS=--keep commits them
+	$(BIN)/python -m tests.durations $(DURATIONS)
+
+mutants: install  ## changes single lines of the source and says which no test notices, 45 minutes for 60: MUTANTS="--draw 3"
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 slow: install  ## the tests that take longer than ten seconds each
 	$(BIN)/python -m pytest -m slow

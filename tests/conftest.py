@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -18,11 +19,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure() -> None:
-    """Hear signals that the jobs of a shell and `nohup` ignore, and hand down to what tests start."""
+    """Hear signals that the jobs of a shell and `nohup` ignore, and hand down to what tests start; seed torch lightly.
+
+    DeepSpeed gives pytest-randomly a seeder whose import takes seconds in every process, also where no test uses torch.
+    """
+    if randomly := sys.modules.get("pytest_randomly"):
+        randomly.entrypoint_reseeds = [_seed_torch]
     if threading.current_thread() is threading.main_thread():
         for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
             if signal.getsignal(number) is signal.SIG_IGN:
                 signal.signal(number, usual)
+
+
+def _seed_torch(seed: int) -> None:
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed % 2**63)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
