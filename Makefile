@@ -7,7 +7,7 @@ VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,ptrue,self-consistency,sequen
 LABELLED := ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
 MOVED := ccps,combined,pik,lts,saplma-f,perplexity,ptrue,self-consistency,sequence-probability
 
-.PHONY: demo test install format lint types contracts house tests rewritten ray durations mutants slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz results analyses notebook tiny clean
+.PHONY: demo test install format lint types contracts house tests rewritten ray durations mutants slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz nightly results analyses notebook tiny clean
 
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
 	$(BIN)/bench run --method paper --model tiny --out demo
@@ -35,6 +35,11 @@ install: .venv/installed
 .venv/installed: .venv/demo
 	@echo "Installing the tools of the tests, and DeepSpeed, which is built here"
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+# The same with what only the parts of `nightly` need.
+.venv/nightly: .venv/installed
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,ray,fuzz]'
 	touch $@
 
 format: install
@@ -102,6 +107,9 @@ faults: install  ## does a thousand faults to the program, at most 8 minutes a p
 
 fuzz: install  ## feeds 27 parsers with 10,000 odd inputs each, about 20 minutes: FUZZ="result set --runs 500"; started again, it goes on
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+nightly: .venv/nightly  ## everything that takes too long for `test`, hours, and docs/nightly.md: NIGHTLY="slow faults"; started again, it goes on
+	$(BIN)/python -m tests.nightly $(NIGHTLY)
 
 results: install  ## the committed comparison: the paper's methods and sequence probability on the embedded model, three seeds, and its leaderboard
 	for seed in 0 1 2; do $(BIN)/bench run --method paper,sequence-probability --model tiny --seed $$seed --out results || exit 1; done

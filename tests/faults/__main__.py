@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tests.faults import parts
-from tests.faults.ledger import ROOT, Ledger, Outcome, as_markdown, tried
+from tests.faults.ledger import ROOT, Ledger, as_markdown, not_survived, tried
 
 SECONDS = 8 * 60.0
 """The longest that a part takes."""
@@ -41,7 +41,9 @@ def main() -> None:
     unfinished = [] if options.table else [name for name in chosen if not _started(name)]
     counts = {_module(name).TITLE: Counter(Ledger(name).known().values()) for name in names}
     _say(as_markdown({title: found for title, found in counts.items() if found}))
-    bad = sum(n for found in counts.values() for outcome, n in found.items() if outcome is not Outcome.SURVIVED)
+    bad = [line for name in names for line in not_survived(Ledger(name))]
+    tried_in_all = sum(found.total() for found in counts.values())
+    _say("\n".join([*bad, f"{tried_in_all:,} faults, {tried_in_all - len(bad):,} survived"]))
     if unfinished:
         _say(f"not finished: {', '.join(unfinished)}; the same command goes on")
         sys.exit(2)

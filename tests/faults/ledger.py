@@ -96,6 +96,12 @@ def tried(ledger: Ledger, cases: Iterable[Case], seconds: float, say: Callable[[
     return True
 
 
+def not_survived(ledger: Ledger) -> list[str]:
+    """Cases of a part that were not survived, named as pytest names what failed."""
+    known = ledger.known()
+    return [f"FAILED {ledger.part}: {case}: {known[case]}" for case in known if known[case] is not Outcome.SURVIVED]
+
+
 def code_digest() -> str:
     """Digest of all code that a user runs."""
     digest = hashlib.sha256()

@@ -49,8 +49,8 @@ def main() -> None:
             KEPT.parent.mkdir(parents=True, exist_ok=True)
             KEPT.write_text(json.dumps({"code": code_digest(), "targets": known}, indent=1), encoding="utf-8")
         _say(f"{name}: {_in_words(known[name])}")
-    _say(summary(known))
-    failed = [name for name, found in known.items() if found["crashes"]]
+    failed = [f"FAILED {name}: {kind}" for name, found in known.items() for kind in found["crashes"]]
+    _say("\n".join([*failed, summary(known)]))
     unfinished = [name for name in options.targets or names if known[name]["executions"] < options.runs]
     sys.exit(1 if failed else 2 if unfinished else 0)
 

@@ -1,0 +1,64 @@
+"""Parts of `make nightly`: ordinary commands, each with what it proves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+CODE = ("bench", "methods", "tasks", "tests", "pyproject.toml", "constraints.txt")
+PYTEST = "python -m pytest -q -rfEs"
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that a part can't do without."""
+
+    name: str
+    install: str
+    """Command that installs it."""
+    there: Callable[[], bool]
+
+
+CHROMIUM = Need("Chromium", "apt-get install chromium", lambda: any(map(shutil.which, CHROMIUMS)))
+RAY = Need("Ray", "pip install -e '.[ray]'", lambda: find_spec("ray") is not None)
+ATHERIS = Need("atheris", "pip install -e '.[fuzz]'", lambda: find_spec("atheris") is not None)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One command; exit code 0 is green."""
+
+    name: str
+    proves: str
+    command: str
+    """Words as in a shell; `python` is the one that runs the parts."""
+    reads: tuple[str, ...] = CODE
+    """Files and folders: where one has changed, a green part is run again."""
+    need: Need | None = None
+    rounds: int = 1
+    """Times that the command may be given until it's finished; above one, exit code 2 means that it isn't."""
+    keeps: str | None = None
+    """File or folder in which the command itself keeps what it has done, to go on from there."""
+
+
+PARTS = (
+    Part("wheel", "the wheel works outside the checkout, and the source archive has all files",
+         f"{PYTEST} tests/integration/test_wheel.py", reads=(".",)),
+    Part("browser", "a large comparison's page stays quick in Chromium",
+         f"{PYTEST} -m 'slow and browser'", need=CHROMIUM),
+    Part("ray", "a Ray cluster leaves the bytes of one process, whatever becomes of its nodes",
+         f"{PYTEST} -m ray", need=RAY),
+    Part("slow", "other tests above ten seconds: coverage of intervals, bfloat16, DeepSpeed, forecasts, the site",
+         f"{PYTEST} -m 'slow and not browser and not ray' --ignore tests/integration/test_wheel.py"),
+    Part("readme", "every command of the README and of the pages runs whole",
+         f"{PYTEST} -m readme", reads=(*CODE, "README.md", "docs")),
+    Part("faults", "no fault of a disk, process, judge, model or plugin loses a result, or changes one without a word",
+         "python -m tests.faults", rounds=6, keeps="build/faults"),
+    Part("fuzz", "parsers refuse odd inputs in a sentence",
+         "python -m tests.fuzz", need=ATHERIS, rounds=3, keeps="build/fuzz.json"),
+    Part("mutants", "tests fail where the code is wrong",
+         "python -m tests.mutants", keeps="build/mutants"),
+)  # fmt: skip

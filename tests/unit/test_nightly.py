@@ -1,0 +1,191 @@
+"""`make nightly` on planted parts: what is run, left out, ended and run again, and what its page says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from tests.faults import ledger as faults
+from tests.nightly import page
+from tests.nightly.__main__ import ROOT, main
+from tests.nightly.ledger import Outcome, State
+from tests.nightly.log import Log
+from tests.nightly.parts import Need, Part
+from tests.nightly.running import Nightly
+
+GIT = ("git", "-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
+TESTS = """
+import pytest
+def test_good(): pass
+def test_bad(): assert not "a - b"
+@pytest.mark.skip(reason="no GPU | here")
+def test_skipped(): pass
+"""
+COUNTING = "import sys; file = open('count', 'a+'); file.write('x'); file.seek(0); n = len(file.read())"
+"""Counts its runs in a file, as `n`."""
+
+
+def planted(name: str, code: str, **more: object) -> Part:
+    return Part(name, f"{name} is proven", f'python -c "{code}"', reads=("bench",), **more)
+
+
+@pytest.fixture(autouse=True)
+def _signals_do_what_they_did() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout with a file of code and one of tests."""
+    for name, text in {"bench/a.py": "", "test_it.py": TESTS, "docs/index.md": ""}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    subprocess.run([*GIT, "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run([*GIT, "add", "."], cwd=tmp_path, check=True)
+    subprocess.run([*GIT, "commit", "-qm", "it"], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def outcome(nightly: Nightly) -> Outcome:
+    """Of its last part."""
+    known = nightly.outcome(nightly.parts[-1])
+    assert known is not None
+    return known
+
+
+def test_nightly_goes_on_after_a_part_that_fails(root: Path) -> None:
+    tests = Part(
+        "tests",
+        "it holds",
+        "env PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -rfEs test_it.py",
+        reads=("bench",),
+    )
+    missing = planted("ray", "", need=Need("Ray", "pip install ray", lambda: False))
+    nightly = Nightly(root, (tests, missing, planted("fuzz", "print('5 runs'); print('0 crashes')")))
+    assert main(nightly, []) == 1
+    text = (root / "docs" / "nightly.md").read_text(encoding="utf-8")
+    assert "| **red**: 1 failed, 1 passed, 1 skipped |" in text
+    assert "```\ntest_it.py::test_bad\n```" in text
+    assert "| 1 | no GPU \\| here |" in text
+    assert "| not run: Ray is missing, install it with pip install ray |" in text
+    assert "| green: 0 crashes |" in text
+    assert str(root) not in text
+    assert main(nightly, ["--page", "fuzz"]) == 0
+    assert main(nightly, ["--page", "ray"]) == 2
+
+
+def test_nightly_leaves_out_what_is_green(root: Path) -> None:
+    nightly = Nightly(root, (planted("counts", f"{COUNTING}; print(n)", keeps="count"),))
+
+    def said() -> str:
+        assert main(nightly, []) == 0
+        return outcome(nightly).said
+
+    assert [said(), said()] == ["1", "1"]
+    (root / "bench" / "b.py").write_text("", encoding="utf-8")
+    assert main(nightly, ["--page"]) == 2  # the outcome is that of other code
+    assert [said(), said()] == ["2", "2"]
+    assert outcome(nightly).commit.endswith("+changes")
+    assert main(nightly, ["--again", "counts"]) == 0
+    assert outcome(nightly).said == "1"  # what the command had kept is gone
+
+
+def test_nightly_gives_a_command_until_it_is_finished(root: Path) -> None:
+    code = f"{COUNTING}; print(n, 'of 5'); sys.exit(0 if n == 5 else 2)"
+    nightly = Nightly(root, (planted("faults", code, rounds=3, keeps="count"),))
+    assert main(nightly, []) == 2
+    assert (outcome(nightly).said, outcome(nightly).failures) == ("not finished: 3 of 5", [])
+    spent = outcome(nightly).minutes
+    assert main(nightly, []) == 0
+    assert outcome(nightly).said == "5 of 5"
+    assert outcome(nightly).minutes > spent
+
+
+def test_nightly_ends_the_running_part_with_itself(root: Path) -> None:
+    tells = "print(os.getpid(), flush=True); os.kill(os.getppid(), signal.SIGTERM)"
+    waits = f"import os, signal; signal.alarm(60); {tells}; signal.pause()"
+    nightly = Nightly(root, (planted("fuzz", "print('0 crashes')"), planted("slow", waits)))
+    assert main(nightly, []) == 2
+    assert outcome(nightly).said == "not finished: interrupted"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(nightly.kept("slow.log").read_text().split()[0]), 0)
+    text = (root / "docs" / "nightly.md").read_text(encoding="utf-8")
+    assert "| green: 0 crashes |" in text
+    assert "| not finished: interrupted |" in text
+
+
+def test_nightly_runs_no_part_twice_at_once(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nightly = Nightly(root, (planted("faults", COUNTING), planted("fuzz", "print('0 crashes')")))
+    with FileLock(nightly.kept("faults.lock")):
+        assert main(nightly, []) == 2
+    assert not (root / "count").exists()
+    assert outcome(nightly).said == "0 crashes"
+    assert "another process runs it" in capsys.readouterr().out
+
+
+def test_nightly_takes_no_outcome_of_code_that_changed(root: Path) -> None:
+    nightly = Nightly(root, (planted("slow", "open('bench/a.py', 'w').write('1'); print('3 passed in 1.0s')"),))
+    assert main(nightly, []) == 2
+    assert outcome(nightly).said == "not finished: the code changed meanwhile (3 passed)"
+
+
+def test_nightly_does_not_count_skips_as_green(root: Path) -> None:
+    nightly = Nightly(root, (planted("readme", "print('=== 1 skipped, 9 deselected in 0.1s ===')"),))
+    assert main(nightly, []) == 2
+    assert outcome(nightly).said == "not run: 1 skipped"
+
+
+LOG = """\
+\x1b[31mF\x1b[0m.s
+ERROR    root:loop.py:3 captured
+E   FileNotFoundError: '/home/me/bench/x.json', see https://a.b/c/d and /etc/deep/hosts
+== short test summary info ==
+SKIPPED [2] tests/a.py:3: no GPU
+SKIPPED [1] /home/me/bench/tests/b.py:4: /data/big/file is not there
+SKIPPED [1] tests/c.py:5: no GPU
+FAILED tests/a.py::test_x[a b] - AssertionError: left - right
+ERROR tests/b.py::test_y
+== 1 failed, 3 passed, 4 skipped, 2 deselected, 1 warning, 1 error in 61.02s (0:01:01) ==
+a thread said goodbye
+"""
+
+
+def test_nightly_reads_what_pytest_says() -> None:
+    log = Log(LOG, Path("/home/me/bench"))
+    assert log.said == "1 failed, 3 passed, 4 skipped, 1 error"
+    assert log.failures == ["tests/a.py::test_x[a b]", "tests/b.py::test_y"]
+    assert log.skips == {"no GPU": 3, ".../file is not there": 1}
+    assert log.lines[2] == "E   FileNotFoundError: 'x.json', see https://a.b/c/d and .../hosts"
+    assert Log("\n".join(map(str, range(20))), ROOT).failures == [str(i) for i in range(10, 20)]
+
+
+def test_nightly_page_is_the_golden_one() -> None:
+    parts = [Part(name, f"{name} holds", f"python -m {name}") for name in ("slow", "faults", "fuzz", "ray")]
+    here = Outcome(
+        State.RED, "12 failed, 3 passed", "", "c0de", "3d6527f", "2 cores of X, 8 GiB, Python 3.12.1",
+        "2026-11-24T18:43:00+00:00", 61.04, (0.5, 2.25), failures=[f"test_{i}" for i in range(12)], skips={"a < b": 2},
+    )  # fmt: skip
+    green = replace(here, state=State.GREEN, said="9 faults, 9 survived", failures=[], skips={}, commit="fa0a0a0")
+    earlier = replace(green, start="2026-11-23T18:43:00+00:00", machine="64 cores of Y, 256 GiB, Python 3.12.1")
+    missing = replace(here, state=State.UNFINISHED, said="not run: Ray is missing", failures=[], skips={}, minutes=0.0)
+    text = page.written(parts, {"slow": here, "faults": earlier, "ray": missing})
+    golden = ROOT / "tests" / "golden" / "nightly.md.txt"
+    assert text == golden.read_text(encoding="utf-8")
+
+
+def test_faults_not_survived_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "KEPT", tmp_path)
+    found = faults.Ledger("disk")
+    found.add("full at 3 kB", faults.Outcome.LOST, "")
+    found.add("full at 4 kB", faults.Outcome.SURVIVED, "")
+    assert faults.not_survived(found) == ["FAILED disk: full at 3 kB: lost"]
