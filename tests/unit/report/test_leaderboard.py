@@ -53,7 +53,7 @@ def test_what_the_check_refuses_is_no_leaderboard(cell: Path, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("cell")
-def test_the_committed_answers_give_the_committed_intervals(tmp_path: Path) -> None:
+def test_committed_answers_give_committed_intervals(tmp_path: Path) -> None:
     assert leaderboard.main([str(tmp_path)]) == 0
     again, committed = (
         re.findall(r"^\| ptrue \|.*$", (folder / leaderboard.NAME).read_text(encoding="utf-8"), re.MULTILINE)[-1]

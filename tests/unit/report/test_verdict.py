@@ -349,7 +349,7 @@ def test_a_hopeless_difference_has_no_number_of_questions():
 
 
 @pytest.mark.parametrize(("difference", "told"), [(0.0019, False), (0.0020, True)])
-def test_questions_are_counted_from_a_tenth_of_the_interval(difference, told):
+def test_questions_are_counted_above_a_tenth_of_interval(difference, told):
     """The interval is 1.96 points wide."""
     found = words(planted({"a": 0.1, "b": 0.1 + difference, "c": 0.2}, error=0.0196 / 3.92))
     assert ("questions instead of 1,200 would decide between a and b" in found) is told
