@@ -26,25 +26,42 @@ def test_without_results_it_says_so_and_writes_nothing(tmp_path: Path, capsys: p
     assert leaderboard.main([]) == 2
 
 
-def test_what_the_check_refuses_is_no_leaderboard(tmp_path: Path) -> None:
+@pytest.fixture
+def cell(tmp_path: Path) -> Path:
+    """A copy of one committed cell, which draws nothing, with its questions."""
     for file in RESULTS.glob("tiny/atlas-oe/ptrue--demo--s0.*"):
         shutil.copy(file, _made(tmp_path / "tiny/atlas-oe") / file.name)
     shutil.copytree(RESULTS / "questions", tmp_path / "questions")
-    path = tmp_path / "tiny/atlas-oe/ptrue--demo--s0.json"
-    row = files.read(path)
+    return tmp_path / "tiny/atlas-oe/ptrue--demo--s0.json"
+
+
+def test_what_the_check_refuses_is_no_leaderboard(cell: Path, tmp_path: Path) -> None:
+    row = files.read(cell)
     digest = questions.digest(questions.read(tmp_path, "atlas-oe", 1).values())
     row = replace(row, questions_digest=digest, protocol=PRESETS[row.preset].digest())
-    files.write(row, files.read_records(path), tmp_path)
+    files.write(row, files.read_records(cell), tmp_path)
     (tmp_path / "questions/atlas-choice--v1.parquet").unlink()
     assert leaderboard.main([str(tmp_path)]) == 0
     (tmp_path / leaderboard.NAME).unlink()
     dirty = {**row.provenance, "code": {**row.provenance["code"], "dirty": True}}
-    files.write(replace(row, provenance=dirty), files.read_records(path), tmp_path)
+    files.write(replace(row, provenance=dirty), files.read_records(cell), tmp_path)
     with pytest.raises(
         UserError, match=r"1 of 2 files can't stand .* tiny/atlas-oe/ptrue--demo--s0\.json: it was made"
     ):
         leaderboard.write(tmp_path)
     assert not (tmp_path / leaderboard.NAME).exists()
+
+
+@pytest.mark.usefixtures("cell")
+def test_committed_answers_give_committed_intervals(tmp_path: Path) -> None:
+    assert leaderboard.main([str(tmp_path)]) == 0
+    again, committed = (
+        re.findall(r"^\| ptrue \|.*$", (folder / leaderboard.NAME).read_text(encoding="utf-8"), re.MULTILINE)[-1]
+        for folder in (tmp_path, RESULTS)
+    )
+    intervals = re.findall(r"[\d.]+ ±[\d.]+", again)
+    assert len(intervals) == 5
+    assert intervals == re.findall(r"[\d.]+ ±[\d.]+", committed)
 
 
 def _made(folder: Path) -> Path:

@@ -348,6 +348,14 @@ def test_a_hopeless_difference_has_no_number_of_questions():
     assert "questions instead of" not in found
 
 
+@pytest.mark.parametrize(("difference", "told"), [(0.0019, False), (0.0020, True)])
+def test_questions_are_counted_above_a_tenth_of_interval(difference, told):
+    """The interval is 1.96 points wide."""
+    found = words(planted({"a": 0.1, "b": 0.1 + difference, "c": 0.2}, error=0.0196 / 3.92))
+    assert ("questions instead of 1,200 would decide between a and b" in found) is told
+    assert ("less than a tenth of the width of the interval" in found) is not told
+
+
 def test_a_pair_that_alone_would_differ_says_so():
     assert words(planted({"a": 0.1, "b": 0.112})).endswith(
         "The interval is of this pair alone: tested together with all pairs, the difference is not significant."

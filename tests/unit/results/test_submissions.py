@@ -218,6 +218,17 @@ def said(*keys: str, to: Any, name: str = CCPS) -> Tamper:
     return edited(change, name)
 
 
+def nudged(*keys: str) -> Tamper:
+    """One number of the JSON file is larger by a millionth."""
+
+    def change(values: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            values = values[key]
+        values[keys[-1]] += 1e-6
+
+    return edited(change)
+
+
 def forged(change: Callable[[Records], Records] = lambda records: records, name: str = CCPS, **fields: Any) -> Tamper:
     """Records and fields are changed, and every number that follows from them is computed again."""
 
@@ -253,6 +264,11 @@ def first_rows(records: Records, n: int = 30) -> Records:
         records.id[:n], records.subject[:n], records.correct[:n], records.confidence[:n], records.answer[:n],
         records.parsed[:n],
     )  # fmt: skip
+
+
+def jittered(size: float) -> Callable[[Records], Records]:
+    """Every second confidence a little larger: what was a step of isotonic regression now falls here and there."""
+    return lambda r: replace(r, confidence=np.minimum(r.confidence + size * (np.arange(len(r.id)) % 2), 1.0))
 
 
 def flipped(records: Records) -> Records:
@@ -335,6 +351,7 @@ TAMPERINGS: dict[str, tuple[Tamper, str]] = {
     "selection": (forged(labels_seen=LabelsSeen(30, 0)), "labels_seen has validation 0"),
     # numbers
     "metric": (said("metrics", "auroc", "mean", to=0.99), "metrics.auroc.mean is 0.99 in the JSON file, and 0."),
+    "metric, a little": (nudged("metrics", "ece", "mean"), "metrics.ece.mean is"),
     "std": (said("metrics", "ece", "std", to=None), "metrics.ece.std is None"),
     "interval": (said("metrics", "ece", "ci", to=[0.1, 0.2]), "ci"),
     "metric of a subject": (said("per_subject", "hills", "brier", to=0.001), "per_subject.hills.brier is 0.001"),
@@ -437,6 +454,15 @@ TAMPERINGS: dict[str, tuple[Tamper, str]] = {
     # recalibration
     "recalibrated out of nothing": (
         forged(lambda r: replace(r, confidence=r.confidence[::-1].copy()), ISOTONIC), "they order answers otherwise"),
+    "recalibrated a little otherwise": (forged(jittered(1e-6), ISOTONIC), "they order answers otherwise"),
+    "recalibrated on other questions": (forged(first_rows, ISOTONIC), "its questions are not those of ccps"),
+    "recalibrated after other labels": (
+        said("labels_seen", "train", to=29, name=ISOTONIC), "its labels_seen can't come from those of ccps"),
+    "recalibrated with fewer labels": (
+        said("labels_seen", "validation", to=29, name=ISOTONIC), "its labels_seen can't come from those of ccps"),
+    "recalibrated after another training": (said("base_rate", to=0.5, name=ISOTONIC), "its training is not that of"),
+    "recalibrated with more parameters": (
+        said("n_parameters", to=901, name=ISOTONIC), "its n_parameters is 901, that of ccps 900"),
     "recalibrated without labels": (said("labels_seen", "validation", to=0, name=ISOTONIC), "was recalibrated on"),
     "recalibrated by nothing": (
         copied("ccps+luck", 1, ISOTONIC), "unknown recalibration 'luck'"),
@@ -471,12 +497,27 @@ def test_what_only_a_run_can_tell_is_not_found(folder: Path) -> None:
     assert not complaints(folder)
 
 
+def test_recalibration_may_round_otherwise(folder: Path) -> None:
+    forged(jittered(1e-12), ISOTONIC)(folder)
+    assert not complaints(folder)
+
+
 def test_seeds_of_methods_that_draw_nothing_may_be_equal_and_constants_prove_nothing(tmp_path: Path) -> None:
     for seed in (0, 1):
         put(tmp_path, "lts", seed=seed)
         put(tmp_path, "ccps", seed=seed, confidence=np.full(N, 0.6))
         put(tmp_path, "pik", seed=seed, confidence=np.full(N, 0.6))
     assert not complaints(tmp_path)
+
+
+@pytest.mark.parametrize(("levels", "told"), [((0.4, 0.6), False), ((0.4, 0.6, 0.7), True)])
+def test_copies_are_told_by_three_levels_of_confidence(
+    tmp_path: Path, levels: tuple[float, ...], *, told: bool
+) -> None:
+    """Two methods that say yes or no may well agree on all questions."""
+    for method in ("ccps", "pik"):
+        put(tmp_path, method, confidence=np.resize(levels, N))
+    assert any("two methods never have the same" in problems for problems in complaints(tmp_path).values()) is told
 
 
 def test_other_bins_are_respected(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 from typer.testing import CliRunner, Result
 
 from bench import registry
@@ -27,12 +28,14 @@ from bench.data.sources import open_source
 from bench.progress import Silent
 from bench.results import files
 from bench.run.config import RunConfig
-from bench.run.heads import load_head
-from bench.run.heads.card import CARD, FORMAT, read_card, write_guard
+from bench.run.heads import kept, load_head
+from bench.run.heads.card import CARD, FORMAT, GuardCard, read_card, write_guard
 from bench.run.heads.checking import as_record, check
 from bench.run.heads.head import Setting
 from bench.run.heads.scoring import ScoreRequest, score
+from bench.run.heads.trust import notes_of, trusted
 from bench.run.pipeline import RunReport, run
+from bench.stats.guard import set_aside
 from bench.store.files import write_whole_folder
 from bench.store.folders import DIGEST, sealed
 from bench.store.processes import machine
@@ -456,6 +459,25 @@ def test_what_cannot_be_asked_is_told_and_the_rest_is_scored(made: tuple[Path, R
     assert "without text, scored as the protocol says: 1" in notes
 
 
+@pytest.mark.parametrize(("dtype", "told"), [(None, False), ("bfloat16", True)])
+def test_scores_in_another_dtype_say_so(
+    made: tuple[Path, RunReport], tmp_path: Path, dtype: str | None, *, told: bool
+) -> None:
+    path = written(tmp_path / "asked.jsonl", {**ASKED, "given": "a"})
+    request = ScoreRequest(path, head_of(made), setting=replace(CPU, dtype=dtype), cache=made[0] / "scores")
+    notes = score(request, Silent()).notes
+    note = "the head was made in float32, and its model is read in bfloat16; how far that moves its confidences says"
+    assert any(each.startswith(note) for each in notes) is told
+    assert any("float32" in each for each in notes) is told
+
+
+@pytest.mark.parametrize(("name", "told"), [("pik--demo--s0", False), ("pik--demo--s1--n10", True)])
+def test_scores_of_a_partial_run_say_so(made: tuple[Path, RunReport], tmp_path: Path, name: str, *, told: bool) -> None:
+    *_, last = scored(made, written(tmp_path / "asked.jsonl", {**ASKED, "given": "a"}), name)
+    note = "the head was made by a run with --limit 10; it learned from few answers"
+    assert (note in last["notes"]) is told  # type: ignore[operator]
+
+
 def test_standard_input(made: tuple[Path, RunReport], monkeypatch: pytest.MonkeyPatch) -> None:
     text = json.dumps({"question": "Which?", "choices": ["red", "blue"]}) + "\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
@@ -569,6 +591,38 @@ def test_another_setting_is_measured_and_judged(made: tuple[Path, RunReport]) ->
     json.dumps(as_record(strict))
 
 
+@pytest.mark.parametrize(
+    ("confidence", "states", "complaint"),
+    [
+        (0.019, 0.019, ""),
+        (0.021, 0.0, "a confidence differs by 0.021"),
+        (0.0, 0.021, "states of the .* differ by 0.021 on average"),
+    ],
+)
+def test_a_check_tolerates_two_percent(
+    made: tuple[Path, RunReport], monkeypatch: pytest.MonkeyPatch, confidence: float, states: float, complaint: str
+) -> None:
+    folder = head_of(made)
+    then = kept.read(folder)
+    moved = {name: values / (1 + states) for name, values in then.states.items()}
+    monkeypatch.setattr(kept, "read", lambda _: replace(then, confidence=then.confidence - confidence, states=moved))
+    found = check(folder, CPU, Silent())
+    assert re.fullmatch(complaint, "; ".join(found.complaints))
+
+
+def test_a_check_counts_confidences_that_change_sides(
+    made: tuple[Path, RunReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the run are mirrored at 0.5, but for the first ten."""
+    folder = head_of(made)
+    then = kept.read(folder)
+    mirrored = np.where(np.arange(24) < 10, then.confidence, 1 - then.confidence)
+    monkeypatch.setattr(kept, "read", lambda _: replace(then, confidence=mirrored))
+    found = check(folder, CPU, Silent())
+    assert found.flips == 14
+    assert " 14 change sides at 0.5" in " ".join(found.lines())
+
+
 def test_another_model_is_told_apart(made: tuple[Path, RunReport], tmp_path: Path, small_model: Path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -630,13 +684,18 @@ def test_a_guard_enters_the_card_and_every_scored_line(
 ) -> None:
     before = (copy / CARD).read_text(encoding="utf-8")
     assert "guard" not in json.loads(before)
-    done = guard(made, copy, "--risk", "0.6", "--level", "0.5", "--share", "0.6", "--split-seed", "3")
+    done = guard(made, copy, "--risk", "0.3", "--level", "0.5", "--share", "0.6", "--split-seed", "7")
     assert done.exit_code == 0, done.output
     own = read_card(copy).guard
     assert own is not None
-    assert (own.risk, own.level, own.share, own.split_seed) == (0.6, 0.5, 0.6, 3)
+    assert (own.risk, own.level, own.share, own.split_seed) == (0.3, 0.5, 0.6, 7)
     assert own.task == read_card(copy).asked.task
-    assert own.mistakes <= own.kept <= own.answers < 24
+    cell = files.read_records(next(path for path in made[1].paths if path.stem == "pik--demo--s0"))
+    decided = set_aside(cell.id, share=0.6, seed=7)
+    is_kept = decided & (cell.confidence >= own.threshold)
+    k, n = int((is_kept & ~cell.correct).sum()), int(is_kept.sum())
+    assert (own.mistakes, own.kept, own.answers) == (k, n, decided.sum())
+    assert own.bound == pytest.approx(beta.ppf(own.level, k + 1, n - k))
     values, older = json.loads((copy / CARD).read_text(encoding="utf-8")), json.loads(before)
     assert {key: value for key, value in values.items() if key not in {"guard", DIGEST}} == {
         key: value for key, value in older.items() if key != DIGEST
@@ -655,11 +714,55 @@ def test_a_guard_enters_the_card_and_every_scored_line(
     lines = [json.loads(line) for line in report.lines]
     assert [line["trusted"] for line in lines] == [(line["confidence"] or 0) >= 0.5 for line in lines]
     assert lines[-1]["trusted"] is False
-    assert {line["guard"] for line in lines} == {f"{own.task}: risk 0.6, level 0.5, threshold 0.5"}
+    assert {line["guard"] for line in lines} == {f"{own.task}: risk 0.3, level 0.5, threshold 0.5"}
     told = " ".join(report.notes)
     assert f": {sum(line['trusted'] for line in lines)}" in told
-    assert "of 1 answers that were given to it it guarantees nothing" in told
+    assert "of 1 answers that were given to it it guarantees" in told
     assert "threshold" in CliRunner().invoke(app, ["head", "show", str(middle)]).stdout
+
+
+def test_a_guard_of_another_task_names_no_share(made: tuple[Path, RunReport], copy: Path, tmp_path: Path) -> None:
+    cell = next(path for path in made[1].paths if path.stem == "pik--demo--s0")
+    row, records = files.read(cell), files.read_records(cell)
+    place = tmp_path / "out" / cell.relative_to(made[0] / "out").parent
+    place.mkdir(parents=True)
+    for path in (cell, cell.with_suffix(".parquet")):
+        shutil.copy(path, place)
+    other = replace(records, id=[f"other/{key}" for key in records.id])
+    files.write(replace(row, task="other", questions_digest=None), other, tmp_path / "out")
+    done = guard((tmp_path, made[1]), copy, "--risk", "0.3", "--level", "0.5", "--calibrate-on", "other")
+    assert done.exit_code == 0, done.exception
+    own = read_card(copy).guard
+    assert own is not None
+    assert (own.task, own.answers, own.share, own.split_seed) == ("other", 24, None, None)
+
+
+BEES = GuardCard(
+    threshold=0.7, risk=0.1, level=0.9, bound=0.09, task="bees", answers=50, kept=40, mistakes=1, share=0.5,
+    split_seed=0,
+)  # fmt: skip
+
+
+def test_an_answer_at_the_threshold_is_trusted(made: tuple[Path, RunReport]) -> None:
+    sure = np.array([0.7, np.nextafter(0.7, 0), np.nan])
+    assert [trusted(BEES, each) for each in sure.tolist()] == [True, False, False]
+    (note,) = notes_of(replace(read_card(head_of(made)), guard=BEES), sure, given=0, strangers=0)
+    assert note.endswith("calibrated on 50 answers of bees: 1")
+
+
+@pytest.mark.parametrize(
+    ("given", "strangers", "beyond"),
+    [
+        (3, 0, "of 3 answers that were given to it it guarantees nothing"),
+        (0, 2, "of 2 questions of other subjects it guarantees nothing"),
+        (3, 2, "of 3 answers that were given to it and 2 questions of other subjects it guarantees nothing"),
+    ],
+)
+def test_a_guard_names_what_it_guarantees_nothing_of(
+    made: tuple[Path, RunReport], given: int, strangers: int, beyond: str
+) -> None:
+    _, note = notes_of(replace(read_card(head_of(made)), guard=BEES), np.array([0.8]), given, strangers)
+    assert note.endswith(f"the model's own answers to questions like those of bees; {beyond}")
 
 
 def test_a_guard_that_fails_leaves_the_head_as_it_was(made: tuple[Path, RunReport], copy: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bench.api import UntrainableError
+from bench.api.question import Released
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.results.row import Status
@@ -18,6 +22,7 @@ from bench.run.predicting import Prediction, Skipped
 from bench.run.preparation import open_resources, prepare
 from bench.run.resolve import resolve
 from bench.run.rows import RowBuilder
+from bench.signals.reading import Reading
 
 TEST = TaskSplit("rivers", "test")
 TRAIN = TaskSplit("rivers", "train")
@@ -112,3 +117,62 @@ def test_a_row_says_why_each_question_was_read_alone(read: tuple[RowBuilder, Ste
             patch.setitem(manifest, "hindrance", "it refuses the mask")
         (note,) = [note for note in rows.row("ptrue", inputs).notes if "share a cache" in note]
     assert note == "this model can't share a cache between questions (it refuses the mask): each was read alone"
+
+
+def with_shards(reading: Reading | None, change: Callable[[Any], dict[str, Any]]) -> Reading:
+    """The split with other fields in each of its shards."""
+    assert reading is not None
+    return replace(reading, shards=[replace(shard, **change(shard)) for shard in reading.shards])
+
+
+def test_a_row_counts_exemplars_dropped_anywhere(read: tuple[RowBuilder, StepResults]) -> None:
+    """Those of the split that is tested, of that which is learned from, and of that which chooses the step."""
+    rows, made = read
+    inputs = made.inputs("echo", TEST)
+    changed = replace(
+        inputs,
+        predicted=with_shards(inputs.predicted, lambda shard: {"dropped": 1}),
+        learned=with_shards(inputs.learned, lambda shard: {"dropped": 10}),
+        selection=with_shards(inputs.selection, lambda shard: {"dropped": 100}),
+    )
+    shards = [len(reading.shards) for reading in inputs.splits]
+    assert rows.row("echo", inputs).n_shots_dropped == 0
+    assert rows.row("echo", changed).n_shots_dropped == np.dot(shards, [1, 10, 100])
+
+
+def test_a_row_counts_odd_prompts_by_split(read: tuple[RowBuilder, StepResults]) -> None:
+    """Two exemplars of each subject stand where five are asked for; in train each question is also an exemplar."""
+    rows, made = read
+    inputs = made.inputs("echo", TEST)
+    assert inputs.learned is not None
+    asked = inputs.learned.questions
+    shown = with_shards(inputs.learned, lambda shard: {"shown": [[asked[row]] for row in shard.rows]})
+    counts = rows.row("echo", replace(inputs, learned=shown)).counts
+    short = "questions with fewer than 5 exemplars in their subject"
+    sizes = {str(reading.where): len(reading.questions) for reading in inputs.splits}
+    assert {where: counts[f"{where}: {short}"] for where in sizes} == sizes
+    leaks = {key: n for key, n in counts.items() if "among their own exemplars" in key}
+    assert leaks == {"rivers/train: questions among their own exemplars": len(asked)}
+
+
+def test_a_row_counts_texts_that_are_split_anew(read: tuple[RowBuilder, StepResults]) -> None:
+    """Neither token ids nor an empty text can be split otherwise."""
+    rows, made = read
+    inputs = made.inputs("ptrue", TEST)
+    texts = ["a", "b", "", (5, 6)]
+    released = {str(i): Released(None, text, None) for i, text in enumerate(texts)}
+    row = rows.row("ptrue", replace(inputs, predicted=replace(inputs.predicted, released=released)))
+    assert row.counts["rivers/test: answers given as text, split into tokens anew"] == 2
+    assert row.deviations["answer_ids"] == "retokenised"
+
+
+def test_a_row_notes_passes_that_were_halved(read: tuple[RowBuilder, StepResults]) -> None:
+    rows, made = read
+    inputs = made.inputs("echo", TEST)
+    manifests = [entry.manifest for reading in inputs.splits for shard in reading.bundles for entry in shard]
+    assert not [note for note in rows.row("echo", inputs).notes if "halved" in note]
+    with pytest.MonkeyPatch.context() as patch:
+        for manifest in manifests:
+            patch.setitem(manifest, "halvings", 2)
+        (note,) = [note for note in rows.row("echo", inputs).notes if "halved" in note]
+    assert note == f"{2 * len(manifests)} forward passes did not fit into memory and were halved"

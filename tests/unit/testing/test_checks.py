@@ -522,6 +522,102 @@ def test_only_the_broken_rules_are_reported(plugin: type[ConfidenceMethod]) -> N
     assert set(_broken_rules(plugin)) <= allowed[plugin]
 
 
+# --- dishonest by a little, and honest ones that round ----------------------------------------------------------------
+
+
+class BatchDependent(Honest):
+    """Is less sure the fewer questions a batch has."""
+
+    amount: ClassVar[float]
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return super().predict(batch) * (1.0 - self.amount / len(batch))
+
+
+class PlaceDependent(Honest):
+    """Is less sure the later a question comes in its batch."""
+
+    amount: ClassVar[float]
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return super().predict(batch) * np.linspace(1.0, 1.0 - self.amount, len(batch))
+
+
+class SavesRounded(Honest):
+    """Loses digits of what it learned when it is saved."""
+
+    amount: ClassVar[float]
+
+    def save(self, folder: Path) -> None:
+        slope, self.slope_ = self.slope_, self.slope_ * (1.0 + self.amount)
+        super().save(folder)
+        self.slope_ = slope
+
+
+class CountsFits(Honest):
+    """Learns something else each time."""
+
+    amount: ClassVar[float]
+    fits: ClassVar[int] = 0
+
+    def fit(self, train: Batch, ctx: Context) -> CountsFits:
+        super().fit(train, ctx)
+        type(self).fits += 1
+        self.slope_ += self.amount * self.fits
+        return self
+
+
+class NearlyFlat(Honest):
+    """Tells answers apart a little, though all that it learned from were right, or wrong."""
+
+    amount: ClassVar[float]
+    takes_one_class = True
+
+    def fit(self, train: Batch, ctx: Context) -> NearlyFlat:
+        super().fit(train, ctx)
+        if len(set(train.correct)) == 1:
+            self.slope_ = self.amount
+        return self
+
+
+@pytest.mark.parametrize(
+    ("plugin", "amount", "rules"),
+    [
+        (BatchDependent, 1e-3, {"subset_invariance"}),
+        (BatchDependent, 1e-4, {"subset_invariance"}),
+        (BatchDependent, 1e-6, set()),
+        (PlaceDependent, 1e-4, {"order_invariance", "subset_invariance"}),
+        (PlaceDependent, 1e-6, set()),
+        (SavesRounded, 1e-6, {"save_load"}),
+        (CountsFits, 1e-6, {"reproducible"}),
+        (NearlyFlat, 1e-4, {"one_class"}),
+        (NearlyFlat, 1e-7, set()),
+    ],
+)
+def test_rules_hold_but_for_rounding(plugin: type[Honest], amount: float, rules: set[str]) -> None:
+    """Sums in float32 round by a millionth; what is saved, and a second fit, are the very same."""
+    made = type(plugin.__name__, (plugin,), {"__doc__": plugin.__doc__, "amount": amount})
+    assert set(_broken_rules(made)) == rules
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e3])
+@pytest.mark.parametrize(("amount", "rules"), [(1e-4, {"subset_invariance"}), (1e-6, set())])
+def test_rounding_of_scores_is_measured_by_their_size(size: float, amount: float, rules: set[str]) -> None:
+    class Score(ConfidenceMethod):
+        """Log odds in units of its own."""
+
+        name = "score"
+        reference = "arXiv:2207.05221"
+        needs = Needs(predict=frozenset({QueryLogits()}))
+        output = "score"
+
+        def predict(self, batch: Batch) -> FloatArray:
+            z = batch[QueryLogits()].astype(np.float64)
+            return size * (z[:, 1] - z[:, 0]) * (1.0 - amount / len(batch))
+
+    assert set(_broken_rules(Score)) == rules
+
+
 # --- expected failures ------------------------------------------------------------------------------------------------
 
 
