@@ -61,6 +61,8 @@ def main() -> None:
     outcomes = _tried(changes, measured(), again=options.again)
     _say(table(changes, outcomes))
     results = Counter(outcome.result for outcome in outcomes.values())
+    for name in (name for name, outcome in outcomes.items() if outcome.result == "survived"):
+        _say(f"FAILED {name}")
     _say(f"{len(changes)} changes: " + ", ".join(f"{n} {result}" for result, n in sorted(results.items())))
     sys.exit(1 if results["survived"] else 0)
 
@@ -80,7 +82,8 @@ def table(changes: Sequence[Change], outcomes: dict[str, Outcome]) -> str:
 
 def _tried(changes: Sequence[Change], covering: Covering, *, again: bool) -> dict[str, Outcome]:
     """Name -> outcome, two changes at a time, each in its own copy of the checkout."""
-    ledger = BUILD / f"outcomes-{digest(*PACKAGES, 'tests')}.jsonl"
+    ledger = BUILD / "outcomes" / f"{digest(*PACKAGES, 'tests')}.jsonl"
+    ledger.parent.mkdir(parents=True, exist_ok=True)
     lines = ledger.read_text(encoding="utf-8").splitlines() if ledger.is_file() else []
     known = {name: Outcome(*values) for name, *values in map(json.loads, lines)}
     left = [each for each in changes if each.name not in known or (again and known[each.name].result == "survived")]

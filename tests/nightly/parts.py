@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 CODE = ("bench", "methods", "tasks", "tests", "pyproject.toml", "constraints.txt")
+SOURCES = ("bench", "methods", "tasks", "tests/fixtures", "tests/faults", "constraints.txt")
 PYTEST = "python -m pytest -q -rfEs"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -56,9 +57,9 @@ PARTS = (
     Part("readme", "every command of the README and of the pages runs whole",
          f"{PYTEST} -m readme", reads=(*CODE, "README.md", "docs")),
     Part("faults", "no fault of a disk, process, judge, model or plugin loses a result, or changes one without a word",
-         "python -m tests.faults", rounds=6, keeps="build/faults"),
+         "python -m tests.faults", reads=SOURCES, rounds=6, keeps="build/faults"),
     Part("fuzz", "parsers refuse odd inputs in a sentence",
-         "python -m tests.fuzz", need=ATHERIS, rounds=3, keeps="build/fuzz.json"),
+         "python -m tests.fuzz", reads=(*SOURCES, "tests/fuzz"), need=ATHERIS, rounds=3, keeps="build/fuzz.json"),
     Part("mutants", "tests fail where the code is wrong",
-         "python -m tests.mutants", keeps="build/mutants"),
+         "python -m tests.mutants", keeps="build/mutants/outcomes"),
 )  # fmt: skip
