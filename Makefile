@@ -7,7 +7,7 @@ VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,ptrue,self-consistency,sequen
 LABELLED := ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
 MOVED := ccps,combined,pik,lts,saplma-f,perplexity,ptrue,self-consistency,sequence-probability
 
-.PHONY: demo test install format lint types contracts house tests rewritten ray durations mutants slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz nightly results analyses notebook tiny clean
+.PHONY: demo test install format lint types contracts house tests ray durations mutants slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz nightly results analyses notebook tiny clean
 
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
 	$(BIN)/bench run --method paper --model tiny --out demo
@@ -18,7 +18,7 @@ demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
 	@echo '  $(BIN)/bench table --results demo'
 
 test: install  ## everything that must hold
-	$(MAKE) -j 2 lint types contracts rewritten
+	$(MAKE) -j 2 lint types contracts
 	$(MAKE) tests
 
 install: .venv/installed
@@ -66,11 +66,6 @@ FAST := -m 'not slow and not gpu and not network and not readme and not ray'
 
 tests: install
 	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder $(FAST)
-
-# Once, on the core that the type check leaves free: in a fresh clone both workers of `tests` would take 40 s for it.
-# What can't be collected is said by `tests`, which collects again.
-rewritten: install
-	$(PYTEST) --collect-only -qqq $(FAST) > /dev/null 2>&1 || true
 
 ray: install  ## the tests of clusters, on nodes of this machine; needs confbench[ray]
 	$(PYTEST) -m 'ray and not slow'

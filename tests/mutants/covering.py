@@ -108,14 +108,17 @@ def _union(lines: dict[int, set[str]], wanted: Iterable[int]) -> set[str]:
 def _statement(change: Change) -> tuple[range, set[str]]:
     """Lines of the innermost statement around a change, of a compound one those of its head, and names it defines."""
     tree = ast.parse(change.source.read_text(encoding="utf-8"))
-    around = [
-        node for node in ast.walk(tree)
-        if isinstance(node, ast.stmt) and node.lineno <= change.line <= (node.end_lineno or 0)
-    ]  # fmt: skip
-    inner = max(around, key=lambda node: node.lineno)
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    inner = max((node for node in statements if _first(node) <= change.line <= (node.end_lineno or 0)), key=_first)
     body = getattr(inner, "body", None)
     last = body[0].lineno - 1 if isinstance(body, list) and body[0].lineno > change.line else inner.end_lineno or 0
-    return range(inner.lineno, max(last, inner.lineno) + 1), set(_defined(inner))
+    return range(_first(inner), max(last, _first(inner)) + 1), set(_defined(inner))
+
+
+def _first(node: ast.stmt) -> int:
+    """First line of a statement, its decorators included."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min(node.lineno, *(each.lineno for each in decorators)) if decorators else node.lineno
 
 
 def _defined(node: ast.stmt) -> Iterator[str]:
