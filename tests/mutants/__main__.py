@@ -32,6 +32,9 @@ from tests.mutants.covering import BUILD, Covering, digest, measured
 HERE = Path(__file__).parent
 SECONDS = 45.0
 """Of tests that are run for one change, as they take undisturbed."""
+HUNG = 90
+"""Seconds of one test after which it counts as failed; undisturbed none takes a tenth of it."""
+MISSED = {"survived", "undecided"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Outcome:
     """What became of a change."""
 
     result: str
-    """caught, survived, or equivalent."""
+    """caught, survived, undecided, or equivalent."""
     by: str
     """The test that failed first; of a survivor how many passed."""
     seconds: float
@@ -61,15 +64,15 @@ def main() -> None:
     outcomes = _tried(changes, measured(), again=options.again)
     _say(table(changes, outcomes))
     results = Counter(outcome.result for outcome in outcomes.values())
-    for name in (name for name, outcome in outcomes.items() if outcome.result == "survived"):
+    for name in (name for name, outcome in outcomes.items() if outcome.result in MISSED):
         _say(f"FAILED {name}")
     _say(f"{len(changes)} changes: " + ", ".join(f"{n} {result}" for result, n in sorted(results.items())))
-    sys.exit(1 if results["survived"] else 0)
+    sys.exit(1 if results.keys() & MISSED else 0)
 
 
 def table(changes: Sequence[Change], outcomes: dict[str, Outcome]) -> str:
     """Markdown of what became of each change, survivors first."""
-    order = {"survived": 0, "equivalent": 1, "caught": 2}
+    order = {"survived": 0, "undecided": 1, "equivalent": 2, "caught": 3}
     rows = [["change", "line", "what it is now", "outcome", "by", "s"], [":--", ":--", ":--", ":--", ":--", "--:"]]
     for change in sorted(changes, key=lambda each: (order[outcomes[each.name].result], each.name)):
         found = outcomes[change.name]
@@ -86,7 +89,7 @@ def _tried(changes: Sequence[Change], covering: Covering, *, again: bool) -> dic
     ledger.parent.mkdir(parents=True, exist_ok=True)
     lines = ledger.read_text(encoding="utf-8").splitlines() if ledger.is_file() else []
     known = {name: Outcome(*values) for name, *values in map(json.loads, lines)}
-    left = [each for each in changes if each.name not in known or (again and known[each.name].result == "survived")]
+    left = [each for each in changes if each.name not in known or (again and known[each.name].result in MISSED)]
     copies: SimpleQueue[Path] = SimpleQueue()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         for i in range(2):
@@ -128,17 +131,18 @@ def _attempted(change: Change, tests: Sequence[str], copy: Path) -> Outcome:
     environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", "DURATIONS_FILE": os.devnull}
     command = [
         sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no", "-rfE", "-p", "no:randomly",
-        "-p", "no:cacheprovider", f"@{arguments}",
+        "-p", "no:cacheprovider", "-o", f"faulthandler_timeout={HUNG}", "-o", "faulthandler_exit_on_timeout=true",
+        f"@{arguments}",
     ]  # fmt: skip
     start = time.monotonic()
     with subprocess.Popen(
         command, cwd=copy, stdout=PIPE, stderr=PIPE, text=True, env=environment, process_group=0
     ) as run:
         try:
-            out, _ = run.communicate(timeout=6 * SECONDS)
+            out, err = run.communicate(timeout=6 * SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(run.pid, signal.SIGKILL)
-            return Outcome("caught", "a test that did not end", time.monotonic() - start)
+            return Outcome("undecided", "the tests were too slow", time.monotonic() - start)
         finally:
             path.write_text(before, encoding="utf-8")
             Path(cache_from_source(path)).unlink(missing_ok=True)  # within one second it looks like the text before
@@ -146,7 +150,9 @@ def _attempted(change: Change, tests: Sequence[str], copy: Path) -> Outcome:
     if run.returncode == 0:
         return Outcome("survived", f"{len(tests)} tests pass", seconds)
     failed = [line for line in out.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return Outcome("caught", failed[0].split(" - ")[0].split(" ", 1)[1] if failed else "tests can't start", seconds)
+    if failed:
+        return Outcome("caught", failed[0].split(" - ")[0].split(" ", 1)[1], seconds)
+    return Outcome("caught", "a test that hung" if "Timeout" in err else "tests that can't start", seconds)
 
 
 def _say(text: str) -> None:
