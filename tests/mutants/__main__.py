@@ -150,9 +150,8 @@ def _attempted(change: Change, tests: Sequence[str], copy: Path) -> Outcome:
     if run.returncode == 0:
         return Outcome("survived", f"{len(tests)} tests pass", seconds)
     failed = [line for line in out.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    if failed:
-        return Outcome("caught", failed[0].split(" - ")[0].split(" ", 1)[1], seconds)
-    return Outcome("caught", "a test that hung" if "Timeout" in err else "tests that can't start", seconds)
+    other = "a test that hung" if "Timeout" in err else "tests that can't start"
+    return Outcome("caught", failed[0].split(" - ")[0].split(" ", 1)[1] if failed else other, seconds)
 
 
 def _say(text: str) -> None:
