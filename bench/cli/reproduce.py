@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench.api import UserError
+from bench.cli import loudness
 from bench.cli.printing import print_json, print_line, print_records
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _refuse_without_accelerator(left: Sequence[Run], options: Mapping[str, Any])
 def _carried_out(run: Run, which: str, more: Sequence[str]) -> int:
     """Exit code of one run in a process of its own, which frees all memory at its end: 0, or 1 where a cell failed."""
     print_line(f"[{which}] {run.command(more)}")
-    process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(more)])
+    process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(more), *loudness.words()])
     try:
         code = process.wait()
     except BaseException:
