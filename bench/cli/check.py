@@ -12,7 +12,7 @@ from rich.text import Text
 from bench.cli import loudness
 from bench.cli.checker import check_file
 from bench.cli.printing import console, print_json, print_line
-from bench.data.sources import open_source
+from bench.data.sources import open_folder
 from bench.results.submissions import Verdict, check_results
 from bench.run.isolation.log import RunLog
 from bench.run.rerun import Rerun, rerun, settled
@@ -38,7 +38,7 @@ def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool)
         with log.opened():
             results = check_file(path, data_dir, seconds, log)
     else:
-        log, results = None, check_plugin(target, open_source(data_dir) if data_dir else None)
+        log, results = None, check_plugin(target, open_folder(data_dir))
     if as_json:
         print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in results])
     else:
