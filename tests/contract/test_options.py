@@ -325,6 +325,13 @@ def test_reproduce_refuses_options_of_the_paper(name: str) -> None:
     assert f"{option}: the paper says it" in outcome["stderr"]
 
 
+def test_reproduce_refuses_them_in_run_files() -> None:
+    row = replace(REPRODUCE, more=["few.toml", *REPRODUCE.more], files={"few.toml": "limit = 3\n"})
+    outcome = called(row, REPRODUCE.given)
+    assert (outcome["code"], "Popen" in outcome) == (2, False)
+    assert "--limit: the paper says it" in outcome["stderr"]
+
+
 def run_of(request: Any) -> RunConfig:
     return request.config("m", Path("c")) if isinstance(request, AnalysisRequest) else request.run_config()
 
