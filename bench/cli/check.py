@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,11 +9,10 @@ from pathlib import Path
 
 from rich.text import Text
 
+from bench.cli import loudness
 from bench.cli.checker import check_file
-from bench.cli.loudness import is_verbose
 from bench.cli.printing import console, print_json, print_line
-from bench.data.sources import open_source
-from bench.progress import progress_on
+from bench.data.sources import open_folder
 from bench.results.submissions import Verdict, check_results
 from bench.run.isolation.log import RunLog
 from bench.run.rerun import Rerun, rerun, settled
@@ -40,7 +38,7 @@ def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool)
         with log.opened():
             results = check_file(path, data_dir, seconds, log)
     else:
-        log, results = None, check_plugin(target, open_source(data_dir) if data_dir else None)
+        log, results = None, check_plugin(target, open_folder(data_dir))
     if as_json:
         print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in results])
     else:
@@ -64,7 +62,7 @@ def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: 
     """
     verdicts, again = check_results(folder, data_dir), None
     if cell is not None:
-        again = rerun(cell, folder, data_dir, progress_on(sys.stderr))
+        again = rerun(cell, folder, data_dir, loudness.progress())
         verdicts = settled(verdicts, again)
     if as_json:
         files = [{"file": v.file, "problems": v.problems, "not_checked": v.unchecked} for v in verdicts]
@@ -76,7 +74,7 @@ def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: 
 
 def _print_checks(results: Sequence[CheckResult]) -> None:
     """Say what is broken or remarkable; with `--verbose` each rule."""
-    told = [result for result in results if not result.ok or result.message or is_verbose()]
+    told = [result for result in results if not result.ok or result.message or loudness.is_verbose()]
     for result in told:
         console().print(
             _mark(ok=result.ok, remark=bool(result.message)),

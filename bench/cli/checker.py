@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.api import UserError
 from bench.api.errors import interrupts_told_apart
-from bench.data.sources import open_source
+from bench.data.sources import open_folder
 from bench.run.isolation.life import begin
 from bench.run.isolation.log import RunLog
 from bench.run.isolation.process import Child
@@ -60,7 +60,7 @@ def main() -> None:
     pipe, (path, data_dir) = begin()
     try:
         with interrupts_told_apart():
-            source = open_source(Path(data_dir)) if data_dir else None
+            source = open_folder(Path(data_dir) if data_dir else None)
             for name, outcome in checks_of(path, source):
                 pipe.send(("begun", name))
                 pipe.send(("done", tuple(outcome())))

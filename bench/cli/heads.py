@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.api import UserError
+from bench.cli import loudness
 from bench.cli.commands import AsJson, Commands
 
 app = Commands(
@@ -70,7 +71,7 @@ def score(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Example: bench score --model tiny --head heads/lts questions.jsonl
     """
     from bench.cli.printing import print_notes
-    from bench.progress import progress_on, visible_json
+    from bench.progress import visible_json
     from bench.run.heads.head import Setting
     from bench.run.heads.scoring import ScoreRequest
     from bench.run.heads.scoring import score as scored
@@ -83,7 +84,7 @@ def score(  # noqa: PLR0913, PLR0917 - one parameter for each option
     files = tuple(plugin or ())
     setting = Setting(model, device, dtype, None, token_budget, trust_remote_code=trust_remote_code, plugins=files)
     request = ScoreRequest(questions, head, answers, setting)
-    report = scored(request, progress_on(sys.stderr))
+    report = scored(request, loudness.progress())
     text = "".join(f"{line}\n" for line in report.lines)
     if str(out) == "-":
         sys.stdout.write(visible_json(text))
@@ -163,15 +164,13 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Example: bench head check heads/lts --dtype bfloat16
     """
     from bench.cli.printing import print_json, print_line
-    from bench.progress import progress_on
     from bench.run.heads import checking
     from bench.run.heads.head import Setting
 
     named = None if attention is None else attention.value
     files = tuple(plugin or ())
     setting = Setting(model, device, dtype, named, token_budget, plain, trust_remote_code, files)
-    progress = progress_on(sys.stderr)
-    found = checking.check(folder, setting, progress, tolerance=tolerance, state_tolerance=state_tolerance)
+    found = checking.check(folder, setting, loudness.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
     if as_json:
         print_json(checking.as_record(found))
     else:

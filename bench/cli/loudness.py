@@ -56,6 +56,11 @@ def is_quiet() -> bool:
     return _now is Loudness.QUIET
 
 
+def words() -> list[str]:
+    """Option that makes another command as loud."""
+    return [] if _now is Loudness.USUAL else [f"--{_now.value}"]
+
+
 def progress() -> Progress:
     """Progress on stderr; silent where the command is quiet."""
     return Silent() if is_quiet() else progress_on(sys.stderr)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bench.api import UserError
+from bench.cli import loudness
 from bench.cli.printing import print_json, print_line, print_records
 
 if TYPE_CHECKING:
@@ -72,13 +73,18 @@ def planned(name: str, models: str | None, ctx: typer.Context) -> Reproduction:
 
 def _options(ctx: typer.Context, more: Sequence[str]) -> Mapping[str, Any]:
     """Values of options of `bench run` that were passed on; every one is checked before anything is run."""
-    taken = [word for word in more if word.partition("=")[0] in _OWNED]
-    if taken:
-        raise UserError(f"{taken[0]}: the paper says it; bench run takes it for a comparison of your own")
     root: Any = ctx.find_root().command
     run = root.commands["run"]
+    _refuse_owned(word.partition("=")[0] for word in more)
     with run.make_context("run", ["--method", "all", "--model", "tiny", *more], parent=ctx.find_root()) as given:
+        _refuse_owned(option.opts[0] for option in run.params if option.name in (given.default_map or {}))  # of a file
         return dict(given.params)
+
+
+def _refuse_owned(options: Iterable[str]) -> None:
+    for option in options:
+        if option in _OWNED:
+            raise UserError(f"{option}: the paper says it; bench run takes it for a comparison of your own")
 
 
 def _refuse_without_accelerator(left: Sequence[Run], options: Mapping[str, Any]) -> None:
@@ -98,7 +104,7 @@ def _refuse_without_accelerator(left: Sequence[Run], options: Mapping[str, Any])
 def _carried_out(run: Run, which: str, more: Sequence[str]) -> int:
     """Exit code of one run in a process of its own, which frees all memory at its end: 0, or 1 where a cell failed."""
     print_line(f"[{which}] {run.command(more)}")
-    process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(more)])
+    process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(more), *loudness.words()])
     try:
         code = process.wait()
     except BaseException:

@@ -39,10 +39,19 @@ def open_source(data_dir: Path | None) -> FolderSource | HubSource:
     Raises:
         UserError: what was given is no folder.
     """
+    return open_folder(data_dir) or HubSource()
+
+
+def open_folder(data_dir: Path | None) -> FolderSource | None:
+    """The same folder; None where none is named.
+
+    Raises:
+        UserError: what was given is no folder.
+    """
     if data_dir is not None:
         return FolderSource(data_dir, "--data-dir")
     named = os.environ.get(ENVIRONMENT)
-    return FolderSource(Path(named), f"${ENVIRONMENT}") if named else HubSource()
+    return FolderSource(Path(named), f"${ENVIRONMENT}") if named else None
 
 
 def _source_split(card: DataCard, split: Split) -> str:

@@ -1,4 +1,4 @@
-"""Whole runs with several seeds, run files, --verbose, --quiet and --scale-training."""
+"""Whole runs with several seeds, --verbose, --quiet and --scale-training."""
 
 from __future__ import annotations
 
@@ -58,23 +58,6 @@ def test_a_seed_that_can_not_be_is_said_and_the_others_are_stored(
     assert "What the other seeds gave is stored." in result.stderr
     assert [row["seed"] for row in told(tmp_path / "out", "ptrue*.json")] == [0]
     assert "ptrue" in result.stdout
-
-
-def test_a_run_file_gives_the_results_of_its_options(
-    bench: Command, small_model: Path, rivers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["--method", "ptrue", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--limit", 20,
-             "--set", "protocol.shots=2"]  # fmt: skip
-    env = {"CONFBENCH_CACHE": str(tmp_path / "cache")}
-    assert bench("run", *words, "--out", "one", "--dump-config", "a.toml", env=env).returncode == 0
-    assert not (tmp_path / "one").exists()
-    for more in (["run", *words, "--out", "one"], ["run", "a.toml", "--out", "two"]):
-        assert bench(*more, env=env).returncode == 0
-    (one,), (two,) = told(tmp_path / "one", "ptrue*.json"), told(tmp_path / "two", "ptrue*.json")
-    assert one["deviations"] == {"protocol.shots": 2}
-    for key in ("metrics", "deviations", "limit", "model", "task"):
-        assert one[key] == two[key]
 
 
 def test_quiet_prints_results_alone_and_verbose_what_is_decided(

@@ -128,7 +128,6 @@ def test_another_judge_costs_nothing_and_models_can_be_picked(tmp_path: Path) ->
         (["ptrue"], "No grid is known of the paper of ptrue. Methods with one: ccps."),
         (["cpcs"], "Unknown method 'cpcs'"),
         (["ccps", "--models", "gpt5"], "--models: gpt5 is not in this paper"),
-        (["ccps", "--limit", "8"], "--limit: the paper says it"),
         (["ccps", "--json"], "--json: expected --dry-run as well"),
     ],
 )

@@ -140,8 +140,6 @@ def test_it_says_what_to_do_next() -> None:
     assert "  bench check first_try.py\n" in done.output
     assert "  bench run --plugin first_try.py --method first-try --model tiny\n" in done.output
     assert "  pytest test_first_try.py\n" in done.output
-    assert "LogisticRegression" in Path("first_try.py").read_text(encoding="utf-8")
     assert all(name in sys.modules for name in ("bench.api.methods", "bench.api.signals"))
     done = CliRunner().invoke(new.app, ["task", "second-try", "--open"], env={"COLUMNS": "200"})
     assert "  bench run --plugin second_try.py --task second-try --method ptrue --model tiny\n" in done.output
-    assert "Format.OPEN" in Path("second_try.py").read_text(encoding="utf-8")

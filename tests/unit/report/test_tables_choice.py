@@ -238,23 +238,10 @@ def test_unknown_names_are_one_sentence(
     assert re.search(complaint, " ".join(capsys.readouterr().err.split()))
 
 
-def test_the_command_takes_every_choice_and_a_report_with_a_wrong_one_is_not_written(
-    out: Path, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CONFBENCH_CACHE", str(cache))
-    options = ["--results", str(out), "--method", "trained, mine", "--metrics", "auroc,ece", "--sort", "auroc"]
-    options += ["--models", "llama8b", "--tasks", "mmlu-choice"]
-    for command, more, code in (
-        ("table", ["--format", "csv"], 0),
-        ("report", ["--out", str(tmp_path / "r.html")], 0),
-        ("report", ["--out", str(tmp_path / "wrong.html"), "--method", "ccsp"], 2),
-    ):
-        monkeypatch.setattr("sys.argv", ["bench", command, *options, *more])
-        with pytest.raises(SystemExit, match=str(code)):
-            app.main()
-        if command == "table":
-            assert set(names(capsys.readouterr().out, "csv")) == {"litcab", "ccps", "ccps+platt", "mine"}
-    assert [path.name for path in tmp_path.glob("*.html")] == ["r.html"]
+def test_reports_of_wrong_names_are_not_written(out: Path, cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no result of method 'ccsp'"):
+        write(Wanted(results=out, methods=("ccsp",), out=tmp_path / "r.html"), cache)
+    assert not list(tmp_path.glob("*.html"))
 
 
 def test_a_group_without_a_method_says_so() -> None:

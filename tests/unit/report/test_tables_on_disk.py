@@ -527,23 +527,6 @@ def command(
     return code, captured.out, captured.err
 
 
-def test_the_command_passes_its_options_on(
-    out: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CONFBENCH_CACHE", str(cache))
-    for options, wanted in (
-        ((), "rank"),
-        (("--against", "paper", "--format", "md"), "published"),
-        (("--stats", "--format", "tex"), "these subjects"),
-        (("--compare", "ccps,ptrue", "--format", "csv"), "p_corrected"),
-        (("--layout", "models"), "llama8b and qwen14b on mmlu-choice"),
-        (("--format", "json"), '"estimand": "fixed-subjects"'),
-    ):
-        code, said, complaints = command(capsys, monkeypatch, "--results", out, *options)
-        assert (code, complaints) == (0, "")
-        assert wanted in said
-
-
 def spoil(out: Path, what: str) -> None:
     (path,) = out.rglob("ccps*.json")
     if what == "no parquet":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bench.results.submissions.numbers import with_numbers_of
 from bench.run import rerun
 from bench.run.config import RunConfig
 from bench.run.pipeline import RunReport
+from bench.run.resolve import resolve
 
 N = 200
 LABELS = np.random.default_rng(0).random(N) < 0.6
@@ -88,16 +89,66 @@ def test_a_cell_is_run_with_its_own_settings(tmp_path: Path, runs: Fake) -> None
         "train_on": "t:dev", "ccps.steps": 7, "protocol.drop_contaminated": False, "shots": 0,
     }  # fmt: skip
     deviations = {key: value for key, value in config.items() if "." in key or key == "shots"}
-    path = put(tmp_path, "ccps+isotonic", seed=3, config=config, deviations=deviations, limit=200)
+    path = put(
+        tmp_path, "ccps+isotonic", seed=3, config=config, deviations=deviations, limit=200, answers_source="released@ab"
+    )
     (asked,) = (runs(honest(3)),)
     told = rerun.rerun(path, tmp_path, tmp_path)
     assert told.reproduced
     assert replace(asked[0], out=Path("results")) == RunConfig(
         methods=("ccps",), model="tiny", tasks=("atlas-choice",), train_on="t:dev", preset="demo", seed=3, limit=200,
         overrides=("ccps.steps=7", "protocol.drop_contaminated=False"), judge="openai", judge_model="m",
+        answers="released@ab",
         recalibrate=("isotonic",), data_dir=tmp_path, dtype="bfloat16", token_budget=64, training_budget=32,
     )  # fmt: skip
     assert not asked[0].out.exists()
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"seed": 3, "limit": 200, "recalibrate": ("isotonic",), "dtype": "bfloat16"},
+    {"limit": 20, "scale_training": True},
+    {"tune": 3},
+    {"overrides": ("pik.steps=7", "protocol.shots=2")},
+    {"train_on": "atlas-oe:validation"},
+    {"judge": "hf", "judge_model": "m"},
+    {"judge": "openai", "judge_model": "m", "judge_url": "http://localhost:1/v1"},
+    {"methods": ("semantic-entropy",), "nli": "m"},
+    {"methods": ("cocoa",), "similarity": "m"},
+    {"methods": ("it",), "training_budget": 64},
+]
+"""Fields of runs of one method on open questions, which its cell keeps."""
+NOT_KEPT = {
+    "plugins", "task_files", "data_dir", "out", "save_heads", "cache", "dry_run", "method_timeout", "debug", "device",
+    "devices", "engine", "workers", "address", "trust_remote_code",
+}  # fmt: skip
+"""Files, machines and what changes no number."""
+
+
+@pytest.mark.parametrize("fields_of_run", SETTINGS, ids=",".join)
+def test_settings_of_runs_come_back_from_cells(fields_of_run: dict[str, Any]) -> None:
+    config = RunConfig(
+        **{"methods": ("pik",), "model": "tiny", "tasks": ("atlas-oe",), "preset": "demo", **fields_of_run}
+    )
+    resolved = resolve(config)
+    (method,), (task,) = config.methods, config.tasks
+    row = replace(
+        ROW, method="+".join((method, *config.recalibrate)), task=task, seed=config.seed, limit=config.limit,
+        config=resolved.config_of(method, task), deviations=resolved.deviations_of(method),
+    )  # fmt: skip
+    assert rerun._config(row, config.out, None) == config
+
+
+def test_settings_of_runs_are_kept_or_neutral() -> None:
+    kept = {
+        "model",
+        "tasks",
+        "preset",
+        "answers",
+        "token_budget",
+        "exemplar_sets",
+        *(name for each in SETTINGS for name in each),
+    }
+    assert {field.name for field in fields(RunConfig)} - kept == NOT_KEPT
 
 
 def test_what_comes_out_again_is_reproduced(tmp_path: Path, runs: Fake) -> None:
