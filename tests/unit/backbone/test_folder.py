@@ -211,7 +211,8 @@ def test_deep_json_is_one_sentence(model: Path, name: str) -> None:
 def test_a_template_that_fails_or_never_ends_is_one_sentence(
     model: Path, template: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chat, "_SECONDS", 0.3)
+    if "took" in words:
+        monkeypatch.setattr(chat, "_SECONDS", 0.3)
     (model / "chat_template.jinja").write_text(template, encoding="utf-8")
     with pytest.raises(UserError, match=words):
         load(model)
