@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bench.run import fitting
+
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 PLUGINS = '''"""Two small tasks, and methods that raise in one place each."""
-import time
-
 import numpy as np
 
 from bench.api import (
@@ -89,13 +91,10 @@ class NoAdapter(Fine):
         return self
 
 
-@method("slow-start")
-class SlowStart(Fine):
-    "Takes its time the first time."
-    waits = [0.5, 0.0]
-
+@method("learns")
+class Learns(Fine):
+    "Has a fit of its own."
     def fit(self, train, ctx):
-        time.sleep(self.waits.pop(0))
         return self
 '''
 
@@ -105,17 +104,31 @@ def line(text: str) -> int:
     return 1 + next(i for i, code in enumerate(PLUGINS.splitlines()) if text in code)
 
 
+def put_clock_in(patch: pytest.MonkeyPatch) -> None:
+    """Have a fit take a second more than the one before, and nothing else any time."""
+    learn, now, lengths = fitting._learn, [0.0], itertools.count(1.0)
+
+    def timed(*arguments: Any) -> None:
+        now[0] += next(lengths)
+        learn(*arguments)
+
+    patch.setattr(fitting, "_learn", timed)
+    patch.setattr(fitting, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+
 @pytest.fixture(scope="module")
 def cells(bench: Command, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Method and task -> the cell of one run with all of them."""
     folder = tmp_path_factory.mktemp("broken")
     path = folder / "broken.py"
     path.write_text(PLUGINS, encoding="utf-8")
-    result = bench(
-        "run", "--method", "no-count,no-skip,no-save,no-adapter,slow-start,ptrue", "--model", small_model, "--plugin",
-        path, "--task", "small-a", "--task", "small-b", "--recalibrate", "temperature", "--out", folder / "out",
-        env={"CONFBENCH_CACHE": str(folder / "cache")},
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        put_clock_in(patch)
+        result = bench(
+            "run", "--method", "no-count,no-skip,no-save,no-adapter,learns,ptrue", "--model", small_model, "--plugin",
+            path, "--task", "small-a", "--task", "small-b", "--recalibrate", "temperature", "--out", folder / "out",
+            env={"CONFBENCH_CACHE": str(folder / "cache")},
+        )  # fmt: skip
     assert result.returncode == 1, result.stderr
     assert "Traceback" not in result.stderr
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "out").rglob("*.json")]
@@ -139,12 +152,12 @@ def test_a_method_that_raises_has_the_reason_in_its_cells(
         assert (row["status"], row["reason"], row["metrics"]) == ("failed", reason, {})
 
 
-@pytest.mark.parametrize("method", ["ptrue", "ptrue+temperature", "slow-start", "slow-start+temperature"])
+@pytest.mark.parametrize("method", ["ptrue", "ptrue+temperature", "learns", "learns+temperature"])
 def test_the_others_have_their_numbers(cells: dict[str, dict[str, Any]], method: str) -> None:
     for task in ("small-a", "small-b"):
         assert cells[f"{method} {task}"]["status"] == "ok"
 
 
 def test_seconds_are_those_of_the_cell(cells: dict[str, dict[str, Any]]) -> None:
-    assert cells["slow-start small-a"]["timings"]["fit"] > 0.4
-    assert cells["slow-start small-b"]["timings"]["fit"] < 0.4
+    first, second = (cells[f"learns {task}"]["timings"]["fit"] for task in ("small-a", "small-b"))
+    assert (first, second) == (3.0, 6.0)  # three methods are fitted for each task

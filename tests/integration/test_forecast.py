@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 import resource
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+from bench.api import Batch, ConfidenceMethod, Context, FloatArray, Format, Needs, QueryLogits
+from bench.api.early_stopping import EarlyStopping
+from bench.api.protocol import Protocol
 from bench.backbone import extract, session, speed
 from bench.backbone.devices import ALONE, Together
 from bench.backbone.speed import Speed
@@ -41,30 +46,61 @@ SMALL = {
 LARGE = {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 10, "num_attention_heads": 6}
 
 
-@pytest.fixture(autouse=True)
-def processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time of this process and of its children: what others do meanwhile differs from moment to moment."""
+class Stages(Silent):
+    """Seconds of each stage, by a clock."""
 
-    def used() -> float:
-        found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return sum(one.ru_utime + one.ru_stime for one in found)
-
-    monkeypatch.setattr(time, "perf_counter", used)
-    for module in (speed, fit_times):  # what other tests have measured is the clock's time
-        monkeypatch.setattr(module, "_KNOWN", {})
-
-
-class Clock(Silent):
-    """Seconds of each stage."""
-
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Any]:
-        start = time.perf_counter()
+        start = self.clock()
         yield lambda _: None
-        self.seconds[name] = time.perf_counter() - start
+        self.seconds[name] = self.clock() - start
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """A clock on which nothing takes time but passes, by their tokens, and the steps of a fit."""
+    forward, steps, seconds = session.run_blocks, EarlyStopping.__iter__, [0.0]
+
+    def timed_forward(*args: Any, **inputs: Any) -> Any:
+        tokens, mask = inputs["input_ids"].numel(), inputs.get("attention_mask")
+        seconds[0] += 0.01 + 0.002 * tokens + 1e-6 * tokens * (tokens if mask is None else mask.shape[-1])
+        return forward(*args, **inputs)
+
+    def timed_steps(stopping: EarlyStopping) -> Iterator[int]:
+        for step in steps(stopping):
+            seconds[0] += 0.02
+            yield step
+
+    def clock() -> float:
+        return seconds[0]
+
+    monkeypatch.setattr(session, "run_blocks", timed_forward)
+    monkeypatch.setattr(EarlyStopping, "__iter__", timed_steps)
+    put_in(monkeypatch, clock)
+    return clock
+
+
+@pytest.fixture
+def processor(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """Time of this process and of its children: what others do meanwhile differs from moment to moment."""
+
+    def clock() -> float:
+        found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(one.ru_utime + one.ru_stime for one in found)
+
+    put_in(monkeypatch, clock)
+    return clock
+
+
+def put_in(monkeypatch: pytest.MonkeyPatch, clock: Callable[[], float]) -> None:
+    """Have speeds and fits measured by a clock, and anew."""
+    for module in (speed, fit_times):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
+        monkeypatch.setattr(module, "_KNOWN", {})
 
 
 def named(step: Step) -> str:
@@ -79,18 +115,18 @@ def named(step: Step) -> str:
     return ""
 
 
-def compared(config: RunConfig) -> Mapping[str, tuple[float, float]]:
+def compared(config: RunConfig, clock: Callable[[], float]) -> Mapping[str, tuple[float, float]]:
     """Stage -> what was expected, and what came."""
     resolved = resolve(config)
     resources = open_resources(config, resolved, Silent())
     forecast = Forecast(prepare(resolved, resources, {}, config.limit), resolved, resources.grader)
     expected = {named(step): forecast.seconds(step) for step in forecast.prepared.steps}
-    clock = Clock()
-    report = run(config, clock)
+    stages = Stages(clock)
+    report = run(config, stages)
     assert {row.status for row in report.rows} <= {"ok", "skipped"}, [row.reason for row in report.rows]
     judged = {name: seconds for name, seconds in expected.items() if isinstance(seconds, float)}
     assert {name for name in expected if name.startswith(("read", "fit"))} <= set(judged)
-    found = {name: (judged[name], seconds) for name, seconds in clock.seconds.items() if name in judged}
+    found = {name: (judged[name], seconds) for name, seconds in stages.seconds.items() if name in judged}
     print(*(f"\n{name}: expected {a:.2f} s, took {b:.2f} s" for name, (a, b) in found.items()))  # noqa: T201 - a table
     return found
 
@@ -103,6 +139,83 @@ def config(folder: Path, model: str, task: str, methods: tuple[str, ...], **more
     )  # fmt: skip
 
 
+def test_reading_and_fits_take_what_the_plan_says(tmp_path: Path, counted: Callable[[], float]) -> None:
+    shorter = ("protocol.shots=1", "pik.steps=60")
+    asked = config(tmp_path, "tiny", "atlas-choice", ("ptrue", "pik"), limit=40, scale_training=True, set=shorter)
+    found = compared(asked, counted)
+    assert set(found) == {"read atlas-choice/test", "read atlas-choice/train", "fit pik"}
+    for expected, took in found.values():
+        assert expected == pytest.approx(took, rel=0.1)
+    assert found["fit pik"][1] == pytest.approx(60 * 0.02)
+
+
+class Stepwise(ConfidenceMethod):
+    """Its time is known by heart."""
+
+    name = "stepwise"
+    needs = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
+    seconds = 0.0
+
+    def fit(self, train: Batch, ctx: Context) -> Stepwise:
+        Stepwise.seconds += 3 + 0.02 * len(train)
+        for _ in ctx.early_stopping(50):
+            Stepwise.seconds += 0.5
+        return self
+
+    def predict(self, batch: Batch) -> FloatArray:
+        Stepwise.seconds += 0.001 * len(batch)
+        return np.full(len(batch), 0.5)
+
+
+def test_fits_are_told_by_rows_steps_and_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in(monkeypatch, lambda: Stepwise.seconds)
+    monkeypatch.setattr(fit_times, "_built_in", lambda: {"stepwise": Stepwise})
+    lengths, widths = fit_times.Lengths(1.0, 1.0, 4.0), fit_times.Widths(16, 64, "cpu", torch.float32)
+    found = fit_times.measured(Stepwise(), Format.CHOICE, lengths, widths, Protocol())
+    assert isinstance(found, fit_times.FitTime)
+    # learning from all 1,200 rows in 50 steps; predicting the 1,000, and the 200 of validation at each of 8 points
+    assert found.seconds(1000, 200) == pytest.approx(3 + 1200 * 0.02 + 50 * 0.5 + (1000 + 8 * 200) * 0.001)
+
+
+@pytest.mark.parametrize(
+    ("method", "sequences", "preset"), [("it", 1, "paper"), ("it", 1, "fixed"), ("ct", 2, "paper")]
+)
+def test_steps_of_an_adapter_are_passes_forth_and_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, sequences: int, preset: str
+) -> None:
+    """With the loss of CT each example is read twice, and the frozen model reads it before.
+
+    The preset `fixed` looks at validation, and at as many of the examples, at each of 8 points.
+    """
+    monkeypatch.setattr("bench.backbone.model.known", lambda *_, **__: Speed(0.0, 1.0, 0.0, 0.0, 0.0, held=1024))
+    seconds = []
+    for steps in (6, 7):
+        own = (f"{method}.steps={steps}", f"{method}.batch_size=32", "protocol.shots=1")
+        asked = config(tmp_path, "tiny", "atlas-choice", (method,), limit=20, scale_training=True, set=own)
+        asked = replace(asked, preset=preset)
+        resolved = resolve(asked)
+        resources = open_resources(asked, resolved, Silent())
+        prepared = prepare(resolved, resources, {}, asked.limit)
+        (fit,) = (step for step in prepared.steps if isinstance(step, Fit))
+        seconds.append(Forecast(prepared, resolved, resources.grader).seconds(fit))
+    reading = prepared.readings[fit.where]
+    prompts = [tuple(ids) for shard in reading.shards for ids in shard.prompts]
+    assert len(prompts) == 32  # each step reads them all
+    beginnings = {prompt[:n] for prompt in prompts for n in range(1, len(prompt) + 1)}
+    turn = len(resources.reader.asking(reading).suffix)
+    tokens = len(beginnings) + 32 * (turn + 1) * sequences
+    # as much backwards as forwards; with gradients of the frozen weights it would be as much again
+    assert 2 * tokens <= seconds[1] - seconds[0] <= 3 * tokens
+    validation = [len(part.questions) for where, part in prepared.readings.items() if where.split == "validation"]
+    assert len(validation) == (preset == "fixed")
+    without_steps = seconds[0] - 6 * (seconds[1] - seconds[0])
+    expected = 10 + tokens * (sequences - 1) + 8 * 2 * sum(validation) * tokens / 32
+    assert without_steps == pytest.approx(expected)
+
+
+# --- real seconds -----------------------------------------------------------------------------------------------------
+
+
 def check(found: Mapping[str, tuple[float, float]], stages: int) -> None:
     judged = {name: (a, b) for name, (a, b) in found.items() if max(a, b) > LEAST}
     assert len(judged) >= stages
@@ -110,27 +223,28 @@ def check(found: Mapping[str, tuple[float, float]], stages: int) -> None:
     assert not wrong
 
 
-def test_reading_letters_and_a_fit_take_about_as_long_as_the_plan_says(tmp_path: Path) -> None:
-    shorter = ("protocol.shots=1",)
-    check(compared(config(tmp_path, "tiny", "atlas-choice", ("ptrue", "saplma-f"), limit=60, set=shorter)), 2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["atlas-choice", "atlas-oe"])
-def test_everything_on_tiny_takes_about_as_long_as_the_plan_says(tmp_path: Path, task: str) -> None:
+def test_everything_on_tiny_takes_about_as_long_as_the_plan_says(
+    tmp_path: Path, processor: Callable[[], float], task: str
+) -> None:
     methods = ("ccps", "saplma-f", "litcab", "it", "ptrue", "self-consistency")
-    check(compared(config(tmp_path, "tiny", task, methods, limit=200, set=("it.steps=6",))), 6)
+    check(compared(config(tmp_path, "tiny", task, methods, limit=200, set=("it.steps=6",)), processor), 6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "limit"), [("atlas-choice", 60), ("atlas-oe", 30)])
 @pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["0.7M", "20M"])
 def test_random_models_take_about_as_long_as_the_plan_says(
-    tmp_path: Path, shape: dict[str, int], task: str, limit: int
+    tmp_path: Path, processor: Callable[[], float], shape: dict[str, int], task: str, limit: int
 ) -> None:
     """They never end an answer, and their samples have nothing in common."""
     model = str(models.save(tmp_path / "model", models.llama(**shape)))
-    check(compared(config(tmp_path, model, task, ("litcab", "ptrue", "self-consistency"), limit=limit)), 2)
+    methods = ("litcab", "ptrue", "self-consistency")
+    check(compared(config(tmp_path, model, task, methods, limit=limit), processor), 2)
+
+
+# --- counts and words -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("together", [ALONE, Together(128, 1 << 30)], ids=["alone", "side by side"])
@@ -149,11 +263,11 @@ def test_passes_are_as_many_as_the_plan_counts(
     expected = plan.seconds(reading.shards, reading.questions, Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
     forward, passes = session.run_blocks, list[None]()
 
-    def counted(*args: Any, **more: Any) -> Any:
+    def noted(*args: Any, **more: Any) -> Any:
         passes.append(None)
         return forward(*args, **more)
 
-    monkeypatch.setattr(session, "run_blocks", counted)
+    monkeypatch.setattr(session, "run_blocks", noted)
     resources.reader.read(reading, read.signals)
     assert len(passes) / 2 < expected < len(passes) * 2  # among more questions is one with a longer answer
 
@@ -173,9 +287,12 @@ def test_what_can_not_be_said_is_said_in_words(
         ("echo", "pik"), str(small_model), tasks=("rivers",), plugins=(rivers,), dry_run=True,
         out=tmp_path / "out", cache=tmp_path / "cache",
     )  # fmt: skip
+    monkeypatch.setattr("bench.backbone.model.known", lambda *_, **__: Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
+    monkeypatch.setattr(fit_times, "_KNOWN", {})
+    monkeypatch.setattr(fit_times, "_timed", lambda *_: fit_times.FitTime(5.0, 0.0, 0.0, 0.0, 0.0))
     plan = "\n".join(run(asked).plan)
     assert "echo (not known: its own code decides it)" in plan
-    assert "pik (at most " in plan
+    assert "pik (at most 5 s)" in plan
     assert "worker" not in plan
     assert " s by one worker alone" in "\n".join(run(replace(asked, workers=2)).plan)
 

@@ -11,6 +11,7 @@ from bench import Results, load_results, run
 from bench.api import UserError
 from bench.results.files import read_records
 from bench.results.row import ResultRow
+from bench.run import pipeline
 from tests.fixtures import cells
 from tests.fixtures.cells import Notebook
 from tests.integration.conftest import Command
@@ -56,6 +57,31 @@ class Broken(TopOption):
         raise ValueError("no room")
 '''
 
+WRITERS = (
+    CELL
+    + '''
+from bench.api import Unembedding
+
+@method("writes")
+class Writes(TopOption):
+    """Writes into the output head before it answers."""
+
+    needs = Needs(predict=frozenset({ChoiceLogits(), Unembedding()}))
+
+    def predict(self, batch):
+        batch[Unembedding()].weight.zero_()
+        return TopOption.predict(self, batch)
+
+@method("lurks")
+class Lurks(Writes):
+    """Leaves something that writes into it later."""
+
+    def predict(self, batch):
+        cells.LEFT.append(batch[Unembedding()].weight.zero_)
+        return TopOption.predict(self, batch)
+'''
+)
+
 
 def options(folder: Path) -> dict[str, Any]:
     return {
@@ -100,6 +126,19 @@ def test_a_class_of_a_cell_is_a_method_like_others(tmp_path: Path) -> None:
         revisions = found.rows[1].provenance["revisions"]
         (digest,) = [value for name, value in revisions.items() if "top-option" in name]
         assert digest.startswith("sha256 ")
+
+
+def test_a_class_that_changes_the_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells.LEFT.clear()
+    monkeypatch.setattr(pipeline, "give_back", lambda: [write() for write in cells.LEFT])  # after each step
+    with Notebook() as notebook:
+        cell = notebook.cell(WRITERS)
+        found = run([cell["Writes"], "ptrue"], **options(tmp_path))
+        assert {row.method: row.status for row in found.rows} == {"writes": "failed", "ptrue": "ok"}
+        assert found.rows[0].reason.startswith("writes wrote into the weights of the model's output head in predict")
+        assert not found.rows[0].metrics
+        with pytest.raises(UserError, match=r"model were changed after the last prediction, .* left running: lurks\."):
+            run(["ptrue", cell["Lurks"]], **options(tmp_path))
 
 
 def test_an_edited_cell_learns_again(tmp_path: Path) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 
 from bench.api import UserError
 from bench.backbone import folder as module
 from bench.backbone.folder import ModelFolder, find
 from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec
+from bench.backbone.models import ModelSpec, aliases
 from bench.prompts import chat
 from tests.fixtures.models import TINY
 
@@ -106,6 +108,61 @@ def test_a_commit_of_the_hub_says_it_all(model: Path) -> None:
     assert found.weights == found.fingerprint == f"org/m@{'0' * 40}"
 
 
+# --- files of the Hub -------------------------------------------------------------------------------------------------
+
+MAIN = "c" * 40
+"""The commit of every main branch."""
+READ = {
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "additional_chat_templates/tool_use.jinja",
+    "model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+}  # fmt: skip
+CODE = {"modeling_own.py", "configuration_own.py"}
+UNREAD = {
+    ".gitattributes", "README.md", "LICENSE",
+    "consolidated.safetensors", "consolidated.safetensors.index.json", "consolidated.00.pth",
+    "original/consolidated.00.pth", "original/model.safetensors", "original/params.json", "original/tokenizer.model",
+    "pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "own-q4_k_m.gguf",
+    "onnx/model.onnx",
+}  # fmt: skip
+"""Second copies of the weights, and what loading doesn't ask for."""
+
+
+@pytest.fixture
+def fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModelFolder]:
+    """`find`, of models that lie on a Hub."""
+
+    def snapshot_download(
+        repo_id: str, *, revision: str | None, allow_patterns: Sequence[str], ignore_patterns: Sequence[str]
+    ) -> str:
+        snapshot = tmp_path / repo_id / "snapshots" / (revision or MAIN)
+        listed = READ | CODE | UNREAD
+        for name in filter_repo_objects(listed, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns):
+            (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+            (snapshot / name).touch()
+        return str(snapshot)
+
+    monkeypatch.setattr(module, "snapshot_download", snapshot_download)
+    return find
+
+
+@pytest.mark.parametrize(("trusted", "wanted"), [(False, READ), (True, READ | CODE)])
+def test_hub_files_are_those_that_loading_reads(
+    fetch: Callable[..., ModelFolder], trusted: bool, wanted: set[str]
+) -> None:
+    folder = fetch(ModelSpec("org/m", "org/m", local=False), trust_remote_code=trusted).path
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == wanted
+
+
+@pytest.mark.parametrize("alias", [name for name, spec in aliases().items() if not spec.local])
+def test_hub_models_are_fetched_at_their_pin(fetch: Callable[..., ModelFolder], alias: str) -> None:
+    pinned, newest = aliases()[alias], ModelSpec("own", aliases()[alias].source, local=False)
+    for spec, commit in ((pinned, pinned.revision), (newest, MAIN)):
+        found = fetch(spec, trust_remote_code=False)
+        assert found.commit == commit
+        assert found.weights == f"{spec.source}@{commit}"
+
+
 # --- what can't be a model --------------------------------------------------------------------------------------------
 
 
@@ -154,7 +211,8 @@ def test_deep_json_is_one_sentence(model: Path, name: str) -> None:
 def test_a_template_that_fails_or_never_ends_is_one_sentence(
     model: Path, template: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chat, "_SECONDS", 0.3)
+    if "took" in words:
+        monkeypatch.setattr(chat, "_SECONDS", 0.3)
     (model / "chat_template.jinja").write_text(template, encoding="utf-8")
     with pytest.raises(UserError, match=words):
         load(model)

@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 from bench.api import UserError
 from bench.cli.app import app
+from bench.progress import Silent
+from bench.run.config import RunConfig
+from bench.run.pipeline import at_work
 from bench.store.folders import Store, key_of
 
 
@@ -21,12 +24,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root.mkdir()
     monkeypatch.setenv("CONFBENCH_CACHE", str(root))
     for kind, model in (("fits", "tiny"), ("fits", "llama8b"), ("readings/" + "b" * 64, "tiny")):
-        fields = {"kind": kind, "model": model}
-        Store(root).put(
-            kind, key_of(fields), fields, lambda folder: (folder / "answers.safetensors").write_bytes(b"x" * 1000),
-            model=model, split="mmlu/train",
-        )  # fmt: skip
+        put(root, kind, model)
     return root
+
+
+def put(root: Path, kind: str, model: str) -> None:
+    fields = {"kind": kind, "model": model}
+    Store(root).put(
+        kind, key_of(fields), fields, lambda folder: (folder / "answers.safetensors").write_bytes(b"x" * 1000),
+        model=model, split="mmlu/train",
+    )  # fmt: skip
 
 
 def asked(*words: str) -> Any:
@@ -69,6 +76,21 @@ def test_it_shows_first_and_removes_when_it_may(cache: Path) -> None:
     asked("prune", "--yes", "--signals")
     assert not list(cache.glob("readings/*/??/*"))
     asked("prune", "--yes")
+    assert kept(cache) == 0
+
+
+def test_entries_that_a_run_reads_stay(cache: Path) -> None:
+    """Those of its model, and those that it found under another name of the same weights."""
+    read = key_of({"kind": "fits", "model": "llama8b"})
+    with at_work(RunConfig(("ptrue",), "tiny", ("atlas-choice",)), Silent()) as work:
+        assert "removed 1 entry" in asked("prune", "--yes").stdout
+        assert kept(cache) == 2
+        for model in ("qwen14b", "llama8b"):
+            put(cache, "fits", model)
+        assert work.resources.reader.store.get("fits", read)
+        assert "removed 1 entry" in asked("prune", "--yes", "--fits").stdout
+    assert Store(cache).keys("fits") == sorted([read, key_of({"kind": "fits", "model": "tiny"})])
+    assert asked("prune", "--yes").exit_code == 0
     assert kept(cache) == 0
 
 

@@ -372,7 +372,14 @@ def test_a_server_that_dies_loses_nothing_that_was_paid(server: Scripted, tmp_pa
 
 
 def test_calls_under_way_are_waited_for_when_another_fails(server: Scripted, tmp_path: Path) -> None:
-    server.script = lambda _call, n: Reply("no key", 401) if n == 2 else Reply(seconds=0.2 if n > 1 else 0)
+    together = threading.Barrier(4)
+
+    def script(_call: Call, n: int) -> Reply:
+        if n > 1:
+            together.wait(10)
+        return Reply("no key", 401) if n == 2 else Reply(seconds=0.2 if n > 1 else 0)
+
+    server.script = script
     with pytest.raises(UserError, match="401"):
         ask(judge(server, tmp_path, concurrency=4))
     assert len(server.calls) == 5

@@ -282,6 +282,7 @@ def test_a_subject_for_every_answer_is_required():
         summarise([0.1, 0.2], [True, False], ["a"], Protocol())
 
 
+@pytest.mark.slow
 def test_summary_of_mmlu_takes_a_moment():
     rng = np.random.default_rng(0)
     p = rng.random(14_042)

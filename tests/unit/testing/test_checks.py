@@ -106,13 +106,20 @@ def _broken_rules(plugin: Any) -> dict[str, str]:
 # --- an honest method -------------------------------------------------------------------------------------------------
 
 
-def test_third_party_example_passes_in_seconds(tmp_path: Path) -> None:
+def test_third_party_example_passes(tmp_path: Path) -> None:
     path = tmp_path / "margin.py"
     path.write_text(MARGIN)
-    started = time.process_time()
     results = check_plugin(path)
     assert [r for r in results if not r.ok] == []
     assert len(results) == 22
+
+
+@pytest.mark.slow
+def test_third_party_example_takes_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "margin.py"
+    path.write_text(MARGIN)
+    started = time.process_time()
+    check_plugin(path)
     assert time.process_time() - started < 5
 
 

@@ -340,6 +340,16 @@ def test_dropout_is_reproducible_and_the_base_has_none(tmp_path: Path, capsys: p
     assert losses[0][0] == losses[2][0]  # B is 0 at first, so the adapter's dropout shows from the second step on
 
 
+def test_dropout_is_on_in_steps_after_validation(
+    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses = []
+    for name, validation in (("validated", learnable()), ("plain", None)):
+        loop.main(write_job(backbone, tmp_path / name, {**SETTINGS, "dropout": 0.5}, validation))
+        losses.append([line["loss"] for line in logged(capsys.readouterr().out)])
+    assert losses[0] == losses[1]
+
+
 def test_with_checkpointing_the_steps_are_the_same(
     backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -521,9 +531,10 @@ def test_a_checkpoint_that_can_t_be_read_for_the_moment_stays(
 def test_the_step_that_validation_likes_best_is_kept(
     backbone: Backbone, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Read again by transformers and peft alone, one sequence at a time."""
+    """Read again by transformers and peft alone, one sequence at a time and without dropout."""
     held = held_out()
-    config = write_job(backbone, tmp_path / "job", {**SETTINGS, "steps": 64, "published_steps": 100}, held)
+    settings = {**SETTINGS, "steps": 64, "published_steps": 100, "dropout": 0.5}
+    config = write_job(backbone, tmp_path / "job", settings, held)
     loop.main(config)
     report = json.loads((config.parent / ADAPTER / REPORT).read_text())["stage"]
     assert report["kept"] < report["taken"] < 64  # these labels can't be learned, so validation ends it early
