@@ -39,6 +39,11 @@ TASKS = ("rivers", "hills-oe")
 METHODS = ("ccps", "lts", "ptrue")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files of this folder next to each other, so that one Chromium serves them."""
+    items.sort(key=lambda item: "browser" not in item.path.parts)
+
+
 # --- the comparison ---------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +106,7 @@ def rows() -> list[ResultRow]:
     return made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def results() -> list[ResultRow]:
     """What the page is made of."""
     return rows()
@@ -112,10 +117,16 @@ def tables(rows: list[ResultRow], **options: Any) -> list[Table]:
     return build(rows, deviations=True, partial=True, **options)
 
 
-@pytest.fixture(scope="module")
-def payload(results) -> dict[str, Any]:
+@pytest.fixture(scope="package")
+def usual(results) -> dict[str, Any]:
     """What the page is written from."""
     return report.payload(tables(results), records_of, asked)
+
+
+@pytest.fixture(scope="module")
+def payload(usual) -> dict[str, Any]:
+    """The same; files that compare something else have their own."""
+    return usual
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +156,7 @@ def unavailable(reason: str) -> None:
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
     """A running headless Chromium."""
     try:
@@ -199,7 +210,7 @@ class Tab:
         assert requests <= {"about:blank", "data:,", *(address.partition("#")[0] for address in addresses)}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def tabs(chromium) -> list[Tab]:
     """Tabs that are used again, because opening one takes longer than the page."""
     return []

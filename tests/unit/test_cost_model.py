@@ -84,6 +84,7 @@ def test_attention_is_one_kernel() -> None:
     assert torch.nn.functional.scaled_dot_product_attention is call
 
 
+@pytest.mark.slow
 def test_longer_models_follow_from_two_short_ones() -> None:
     """All counts are affine in the number of blocks: what two models say of a third is what it does."""
     work = workload.workloads()["medmcqa-choice"]
@@ -94,11 +95,13 @@ def test_longer_models_follow_from_two_short_ones() -> None:
             assert getattr(said, one.name) == pytest.approx(getattr(done, one.name)), one.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "again"), [("llama8b", False), ("qwen32b", True)])
 def test_large_models_are_trained_with_checkpointing(model: str, *, again: bool) -> None:
     assert stages.computes_again(model) is again
 
 
+@pytest.mark.slow
 def test_blocks_that_are_computed_again_are_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward and backward are as much; of the second forward pass the last product of a block is not needed."""
     work = workload.workloads()["ct-local-oe"]
@@ -148,6 +151,7 @@ def test_decoding_keeps_to_its_budgets() -> None:
     assert _mean(three, DECODE, "copies") + _mean(three, OTHER, "copies") <= SLACK * DECODE_COPIES
 
 
+@pytest.mark.slow
 def test_groves_keep_to_their_budgets() -> None:
     """What ten packs of open questions do together: a step advances at least 128, and copies are two a pass at most."""
     work = workload.workloads()["ct-local-oe"]
@@ -171,7 +175,15 @@ DECODE_LAUNCHES, DECODE_COPIES = 41.8, 2.0
 
 
 @pytest.mark.parametrize(
-    "stage", ["read medmcqa-choice", "LitCab, choice", "LitCab, open", "CCPS features", "train IT, open"]
+    "stage",
+    [
+        "LitCab, choice",
+        "LitCab, open",
+        *(
+            pytest.param(stage, marks=pytest.mark.slow)
+            for stage in ("read medmcqa-choice", "CCPS features", "train IT, open")
+        ),
+    ],
 )
 def test_the_committed_figures_are_those_of_the_code(stage: str) -> None:
     """Some of them: all take minutes. `make cost-model` counts again."""
