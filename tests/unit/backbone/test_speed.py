@@ -31,7 +31,7 @@ def processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "perf_counter", time.process_time)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", ["llama", "gemma", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_passes_that_were_not_measured_take_as_long_as_was_said(name: str) -> None:
     config = SHAPES[name]
     found = speed.measured(config, torch.float32, "cpu", "sdpa")
@@ -48,7 +48,7 @@ def test_passes_that_were_not_measured_take_as_long_as_was_said(name: str) -> No
         return time.perf_counter() - start
 
     passes(300, 0, 2)
-    for tokens, before, times in ((300, 0, 20), (20, 300, 60), (200, 300, 20)):
+    for tokens, before, times in ((300, 0, 8), (20, 300, 24), (200, 300, 8)):
         expected = found.seconds(times, times * tokens, times * tokens * (tokens + before))
         measured = passes(tokens, before, times)
         assert expected / 3 < measured < expected * 3, (tokens, before, expected, measured)
