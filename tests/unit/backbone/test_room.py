@@ -34,8 +34,10 @@ def on_card(monkeypatch: pytest.MonkeyPatch, gigabytes: int) -> None:
 @pytest.mark.parametrize(
     ("name", "gigabytes", "plan"),
     [
-        ("llama8b", 85, WHOLE), ("llama8b", 25, LESS), ("qwen14b", 85, WHOLE), ("qwen14b", 42, LESS),
-        ("mistral24b", 141, LESS), ("qwen32b", 85, LESS),
+        ("llama8b", 85, WHOLE), ("llama8b", 25, LESS), ("mistral24b", 141, LESS),
+        pytest.param("qwen14b", 85, WHOLE, marks=pytest.mark.slow),
+        pytest.param("qwen14b", 42, LESS, marks=pytest.mark.slow),
+        pytest.param("qwen32b", 85, LESS, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_less_is_kept_where_a_card_has_no_room_or_the_model_is_large(

@@ -515,7 +515,9 @@ def test_a_cached_copy_of_another_revision_is_not_taken(offline: Read) -> None:
     assert "can't be reached and nothing fitting is cached" in said
 
 
-@pytest.mark.parametrize("environment", [{}, {"HF_HUB_OFFLINE": "1"}, {"HF_DATASETS_OFFLINE": "1"}])
+@pytest.mark.parametrize(
+    "environment", [{}, {"HF_HUB_OFFLINE": "1"}, pytest.param({"HF_DATASETS_OFFLINE": "1"}, marks=pytest.mark.slow)]
+)
 def test_unreachable_hub_with_nothing_cached_is_told_at_once(tmp_path: Path, environment: dict[str, str]) -> None:
     for read in _load_from(NOBODY, tmp_path, {"plain": CARD, "named": NAMED}, **environment).values():
         assert "someone/quiz" in read["error"]

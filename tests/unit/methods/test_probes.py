@@ -207,17 +207,17 @@ def test_pik_ranks_as_logistic_regression() -> None:
     scaler = StandardScaler().fit(learn[state])
     theirs = LogisticRegression().fit(scaler.transform(learn[state]), learn.correct)
     expected = theirs.predict_proba(scaler.transform(test[state]))[:, 1]
-    values = PIK(steps=2000, learning_rate=3e-3).fit(learn, Context(seed=1)).predict(unlabelled(test))
+    values = PIK(steps=800, learning_rate=1e-2).fit(learn, Context(seed=1)).predict(unlabelled(test))
     assert spearmanr(values, expected).statistic > 0.99
     assert roc_auc_score(test.correct, values) == pytest.approx(roc_auc_score(test.correct, expected), abs=0.01)
     assert np.abs(values - expected).max() < 0.1
 
 
 @pytest.mark.parametrize("cls", PROBES)
-@pytest.mark.parametrize("preset", ["paper", "refcode", "fixed", "demo"])
+@pytest.mark.parametrize("preset", ["paper", "refcode", "fixed"])
 def test_every_preset_learns_the_planted_truth(cls: type[ConfidenceMethod], preset: str) -> None:
     learn, test = halves(cls)
-    quick = {"steps": 300, "learning_rate": 1e-2, "batch_size": 32}
+    quick = {"steps": 100, "learning_rate": 1e-2, "batch_size": 32}
     fitted = cls(**{**cls.presets[preset], **quick}).fit(learn, Context(seed=1))
     assert roc_auc_score(test.correct, fitted.predict(unlabelled(test))) > 0.8
 

@@ -415,6 +415,7 @@ WRITE_FOREVER = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.003, 0.011, 0.017, 0.029])
 def test_killed_while_writing_a_cell_is_whole_or_absent(tmp_path, delay):
     (tmp_path / "cell").write_bytes(pickle.dumps((ROW, RECORDS)))

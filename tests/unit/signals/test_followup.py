@@ -38,9 +38,9 @@ from bench.run.costs import costs_of
 from bench.signals.definition import definition, pass_definitions, stored
 from bench.testing import planted
 from tests.fixtures import models
-from tests.unit.backbone.test_backbone import LETTERS, SUFFIX, VERDICTS, backbone, items, plain, prompts
+from tests.unit.backbone.test_backbone import LETTERS, SUFFIX, VERDICTS, items, plain, prompts
 from tests.unit.run.test_costs import SAID, FewRivers, OpenRivers, prefixes, read
-from tests.unit.signals.test_samples import TASKS, batch_of, sampled
+from tests.unit.signals.test_samples import TASKS, backbone, batch_of, sampled
 
 __all__ = ["backbone"]
 
@@ -113,8 +113,8 @@ def test_a_conversation_that_does_not_continue_the_prompt_is_read_whole(backbone
 def test_means_and_the_ends_of_samples_are_those_of_plain_passes(backbone: Backbone) -> None:
     means = [Hidden(0.5, at, "mean") for at in (At.ANSWER_PREDICTING, At.ANSWER_END)]
     ends = [Hidden(depth, At.SAMPLE_END, samples=DRAWN) for depth in (0.5, 1.0)]
-    random = [uniforms(3, f"question {i}", 3, 5) for i in range(7)]
-    columns = measured(backbone, [*means, *ends, DRAWN], 5, uniforms=random).columns
+    random = [uniforms(3, f"question {i}", 3, 2) for i in range(7)]
+    columns = measured(backbone, [*means, *ends, DRAWN], 2, uniforms=random).columns
     first = 1 if backbone.spec.name == "mamba" else 0
     texts = sampled(columns[DRAWN])
     for i, (prompt, answer) in enumerate(zip(prompts(), ANSWERS, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,10 +57,15 @@ def similar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tmp_path_factory.mktemp("similar") / "similar", {0: "LABEL_0"}, 1)
 
 
+@functools.cache
+def loaded(folder: Path) -> tuple[Any, Any]:
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    return transformers.AutoTokenizer.from_pretrained(folder), model.eval()
+
+
 def logits_by_hand(folder: Path, one: str, other: str) -> torch.Tensor:
     """Logits of one pair alone, by the library's own classes."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer, model = loaded(folder)
     with torch.inference_mode():
         return model(**tokenizer([one], [other], return_tensors="pt", truncation=True, max_length=62)).logits[0]
 

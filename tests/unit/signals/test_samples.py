@@ -39,15 +39,27 @@ from bench.prompts.templates import context
 from bench.run.costs import costs_of
 from bench.signals.batches import Batches
 from bench.testing import planted
-from tests.unit.backbone.test_backbone import asking, backbone, extractor, items, plain, prompts
+from tests.unit.backbone.test_backbone import (
+    ARCHITECTURES,
+    asking,
+    distinct,
+    extractor,
+    items,
+    loaded,
+    plain,
+    prompts,
+)
 from tests.unit.run.test_costs import SAID, FewRivers, OpenRivers, read
-
-__all__ = ["backbone"]
 
 DRAWN = Samples(3, 0.8)
 CLOSE = {"atol": 1e-4, "rtol": 1e-4}
 SCORED = TokenScores(Of.SAMPLES, top=2, samples=DRAWN)
 GOLD, WRONG = TokenScores(Of.GOLD), TokenScores(Of.WRONG)
+
+
+@pytest.fixture(scope="module", params=distinct(ARCHITECTURES))
+def backbone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+    return loaded(request.param, tmp_path_factory.mktemp("model"))
 
 
 def scores_by_hand(backbone: Backbone, prompt: np.ndarray, text: list[int]) -> np.ndarray:
@@ -76,11 +88,11 @@ def check_scores(backbone: Backbone, column: dict[str, torch.Tensor], texts: lis
 
 
 def test_scores_of_samples_and_options_are_those_of_plain_passes(backbone: Backbone) -> None:
-    random = [uniforms(3, f"question {i}", 3, 5) for i in range(7)]
+    random = [uniforms(3, f"question {i}", 3, 3) for i in range(7)]
     gold = [np.asarray(ids, dtype=np.int32) for ids in ([20, 21], [30], [22], [23, 24, 25], [20], [26, 27], [30])]
     wrong = [(ids[::-1].copy(), np.asarray([28, 29], dtype=np.int32)) for ids in gold]
     given = items(uniforms=random, gold=gold, wrong=wrong)
-    measured = extractor(backbone, asking(5), [DRAWN, SCORED, GOLD, WRONG]).measure(given)
+    measured = extractor(backbone, asking(3), [DRAWN, SCORED, GOLD, WRONG]).measure(given)
     texts = sampled(measured.columns[DRAWN])
     assert len({tuple(ids) for own in texts for ids in own}) > 5
     check_scores(backbone, measured.columns[SCORED], texts)
@@ -88,7 +100,7 @@ def test_scores_of_samples_and_options_are_those_of_plain_passes(backbone: Backb
     check_scores(backbone, measured.columns[WRONG], [[ids.tolist() for ids in own] for own in wrong])
     # Stored samples are read again instead of being drawn.
     again = [replace(item, uniforms=None, samples=_stored(own)) for item, own in zip(given, texts, strict=True)]
-    reread = extractor(backbone, asking(5), [SCORED]).measure(again)
+    reread = extractor(backbone, asking(3), [SCORED]).measure(again)
     for name, values in measured.columns[SCORED].items():
         torch.testing.assert_close(reread.columns[SCORED][name], values, **CLOSE)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +30,7 @@ from bench.progress import Silent
 from bench.prompts import shards as sharding
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
-from bench.signals.shard_task import ShardTask
+from bench.signals.shard_task import Done, ShardTask
 from bench.signals.worker import Worker, WorkerSpec, _check
 from bench.store.claims import TakenError, claimed
 from bench.store.folders import Store, key_of
@@ -88,10 +90,37 @@ def files(store: Store) -> Mapping[str, object]:
     return {f"{kind}/{e.folder.name}": e.manifest["files"] for kind in kinds for e in store.entries(kind)}
 
 
+class Elsewhere(pickle.Unpickler):  # noqa: S301
+    """Reads a pickle where no plugin can be imported."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        assert module.partition(".")[0] not in {"tests", "tasks", "methods"}, (module, name)
+        return super().find_class(module, name)
+
+
+def sent(given: Any) -> Any:
+    return Elsewhere(io.BytesIO(pickle.dumps(given))).load()
+
+
+def assert_done(reader: Reader, noted: Store) -> None:
+    assert files(reader.store) == files(noted)
+    again = reader.read(opened(reader), SIGNALS)
+    assert reader.forward_tokens == 0
+    assert len(again.bundles) == N
+
+
 def test_a_task_is_done_elsewhere_from_its_pickle_alone(reader: Reader, tmp_path: Path) -> None:
     """Neither the task's class nor the folder of its data is there."""
-    tasks = tasks_of(reader)
+    spec, tasks = sent((WorkerSpec.of(reader.backbone, reader.store, 1), tasks_of(reader)))
     assert len(tasks) == N
+    worker = spec.opened()
+    assert all(worker.told(task, wait=True).forward_tokens for task in tasks)
+    assert_done(reader, Store(tmp_path / "noted"))
+
+
+@pytest.mark.slow
+def test_a_task_is_done_in_a_process_without_plugins(reader: Reader, tmp_path: Path) -> None:
+    tasks = tasks_of(reader)
     spec = WorkerSpec.of(reader.backbone, reader.store, 1)
     (tmp_path / "sent").write_bytes(pickle.dumps((spec, tasks)))
     program = """
@@ -103,10 +132,7 @@ for task in tasks:
     assert worker.told(task, wait=True).forward_tokens
 """
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "sent")], check=True)
-    assert files(reader.store) == files(Store(tmp_path / "noted"))
-    again = reader.read(opened(reader), SIGNALS)
-    assert reader.forward_tokens == 0
-    assert len(again.bundles) == N
+    assert_done(reader, Store(tmp_path / "noted"))
 
 
 def test_what_others_put_meanwhile_is_not_computed_again(reader: Reader) -> None:
@@ -234,14 +260,31 @@ def adapter(reader: Reader, tmp_path: Path) -> AdapterRef:
     return AdapterRef(tmp_path / "adapter", fingerprint(tmp_path / "adapter"))
 
 
+class Far:
+    """An engine with one worker, which gets tasks as one in another process does."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.worker: Worker = sent(spec).opened()
+
+    def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, Done], None, None]:
+        for task in tasks:
+            yield task, self.worker.told(sent(task), wait=True)
+
+    def close(self) -> None:
+        self.worker.close()
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    "engine", [Far, pytest.param(lambda spec: Pool(Processes(spec, ["cpu"])), id="process", marks=pytest.mark.slow)]
+)
 def test_an_adapter_is_switched_on_elsewhere_too_and_off_again(
-    reader: Reader, adapter: AdapterRef, tmp_path: Path
+    reader: Reader, adapter: AdapterRef, tmp_path: Path, engine: Callable[[WorkerSpec], Far | Pool]
 ) -> None:
     store = Store(tmp_path / "elsewhere")
     store.prepare()
     spec = WorkerSpec.of(reader.backbone, store, 1)
-    there = replace(reader, store=store, engine=Pool(Processes(spec, ["cpu"])))
+    there = replace(reader, store=store, engine=engine(spec))
     with closing(there.working):
         for each in (reader, there):
             reading = each.read(opened(each), SIGNALS)

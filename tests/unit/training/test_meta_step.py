@@ -135,9 +135,19 @@ def of_a_block(name: str) -> Counter[tuple[tuple[int, ...], torch.dtype]]:
     )
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", SHAPES)
+CASES = pytest.mark.parametrize(
+    ("name", "loss", "checkpointing"),
+    [
+        pytest.param(name, loss, on, marks=() if name == "llama8b" or (loss, on) == ("IT", False) else pytest.mark.slow)
+        for name in SHAPES
+        for loss in LOSSES
+        for on in (False, True)
+    ],
+)
+"""One model in every way, and the others in one; the rest is slow."""
+
+
+@CASES
 def test_a_step_keeps_what_is_printed(name: str, loss: str, checkpointing: bool) -> None:
     two, three = (Step(name, blocks, loss, checkpointing=checkpointing) for blocks in (2, 3))
     text = config(name)
@@ -154,9 +164,7 @@ def test_a_step_keeps_what_is_printed(name: str, loss: str, checkpointing: bool)
     assert printed == pytest.approx(whole / 1e9, rel=0.01)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", SHAPES)
+@CASES
 def test_a_step_moves_the_adapter_alone(name: str, loss: str, checkpointing: bool) -> None:
     step = Step(name, 2, loss, checkpointing=checkpointing)
     gradients, parameters = step.take(), step.training.parameters

@@ -31,7 +31,7 @@ from safetensors.torch import load_file
 
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
 from bench.api.early_stopping import validation_loss
-from bench.backbone import checkpointing, footprint
+from bench.backbone import checkpointing, footprint, room
 from bench.backbone.adapter import SETTINGS as SETTINGS_FILE
 from bench.backbone.adapter import WEIGHTS, adapted, fingerprint
 from bench.backbone.extract import Extractor
@@ -317,9 +317,17 @@ def test_checkpointing_is_chosen_where_it_alone_has_room_and_nothing_is_written_
     train, none = trainer(backbone, tmp_path, processes=1, token_budget=2048), Validation("", {})
     card, found = SimpleNamespace(total_memory=0), []
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
+    needed = {
+        on: footprint.training(backbone.config, backbone.dtype, 2048, rank=4, checkpointing=on) for on in (False, True)
+    }
+
+    def known(config: Any, dtype: Any, tokens: int, *, rank: int, named: str, checkpointing: bool) -> Any:
+        assert (config, dtype, tokens, rank, named) == (backbone.config, backbone.dtype, 2048, 4, "")
+        return needed[checkpointing]
+
+    monkeypatch.setattr(room, "training", known)  # each takes a while
     for on in (False, True):
-        needed = footprint.training(backbone.config, backbone.dtype, 2048, rank=4, checkpointing=on)
-        card.total_memory = needed.total + 1_500_000_000
+        card.total_memory = needed[on].total + 1_500_000_000
         job = train._job(CT, examples(), SETTINGS, none)
         found.append((job.checkpointing, train._fields(job, examples(), none).get("checkpointing")))
     assert found == [(False, None), (True, True)]
@@ -410,10 +418,8 @@ def same_end(config: Path, whole: Path) -> None:
     assert [report | {"seconds": 0} for report in reports] == [reports[0] | {"seconds": 0}] * 2
 
 
-@pytest.mark.parametrize(
-    ("deepspeed", "processes"),
-    [(False, 1), pytest.param(True, 1, marks=pytest.mark.slow), pytest.param(True, 2, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("deepspeed", "processes"), [(False, 1), (True, 1), (True, 2)])
 def test_a_killed_training_goes_on_to_the_same_end(
     backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str], deepspeed: bool, processes: int
 ) -> None:
@@ -443,7 +449,7 @@ def test_a_killed_training_goes_on_to_the_same_end(
 def interrupted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Configurations of a training that went through, and of the same with two checkpoints, ended after the second."""
     root = tmp_path_factory.mktemp("jobs")
-    settings = {**SETTINGS, "steps": 10}
+    settings = {**SETTINGS, "steps": 8, "dropout": 0.1, "clip": 0.5}
     whole = write_job(load(folder), root / "whole", settings, learnable())
     loop.main(whole)
     config = write_job(load(folder), root / "job", settings, learnable(), checkpoint_every=3)
@@ -474,8 +480,23 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", ["optimiser.safetensors", "best.safetensors", "state.json", "manifest.json"])
+CHECKPOINT = ("optimiser.safetensors", "best.safetensors", "state.json", "manifest.json")
+DISTINCT = {
+    ("state.json", "flipped"), ("state.json", "deleted"), ("best.safetensors", "truncated"),
+    ("optimiser.safetensors", "of another step"), ("manifest.json", "flipped"), ("manifest.json", "deleted"),
+    ("manifest.json", "of another step"),
+}  # fmt: skip
+"""Damages that are seen in different ways; the others are slow."""
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        pytest.param(name, damage, marks=() if (name, damage) in DISTINCT else pytest.mark.slow)
+        for name in CHECKPOINT
+        for damage in DAMAGES
+    ],
+)
 def test_a_damaged_checkpoint_is_never_used(
     interrupted: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
 ) -> None:
@@ -574,7 +595,7 @@ os._exit(0 if other == 0 or os.waitpid(other, 0)[1] == 0 else 1)
 def test_two_processes_train_as_one_does(
     backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = {**SETTINGS, "steps": 20, "learning_rate": 5e-3}
+    settings = {**SETTINGS, "steps": 12, "learning_rate": 1e-2}
     first, second = (write_job(backbone, tmp_path / name, settings, learnable()) for name in ("one", "two"))
     loop.main(first)
     one = logged(capsys.readouterr().out)
@@ -590,7 +611,7 @@ def test_two_processes_train_as_one_does(
     two = logged(done.stdout)
     sure = [load_file(path.parent / ADAPTER / CONFIDENCES)["validation"] for path in (first, second)]
     torch.testing.assert_close(sure[0], sure[1], atol=1e-3, rtol=0)
-    assert len(one) == len(two) == 20
+    assert len(one) == len(two) == 12
     assert two[-1]["loss"] == pytest.approx(one[-1]["loss"], abs=1e-3)
     assert one[-1]["loss"] < 0.8 * one[0]["loss"]
 

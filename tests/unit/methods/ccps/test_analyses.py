@@ -38,7 +38,7 @@ def given(fmt: Format = Format.CHOICE, *, seeds: int = 2, validation: bool = Tru
 
 @pytest.mark.parametrize(("fmt", "validation"), [(Format.CHOICE, False), (Format.OPEN, True)])
 def test_all_columns_are_the_method_itself(fmt: Format, validation: bool) -> None:
-    short = {**FEW, **SHORT}
+    short = {**FEW, "contrastive_steps": 4, "classifier_steps": 12}
     study = given(fmt, validation=validation, **short)
     found = of_ccps.features(study)
     assert {name: p.shape for name, p in found.confidence.items()} == dict.fromkeys(
@@ -69,7 +69,7 @@ SUBSETS = [[k for k in range(75) if k != left_out] for left_out in (0, 33, 74)]
         (Format.CHOICE, False, SHORT),
         (Format.CHOICE, True, {"learning_rate": 0.03, "classifier_steps": 128}),  # ends at different steps
         (Format.CHOICE, True, {**SHORT, "optimiser": "adam"}),
-        (Format.OPEN, True, {"classifier_steps": 16, "contrastive_steps": 8}),
+        (Format.OPEN, True, {"classifier_steps": 8, "contrastive_steps": 4}),
     ],
 )
 def test_trained_together_they_are_as_trained_alone(fmt: Format, validation: bool, settings: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[Findings, np.nd
 
     def drawn(labels: Any) -> Any:
         columns = rng.normal(size=(len(labels), 75)).astype(np.float32)
-        columns[:, FEATURES.index(name)] += 2.0 * np.asarray(labels)
+        columns[:, FEATURES.index(name)] += 3.0 * np.asarray(labels)
         return torch.from_numpy(columns)
 
     def prepared(_self: Ccps, train: Batch, ctx: Context) -> Splits:
@@ -116,7 +116,8 @@ def planted(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[Findings, np.nd
 
     monkeypatch.setattr(Ccps, "prepared", prepared)
     monkeypatch.setattr(Ccps, "test_inputs", lambda _self, _batch: drawn(tested).numpy())
-    study = given(seeds=3, contrastive_steps=60, classifier_steps=120)
+    fast = {"learning_rate": 1e-2, "contrastive_learning_rate": 1e-2}
+    study = given(seeds=1, contrastive_steps=24, classifier_steps=48, **fast)
     study.method.format_ = "choice"  # type: ignore[attr-defined]
     return of_ccps.leave_one_out(study), tested
 

@@ -297,6 +297,7 @@ print(peak_memory_mb("cpu") - loaded)
 """Memory beyond what is loaded, in a process of its own: what was freed before changes what an allocator does."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other allocators join what is freed otherwise")
 def test_memory_is_that_of_a_chunk() -> None:
     said = subprocess.run([sys.executable, "-c", PEAK], check=True, capture_output=True, text=True).stdout

@@ -22,7 +22,7 @@ from methods.ccps.networks import Data, Splits
 from tests.unit.methods.ccps.test_analyses import given
 from tests.unit.methods.ccps.test_method import batch
 
-SMALL = Sizes(background=12, answers=60, kernel_answers=3, coalitions=300, points=8)
+SMALL = Sizes(background=12, answers=36, kernel_answers=2, coalitions=300, points=8)
 SHORT: dict[str, Any] = {"contrastive_steps": 16, "classifier_steps": 48}
 
 
@@ -138,12 +138,12 @@ def test_values_add_up_to_what_the_networks_say(fmt: Format, monkeypatch: pytest
 
     monkeypatch.setattr(Ccps, "trained", trained)
     study = given(fmt, seeds=2, **SHORT)
-    found = explained(study, SMALL._replace(points=16))
-    assert found.gradients.shape == (2, 60, 75 + NOISE)
-    assert found.kernel.shape == found.kernel_of_logits.shape == (2, 3, 75 + NOISE)
-    assert found.kernel_again.shape == (1, 3, 75 + NOISE)
+    found = explained(study, SMALL._replace(points=16, answers=20))
+    assert found.gradients.shape == (2, 20, 75 + NOISE)
+    assert found.kernel.shape == found.kernel_of_logits.shape == (2, 2, 75 + NOISE)
+    assert found.kernel_again.shape == (1, 2, 75 + NOISE)
     assert found.gaps.max() < 0.05
-    np.testing.assert_allclose(found.gradients[:, :3].sum(2), found.kernel_of_logits.sum(2), atol=0.05)
+    np.testing.assert_allclose(found.gradients[:, :2].sum(2), found.kernel_of_logits.sum(2), atol=0.05)
     np.testing.assert_allclose(found.kernel_again.sum(2), found.kernel[:1].sum(2), atol=1e-9)
     assert not np.array_equal(found.kernel_again, found.kernel[:1])
     assert all(splits.train.features.shape[-1] == 75 + NOISE for _, splits in kept)
@@ -153,7 +153,7 @@ def test_values_add_up_to_what_the_networks_say(fmt: Format, monkeypatch: pytest
     for part in plain:
         with_noise(part.features, rng)
     tests = with_noise(torch.from_numpy(study.method.test_inputs(study.test)), rng)  # type: ignore[attr-defined]
-    rows = rng.permutation(150)[:60]
+    rows = rng.permutation(150)[:20]
     behind = kept[0][1].train.features[rng.permutation(300)[:12]]
     with torch.no_grad():
         z, of_background = (kept[1][0](part) for part in (tests[rows], behind))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from bench.api import (
     At,
     Batch,
     Context,
-    ContractError,
     EarlyStopping,
     Format,
     Hidden,
@@ -31,7 +29,6 @@ from bench.api import (
     UserError,
 )
 from bench.api.early_stopping import validation_loss
-from bench.testing.method_checks import TOLERANCE
 from methods.ccps import Ccps
 from methods.ccps.features import FEATURES, perturbation_features
 from methods.ccps.method import _scaler
@@ -44,6 +41,8 @@ SMALL: dict[str, Any] = {
     "contrastive_learning_rate": 3e-3,
     "contrastive_learning_rate_open": 3e-3,
 }
+FEW = {**SMALL, "contrastive_steps": 12, "classifier_steps": 12}
+"""Where nothing depends on how much was learned."""
 V, D = 60, 12
 
 
@@ -115,7 +114,7 @@ def test_a_training_that_diverges_is_one_sentence_and_no_network_that_nothing_mo
     with pytest.raises(
         UserError, match=r"it diverged with the seed 5; lower the rates, e.g. --set learning_rate=1e\+29"
     ):
-        Ccps(**{**SMALL, "learning_rate": 1e30}).fit(batch(100), context())
+        Ccps(**{**FEW, "learning_rate": 1e30}).fit(batch(100), context())
 
 
 @pytest.mark.parametrize("preset", Ccps.presets)
@@ -127,24 +126,9 @@ def test_every_preset_runs_in_both_formats(preset: str, fmt: Format) -> None:
     assert ((values >= 0) & (values <= 1)).all()
 
 
-@pytest.mark.parametrize("fmt", list(Format))
-def test_saved_and_loaded_it_answers_the_same(fmt: Format, tmp_path: Path) -> None:
-    fitted = Ccps(**SMALL).fit(batch(80, tokens=4), context(fmt))
-    fitted.save(tmp_path)
-    test = batch(20, seed=2, tokens=4, labels=False)
-    assert np.array_equal(Ccps(**SMALL).load(tmp_path).predict(test), fitted.predict(test))
-
-
-def test_one_answer_does_not_depend_on_the_others() -> None:
-    fitted = Ccps(**SMALL).fit(batch(80), context())
-    test = batch(50, seed=2, labels=False)
-    alone = np.concatenate([fitted.predict(test.take([i])) for i in range(50)])
-    assert fitted.predict(test) == pytest.approx(alone, abs=TOLERANCE)
-
-
 def test_the_seed_decides_and_global_randomness_is_left_alone() -> None:
     test = batch(20, seed=2, labels=False)
-    settings: dict[str, Any] = {**SMALL, "contrastive_dropout": 0.1}
+    settings: dict[str, Any] = {**FEW, "contrastive_dropout": 0.1}
     torch.manual_seed(1)
     state = torch.get_rng_state()
     first = Ccps(**settings).fit(batch(80), context()).predict(test)
@@ -155,7 +139,7 @@ def test_the_seed_decides_and_global_randomness_is_left_alone() -> None:
 
 
 def test_choice_answers_are_read_at_their_first_token() -> None:
-    fitted = Ccps(**SMALL).fit(batch(80), context())
+    fitted = Ccps(**FEW).fit(batch(80), context())
     long = batch(20, seed=3, tokens=4, labels=False)
     hidden, ids = long[Hidden(1.0, At.ANSWER_PREDICTING)], long[TokenIds(Of.ANSWER)]
     columns: dict[Any, Any] = {
@@ -167,7 +151,7 @@ def test_choice_answers_are_read_at_their_first_token() -> None:
 
 
 def test_open_answers_are_cut_at_the_limit() -> None:
-    settings = {**SMALL, "max_tokens": 3}
+    settings = {**FEW, "max_tokens": 3}
     fitted = Ccps(**settings).fit(batch(80, tokens=6), context(Format.OPEN))
     long = batch(20, seed=3, tokens=6, labels=False)
     hidden, ids = long[Hidden(1.0, At.ANSWER_PREDICTING)], long[TokenIds(Of.ANSWER)]
@@ -181,7 +165,7 @@ def test_open_answers_are_cut_at_the_limit() -> None:
 
 def test_scaler_is_fitted_on_all_training_rows_and_no_others() -> None:
     train = batch(100)
-    fitted = Ccps(**SMALL).fit(train, replace(context(), validation=batch(50, seed=8)))
+    fitted = Ccps(**FEW).fit(train, replace(context(), validation=batch(50, seed=8)))
     features = perturbation_features(
         torch.tensor(train[Hidden(1.0, At.ANSWER_PREDICTING)].values),
         torch.tensor(train[TokenIds(Of.ANSWER)].values),
@@ -203,8 +187,8 @@ def test_constant_columns_are_scaled_by_one() -> None:
 def test_refcode_gives_unflipped_test_tokens_another_distance() -> None:
     """The official code turns "never flips" into 20 in training and into 0 at test."""
     test = batch(60, seed=4, labels=False)
-    fitted = Ccps(**SMALL, radius=2.0).fit(batch(80), context())
-    other = Ccps(**SMALL, radius=2.0, unflipped_at_test=0.0)
+    fitted = Ccps(**FEW, radius=2.0).fit(batch(80), context())
+    other = Ccps(**FEW, radius=2.0, unflipped_at_test=0.0)
     vars(other).update(fitted.fitted())
     features = perturbation_features(
         torch.tensor(test[Hidden(1.0, At.ANSWER_PREDICTING)].values),
@@ -225,7 +209,7 @@ def test_saved_weights_do_not_move_with_the_network(monkeypatch: pytest.MonkeyPa
     seen: list[networks.Network] = []
     snapshot = method._snapshot
     monkeypatch.setattr(method, "_snapshot", lambda network: (seen.append(network), snapshot(network))[1])
-    fitted = Ccps(**SMALL).fit(batch(80), context())
+    fitted = Ccps(**FEW).fit(batch(80), context())
     before = {name: array.copy() for name, array in fitted.weights_.items()}
     stage = networks.Stage(3, 8, 0.1, 0.0, "adamw", 0.1, 1.0)
     rows = networks.Splits(networks.Data(torch.randn(20, 75), torch.arange(20) % 2), None)
@@ -236,7 +220,7 @@ def test_saved_weights_do_not_move_with_the_network(monkeypatch: pytest.MonkeyPa
 
 
 def test_zero_answers_in_predict_give_zero_values() -> None:
-    fitted = Ccps(**SMALL).fit(batch(80), context())
+    fitted = Ccps(**FEW).fit(batch(80), context())
     assert fitted.predict(batch(5, labels=False).take([])).shape == (0,)
 
 
@@ -244,7 +228,7 @@ def test_zero_answers_in_predict_give_zero_values() -> None:
 def test_both_stages_are_chosen_on_the_validation_answers(fmt: Format) -> None:
     train, held = (batch(100, seed=seed, tokens=1 if fmt is Format.CHOICE else 5) for seed in (1, 2))
     ctx = replace(context(fmt=fmt), validation=held)
-    fitted = Ccps(**{**SMALL, "contrastive_steps": 64, "classifier_steps": 64}).fit(train, ctx)
+    fitted = Ccps(**{**FEW, "contrastive_steps": 64, "classifier_steps": 64}).fit(train, ctx)
     stages = [stopping.stage() for stopping in ctx.trainings]
     assert [stage.name for stage in stages] == ["contrastive", "classification"]
     assert stages[1].losses[stages[1].steps.index(stages[1].kept)] == min(stages[1].losses)
@@ -260,14 +244,9 @@ def test_overflown_states_are_a_clear_error() -> None:
     signals = {signal: train[signal] for signal in train.signals}
     signals[Hidden(1.0, At.ANSWER_PREDICTING)] = Ragged(values, states.offsets)
     with pytest.raises(UserError, match=r"1 of 50 answer tokens.*--dtype"):
-        Ccps(**SMALL).fit(Batch(train.ids, signals, train.correct), context())
-
-
-def test_predict_before_fit_is_a_clear_error() -> None:
-    with pytest.raises(ContractError, match="fit was not called"):
-        Ccps().predict(batch(3, labels=False))
+        Ccps(**FEW).fit(Batch(train.ids, signals, train.correct), context())
 
 
 def test_the_network_is_the_one_of_the_format() -> None:
-    fitted = Ccps(**SMALL).fit(batch(80, tokens=3), context(Format.OPEN))
+    fitted = Ccps(**FEW).fit(batch(80, tokens=3), context(Format.OPEN))
     assert set(fitted.weights_) == set(build(Format.OPEN, 75, (64, 32), pool_mask=False).state_dict())
