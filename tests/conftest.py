@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,3 +63,17 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rivers() -> Path:
     """A plugin file with the task `rivers` and the method `echo`."""
     return Path(__file__).parent / "fixtures" / "rivers.py"
+
+
+@pytest.fixture
+def trained_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train adapters in this process, which has imported the libraries; a child's import of them takes seconds."""
+    from bench.training import child, loop
+
+    @contextmanager
+    def here(config: Path, _processes: int, _devices: object) -> Iterator[object]:
+        with redirect_stdout(io.StringIO()) as out:
+            loop.main(config)
+        yield SimpleNamespace(stdout=out.getvalue().splitlines(keepends=True), wait=lambda: 0)
+
+    monkeypatch.setattr(child, "started", here)

@@ -1,7 +1,9 @@
 """A program for test_resume.py: runs that are killed at chosen moments and continued, each in a process of its own.
 
-Called as `forked_runs.py FOLDER MODEL PLUGIN`. The libraries are loaded once; every run is a fork of this process.
-Below FOLDER each moment gets a cache and a results folder; what happened is printed as JSON, moment -> facts.
+Called as `forked_runs.py FOLDER MODEL PLUGIN MOMENT ...`. The libraries are loaded once; all other runs are forks of
+this process. A moment is `fit`, `worker`, or which part of an undisturbed run's changes to files is over, 0 to 1; two
+runs at once are `together`. Below FOLDER each gets a cache and a results folder; what happened is printed as JSON,
+moment -> facts.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +25,6 @@ from bench.run.pipeline import RunConfig, run
 from tests.integration.engine_runs import Killing, parent
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
-FILE_MOMENTS = 5
-"""At so many of an undisturbed run's changes to files it is killed, evenly spread, first and last included.
-
-Any other moment leaves the disk as the change after it finds it.
-"""
 LIMIT = 40
 """Questions of each split, in two shards."""
 
@@ -52,7 +50,7 @@ def watch(folder: Path, at: Callable[[int], None]) -> None:
 
 
 def config(folder: Path, out: str, **more: Any) -> RunConfig:
-    model, plugin = sys.argv[2:]
+    model, plugin = sys.argv[2:4]
     return RunConfig(
         ("ptrue", "echo"), model, tasks=("rivers",), plugins=(Path(plugin),), limit=LIMIT, scale_training=True,
         out=folder / out, cache=folder / "cache", **more,
@@ -79,11 +77,12 @@ def whole(folder: Path, out: str = "out") -> None:
     (folder / f"{out}.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
-def counted(folder: Path) -> None:
+def counted(folder: Path) -> int:
+    """Number of changes to files that an undisturbed run makes."""
     seen = [0]
     watch(folder, lambda n: seen.__setitem__(0, n))
     whole(folder)
-    Path(folder, "changes.txt").write_text(str(seen[0]), encoding="utf-8")
+    return seen[0]
 
 
 def killed_at(folder: Path, change: int) -> None:
@@ -154,18 +153,18 @@ def main() -> None:
     shards._SHARD, shards._MOST = LIMIT // 2, LIMIT
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads would not survive a fork
     root = Path(sys.argv[1])
-    undisturbed, warm = root / "undisturbed", root / "warm"
-    undisturbed.mkdir()
-    run(config(warm, "out"))  # whatever is imported late is imported here, once
+    (root / "undisturbed").mkdir()
+    changes = counted(root / "undisturbed")  # whatever is imported late is imported here, once
+    works = {"fit": in_fit, "worker": beside_a_worker}
     done: dict[str, Any] = {}
-    done["undisturbed"] = {"ended": fork(lambda: counted(undisturbed))}
-    changes = int((undisturbed / "changes.txt").read_text(encoding="utf-8"))
-    moments = sorted({1 + round(i * (changes - 1) / (FILE_MOMENTS - 1)) for i in range(FILE_MOMENTS)})
-    for n in moments:
-        done[f"change{n}"] = continued(root, f"change{n}", lambda folder, n=n: killed_at(folder, n))  # type: ignore[misc]
-    done["fit"] = continued(root, "fit", in_fit)
-    done["worker"] = continued(root, "worker", beside_a_worker)
-    done["together"] = together(root)
+    for moment in sys.argv[4:]:
+        if moment == "together":
+            done[moment] = together(root)
+        elif moment in works:
+            done[moment] = continued(root, moment, works[moment])
+        else:  # right before a change to a file: any other moment leaves the disk as the change after it finds it
+            n = 1 + round(float(moment) * (changes - 1))
+            done[f"change{n}"] = continued(root, f"change{n}", partial(killed_at, change=n))
     sys.stdout.write(json.dumps(done))
 
 

@@ -72,6 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("trained_here")
 def test_its_commands_run_in_order(bench: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On few questions, in a few steps and in this process: each of its own would spend seconds on importing libraries.
 

@@ -53,10 +53,15 @@ def sure_of(report: RunReport) -> list[bytes]:
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+ONE_OF_EACH = ("0.5", "fit", "together")
+MANY = ("0", "0.25", "0.5", "0.75", "1", "fit", "worker", "together")
+
+
+@pytest.fixture(scope="module", params=[ONE_OF_EACH, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
 def killed(
-    small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, dict[str, Any]]]:
+    """Folder of runs that were killed at the moments of `forked_runs.py`, and what happened."""
     folder = tmp_path_factory.mktemp("killed")
     program = [
         sys.executable,
@@ -64,6 +69,7 @@ def killed(
         str(folder),
         str(small_model),
         str(rivers),
+        *request.param,
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     told = folder / "stderr"  # a file: a worker that lived on would keep a pipe open
@@ -85,7 +91,7 @@ def test_a_run_killed_at_any_moment_ends_in_the_same_bytes(
     folder, done = killed
     expected = confidences(folder / "undisturbed" / "out", small_model)
     assert len(set(expected.values())) == len(CELLS)
-    assert len(moments(done)) >= 7
+    assert len(moments(done)) >= 2
     for name, facts in moments(done).items():
         assert facts["killed"] == -signal.SIGKILL, name
         assert facts["ended"] == 0, name
@@ -100,11 +106,12 @@ def test_what_a_killed_run_had_finished_is_not_done_again(killed: tuple[Path, di
     folder, done = killed
     first = json.loads((folder / "undisturbed" / "out.json").read_text(encoding="utf-8"))
     changes = sorted((int(n.removeprefix("change")), f["forward_tokens"]) for n, f in done.items() if "change" in n)
-    assert changes[0][1] == first["forward_tokens"] > 0
     tokens = [count for _, count in changes]
+    assert any(0 < count < first["forward_tokens"] for count in tokens)
     assert tokens == sorted(tokens, reverse=True)
-    assert tokens[-1] == 0
-    assert len(set(tokens)) >= 3  # more and more shards were stored
+    if len(tokens) > 1:  # from the first change to the last
+        assert (tokens[0], tokens[-1]) == (first["forward_tokens"], 0)
+        assert len(set(tokens)) >= 3  # more and more shards were stored
     assert done["fit"]["forward_tokens"] == 0
 
 
@@ -118,6 +125,8 @@ def test_what_a_killed_run_left_half_written_is_swept_and_is_no_damage(
         assert not [note for note in facts["notes"] if "damaged" in note], name
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [MANY], indirect=True, ids=["many"])
 def test_workers_end_with_a_run_that_is_killed_and_what_they_had_read_is_kept(
     killed: tuple[Path, dict[str, dict[str, Any]]],
 ) -> None:
@@ -227,10 +236,11 @@ def manifest_emptied(entry: Path) -> None:
     (entry / "manifest.json").write_text(json.dumps({**manifest, "files": {}}), encoding="utf-8")
 
 
+@pytest.mark.usefixtures("trained_here")
 def test_the_embedded_model_resumes_and_a_damaged_entry_of_any_kind_changes_no_field(tmp_path: Path) -> None:
     quick = ("ccps.contrastive_steps=5", "ccps.classifier_steps=5", "it.steps=4", "it.deepspeed=false")
     overrides = ("protocol.shots=0", *quick)
-    file = questions_file(tmp_path, sizes={"test": 12, "train": 24, "validation": 12})
+    file = questions_file(tmp_path, sizes={"test": 8, "train": 12, "validation": 8})
     config = RunConfig(
         ("ccps", "it"), "tiny", task_files=(file,), overrides=overrides, out=tmp_path / "out", cache=tmp_path / "cache"
     )
