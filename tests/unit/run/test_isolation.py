@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import builtins
 import errno
+import gc
+import io
+import locale
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import warnings
@@ -120,6 +124,9 @@ def patch(_: Batch) -> None:
     builtins.open = lambda *_: None  # type: ignore[assignment]
 
 
+ENTERED = torch.inference_mode()
+
+
 @pytest.mark.parametrize(
     ("harm", "told", "now"),
     [
@@ -133,6 +140,29 @@ def patch(_: Batch) -> None:
         (lambda _: sys.setrecursionlimit(500), "Python's recursion limit", sys.getrecursionlimit),
         (lambda _: sys.path.clear(), "sys.path", lambda: list(sys.path)),
         (patch, "builtins.open", lambda: (np.random.default_rng, builtins.open)),
+        (
+            lambda _: locale.setlocale(locale.LC_NUMERIC, "C.UTF-8"),
+            "the locale",
+            lambda: locale.setlocale(locale.LC_ALL),
+        ),
+        (lambda _: setattr(sys, "stdout", io.StringIO()), "standard streams", lambda: sys.stdout),
+        (lambda _: setattr(sys, "excepthook", print), "sys.excepthook", lambda: sys.excepthook),
+        (lambda _: socket.setdefaulttimeout(1.0), "the socket timeout", socket.getdefaulttimeout),
+        (lambda _: gc.disable(), "garbage collection", gc.isenabled),
+        (lambda _: torch.set_default_device("meta"), "torch's default device", torch.get_default_device),
+        (lambda _: torch.set_num_threads(7), "torch's number of threads", torch.get_num_threads),
+        (lambda _: ENTERED.__enter__(), "torch's inference mode", torch.is_inference_mode_enabled),
+        (
+            lambda _: setattr(torch.backends.cudnn, "benchmark", True),
+            "cuDNN's settings",
+            lambda: torch.backends.cudnn.benchmark,
+        ),
+        (
+            lambda _: torch.set_float32_matmul_precision("medium"),
+            "torch's precision of products",
+            torch.get_float32_matmul_precision,
+        ),
+        (lambda _: np.random.seed(1), "", lambda: list(np.random.get_state()[1])),  # noqa: NPY002
         (lambda _: random.seed(1), "", random.getstate),
         (lambda _: torch.manual_seed(1), "", lambda: torch.get_rng_state().tolist()),
     ],

@@ -20,6 +20,7 @@ import pytest
 
 from bench.api import AdapterRef, At, Hidden, Of, QueryLogits, Question, Split, TokenIds, UserError
 from bench.api.protocol import FIXED
+from bench.backbone import folder
 from bench.backbone.adapter import fingerprint, record_base
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
@@ -206,6 +207,19 @@ def held_by_another(path: Path) -> Iterator[Event]:
 
 def _lock(reader: Reader, task: ShardTask) -> Path:
     return reader.store.root / "claims" / f"shard-{key_of({'shard': task.kind})[:32]}.lock"
+
+
+def test_workers_read_the_commit_that_the_run_found(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main branch may move before they look it up."""
+    snapshot = tmp_path / "snapshots" / ("c" * 40)
+    snapshot.parent.mkdir()
+    snapshot.symlink_to(small_model)
+    monkeypatch.setattr(folder, "snapshot_download", lambda *_, **__: str(snapshot))
+    backbone = Backbone(ModelSpec("org/small", "org/small", local=False), LoadOptions(device="cpu"))
+    spec = WorkerSpec.of(backbone, Store(tmp_path / "cache"), 1)
+    assert (spec.model.source, spec.model.revision) == ("org/small", "c" * 40)
 
 
 # --- where it is another one ------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from safetensors.torch import load_file
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
 from bench.api.early_stopping import validation_loss
 from bench.backbone import checkpointing, footprint, room
+from bench.backbone import folder as folders_of_models
 from bench.backbone.adapter import SETTINGS as SETTINGS_FILE
 from bench.backbone.adapter import WEIGHTS, adapted, fingerprint
 from bench.backbone.extract import Extractor
@@ -307,6 +308,19 @@ def test_the_budget_is_the_device_s_or_a_named_one_and_part_of_the_key(backbone:
     assert found[None] == found[2048]
     assert (found[None][0], found[512][0]) == (2048, 512)
     assert [name for name, value in found[512][1].items() if value != found[None][1][name]] == ["token_budget"]
+
+
+def test_the_child_trains_the_commit_that_the_run_found(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main branch may move before it looks it up."""
+    snapshot = tmp_path / "snapshots" / ("c" * 40)
+    snapshot.parent.mkdir()
+    snapshot.symlink_to(folder)
+    monkeypatch.setattr(folders_of_models, "snapshot_download", lambda *_, **__: str(snapshot))
+    backbone = Backbone(ModelSpec("org/llama", "org/llama", local=False), LoadOptions(device="cpu"))
+    job = Job.read(write_job(backbone, tmp_path / "job", SETTINGS))
+    assert (job.model["source"], job.model["revision"]) == ("org/llama", "c" * 40)
 
 
 def test_checkpointing_is_chosen_where_it_alone_has_room_and_nothing_is_written_where_it_has_none(

@@ -174,6 +174,13 @@ def test_dropout_follows_torchs_global_seed() -> None:
     assert not torch.equal(trained[0], trained[2])
 
 
+def test_dropout_is_on_in_steps_and_off_in_validation() -> None:
+    net, (rows, labelled), modes = network(), held_out(), list[bool]()
+    net.encoder.register_forward_hook(lambda encoder, *_: modes.append(encoder.training))
+    train_classifier(net, Splits(data(), rows), STAGE._replace(steps=4, dropout=0.5), EarlyStopping(4, labelled), 5)
+    assert modes == [True, False, True, False, True, True, False]  # validation after the steps 1, 2 and 4
+
+
 # --- which step is kept -----------------------------------------------------------------------------------------------
 
 
