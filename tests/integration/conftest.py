@@ -6,6 +6,7 @@ Results come as `subprocess.CompletedProcess`, as of a process of its own.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import subprocess
 import sys
@@ -31,6 +32,7 @@ def _inside(*arguments: object, env: Mapping[str, str] | None = None) -> subproc
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", command)
         patch.setenv("COLUMNS", "200")
+        patch.setattr(gc, "disable", lambda: None)  # as `bench list` does, which ends soon after
         for name, value in (env or {}).items():
             patch.setenv(name, value)
         try:

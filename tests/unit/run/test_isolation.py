@@ -148,7 +148,7 @@ ENTERED = torch.inference_mode()
         (lambda _: setattr(sys, "stdout", io.StringIO()), "standard streams", lambda: sys.stdout),
         (lambda _: setattr(sys, "excepthook", print), "sys.excepthook", lambda: sys.excepthook),
         (lambda _: socket.setdefaulttimeout(1.0), "the socket timeout", socket.getdefaulttimeout),
-        (lambda _: gc.disable(), "garbage collection", gc.isenabled),
+        (lambda _: gc.disable() if gc.isenabled() else gc.enable(), "garbage collection", gc.isenabled),
         (lambda _: torch.set_default_device("meta"), "torch's default device", torch.get_default_device),
         (lambda _: torch.set_num_threads(7), "torch's number of threads", torch.get_num_threads),
         (lambda _: ENTERED.__enter__(), "torch's inference mode", torch.is_inference_mode_enabled),
