@@ -31,8 +31,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep them, once for all workers."""
-    if not hasattr(session.config, "workerinput") and _seconds:
+    """Keep them, once for all workers; a run of a part of the tests leaves those of the last whole one."""
+    config = session.config
+    whole = config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword
+    if whole and not hasattr(config, "workerinput") and _seconds:
         path = Path(os.environ.get("DURATIONS_FILE", LAST))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({name: round(s, 3) for name, s in sorted(_seconds.items())}), encoding="utf-8")

@@ -40,6 +40,21 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
+def test_a_worker_leaves_the_bytes_of_one_process(
+    alone: Path, small_model: Path, rivers: Path, tmp_path: Path, pids: list[int]
+) -> None:
+    report = run(config(small_model, rivers, tmp_path, workers=1))
+    assert [(row.status, row.reason) for row in report.rows] == [("ok", None), ("ok", None)]
+    assert contents(tmp_path) == contents(alone)
+    assert report.forward_tokens == fed(tmp_path)
+    assert len(pids) == 1
+    assert all(map(gone, pids))
+    again = run(config(small_model, rivers, tmp_path, workers=1))
+    assert again.forward_tokens == 0
+    assert len(pids) == 1  # nobody is started for what is stored
+
+
+@pytest.mark.slow
 def test_two_workers_leave_the_bytes_of_one_process_and_one_that_is_killed_costs_its_shards_alone(
     alone: Path, small_model: Path, rivers: Path, tmp_path: Path, pids: list[int]
 ) -> None:
@@ -59,9 +74,6 @@ def test_two_workers_leave_the_bytes_of_one_process_and_one_that_is_killed_costs
     assert len(at["finished"]) >= 3
     assert at["finished"].items() <= after.items()  # seconds are in there, so it is the very same pass
     assert 0 < report.forward_tokens <= fed(tmp_path)
-    again = run(config(small_model, rivers, tmp_path, workers=2))
-    assert again.forward_tokens == 0
-    assert len(pids) == 3  # nobody is started for what is stored
 
 
 IDLE = """

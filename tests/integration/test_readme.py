@@ -72,6 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trained_here")
 def test_its_commands_run_in_order(bench: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On few questions, in a few steps and in this process: each of its own would spend seconds on importing libraries.
@@ -102,8 +103,8 @@ def parse(command: str) -> None:
         assert not context.args
 
 
-@pytest.mark.parametrize("command", [*lines("text", *TEXTS), *lines("console", *TEXTS)])
-def test_commands_that_are_not_run_here_are_spelled_right(command: str) -> None:
+@pytest.mark.parametrize("command", [*commands(), *lines("text", *TEXTS), *lines("console", *TEXTS)])
+def test_commands_are_spelled_right(command: str) -> None:
     parse(command)
 
 

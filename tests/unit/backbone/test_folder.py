@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from huggingface_hub.utils import filter_repo_objects
+from safetensors.torch import load_file, save_file
 
 from bench.api import UserError
 from bench.backbone import folder as module
@@ -164,6 +166,40 @@ def test_hub_models_are_fetched_at_their_pin(fetch: Callable[..., ModelFolder], 
 
 
 # --- what can't be a model --------------------------------------------------------------------------------------------
+
+
+def one_weight_missing(model: Path) -> None:
+    weights = load_file(model / "model.safetensors")
+    weights.pop("model.layers.1.mlp.up_proj.weight")
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+
+
+def weights_of_another_shape(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    (model / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda model: (model / "model.safetensors").unlink(), ["*.safetensors", "found none"]),
+        (lambda model: (model / "tokenizer.json").unlink(), ["tokenizer.json", "found none"]),
+        (lambda model: (model / "config.json").unlink(), ["config.json", "found none"]),
+        (lambda model: os.truncate(model / "config.json", 30), ["config.json can't be used"]),
+        (lambda model: os.truncate(model / "tokenizer.json", 1_000), ["tokenizer can't be loaded"]),
+        (lambda model: os.truncate(model / "model.safetensors", 500_000), ["can't be loaded"]),
+        (one_weight_missing, ["1 weights are missing", "model.layers.1.mlp.up_proj.weight"]),
+        (weights_of_another_shape, ["can't be loaded"]),
+    ],
+)
+def test_a_folder_that_is_not_whole_is_one_sentence(
+    model: Path, harm: Callable[[Path], None], words: list[str]
+) -> None:
+    harm(model)
+    with pytest.raises(UserError, match="'model'") as raised:
+        load(model).model  # noqa: B018 - loads it
+    for word in words:
+        assert word in str(raised.value)
 
 
 @pytest.mark.parametrize(
