@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bench import registry
@@ -18,3 +20,14 @@ def test_contract(make: MakeMethod, check: Check) -> None:
 
 def test_every_method_was_checked() -> None:
     assert {make.plugin.name for make, check in CASES if check.__name__ == "values"} == set(FOUND.names())
+
+
+@pytest.mark.parametrize("name", FOUND.names())
+def test_estimator_equals_itself_alone_and_names_its_hyperparameters(name: str) -> None:
+    """Two estimators with equal hyperparameters may be fitted to different data: both are keys of a dictionary."""
+    estimator: Any = FOUND.get(name)
+    one, other = estimator(), estimator()
+    assert one != other
+    assert len({one, other}) == 2
+    with pytest.raises(TypeError):
+        estimator(1)

@@ -77,31 +77,36 @@ def test_two_workers_leave_the_bytes_of_one_process_and_one_that_is_killed_costs
 
 
 IDLE = """
-import time
+import os, signal, time
 from multiprocessing.connection import Connection
 from bench.engine.pool import Ready
 connection = Connection(int(sys.argv[1]))
+signal.signal(signal.SIGTERM, lambda *_: os._exit(3))
 connection.send(Ready())
 time.sleep(60)
 """
-"""Program of a worker that is ready at once, since it loads no model, and does nothing."""
+"""Program of a worker that is ready at once, since it loads no model, and does nothing; SIGTERM is an error to it."""
 
 
+@pytest.mark.parametrize(
+    ("harm", "ending"), [(signal.SIGKILL, "ended by SIGKILL, perhaps .+"), (signal.SIGTERM, "exit code 3")]
+)
 def test_a_shard_that_kills_its_workers_ends_the_run_in_a_sentence(
-    small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch,
+    harm: signal.Signals, ending: str,
+) -> None:  # fmt: skip
     monkeypatch.setattr(local, "_START", local._START.partition("from bench")[0] + IDLE)
     send = local.Processes.send
 
     def poisoned(crew: local.Processes, worker: int, task: Any, *, wait: bool) -> None:
         send(crew, worker, task, wait=wait)
         if task.number == 1:
-            os.kill(crew._running[worker].process.pid, signal.SIGKILL)
+            os.kill(crew._running[worker].process.pid, harm)
 
     monkeypatch.setattr(local.Processes, "send", poisoned)
     with pytest.raises(
         UserError,
-        match=r"Reading rivers/test, shard \d: two workers were lost \(ended by SIGKILL, perhaps .+\)\. Lower",
+        match=rf"Reading rivers/test, shard \d: two workers were lost \({ending}\)\. Lower",
     ):
         run(config(small_model, rivers, tmp_path, workers=1))
     assert len(pids) == 2

@@ -128,6 +128,17 @@ def test_the_page_shows_the_matrix_that_lies_beside_its_results_and_no_other(
         cell.write_bytes(whole)
 
 
+def test_page_shows_transfer_of_chosen_methods_alone(bench: Any, cached: dict[str, Any]) -> None:
+    """The matrix has four methods; `--method` hides those that it does not name, and the page says so."""
+    results, page = cached["folder"] / "results", cached["folder"] / "chosen.html"
+    said = []
+    for chosen in ([], ["--method", "rote,ptrue"]):
+        assert bench("report", "--results", results, "--out", page, *chosen, env=cached["env"]).returncode == 0
+        text = page.read_text(encoding="utf-8")
+        said.append(re.findall(r"(Shown are \d+ of \d+ methods); ranks, prices", text))
+    assert said == [[], ["Shown are 2 of 4 methods"]]
+
+
 def test_what_depends_on_no_corpus_keeps_its_number(cached: dict[str, Any]) -> None:
     matrix = cached["matrix"]
     for test in TASKS.split(","):

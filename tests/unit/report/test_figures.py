@@ -40,11 +40,13 @@ from bench.report.figures import (
 )
 from bench.report.figures.cost import scale_of
 from bench.report.figures.sheet import styled
+from bench.report.figures.variants import differences_of_variants
 from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
 from bench.report.style import MAX_HEIGHT, SMALL, TEXT_WIDTH, built_in
 from bench.report.tables.build import build
 from bench.results.records import Records
 from bench.results.row import ResultRow, Tuning
+from tests.unit.report.test_variants import made as variants
 
 METHODS = tuple(name for name in built_in().named if name in {*registry.paper(), "sequence-probability"})
 """Those of the committed comparison."""
@@ -685,6 +687,30 @@ def test_eleven_methods_are_readable(made, one, name):
     check_readable(figure)
     assert set(METHODS) <= set(words(figure))
     assert figure.get_size_inches()[0] in {3.33, TEXT_WIDTH}
+
+
+@pytest.mark.parametrize("name", ["risk", "overview", "cost"])
+def test_axis_labels_are_centred_beside_their_panels(made, one, name):
+    """In the overview the names of two models stand left of them."""
+    figure = ONE_TASK[name](made, made.rows if name == "overview" else one)
+    check_readable(figure)
+    lines = [each for each in figure.get_children() if isinstance(each, LineCollection) and not each.get_label()]
+    axes = [np.asarray(each.get_segments()[0]) for each in lines]
+    middles = np.array([ends[:, 1].mean() for ends in axes if ends[0, 0] == ends[1, 0]]) * figure.dpi
+    found = [
+        (box.y0 + box.y1) / 2
+        for text, box in texts_with_boxes(figure)
+        if text.get_rotation() == 90 and text.get_text().endswith("(%)")
+    ]
+    assert found
+    assert all(abs(middles - middle).min() < 1 for middle in found)
+
+
+def test_difference_axis_has_three_ticks_or_more():
+    """Differences of up to 18 points are read off at 0, 5, 10 and 15."""
+    figure = differences_of_variants(variants(0.01))
+    check_readable(figure)
+    assert drawn(figure, "auroc/grid")[:, 0, 0].tolist() == [0.0, 0.05, 0.1, 0.15]
 
 
 @pytest.fixture(scope="module")

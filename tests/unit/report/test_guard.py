@@ -141,6 +141,15 @@ def test_too_few_answers_for_a_method_say_how_many_it_takes(tmp_path: Path) -> N
     assert f"More calibration answers than {len(seed.calibration.values)} would do" in text(table)
 
 
+def test_failed_seed_is_a_footnote_of_its_method(tmp_path: Path) -> None:
+    """Thresholds are those of the seeds that are ok; the table tells why another seed has none."""
+    plant(tmp_path, "ccps", skill=0.95)
+    plant(tmp_path, "ccps", seed=1, status="failed", reason="CUDA out of memory")
+    plant(tmp_path, "pik", skill=0.95)
+    (grid,) = views_of([found(tmp_path, risk=0.1)]).grids
+    assert list(grid.footnotes) == ["failed (seed 1): CUDA out of memory"]
+
+
 def test_scores_without_a_scale_have_thresholds_of_scores(planted: Path) -> None:
     line = next(line for line in found(planted, risk=0.1).lines if line.line.method == "margin")
     (seed,) = line.done

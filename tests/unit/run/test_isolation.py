@@ -26,10 +26,11 @@ import torch
 
 from bench.api import Batch, ConfidenceMethod, ContractError, FloatArray, Needs, OutputHead, QueryLogits, Unembedding
 from bench.api.errors import Interrupted, PluginError, attempted, home_of, interrupts_told_apart, reason_of
-from bench.run.isolation import log, state
+from bench.run.isolation import log, pipe, process, state
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.messages import Head
 from bench.run.isolation.methods import guarded
+from bench.run.isolation.pipe import Pipe
 from bench.run.isolation.process import Process
 from bench.store.folders import Store
 
@@ -315,3 +316,25 @@ def test_a_process_that_ends_is_not_waited_for_while_another_one_holds_its_pipe(
     )
     with pytest.raises(PluginError, match="its process ended in run_file: exit code 3"):
         Process(tmp_path / "plugin.py", 40.0, None).ask("method 'a'", "run_file")
+
+
+def test_adapter_training_does_not_count_against_the_timeout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`fit` may take 10 seconds, the LoRA training that it asks for takes an hour; two messages wait in the pipe."""
+    now = [0.0]
+    for module in (pipe, process):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    (there, writing), (reading, back) = os.pipe(), os.pipe()
+    plugin = Process(tmp_path / "plugin.py", 10.0, None)
+    plugin._running = SimpleNamespace(pipe=Pipe(reading, writing))  # type: ignore[assignment]
+    child = Pipe(there, back)
+    child.send(("train_adapter", {}))
+    child.send(("answer", "fitted"))
+
+    def trained(**_: Any) -> Any:
+        now[0] += 3600
+        return "adapter"
+
+    assert plugin.ask("method 'a'", "fit", serve=trained) == "fitted"
+    assert (child.receive(), child.receive()) == (("fit",), "adapter")
+    for end in (plugin._running.pipe, child):  # type: ignore[union-attr]
+        end.close()

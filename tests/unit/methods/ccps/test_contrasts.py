@@ -83,6 +83,8 @@ def test_same_places_is_the_regression_with_effects_of_answers_and_places() -> N
     t = len(tokens.answer)
     spent = (t - tokens.n) / (t - rank)
     assert (difference.influence**2).sum() == pytest.approx(spent * square)
+    of_tokens = np.linalg.pinv(design)[0]  # by which the coefficient is a sum over tokens
+    np.testing.assert_allclose(difference.weight, tokens.sums(of_tokens**2), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("contrast", [contrasts.over_all, contrasts.within_answers])
