@@ -32,10 +32,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep them, once for all workers; a run of a part of the tests leaves those of the last whole one."""
-    config = session.config
-    whole = config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword
-    if whole and not hasattr(config, "workerinput") and _seconds:
-        path = Path(os.environ.get("DURATIONS_FILE", LAST))
+    config, path = session.config, Path(os.environ.get("DURATIONS_FILE", LAST))
+    wanted = path != LAST or (config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword)
+    if wanted and _seconds and not hasattr(config, "workerinput"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({name: round(s, 3) for name, s in sorted(_seconds.items())}), encoding="utf-8")
 

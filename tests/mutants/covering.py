@@ -48,7 +48,7 @@ class Covering:
     def tests(self, change: Change, seconds: float) -> list[str]:
         """Tests to run for a change, at most so many seconds of them: those that run its line, else what is next to it.
 
-        Each test file gives its quickest test, then its second one, and so on, files named after the source first.
+        Files named after the source give half; then each file gives its quickest test, its second one, and so on.
         """
         known = self._at(change)
         by_file: dict[str, list[str]] = defaultdict(list)
@@ -56,13 +56,15 @@ class Covering:
             by_file[test.partition("::")[0]].append(test)
         stem, folder = change.source.stem, change.source.parent.name
         files = sorted(by_file, key=lambda file: (stem not in Path(file).stem, folder not in Path(file).parts, file))
-        taken: list[str] = []
-        for test in filter(None, chain.from_iterable(zip_longest(*(by_file[file] for file in files)))):
-            seconds -= self.seconds[test]
-            if seconds < 0 and taken:
-                break
-            taken.append(test)
-        return taken
+        own = chain.from_iterable(by_file[file] for file in files if stem in Path(file).stem)
+        others = filter(None, chain.from_iterable(zip_longest(*(by_file[file] for file in files))))
+        taken: dict[str, float] = {}
+        for tests, most in ((own, seconds / 2), (others, seconds)):
+            for test in tests:
+                if taken and sum(taken.values()) + self.seconds[test] > most:
+                    break
+                taken[test] = self.seconds[test]
+        return list(taken)
 
     def _at(self, change: Change) -> set[str]:
         """Tests that run the line; else its function, whatever names what it defines, its file; else that name it."""
