@@ -34,8 +34,7 @@ FROZEN = ("ptrue", "sequence-probability", "litcab", "self-consistency")
 PROBES = ("saplma-f", "saplma-m", "saplma-um", "pik")
 ADAPTERS = ("it", "ct")
 WITHOUT_ADAPTERS = (*FROZEN, *PROBES, "lts", "ccps")
-QUICK = ("gemma2",)
-"""The one with windows, caps and norms that the others lack; an adapter of llama is trained and read beside it."""
+QUICK = ("ptrue", "sequence-probability", "saplma-m", "ccps")
 SETTINGS = (
     f"protocol.shots={SHOTS}", "protocol.max_new_tokens_open=4", "protocol.kept_step=last",
     "litcab.steps=10", "lts.steps=200", "ccps.contrastive_steps=20", "ccps.classifier_steps=20",
@@ -106,19 +105,25 @@ def check(short: dict[Any, Cell], full: dict[Any, Cell], layers: int) -> None:
             assert apart.mean() <= LEARNED_APART[layers], (task, method, apart.mean())
 
 
-def compared(bench: Command, folder: Path, kind: str, layers: int, methods: tuple[str, ...]) -> None:
+def compared(
+    bench: Command, folder: Path, kind: str, layers: int, methods: tuple[str, ...], tasks: tuple[str, ...] = TASKS
+) -> None:
     model = deciding.save(folder / kind, kind, layers)
-    short, full = (cells(bench, model, dtype, methods) for dtype in ("bfloat16", "float32"))
+    short, full = (cells(bench, model, dtype, methods, tasks) for dtype in ("bfloat16", "float32"))
     check(short, full, layers)
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
-)
+def test_confidences_of_a_model_with_windows_and_caps(bench: Command, tmp_path: Path) -> None:
+    compared(bench, tmp_path, "gemma2", 2, QUICK, TASKS[:1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_methods_say_nearly_the_same_in_both(bench: Command, tmp_path: Path, kind: str) -> None:
     compared(bench, tmp_path, kind, 2, WITHOUT_ADAPTERS)
 
 
+@pytest.mark.slow
 def test_an_adapter_is_trained_in_bfloat16(bench: Command, tmp_path: Path) -> None:
     """The one whose loss has all parts of the other's, and a divergence."""
     model = deciding.save(tmp_path / "llama", "llama", 2)

@@ -53,11 +53,11 @@ def sure_of(report: RunReport) -> list[bytes]:
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
-ONE_OF_EACH = ("0.5", "fit", "together")
+ONE = ("0.5",)
 MANY = ("0", "0.25", "0.5", "0.75", "1", "fit", "worker", "together")
 
 
-@pytest.fixture(scope="module", params=[ONE_OF_EACH, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
+@pytest.fixture(scope="module", params=[ONE, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
 def killed(
     request: pytest.FixtureRequest, small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, dict[str, Any]]]:
@@ -91,7 +91,7 @@ def test_a_run_killed_at_any_moment_ends_in_the_same_bytes(
     folder, done = killed
     expected = confidences(folder / "undisturbed" / "out", small_model)
     assert len(set(expected.values())) == len(CELLS)
-    assert len(moments(done)) >= 2
+    assert moments(done)
     for name, facts in moments(done).items():
         assert facts["killed"] == -signal.SIGKILL, name
         assert facts["ended"] == 0, name
@@ -112,7 +112,7 @@ def test_what_a_killed_run_had_finished_is_not_done_again(killed: tuple[Path, di
     if len(tokens) > 1:  # from the first change to the last
         assert (tokens[0], tokens[-1]) == (first["forward_tokens"], 0)
         assert len(set(tokens)) >= 3  # more and more shards were stored
-    assert done["fit"]["forward_tokens"] == 0
+        assert done["fit"]["forward_tokens"] == 0
 
 
 def test_what_a_killed_run_left_half_written_is_swept_and_is_no_damage(
@@ -141,6 +141,8 @@ def test_workers_end_with_a_run_that_is_killed_and_what_they_had_read_is_kept(
     assert 0 < done["worker"]["forward_tokens"] < first["forward_tokens"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [MANY], indirect=True, ids=["many"])
 def test_two_runs_at_once_on_one_cache_both_get_the_same_bytes(
     killed: tuple[Path, dict[str, dict[str, Any]]], small_model: Path
 ) -> None:
