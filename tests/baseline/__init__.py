@@ -1,7 +1,7 @@
 """What a change of the code's structure must leave as it is: tables, numbers, fields, options, names, confidences.
 
-`python -m tests.baseline` records it in this folder, where a diff shows what a change did; numbers are written with nine
-significant digits. `tests/unit/test_baseline.py` compares.
+`python -m tests.baseline` records it here, where a diff shows what a change did. Numbers have nine significant
+digits. `tests/unit/test_baseline.py` compares.
 """
 
 from __future__ import annotations
