@@ -191,7 +191,7 @@ def report(
 
 
 @app.command("import")
-def import_(  # noqa: PLR0913 - one parameter for each option
+def import_(
     tool: Annotated[Tool, typer.Argument(help="lm-eval (samples_*.jsonl) or inspect (.eval or .json).")],
     log: Annotated[Path, typer.Argument(help="The log.")],
     task: Annotated[str | None, typer.Option(help="Task whose questions it answers.")] = None,

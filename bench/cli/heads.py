@@ -41,7 +41,7 @@ Plugins = Annotated[
 Trusted = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
 
 
-def score(  # noqa: PLR0913, PLR0917 - one parameter for each option
+def score(
     questions: Annotated[
         Path,
         typer.Argument(
@@ -136,7 +136,7 @@ def _metric(each: dict[str, float | None]) -> str:
 
 
 @app.command()
-def check(  # noqa: PLR0913, PLR0917 - one parameter for each option
+def check(
     folder: Folder,
     model: Annotated[
         str | None, typer.Option(help="Model to check: alias, Hub id or folder. Default: the name of the head's run.")

@@ -135,7 +135,7 @@ class Compared(NamedTuple):
     """Why there are no intervals, where there are none."""
 
 
-def rows_of(  # noqa: PLR0913 - what is compared, and how
+def rows_of(
     confidence: Mapping[str, FloatArray],
     reference: str,
     correct: BoolArray,

@@ -55,7 +55,7 @@ _DEFAULT = Variant()
 _norm = partial(torch.linalg.vector_norm, dim=-1)
 
 
-def perturbation_features(  # noqa: PLR0913 - tokens, and what the definitions leave open
+def perturbation_features(
     hidden: Tensor,
     token_ids: Tensor,
     head: OutputHead,
