@@ -1,7 +1,7 @@
 """The house in numbers: how much code there is, how long functions are, what is called once, which names stand twice.
 
-`make house` prints them, and fails where imports form a circle or where there is more code than `CODE_LINES`. Layers are a
-contract of `pyproject.toml`. Code lines are those that are neither blank nor comment nor docstring.
+`make house` prints them, and fails where imports form a circle or where there is more code than `CODE_LINES`. Layers of
+imports are a contract of `pyproject.toml`. Code lines are those that are neither blank nor comment nor docstring.
 """
 
 from __future__ import annotations
