@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from bench.report import training
 from bench.report.averages import mean_of
+from bench.report.competition import Competition
 from bench.report.grouping import Key
-from bench.report.tables.best import CALIBRATION, judged_by
 from bench.report.tables.model import Line, Table
 
 
@@ -48,16 +47,16 @@ def front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[
 
 
 def competing(table: Table, metric: str) -> list[Line]:
-    """Lines that can be on a front, shown or not: those with a rank, on the labels of the leaders.
+    """Lines that can be on a front, shown or not: the ranked ones of each recalibration, on the labels of the leaders.
 
-    In calibration, lines that don't order answers are none of them. Where the metric has no ranks, lines compete that
-    rest on the labels of most and were not cut short.
+    Where the metric has no ranks, all that can be compared.
     """
-    lines = [line for line in (*table.lines, *table.others) if line.done and not training.cut_short(line.training)]
-    if table.standings is not None:
-        tested = [line for line in lines if line.standing]
-        lines = [line for line in tested if line.rank(metric) is not None] or tested
-        blocks = [(line.key.recalibration, line.standing.labels) for line in lines if line.standing]
-        labels = min(blocks, default=("", 0))[1]
-        lines = [line for line in lines if line.standing and line.standing.labels == labels]
-    return [line for line in lines if line.orders_answers] if judged_by(metric) == CALIBRATION else lines
+    main = table.competition(metric)
+    kinds = sorted({line.key.recalibration for line in (*table.lines, *table.others)})
+    lines = [line for kind in kinds for line in _entered(table.competition(metric, kind))]
+    labels = {line.standing.labels for line in _entered(main) if line.standing}
+    return [line for line in lines if not labels or (line.standing and line.standing.labels in labels)]
+
+
+def _entered(found: Competition) -> tuple[Line, ...]:
+    return found.ranked or found.comparable

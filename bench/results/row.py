@@ -44,6 +44,11 @@ class Training:
     base_rate_nll: float | None = None
     """Loss of a constant confidence, the share of right answers in training, in the validation answers."""
 
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether a stage ended at its limit of steps while the loss on validation was still falling."""
+        return any(stage.cut_short for stage in self.stages)
+
 
 @dataclass(frozen=True, slots=True)
 class Configuration:

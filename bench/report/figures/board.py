@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.api import UserError
-from bench.report import training
+from bench.report.competition import NOT_TESTED
 from bench.report.grouping import Key
 from bench.report.style import Style
 from bench.report.tables.legend import LEADS
@@ -134,19 +134,15 @@ def place_of(table: Table) -> tuple[str, str]:
 
 
 def is_unranked(table: Table, line: Line) -> bool:
-    """Whether a line with results stands outside the ranks of the leaders; see `_why_unranked`."""
+    """Whether a line with results stands outside the ranks of the others; see `_why_unranked`."""
     return line.done != () and bool(_why_unranked(table, line))
 
 
 def _why_unranked(table: Table, line: Line) -> str:
-    """Why a line isn't ranked with the leaders: cut short, not tested while others were, or on other labels."""
-    if training.cut_short(line.training):
-        return "training cut short"
-    leaders = table.leaders()
-    if leaders and line.rank(table.headline) is None:
-        return "not tested"
-    labels = [each.standing.labels for each in (*leaders[:1], line) if each.standing]
-    return "other answers or labels" if leaders and len(set(labels)) > 1 else ""
+    """Why a line isn't ranked with the others; empty where it is, or where nothing was tested."""
+    found = table.competition(recalibration=line.key.recalibration)
+    reason = found.excluded.get(line.key, "")
+    return "" if reason == NOT_TESTED and not found.ranked else reason
 
 
 def on_unranked(table: Table, column: Sequence[Line], so: str = "") -> str:

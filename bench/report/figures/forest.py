@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
+from bench.report.competition import judged_by
 from bench.report.figures.board import board_of, marked, on_unranked
 from bench.report.figures.intervals import NAME_WIDTH, rows
 from bench.report.figures.notes import note_of
@@ -15,7 +16,6 @@ from bench.report.figures.ticks import tick_names, ticks_between, with_room
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH
-from bench.report.tables.best import judged_by
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
 from bench.report.text import interval_text, plain, precise, with_arrow

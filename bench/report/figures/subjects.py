@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
 from bench.report.averages import mean_of
+from bench.report.competition import badness
 from bench.report.figures.board import board_of
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import AXIS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, marker_settings, sheet, styled, text_width
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.style import BAND, COLUMN_WIDTH, INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
-from bench.report.tables.best import badness
 from bench.report.tables.model import Line, Table
 from bench.report.text import plain, shown, with_arrow
 

@@ -15,6 +15,7 @@ import numpy as np
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report import recomputed, style
+from bench.report.competition import OTHER_LABELS, rank
 from bench.report.grouping import Key
 from bench.report.multiverse.definitions import CALIBRATION, DEFINITION, FAMILIES, RECALIBRATION, USUAL, Family
 from bench.report.multiverse.model import LEVEL, Contest, Multiverse, Option, Places, Share, Universe
@@ -22,8 +23,9 @@ from bench.report.multiverse.values import gradings, universes
 from bench.report.multiverse.worlds import LETTERS, Gaps, Setting, World, admitted, reference_of, setting_of, worlds
 from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
-from bench.report.standings.compute import Pair, Standings
+from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.tables.choice import require
+from bench.report.tables.model import Estimate, Line
 from bench.report.text import listed, plain
 from bench.results import questions
 from bench.results.files import recalibration_of
@@ -57,8 +59,9 @@ def computed(
     gaps = Gaps()
     of_setting = admitted(_found(request, cache, say), gaps)
     reference, own = _reference(request, of_setting)
-    standings = StandingsReader(request.results, cache, say)(_lines(own, request.results))
-    ranked = _ranked(standings, gaps)
+    lines = _lines(own, request.results)
+    standings = StandingsReader(request.results, cache, say)(lines)
+    ranked = _ranked(lines, standings, gaps)
     known = _checked(request, ranked)
     made = worlds(of_setting, request.results, known, reference, gaps)
     say(f"analysing {plain(request.model)} on {plain(request.task)} in every universe")
@@ -126,20 +129,32 @@ def _lines(own: Sequence[ResultRow], results: Path) -> dict[Key, list[ResultRow]
     return lines
 
 
-def _ranked(standings: Standings, gaps: Gaps) -> dict[str, tuple[str, ...]]:
-    """Family -> methods that the table ranks there; as in tables, who doesn't order answers has no calibration."""
-    known = {key.method: line for key, line in standings.lines.items() if not line.labels}
-    for key in (key for key, line in standings.lines.items() if line.labels):
-        gaps.add(f"Left out: {key.label} rests on other answers or labels than most of the table")
-    for key, reason in standings.left_out.items():
-        gaps.add(f"Left out: {key.label}, {reason.partition(':')[0]}")
-    found = {}
-    for family in FAMILIES:
-        names = [name for name, line in known.items() if line.metrics[family.metric].value is not None]
-        if family.name == CALIBRATION:
-            names = [name for name in names if known[name].orders_answers]
-        found[family.name] = tuple(names)
-    return found
+def _ranked(rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, gaps: Gaps) -> dict[str, tuple[str, ...]]:
+    """Family -> methods that the table compares there."""
+    lines = [_line(key, runs, standings.lines.get(key)) for key, runs in rows.items()]
+    contests = {family.name: rank(lines, standings, family.metric) for family in FAMILIES}
+    for key, reason in contests[FAMILIES[1].name].excluded.items():
+        if reason == OTHER_LABELS:
+            gaps.add(f"Left out: {key.label} rests on other answers or labels than most of the table")
+        elif key in standings.left_out:
+            gaps.add(f"Left out: {key.label}, {reason}")
+    return {
+        name: tuple(line.method for line in lines if line in contest.comparable) for name, contest in contests.items()
+    }
+
+
+def _line(key: Key, rows: Sequence[ResultRow], standing: LineStanding | None) -> Line:
+    metrics = standing.metrics if standing else {}
+    estimates = {name: Estimate(mean=of.value) for name, of in metrics.items()}
+    styles = style.built_in()
+    return Line(
+        key,
+        styles.of(key.method),
+        (*styles.place(key.method), ""),
+        rows=tuple(rows),
+        estimates=estimates,
+        standing=standing,
+    )
 
 
 def _checked(request: MultiverseRequest, ranked: Mapping[str, Sequence[str]]) -> list[str]:

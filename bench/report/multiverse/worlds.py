@@ -110,7 +110,7 @@ def admitted(rows: Sequence[ResultRow], gaps: Gaps) -> list[ResultRow]:
         UserError: two results of one cell have different numbers.
     """
     odd = _odd_settings(rows)
-    short = {_line_of(row) for row in rows if is_cut_short(row)}
+    short = {_line_of(row) for row in rows if row.training and row.training.is_cut_short}
     seen: dict[tuple[object, ...], ResultRow] = {}
     for row in rows:
         reason = _inadmissible(row, odd)
@@ -162,11 +162,6 @@ def _inadmissible(row: ResultRow, odd: frozenset[str]) -> str:
 
 def _line_of(row: ResultRow) -> tuple[Setting, str]:
     return setting_of(row), base_of(row.method)
-
-
-def is_cut_short(row: ResultRow) -> bool:
-    """Whether its training ended while its loss on validation was still falling."""
-    return row.training is not None and any(stage.cut_short for stage in row.training.stages)
 
 
 def reference_of(rows: Sequence[ResultRow]) -> Setting:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bench.report.competition import judged_by
 from bench.report.page.elements import Element, el, html
-from bench.report.tables.best import judged_by
 from bench.report.tables.legend import LEADS
 from bench.report.text import ARROWS, EN_DASH, count
 

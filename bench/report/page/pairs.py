@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 from bench.metrics import METRICS, Metric
 from bench.report.averages import mean_of
+from bench.report.competition import judged_by
 from bench.report.front import competing, front
 from bench.report.grouping import Key
 from bench.report.page.elements import Element, el, html
 from bench.report.standings.compute import ROUNDING, Pair
-from bench.report.tables.best import judged_by
 from bench.report.tables.export import RANKED
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, interval_text, plain, precise, probability

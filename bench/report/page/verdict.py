@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.tables.best import judged_by
+from bench.report.competition import judged_by
 from bench.report.tables.caption import apart
 from bench.report.tables.model import Line, Table
 from bench.report.text import ARROWS, EN_DASH, metric_name

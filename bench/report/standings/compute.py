@@ -192,7 +192,7 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
     left_out = {key: _SEEDS_DIFFER for key, runs in records.items() if any(not _same(a, b) for a, b in pairwise(runs))}
     left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
     rates = _base_rates(files)
-    short = {key for key, runs in files.items() if _is_cut_short([row for row, _ in runs])}
+    short = {key for key, runs in files.items() if any(row.training and row.training.is_cut_short for row, _ in runs)}
     lines: dict[Key, LineStanding] = {}
     pairs: list[Pair] = []
     for number, keys in enumerate(_by_labels({key: runs for key, runs in records.items() if key not in left_out})):
@@ -211,11 +211,6 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
 def _scored(runs: Sequence[Records]) -> bool:
     """Whether the seeds of a line have scores beside their confidences."""
     return all(run.score is not None for run in runs)
-
-
-def _is_cut_short(rows: Sequence[ResultRow]) -> bool:
-    """Whether the training of one of these runs ended while its loss on validation was still falling."""
-    return any(stage.cut_short for row in rows if row.training for stage in row.training.stages)
 
 
 def _blocks(keys: Sequence[Key], short: Collection[Key]) -> list[list[str]]:

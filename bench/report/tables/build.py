@@ -165,15 +165,9 @@ def _table(group: Group, standings_of: StandingsOf | None, styles: Styles) -> Ta
 
 
 def _with_best(lines: Sequence[Line], standings: Standings | None) -> Iterator[Line]:
-    means = {
-        line.key: {name: e.mean for name, e in line.estimates.items() if e.mean is not None}
-        for line in lines
-        if line.estimates and not training.cut_short(line.training)
-    }
-    best = best_of(means, standings)
+    best = best_of(lines, standings)
     for line in lines:
-        of_line = best.get(line.key, {})
-        estimates = {name: replace(e, best=of_line.get(name)) for name, e in line.estimates.items()}
+        estimates = {name: replace(e, best=best[line.key].get(name)) for name, e in line.estimates.items()}
         yield replace(line, estimates=estimates)
 
 

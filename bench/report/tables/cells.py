@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.metrics import METRICS
+from bench.report.competition import judged_by
 from bench.report.tables import legend
-from bench.report.tables.best import SIGNS, judged_by
+from bench.report.tables.best import SIGNS
 from bench.report.tables.grid import Cell, Column
 from bench.report.tables.model import Line, Table
 from bench.report.text import ARROWS, EN_DASH, count, percent, shown, span

@@ -11,8 +11,8 @@ from typing import Any
 from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
+from bench.report.competition import judged_by
 from bench.report.standings.compute import ROUNDING, Pair
-from bench.report.tables.best import judged_by
 from bench.report.tables.export import RANKED, pair_record
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.model import Table

@@ -9,8 +9,8 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report import training
 from bench.report.averages import mean_of
+from bench.report.competition import judged_by
 from bench.report.standings.compute import Pair, Range
-from bench.report.tables.best import judged_by
 from bench.report.tables.model import COLUMNS, Estimate, Line, Table
 from bench.report.text import plain
 from bench.report.verdict import record, verdict_of

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.report.tables.best import SIGNS, judged_by
+from bench.report.competition import judged_by
+from bench.report.tables.best import SIGNS
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table
 from bench.report.text import EN_DASH, metric_name
 

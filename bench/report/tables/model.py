@@ -12,10 +12,11 @@ from functools import cached_property
 from typing import Literal
 
 from bench.report.averages import mean_of
+from bench.report.competition import Competition, badness, judged_by, rank
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, LineStanding, Standing, Standings
 from bench.report.style import Style
-from bench.report.tables.best import CALIBRATION, Best, badness, judged_by
+from bench.report.tables.best import Best
 from bench.report.tables.published import Published
 from bench.report.text import plain
 from bench.results.row import LabelsSeen, ResultRow, Status, Training
@@ -26,8 +27,6 @@ HEADLINE = "brier"
 """Metric that lines are ordered and ranked by unless another one is asked for."""
 CALIBRATED = 0.05
 """P value from which on an ECE can't be distinguished from that of a calibrated method."""
-SEVERAL = 2
-"""Values that a standard deviation needs."""
 GROUPS = ("paper", "untrained", "trained")
 """Groups of methods in the order in which they stand."""
 
@@ -65,7 +64,7 @@ class Estimate:
     @property
     def spread(self) -> float | None:
         """Standard deviation (ddof 1) between seeds, 0 where it is rounding; None with one seed."""
-        found = statistics.stdev(self.by_seed) if len(self.by_seed) >= SEVERAL else None
+        found = statistics.stdev(self.by_seed) if len(self.by_seed) > 1 else None
         found = self.standing.spread if self.standing else found
         return 0.0 if found is not None and found < ROUNDING else found
 
@@ -281,26 +280,13 @@ class Table:
         mean, cell = line.estimate(metric).mean, self.cell(line.method, metric)
         return None if mean is None or cell is None else mean - cell.mean
 
+    def competition(self, metric: str | None = None, recalibration: str | None = None) -> Competition:
+        """See `competition.rank`; by the headline metric and without recalibration unless others are named."""
+        return rank((*self.lines, *self.others), self.standings, metric or self.headline, recalibration)
+
     def leaders(self, metric: str | None = None) -> tuple[Line, ...]:
-        """The leading group by a metric, by mean: lines with rank 1, than which no ranked one is significantly better.
-
-        They are of the block without recalibration, if there is one, and rest on the labels that most of its ranked
-        lines rest on; one ranked line alone leads nobody. In calibration, lines that don't order answers are none, as
-        they have no mark.
-
-        Args:
-            metric: by default the headline.
-        """
-        name = metric or self.headline
-        every = (*self.lines, *self.others)
-        kind = min((line.key.recalibration for line in every), default="")
-        own = [line for line in every if line.key.recalibration == kind and line.rank(name) is not None]
-        labels = min((line.standing.labels for line in own if line.standing), default=0)
-        ranked = [line for line in own if line.standing and line.standing.labels == labels]
-        found = [line for line in ranked if line.rank(name) == 1 and len(ranked) >= SEVERAL]
-        if judged_by(name) == CALIBRATION:
-            found = [line for line in found if line.orders_answers]
-        return tuple(sorted(found, key=lambda line: line.badness(name) or 0.0))
+        """The leading group by a metric, the best mean first; see `Competition.leaders`."""
+        return self.competition(metric).leaders
 
     def ordered_by(self, metric: str) -> Table:
         """The table with this headline metric, and with its lines in that order."""

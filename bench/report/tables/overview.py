@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.report.tables.best import judged_by
+from bench.report.competition import judged_by
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.model import Table
 from bench.report.text import metric_name

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from bench.report import training
 from bench.report.averages import mean_of
-from bench.report.tables.best import CALIBRATION
-from bench.report.tables.model import Line, Table
-from bench.report.text import count, metric_name, plain
-from bench.report.verdict.judgement import SEVERAL, Judgement
+from bench.report.competition import CALIBRATION, SEVERAL
+from bench.report.tables.model import Line
+from bench.report.text import count, metric_name
+from bench.report.verdict.judgement import Judgement
 from bench.report.verdict.phrases import behind, compact, joined, name, named, value, with_value
 
 ORDER = "auroc"
@@ -182,7 +181,7 @@ def _parameters(line: Line) -> str:
 # --- left out ---------------------------------------------------------------------------------------------------------
 
 
-def on_left_out(table: Table, block: Judgement) -> Iterator[str]:
+def on_left_out(block: Judgement) -> Iterator[str]:
     """Methods of a block that were not ranked, by reason."""
     ranked = {line.key for line in block.ranked}
     lines = [line for line in (*block.known, *block.unknown) if line.key not in ranked]
@@ -190,7 +189,7 @@ def on_left_out(table: Table, block: Judgement) -> Iterator[str]:
         return
     by_reason: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
-        by_reason[next(_why_unranked(table, block, line))].append(line)
+        by_reason[block.competition.excluded[line.key]].append(line)
     reasons = [
         f"the method{'s' * (len(found) > 1)} {named([name(line) for line in found])} ({why})"
         for why, found in by_reason.items()
@@ -205,19 +204,3 @@ def on_left_out(table: Table, block: Judgement) -> Iterator[str]:
 
 def _is_below(value_: float | None, bound: float) -> bool:
     return value_ is not None and value_ < bound
-
-
-def _why_unranked(table: Table, block: Judgement, line: Line) -> Iterator[str]:
-    """Reasons for which a line has no rank; the first is the one to tell."""
-    if line.status != "ok":
-        yield line.status
-    if table.standings and line.key in table.standings.left_out:
-        yield plain(table.standings.left_out[line.key].partition(":")[0])
-    if training.cut_short(line.training):
-        yield "training cut short"
-    if block.metric == CALIBRATION and not line.orders_answers:
-        yield "doesn't order answers beyond chance"
-    if line.badness(block.metric) is None:
-        yield f"{metric_name(block.metric)} undefined"
-    ranked = {other.standing.labels for other in block.ranked if other.standing}
-    yield "other answers or labels" if line.standing and line.standing.labels not in ranked else "not tested"

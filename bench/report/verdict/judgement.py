@@ -6,16 +6,16 @@ All of it follows from the pairs of the table's standings. Example: `judged(tabl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
 from typing import Literal
 
 from bench.metrics import METRICS
+from bench.report.competition import SEVERAL, Competition
 from bench.report.grouping import Key
 from bench.report.standings.compute import Pair, Standings
-from bench.report.tables.best import CALIBRATION, judged_by
 from bench.report.tables.model import Line, Table
 
 State = Literal["sure", "tied", "not tested", "none"]
@@ -24,29 +24,38 @@ POWER = 0.8
 _POWER_QUANTILE = NormalDist().inv_cdf(POWER)
 HOPELESS = 0.1
 """Share of its interval's width below which a difference is too small to say how many questions would decide it."""
-SEVERAL = 2
 
 
 @dataclass(frozen=True)
 class Judgement:
     """One block of a table, judged by one metric: lines that were recalibrated alike, with the same answers."""
 
-    metric: str
-    """Metric that judges; `ece_debiased` where ECE was asked for."""
-    recalibration: str
-    """Recalibration of these lines; empty for none."""
-    ranked: tuple[Line, ...]
-    """Lines that were tested together, the best mean first."""
+    competition: Competition
     known: tuple[Line, ...]
     """Lines of the recalibration that have a value in this metric, whether ranked or not, the best mean first."""
     unknown: tuple[Line, ...]
     """Lines of the recalibration without one: skipped, failed, not run, or undefined."""
     standings: Standings | None
 
-    @cached_property
+    @property
+    def metric(self) -> str:
+        """Metric that judges; `ece_debiased` where ECE was asked for."""
+        return self.competition.metric
+
+    @property
+    def recalibration(self) -> str:
+        """Recalibration of these lines; empty for none."""
+        return self.competition.recalibration
+
+    @property
+    def ranked(self) -> tuple[Line, ...]:
+        """Lines that were tested together, the best mean first."""
+        return self.competition.ranked
+
+    @property
     def leaders(self) -> tuple[Line, ...]:
-        """Ranked lines than which no ranked line is significantly better."""
-        return tuple(line for line in self.ranked if line.rank(self.metric) == 1)
+        """Ranked lines than which no ranked line is significantly better; also of one that was ranked alone."""
+        return self.competition.first
 
     @property
     def is_good_or_bad(self) -> bool:
@@ -152,23 +161,14 @@ def judged(table: Table, metric: str | None = None) -> list[Judgement]:
         table: with or without standings.
         metric: in `METRICS`; that of the table by default.
     """
-    name = judged_by(metric or table.headline)
     whole = table.whole()
-    kinds = sorted({line.key.recalibration for line in whole.lines})
-    return [_judged(whole, name, kind) for kind in kinds]
+    return [_judged(whole, metric, kind) for kind in sorted({line.key.recalibration for line in whole.lines})]
 
 
-def _judged(table: Table, metric: str, recalibration: str) -> Judgement:
+def _judged(table: Table, metric: str | None, recalibration: str) -> Judgement:
+    competition = table.competition(metric, recalibration)
     lines = [line for line in table.lines if line.key.recalibration == recalibration]
-    known = _ordered([line for line in lines if line.badness(metric) is not None], metric)
-    ranked = [line for line in known if line.rank(metric) is not None]
-    if metric == CALIBRATION:  # as a constant confidence is calibrated, too
-        ranked = [line for line in ranked if line.orders_answers]
-    labels = min((line.standing.labels for line in ranked if line.standing), default=0)
-    together = [line for line in ranked if line.standing and line.standing.labels == labels]
-    unknown = [line for line in lines if line.badness(metric) is None]
-    return Judgement(metric, recalibration, tuple(together), tuple(known), tuple(unknown), table.standings)
-
-
-def _ordered(lines: Sequence[Line], metric: str) -> list[Line]:
-    return sorted(lines, key=lambda line: (line.badness(metric) or 0.0, line.place))
+    known = [line for line in lines if line.badness(competition.metric) is not None]
+    known.sort(key=lambda line: (line.badness(competition.metric) or 0.0, line.place))
+    unknown = [line for line in lines if line.badness(competition.metric) is None]
+    return Judgement(competition, tuple(known), tuple(unknown), table.standings)

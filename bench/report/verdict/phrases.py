@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.metrics import METRICS
+from bench.report.competition import counted
 from bench.report.standings.compute import Pair
-from bench.report.tables.best import counted
 from bench.report.tables.model import Line
 from bench.report.text import count, interval_text, precise, shown
 

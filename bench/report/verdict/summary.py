@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.metrics import METRICS
+from bench.report.competition import SEVERAL, judged_by
 from bench.report.grouping import budget_of
-from bench.report.tables.best import judged_by
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
 from bench.report.verdict.asides import ORDER, cheapest_first, in_brief
-from bench.report.verdict.judgement import SEVERAL, Judgement, judged
+from bench.report.verdict.judgement import Judgement, judged
 from bench.report.verdict.phrases import joined, name
 from bench.report.verdict.verdicts import verdict_of
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.metrics import METRICS
-from bench.report.tables.best import CALIBRATION
+from bench.report.competition import CALIBRATION, SEVERAL
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, precise
 from bench.report.verdict import asides, words
-from bench.report.verdict.judgement import SEVERAL, Judgement, State, judged
+from bench.report.verdict.judgement import Judgement, State, judged
 from bench.report.verdict.phrases import name
 
 _NAMED = 3
@@ -80,10 +80,10 @@ def _sentences(table: Table, blocks: Sequence[Judgement], order: Judgement) -> I
     if main.is_decided or len(main.known) == 1:
         yield from asides.on_cost(main)
     yield from words.on_undecided(main)
-    yield from asides.on_left_out(table, main)
+    yield from asides.on_left_out(main)
     for block in recalibrated:
         yield from words.on_leaders(block)
-        yield from asides.on_left_out(table, block)
+        yield from asides.on_left_out(block)
 
 
 def _brief(main: Judgement, order: Judgement) -> Brief:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from bench.report.tables.best import CALIBRATION
+from bench.report.competition import CALIBRATION, SEVERAL
 from bench.report.tables.model import Line
 from bench.report.text import count, metric_name
-from bench.report.verdict.judgement import SEVERAL, Judgement, rounded
+from bench.report.verdict.judgement import Judgement, rounded
 from bench.report.verdict.phrases import (
     amount,
     behind,

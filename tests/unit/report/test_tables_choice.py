@@ -329,7 +329,7 @@ def ranked(lines: dict[Key, Sequence[object]], ranks: dict[str, int]) -> object:
 
 
 def test_by_ece_nothing_leads_that_does_not_order_answers() -> None:
-    rows = [cell("pik", metrics=with_excess(-0.02)), cell(metrics=with_excess(0.01)), cell("lts")]
+    rows = [cell("pik", metrics=with_excess(-0.02)), cell(metrics=with_excess(0.01)), cell("lts", metrics=with_excess(0.01))]
     (table,) = build.build(
         rows,
         standings_of=lambda lines: judged(lines, better=(), unordered=("pik",)),  # type: ignore[arg-type,return-value]

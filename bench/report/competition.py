@@ -1,0 +1,150 @@
+"""Who competes with whom by a metric, and who leads: one rule for tables, verdicts, figures, page and analyses.
+
+Methods compete that were recalibrated alike and rest on the same answers and labels. Example:
+`rank(table.lines, table.standings, "brier").leaders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from bench.metrics import METRICS
+from bench.report.text import metric_name, plain
+
+if TYPE_CHECKING:
+    from bench.report.grouping import Key
+    from bench.report.standings.compute import Standings
+    from bench.report.tables.model import Line
+
+CALIBRATION = "ece_debiased"
+"""Metric that calibration is judged by: ECE less what a calibrated method would show, as 0 where it is less."""
+_JUDGED_BY = MappingProxyType({"ece": CALIBRATION})
+SEVERAL = 2
+"""Ranked methods without which nobody leads."""
+NOT_TESTED = "not tested"
+OTHER_LABELS = "other answers or labels"
+
+
+def judged_by(metric: str) -> str:
+    """The metric that another one is ordered, ranked and tested by; usually itself.
+
+    >>> judged_by("ece"), judged_by("brier")
+    ('ece_debiased', 'brier')
+    """
+    return _JUDGED_BY.get(metric, metric)
+
+
+def counted(name: str, value: float) -> float:
+    """A metric's value as it is ordered by.
+
+    >>> counted("ece_debiased", -0.01), counted("brier", 0.2)
+    (0.0, 0.2)
+    """
+    return max(0.0, value) if name == CALIBRATION else value
+
+
+def badness(name: str, value: float) -> float:
+    """A metric's value with the sign with which less is better; as counted.
+
+    >>> badness("auroc", 0.8), badness("brier", 0.2)
+    (-0.8, 0.2)
+    """
+    return -value if METRICS[name].higher_is_better else counted(name, value)
+
+
+@dataclass(frozen=True)
+class Competition:
+    """Methods of one table that were recalibrated alike, by one metric."""
+
+    metric: str
+    """Metric that judges: `ece_debiased` where ECE was asked for."""
+    recalibration: str
+    """Recalibration of these methods; empty for none."""
+    comparable: tuple[Line, ...]
+    """Methods with a value on the answers and labels that most rest on, the best mean first, tested or not."""
+    excluded: Mapping[Key, str]
+    """Why each other method, and each comparable one that was not tested, is not ranked."""
+
+    @cached_property
+    def ranked(self) -> tuple[Line, ...]:
+        """Comparable methods that were tested against each other."""
+        return tuple(line for line in self.comparable if line.rank(self.metric) is not None)
+
+    @cached_property
+    def first(self) -> tuple[Line, ...]:
+        """Ranked methods than which none of the table is significantly better."""
+        return tuple(line for line in self.ranked if line.rank(self.metric) == 1)
+
+    @property
+    def leaders(self) -> tuple[Line, ...]:
+        """The first ones where several were ranked: one ranked method alone leads nobody."""
+        return self.first if len(self.ranked) >= SEVERAL else ()
+
+
+def rank(
+    lines: Iterable[Line], standings: Standings | None, metric: str, recalibration: str | None = None
+) -> Competition:
+    """The competition of methods by a metric.
+
+    Left out are methods without results, whose training was cut short, without a value, on other answers or labels than
+    most ranked ones, and in calibration those that don't order answers, as a constant confidence is calibrated, too.
+
+    Args:
+        lines: of a table, those that are not shown included.
+        standings: of the table, where they were computed.
+        metric: in `bench.metrics.METRICS`.
+        recalibration: of the methods that compete; by default the first one of the table, which is none where there are
+            methods without.
+    """
+    every, name = tuple(lines), judged_by(metric)
+    kind = min((line.key.recalibration for line in every), default="") if recalibration is None else recalibration
+    own = sorted(
+        (line for line in every if line.key.recalibration == kind),
+        key=lambda each: (each.badness(name) or 0.0, each.place),
+    )
+    excluded = {line.key: reason for line in own if (reason := _excluded(line, standings, name))}
+    able = [line for line in own if line.key not in excluded]
+    labels = _majority([line for line in able if line.rank(name) is not None] or able)
+    for line in able:
+        if _labels(line) != labels:
+            excluded[line.key] = OTHER_LABELS
+        elif line.rank(name) is None:
+            excluded[line.key] = NOT_TESTED
+    return Competition(name, kind, tuple(line for line in able if _labels(line) == labels), excluded)
+
+
+def groups(lines: Sequence[Line], standings: Standings | None, metric: str) -> list[list[Line]]:
+    """Methods that can be compared with each other by a metric: each recalibration, on each set of labels."""
+    name = judged_by(metric)
+    found: dict[tuple[str, int], list[Line]] = {}
+    for line in lines:
+        if not _excluded(line, standings, name):
+            found.setdefault((line.key.recalibration, _labels(line)), []).append(line)
+    return list(found.values())
+
+
+def _excluded(line: Line, standings: Standings | None, metric: str) -> str:
+    """Why a method takes no part, whatever the others are like; empty where it does."""
+    if line.status != "ok":
+        return line.status
+    if standings is not None and line.key in standings.left_out:
+        return plain(standings.left_out[line.key].partition(":")[0])
+    if any(training.is_cut_short for training in line.training):
+        return "training cut short"
+    if metric == CALIBRATION and not line.orders_answers:
+        return "doesn't order answers beyond chance"
+    return f"{metric_name(metric)} undefined" if line.badness(metric) is None else ""
+
+
+def _labels(line: Line) -> int:
+    """Number of the answers and labels that a method rests on; 0 where nothing was compared."""
+    return line.standing.labels if line.standing else 0
+
+
+def _majority(lines: Iterable[Line]) -> int:
+    """Labels that most methods of a table rest on have the smallest number."""
+    return min(map(_labels, lines), default=0)
