@@ -5,12 +5,11 @@ Pure numpy functions of confidences and correctness, question by question, and o
 """
 
 from bench.stats.calibration import CalibrationError, calibrated_p, calibration_error
-from bench.stats.comparison import Comparison, Sample, compare, corrected, critical_value, ranks
+from bench.stats.comparison import Comparison, Sample, compare, corrected, critical_value, normal_test, ranks, t_test
 from bench.stats.intervals import (
     MIN_CLUSTERS,
     Estimand,
     Interval,
-    NoInterval,
     basic_interval,
     clustered_interval,
     mean_interval,
@@ -22,7 +21,8 @@ from bench.stats.summary import TESTED, Estimate, MethodSummary, Summary, summar
 
 __all__ = [
     "MIN_CLUSTERS", "RESAMPLED", "TESTED", "CalibrationError", "Comparison", "Estimand", "Estimate", "Interval",
-    "MethodSummary", "NoInterval", "Resampled", "Sample", "Settings", "Strata", "Summary", "basic_interval",
+    "MethodSummary", "Resampled", "Sample", "Settings", "Strata", "Summary", "basic_interval",
     "calibrated_p", "calibration_error", "clustered_interval", "compare", "corrected", "critical_value", "losses",
-    "mean_interval", "ranks", "resample", "resample_counts", "resampled_metrics", "strata_of", "summary",
+    "mean_interval", "normal_test", "ranks", "resample", "resample_counts", "resampled_metrics",
+    "strata_of", "summary", "t_test",
 ]  # fmt: skip

@@ -116,10 +116,8 @@ def calibration_error(
     half = NormalDist().inv_cdf((1 + settings.level) / 2) * np.sqrt(simulated.var(axis=1, ddof=1) + of_questions)
     observed = float(np.mean([run.ece for run in gaps]))
     mean = simulated.mean(axis=1)
-    interval = Interval(
-        _truth_where(mean + half, observed, truth), _truth_where(mean - half, observed, truth), settings.level,
-        "fixed-subjects", "inverted test",
-    )  # fmt: skip
+    ends = (_truth_where(mean + half, observed, truth), _truth_where(mean - half, observed, truth))
+    interval = Interval("fixed-subjects", *ends, settings.level, "inverted test")
     return CalibrationError(_truth_where(mean, observed, truth), interval)
 
 

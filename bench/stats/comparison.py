@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS
-from bench.stats.intervals import Interval, NoInterval, basic_interval, clustered_interval, macro_mean, mean_interval
+from bench.stats.intervals import Interval, basic_interval, clustered_interval, macro_mean, mean_interval
 from bench.stats.strata import Strata
 
 _TINY = 1e-12
@@ -34,45 +34,55 @@ class Sample(NamedTuple):
     """Share of each question in a metric that is a mean, (n,), mean over seeds; None for other metrics."""
     by_subject: FloatArray | None = None
     """Mean over seeds in each subject, (S,), NaN where undefined; None where the value is no mean of them."""
-    refused: NoInterval | None = None
+    refused: Interval | None = None
     """Why resamples say nothing; None where they do."""
 
 
+K = TypeVar("K")
+
+
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Generic[K]):
     """Two methods on the same questions."""
 
     metric: str
     """Name in `bench.metrics.METRICS`."""
-    first: str
-    second: str
+    first: K
+    second: K
     difference: float
     """The first's macro mean minus the second's."""
-    interval: Interval | NoInterval
+    fixed: Interval
     """Interval of the difference, for fixed subjects."""
-    clustered: Interval | NoInterval
+    clustered: Interval
     """Interval of the difference, for subjects like these."""
     p: float | None
     """Two-sided, of no difference, of this pair alone, fixed subjects; None where there is no test."""
     p_corrected: float | None = None
-    """The same, corrected for all pairs that are tested together."""
+    """The same, corrected for all pairs that are tested together: those of a block, or of all with the same labels."""
     error: float | None = None
     """Standard error of the difference; None where there is no test."""
     critical: float | None = None
     """Standard errors that a difference must exceed to be significant, corrected as the p value is; None without a
     test, or where no difference would be."""
 
-    def winner(self, alpha: float) -> str | None:
+    def winner(self, alpha: float) -> K | None:
         """The one that is better at this level of significance; None where neither is."""
         if self.p_corrected is None or self.p_corrected >= alpha or not self.difference:
             return None
         return self.first if (self.difference > 0) is bool(METRICS[self.metric].higher_is_better) else self.second
 
+    def reversed(self) -> Comparison[K]:
+        """The second minus the first."""
+        return replace(
+            self, first=self.second, second=self.first, difference=-self.difference, fixed=self.fixed.reversed(),
+            clustered=self.clustered.reversed(),
+        )  # fmt: skip
+
 
 class _Pair(NamedTuple):
     """A comparison, and what its correction needs."""
 
-    comparison: Comparison
+    comparison: Comparison[str]
     error: float
     """Standard error of the difference."""
     deviation: FloatArray
@@ -88,7 +98,7 @@ def compare(
     blocks: Sequence[Sequence[str]],
     *,
     level: float = 0.95,
-) -> tuple[Comparison, ...]:
+) -> tuple[Comparison[str], ...]:
     """All pairs of the methods for which the metric is defined.
 
     Interval and p value of a pair alone are Student's t for metrics that are means over questions, else they are
@@ -163,7 +173,38 @@ def _largest(error: FloatArray, deviation: FloatArray) -> tuple[BoolArray, Float
     return varies, np.sort(np.max(np.abs(deviation[varies]) / spread[varies, None], axis=0))
 
 
-def ranks(methods: Sequence[str], comparisons: Sequence[Comparison], *, alpha: float = 0.05) -> dict[str, int]:
+def t_test(values: FloatArray, strata: Strata, level: float) -> tuple[Interval, float | None, float]:
+    """Student's t test that a macro mean of one value per question (n,) is 0: its interval, p value and standard error.
+
+    The p value is None, and the error 0, where there is no interval.
+    """
+    from scipy.special import stdtr
+
+    interval = mean_interval(values, strata, level=level)
+    if interval.reason:
+        return interval, None, 0.0
+    mean, error, df = macro_mean(values, strata)
+    if error <= _TINY:
+        return interval, float(abs(mean) <= _TINY), error
+    return interval, float(2 * stdtr(min(df, 1e9), -abs(mean) / error)), error
+
+
+def normal_test(
+    value: float, drawn: FloatArray, strata: Strata, level: float, bounds: tuple[float, float]
+) -> tuple[Interval, float | None]:
+    """Normal test that a resampled value is 0, with the standard error of its resamples (r,): interval and p value.
+
+    The p value is None where there is no interval; `bounds` are the smallest and largest possible value.
+    """
+    from scipy.special import ndtr
+
+    interval, error = basic_interval(value, drawn, strata, level=level, bounds=bounds), float(drawn.std(ddof=1))
+    if interval.reason:
+        return interval, None
+    return interval, float(abs(value) <= _TINY) if error <= _TINY else float(2 * ndtr(-abs(value) / error))
+
+
+def ranks(methods: Sequence[str], comparisons: Sequence[Comparison[str]], *, alpha: float = 0.05) -> dict[str, int]:
     """Rank of each method: 1 + the number of these methods that are significantly better.
 
     Args:
@@ -196,8 +237,9 @@ def _compared(
     drawn = first.replicates - second.replicates
     deviation = drawn - drawn.mean()
     if first.by_question is not None and second.by_question is not None:
-        interval, p, error = _of_means(first.by_question - second.by_question, strata, level)
-        alone = _standard_errors(interval, error)
+        interval, p, error = t_test(first.by_question - second.by_question, strata, level)
+        ends = interval.ends
+        alone = 0.0 if ends is None or error <= _TINY else (ends[1] - ends[0]) / 2 / error
     else:
         interval, p, error = _of_resamples(metric, difference, drawn, first.refused or second.refused, strata, level)
         alone = 0.0
@@ -205,48 +247,28 @@ def _compared(
     return _Pair(found, error, deviation, alone)
 
 
-def _standard_errors(interval: Interval | NoInterval, error: float) -> float:
-    """Half the width of a t interval in standard errors: the difference that is significant alone."""
-    return 0.0 if isinstance(interval, NoInterval) or error <= _TINY else (interval.high - interval.low) / 2 / error
-
-
-def _of_means(
-    difference: FloatArray, strata: Strata, level: float
-) -> tuple[Interval | NoInterval, float | None, float]:
-    """Interval, p value and standard error of a macro mean of differences (n,), by Student's t."""
-    from scipy.special import stdtr
-
-    interval = mean_interval(difference, strata, level=level)
-    if isinstance(interval, NoInterval):
-        return interval, None, 0.0
-    mean, error, df = macro_mean(difference, strata)
-    if error <= _TINY:
-        return interval, float(abs(mean) <= _TINY), error
-    return interval, float(2 * stdtr(min(df, 1e9), -abs(mean) / error)), error
-
-
 def _of_resamples(
-    metric: str, difference: float, drawn: FloatArray, refused: NoInterval | None, strata: Strata, level: float
-) -> tuple[Interval | NoInterval, float | None, float]:
+    metric: str, difference: float, drawn: FloatArray, refused: Interval | None, strata: Strata, level: float
+) -> tuple[Interval, float | None, float]:
     """Interval, p value and standard error from resampled differences (r,)."""
     if refused:
         return refused, None, 0.0
     low, high = METRICS[metric].bounds
     interval = basic_interval(difference, drawn, strata, level=level, bounds=(low - high, high - low))
-    if isinstance(interval, NoInterval):
+    if interval.reason:
         return interval, None, 0.0
     error = np.array([drawn.std(ddof=1)])
     (p,) = corrected(np.array([difference]), error, (drawn - drawn.mean())[None])
     return interval, float(p), float(error[0])
 
 
-def _clustered(first: Sample, second: Sample, level: float) -> Interval | NoInterval:
+def _clustered(first: Sample, second: Sample, level: float) -> Interval:
     if first.by_subject is None or second.by_subject is None:
-        return NoInterval("clustered", "its value is no mean over subjects")
+        return Interval("clustered", reason="its value is no mean over subjects")
     return clustered_interval(first.by_subject - second.by_subject, level=level)
 
 
-def _tested(pairs: Mapping[tuple[str, str], _Pair], alpha: float) -> dict[tuple[str, str], Comparison]:
+def _tested(pairs: Mapping[tuple[str, str], _Pair], alpha: float) -> dict[tuple[str, str], Comparison[str]]:
     """Comparisons that have a test, with its corrected p value and what it asks for, by pair.
 
     No p value is smaller than that of the pair alone: Student's t knows of small samples, resamples don't.

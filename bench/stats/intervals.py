@@ -7,7 +7,7 @@ seeds are averaged, and their spread is told beside the interval. Example: `mean
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -26,25 +26,31 @@ FEW = 10
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval and what it is an interval of."""
+    """A confidence interval and what it is an interval of, or the reason why there is none."""
 
-    low: float
-    high: float
-    level: float
-    """Level of confidence, e.g. 0.95."""
     estimand: Estimand
     """Source of variation: questions within these subjects, or the subjects."""
-    kind: str
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None
+    """Level of confidence, e.g. 0.95."""
+    kind: str = ""
     """Kind of the interval: `t`, `basic`, or `inverted test`."""
+    reason: str = ""
+    """Why there is none, in words for a reader: it would claim too much."""
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Low and high; None where there is no interval."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
-@dataclass(frozen=True)
-class NoInterval:
-    """Reason to give no interval, where one would claim too much."""
+    def half(self, value: float | None) -> float | None:
+        """Half the width on the longer side of a value; None where there is no interval."""
+        return None if self.ends is None or value is None else max(self.ends[1] - value, value - self.ends[0])
 
-    estimand: Estimand
-    reason: str
-    """Reason in words for a reader."""
+    def reversed(self) -> Interval:
+        """Interval of the difference taken the other way round."""
+        return self if self.ends is None else replace(self, low=-self.ends[1], high=-self.ends[0])
 
 
 class MacroMean(NamedTuple):
@@ -78,7 +84,7 @@ def macro_mean(values: FloatArray, strata: Strata) -> MacroMean:
     return MacroMean(float(means.mean()), float(np.sqrt(total)) / means.size, df)
 
 
-def mean_interval(values: FloatArray, strata: Strata, *, level: float = 0.95) -> Interval | NoInterval:
+def mean_interval(values: FloatArray, strata: Strata, *, level: float = 0.95) -> Interval:
     """Student's t interval, fixed subjects, for a macro mean of one value per question.
 
     For a mean, resampling questions has a closed form. It beats the bootstrap: no chance of its own, and the right
@@ -99,10 +105,10 @@ def mean_interval(values: FloatArray, strata: Strata, *, level: float = 0.95) ->
         return refused
     mean, error, df = macro_mean(values, strata)
     half = float(stdtrit(min(df, 1e9), (1 + level) / 2)) * error
-    return Interval(mean - half, mean + half, level, "fixed-subjects", "t")
+    return Interval("fixed-subjects", mean - half, mean + half, level, "t")
 
 
-def clustered_interval(by_subject: FloatArray, *, level: float = 0.95) -> Interval | NoInterval:
+def clustered_interval(by_subject: FloatArray, *, level: float = 0.95) -> Interval:
     """Student's t interval over subjects: mean +- t_{S-1} * standard deviation (ddof 1) / sqrt(S).
 
     Args:
@@ -116,17 +122,17 @@ def clustered_interval(by_subject: FloatArray, *, level: float = 0.95) -> Interv
 
     defined = by_subject[~np.isnan(by_subject)]
     if defined.size < MIN_CLUSTERS:
-        return NoInterval(
-            "clustered", f"{MIN_CLUSTERS} subjects are needed to speak of others, there are {defined.size}"
+        return Interval(
+            "clustered", reason=f"{MIN_CLUSTERS} subjects are needed to speak of others, there are {defined.size}"
         )
     error = float(defined.std(ddof=1)) / np.sqrt(defined.size)
     mean, half = float(defined.mean()), float(stdtrit(defined.size - 1, (1 + level) / 2) * error)
-    return Interval(mean - half, mean + half, level, "clustered", "t")
+    return Interval("clustered", mean - half, mean + half, level, "t")
 
 
 def basic_interval(
     value: float, replicates: FloatArray, strata: Strata, *, level: float = 0.95, bounds: tuple[float, float] = (0, 1)
-) -> Interval | NoInterval:
+) -> Interval:
     """Basic (reverse percentile) bootstrap interval, fixed subjects, rid of the bootstrap's own bias.
 
     With q the quantiles and m the mean of the replicates: [value - (q_high - m), value - (q_low - m)].
@@ -150,19 +156,20 @@ def basic_interval(
         return refused
     tail = (1 - level) / 2
     low, high = np.quantile(replicates, [tail, 1 - tail]) - replicates.mean()
-    return Interval(
-        float(np.clip(value - high, *bounds)), float(np.clip(value - low, *bounds)), level, "fixed-subjects", "basic"
-    )
+    low, high = np.clip([value - high, value - low], *bounds).tolist()
+    return Interval("fixed-subjects", low, high, level, "basic")
 
 
-def _no_spread(strata: Strata) -> NoInterval | None:
+def _no_spread(strata: Strata) -> Interval | None:
     """Why questions can't be resampled within these subjects; None where they can."""
     if strata.alone is None:
         return None
-    return NoInterval("fixed-subjects", f"subject {strata.alone!r} has one question, from which no spread can be told")
+    return Interval(
+        "fixed-subjects", reason=f"subject {strata.alone!r} has one question, from which no spread can be told"
+    )
 
 
-def no_spread_of_ranks(correct: BoolArray, strata: Strata) -> NoInterval | None:
+def no_spread_of_ranks(correct: BoolArray, strata: Strata) -> Interval | None:
     """Why rank metrics can't be resampled: a lone right or wrong answer is the same in every resample that has it.
 
     Subjects of one class are no obstacle; the metric leaves them out.
@@ -173,4 +180,6 @@ def no_spread_of_ranks(correct: BoolArray, strata: Strata) -> NoInterval | None:
         return None
     kind = "right" if right[lone[0]] == 1 else "wrong"
     name = strata.names[lone[0]]
-    return NoInterval("fixed-subjects", f"subject {name!r} has one {kind} answer, from which no spread can be told")
+    return Interval(
+        "fixed-subjects", reason=f"subject {name!r} has one {kind} answer, from which no spread can be told"
+    )

@@ -20,7 +20,6 @@ from bench.stats.calibration import CalibrationError, calibrated_p, calibration_
 from bench.stats.comparison import Comparison, Sample, compare, ranks
 from bench.stats.intervals import (
     Interval,
-    NoInterval,
     basic_interval,
     clustered_interval,
     mean_interval,
@@ -41,9 +40,9 @@ class Estimate:
 
     value: float | None
     """None where it is undefined in every subject."""
-    fixed: Interval | NoInterval
+    fixed: Interval
     """Interval for these subjects and other questions."""
-    clustered: Interval | NoInterval
+    clustered: Interval
     """Interval for other subjects like these."""
     by_seed: tuple[float | None, ...]
     """The mean over subjects for each seed."""
@@ -73,7 +72,7 @@ class Summary:
 
     methods: Mapping[str, MethodSummary]
     """Methods in the order given."""
-    comparisons: Mapping[str, tuple[Comparison, ...]]
+    comparisons: Mapping[str, tuple[Comparison[str], ...]]
     """Comparisons by metric of `TESTED`: all pairs of methods for which it is defined."""
     ranks: Mapping[str, Mapping[str, int]]
     """Ranks by metric of `TESTED`: the methods of all blocks whose pairs could be tested."""
@@ -150,7 +149,7 @@ def summary(
 def _sample(metric: str, p: FloatArray, o: BoolArray, values: Mapping[str, Resampled], method: MethodSummary) -> Sample:
     """One method's metric (seeds, n) as it is compared."""
     estimate = method.estimates[metric]
-    refused = estimate.fixed if isinstance(estimate.fixed, NoInterval) else None
+    refused = estimate.fixed if estimate.fixed.reason else None
     if metric == "ece_debiased":
         return excess(estimate.value, values["ece"], refused)
     by_question = losses(p, o).get(metric)
@@ -160,7 +159,7 @@ def _sample(metric: str, p: FloatArray, o: BoolArray, values: Mapping[str, Resam
     )  # fmt: skip
 
 
-def excess(value: float | None, ece: Resampled, refused: NoInterval | None) -> Sample:
+def excess(value: float | None, ece: Resampled, refused: Interval | None) -> Sample:
     """ECE less its floor, as 0 where it is less; resamples lie around what was observed, without their own chance.
 
     Args:
@@ -178,7 +177,7 @@ def _ranks(
     metric: str,
     blocks: Sequence[Sequence[str]],
     methods: Mapping[str, MethodSummary],
-    pairs: Sequence[Comparison],
+    pairs: Sequence[Comparison[str]],
     settings: Settings,
 ) -> dict[str, int]:
     """Ranks within each block, of the methods for which the metric is defined."""
@@ -218,16 +217,14 @@ def _estimates(
     return {**estimates, "ece_debiased": _estimate(excess, interval, settings)}
 
 
-def _bootstrapped(
-    values: Resampled, bounds: tuple[float, float], strata: Strata, settings: Settings
-) -> Interval | NoInterval:
+def _bootstrapped(values: Resampled, bounds: tuple[float, float], strata: Strata, settings: Settings) -> Interval:
     value = values.mean
     if value is None:
-        return NoInterval("fixed-subjects", "it is undefined in every subject")
+        return Interval("fixed-subjects", reason="it is undefined in every subject")
     return basic_interval(value, values.replicates, strata, level=settings.level, bounds=bounds)
 
 
-def _estimate(values: Resampled, fixed: Interval | NoInterval, settings: Settings) -> Estimate:
+def _estimate(values: Resampled, fixed: Interval, settings: Settings) -> Estimate:
     seeds = values.by_seed
     known = [value for value in seeds if value is not None]
     return Estimate(

@@ -18,7 +18,6 @@ import pytest
 from bench.metrics import METRICS
 from bench.report import page as report
 from bench.report.selection import View, Wanted
-from bench.report.standings.compute import Range
 from bench.report.tables import layout
 from bench.report.tables.build import build
 from bench.report.tables.formats import render
@@ -26,6 +25,7 @@ from bench.report.tables.model import Table
 from bench.report.tables.request import shown, tables_of
 from bench.report.verdict import verdict_of
 from bench.report.write import write
+from bench.stats import Interval
 from tests.browser.conftest import Tab
 from tests.fixtures import large_page as large
 
@@ -498,7 +498,7 @@ def uneven(tmp_path_factory) -> str:
 
     def standings_of(table):
         found = large.standings_of(table)
-        unordered = Range("fixed-subjects", 0.4, 0.6, 0.95, "t")
+        unordered = Interval("fixed-subjects", 0.4, 0.6, 0.95, "t")
         own = {
             key: replace(line, metrics={**line.metrics, "auroc": replace(line.metrics["auroc"], fixed=unordered)})
             if key.method == "lts" else line

@@ -12,7 +12,8 @@ import pytest
 from bench.metrics import METRICS
 from bench.report.grouping import Key
 from bench.report.page.serving import server
-from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
+from bench.report.standings.compute import LineStanding, Pair, Standings
+from bench.stats import Estimate, Interval
 
 pytestmark = pytest.mark.browser
 
@@ -186,8 +187,8 @@ def test_the_overview_shows_one_metric_everywhere_and_sorts(visit, payload):
 
 def test_signs_intervals_and_ranks_are_drawn_where_they_are_given(visit, other):
     keys = [Key(method, "") for method in ("ccps", "ptrue")]
-    none = Range("clustered", reason="few subjects")
-    found = {name: Standing(0.7, Range("fixed-subjects", 0.7, 0.8), none, (), None, 0, 0) for name in NAMES}
+    none = Interval("clustered", reason="few subjects")
+    found = {name: Estimate(0.7, Interval("fixed-subjects", 0.7, 0.8), none, (), None, 0, 0) for name in NAMES}
     line = LineStanding(0, found, 0.0, none, 0.25, {"brier": 1, "auroc": 1}, 0.0)
     pairs = [
         Pair(name, *keys, difference, none, none, p, p)

@@ -76,14 +76,14 @@ def test_every_number_of_the_matrix_stands_on_the_page_with_its_price(plain: Any
                     assert text.startswith(text_of(entry).replace("±", "± "))
                     assert (price is None) == (corpus == matrix.about.home(test))
                     if price is not None:
-                        assert priced(metric, price.points, price.ends) in text
+                        assert priced(metric, price.points, price.interval) in text
                         assert ("*, shown to be worse" in text) == price.is_shown
             assert by_name["plain"][1:] == ["same"] * (len(corpora) - 1)
         novelty = next(tables)
         own = [p for p in matrix.novelty if p.metric == metric]
         assert [row[0] for row in novelty[1:]] == [*(p.method for p in own), "mean of those that learn"]
         for price, row in zip(own, novelty[1:], strict=False):
-            assert priced(metric, price.points, price.ends) in row[1]
+            assert priced(metric, price.points, price.interval) in row[1]
     assert next(tables, None) is None
 
 

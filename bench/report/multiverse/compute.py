@@ -25,7 +25,7 @@ from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.tables.choice import require
-from bench.report.tables.model import Estimate, Line
+from bench.report.tables.model import Line, MetricValue
 from bench.report.text import listed, plain
 from bench.results import questions
 from bench.results.files import recalibration_of
@@ -145,7 +145,7 @@ def _ranked(rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, gaps:
 
 def _line(key: Key, rows: Sequence[ResultRow], standing: LineStanding | None) -> Line:
     metrics = standing.metrics if standing else {}
-    estimates = {name: Estimate(mean=of.value) for name, of in metrics.items()}
+    estimates = {name: MetricValue(mean=of.value) for name, of in metrics.items()}
     styles = style.built_in()
     return Line(
         key,

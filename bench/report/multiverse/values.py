@@ -31,7 +31,7 @@ from bench.report.multiverse.definitions import (
 from bench.report.multiverse.model import LEVEL, Universe
 from bench.report.multiverse.worlds import USUAL_ANSWERS, World, order_of
 from bench.results.questions import QuestionText
-from bench.stats import NoInterval, Sample, Settings, Strata, compare, losses, resample, strata_of
+from bench.stats import Interval, Sample, Settings, Strata, compare, losses, resample, strata_of
 from bench.stats.intervals import no_spread_of_ranks
 from bench.stats.resampling import RANKED, Resampled
 from bench.stats.summary import excess
@@ -211,7 +211,7 @@ class _View:
     def _sample(self, definition: Definition, name: str) -> Sample:
         """One method's metric as it is compared."""
         metric, drawn = definition.metric, self.resampled[definition.bins][name]
-        refused = NoInterval("fixed-subjects", "a subject has one question") if self.strata.alone else None
+        refused = Interval("fixed-subjects", reason="a subject has one question") if self.strata.alone else None
         if metric in RANKED:
             refused = no_spread_of_ranks(self.correct, self.strata)
         if metric == EXCESS:

@@ -30,7 +30,7 @@ from bench.metrics import METRICS, Metric
 from bench.report import bins, training
 from bench.report.averages import mean_of
 from bench.report.grouping import ece_bins_of
-from bench.report.tables.model import Estimate, Line
+from bench.report.tables.model import Line, MetricValue
 from bench.report.text import count, plain, probability, shown
 from bench.report.verdict import asides
 from bench.report.verdict.phrases import compact
@@ -128,7 +128,7 @@ def _numbers(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[
     """The metrics, each a column over METRICS."""
     columns: dict[str, list[Any]] = defaultdict(list)
     for name, metric in METRICS.items():
-        found = line.estimates.get(name, Estimate(notes=(f"{metric.label} was not computed",)))
+        found = line.estimates.get(name, MetricValue(notes=(f"{metric.label} was not computed",)))
         columns["mean"].append(None if found.mean is None else round(found.mean, DIGITS))
         columns["text"].append(_shown(metric, found.mean))
         columns["std"].append(_shown(metric, found.std))
@@ -174,7 +174,7 @@ def _standing(line: Line) -> dict[str, Any]:
     }
 
 
-def _ends(metric: Metric, estimate: Estimate) -> list[str] | None:
+def _ends(metric: Metric, estimate: MetricValue) -> list[str] | None:
     """Ends of the interval for these subjects; None where there is none."""
     return None if estimate.ends is None else [shown(metric, end) for end in estimate.ends]
 

@@ -11,11 +11,12 @@ from typing import NamedTuple
 from bench.metrics import METRICS
 from bench.report.page.elements import Element, el, html
 from bench.report.text import EN_DASH, half_width, plain, shown, with_arrow
-from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Ends, Matrix, MeanPrice, Price, Worst
+from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Matrix, MeanPrice, Price, Worst
 from bench.report.transfer.stored import Unshown
 from bench.report.transfer.tables import MEAN, ON_CONSTANT, SAME, SHOWN, columns_of, priced, sentences_on
 from bench.report.transfer.verdict import verdict
 from bench.results.transfer import Corpus
+from bench.stats import Interval
 
 TITLE = "Train here, test there"
 _ABOUT = (
@@ -141,9 +142,9 @@ def _numbers(matrix: Matrix, metric: str, test: str, names: Sequence[str]) -> El
     if constants:
         cells = []
         for constant in map(constants.get, corpora):
-            cell = _Cell() if constant is None else _valued(metric, constant.value, constant.ends)
+            cell = _Cell() if constant is None else _valued(metric, constant.value, constant.interval)
             if constant is not None and constant.points is not None:
-                cell = cell._replace(price=priced(metric, constant.points, constant.price_ends))
+                cell = cell._replace(price=priced(metric, constant.points, constant.price_interval))
             cells.append(cell)
         rows.append(_Row(CONSTANT, _APART, cells))
     against = f"; prices are against {home.label}" if home else "; no price, since nobody learned where it is usual"
@@ -170,26 +171,26 @@ def _novelty(matrix: Matrix, metric: str, test: str, names: Sequence[str]) -> El
 
 
 def _means(means: Sequence[MeanPrice], corpora: Sequence[Corpus]) -> list[_Row]:
-    prices = {mean.corpus: priced(mean.metric, mean.points, mean.ends) for mean in means}
+    prices = {mean.corpus: priced(mean.metric, mean.points, mean.interval) for mean in means}
     return [_Row(MEAN, _APART, [_Cell(price=prices.get(at, "")) for at in corpora])] if means else []
 
 
-def _valued(metric: str, value: float, ends: Ends) -> _Cell:
-    return _Cell(shown(METRICS[metric], value), half_width(METRICS[metric], value, ends.low, ends.high))
+def _valued(metric: str, value: float, interval: Interval) -> _Cell:
+    return _Cell(shown(METRICS[metric], value), half_width(METRICS[metric], value, interval.low, interval.high))
 
 
 def _number(matrix: Matrix, name: str, corpus: Corpus, test: str, metric: str, *, is_first: bool) -> _Cell:
     entry, reason = matrix.entry(name, corpus, test, metric), matrix.reason(name, corpus, test)
     if entry is None:
         return _Cell("missing" if reason else "undefined", note=plain(reason))
-    return _valued(metric, entry.value, entry.ends) if entry.corpus or is_first else _Cell(SAME)
+    return _valued(metric, entry.value, entry.interval) if entry.corpus or is_first else _Cell(SAME)
 
 
 def _with_price(cell: _Cell, price: Price | None) -> _Cell:
     if price is None:
         return cell
     mark = ("worse" if price.points > 0 else "better") if price.is_shown else ""
-    return cell._replace(price=priced(price.metric, price.points, price.ends), mark=mark)
+    return cell._replace(price=priced(price.metric, price.points, price.interval), mark=mark)
 
 
 def _table(caption: str, corpora: Sequence[Corpus], rows: Sequence[_Row]) -> Element | None:
@@ -250,7 +251,7 @@ def _worst(matrix: Matrix, names: Collection[str]) -> Element:
 def _worst_texts(worst: Worst | None) -> list[str]:
     if worst is None:
         return [EN_DASH] * 3
-    cell = _valued(worst.metric, worst.value, worst.ends)
+    cell = _valued(worst.metric, worst.value, worst.interval)
     rank = f"{EN_DASH} ({worst.reason})" if worst.rank is None else str(worst.rank)
     return [rank, f"{cell.value} ± {cell.half}" if cell.half else cell.value, plain(worst.where)]
 

@@ -13,21 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache as remembered
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import msgspec
 
 from bench.api import UserError
 from bench.report import grouping
 from bench.report.grouping import Key, ece_bins_of
 from bench.report.standings import compute
-from bench.report.standings.compute import Standings, computed, decoded, encoded
+from bench.report.standings.compute import Standings, computed
 from bench.report.text import plain
 from bench.results.files import place_of
 from bench.results.row import ResultRow
+from bench.stats import Settings
 from bench.store.files import write_whole
 from bench.store.folders import digest_file
-
-if TYPE_CHECKING:
-    from bench.stats import Settings
 
 FOLDER = "standings"
 """Below the cache folder."""
@@ -50,13 +50,11 @@ class StandingsReader:
         Raises:
             UserError: a Parquet file is missing or not as it must be; names it.
         """
-        from bench.stats import Settings
-
         done = {key: [row for row in rows if row.status == "ok"] for key, rows in lines.items()}
         files = {key: [(row, self._path(row)) for row in rows] for key, rows in done.items() if rows}
         bins = {ece_bins_of(row) for rows in done.values() for row in rows}
         settings = Settings(bins=bins.pop()) if bins else Settings()
-        path = self.cache / FOLDER / f"{_key(files, settings)}.json" if self.cache else None
+        path = self.cache / FOLDER / f"{_key(files, settings)}.msgpack" if self.cache else None
         found = _kept(path) if path else None
         if found is None:
             if files:
@@ -81,9 +79,9 @@ class StandingsReader:
         return path.with_suffix(".parquet")
 
     def _keep(self, path: Path, found: Standings) -> None:
-        body = encoded(found)
+        body = msgspec.msgpack.encode(found)
         try:
-            write_whole(path, f"{_digest_of_text(body)}\n{body}".encode())
+            write_whole(path, hashlib.sha256(body).digest() + body)
         except OSError as error:
             self.say(f"intervals and tests can't be kept in {path.parent} ({error.strerror or error})")
 
@@ -121,17 +119,14 @@ def _digest_of_file(path: Path) -> str:
 
 
 def _digest(value: Any) -> str:
-    return _digest_of_text(json.dumps(value, sort_keys=True))
-
-
-def _digest_of_text(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _kept(path: Path) -> Standings | None:
     """Standings that were kept; None where none were, or where they are damaged."""
     try:
-        digest, _, body = path.read_text(encoding="utf-8").partition("\n")
-        return decoded(body) if _digest_of_text(body) == digest else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        content = path.read_bytes()
+        digest, body = content[:32], content[32:]
+        return msgspec.msgpack.decode(body, type=Standings) if hashlib.sha256(body).digest() == digest else None
+    except (OSError, msgspec.MsgspecError):
         return None

@@ -6,27 +6,24 @@ Lines are compared only where they rest on the same answers and labels, question
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.api import UserError
-from bench.metrics import METRICS
 from bench.report.grouping import Key
 from bench.results.files import read_records
 from bench.results.records import Records
 from bench.results.row import ResultRow
+from bench.stats import Comparison, Estimate, Interval, Settings, Strata, Summary, summary
 
 if TYPE_CHECKING:
     from bench.api import BoolArray
-    from bench.stats import Estimate as Estimated
-    from bench.stats import Interval, MethodSummary, NoInterval, Settings, Strata, Summary
 
 _ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
 _SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
@@ -36,62 +33,15 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class Range:
-    """An interval and what it is an interval of, or why there is none."""
-
-    estimand: str
-    """`fixed-subjects` or `clustered`."""
-    low: float | None = None
-    high: float | None = None
-    level: float | None = None
-    """Level of confidence, e.g. 0.95."""
-    kind: str = ""
-    """Kind of the interval: `t`, `basic`, or `inverted test`."""
-    reason: str = ""
-    """Why there is none; empty where there is one."""
-
-    def half(self, value: float | None) -> float | None:
-        """Half its width on the longer side of a value; None where there is no interval."""
-        if self.low is None or self.high is None or value is None:
-            return None
-        return max(self.high - value, value - self.low)
-
-    def reversed(self) -> Range:
-        """Interval of the difference taken the other way round."""
-        if self.low is None or self.high is None:
-            return self
-        return replace(self, low=-self.high, high=-self.low)
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One metric of one line: mean over subjects, then over seeds."""
-
-    value: float | None
-    """None where it is undefined in every subject."""
-    fixed: Range
-    """Interval for these subjects and other questions."""
-    clustered: Range
-    """Interval for other subjects like these."""
-    by_seed: tuple[float | None, ...]
-    spread: float | None
-    """Standard deviation (ddof 1) of `by_seed`; None with one seed."""
-    n_undefined: int
-    """Subjects left out because the metric is undefined there."""
-    n_redrawn: int
-    """Resamples of a subject that were replaced because the metric is undefined in them."""
-
-
-@dataclass(frozen=True)
 class LineStanding:
     """All that is told of one line."""
 
     labels: int
     """Lines with the same number rest on the same answers and labels; 0 has the most lines."""
-    metrics: Mapping[str, Standing]
+    metrics: Mapping[str, Estimate]
     calibration_error: float
     """Macro ECE without what chance adds to it."""
-    calibration: Range
+    calibration: Interval
     """Its interval."""
     calibrated_p: float
     """P value of calibration."""
@@ -116,38 +66,8 @@ class LineStanding:
         return brier is not None and _at_least(brier.value, self.constant)
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two lines on the same questions."""
-
-    metric: str
-    first: Key
-    second: Key
-    difference: float
-    """The first's macro mean minus the second's."""
-    fixed: Range
-    clustered: Range
-    p: float | None
-    """P value of this pair alone."""
-    p_corrected: float | None
-    """Corrected for all pairs of its block; where the lines are of two blocks, for all pairs with the same labels."""
-    error: float | None = None
-    """Standard error of the difference; None where there is no test."""
-    critical: float | None = None
-    """Standard errors that a difference must exceed to be significant in the corrected test; None without a test."""
-
-    def reversed(self) -> Pair:
-        """The second minus the first."""
-        return replace(
-            self, first=self.second, second=self.first, difference=-self.difference, fixed=self.fixed.reversed(),
-            clustered=self.clustered.reversed(),
-        )  # fmt: skip
-
-    def winner(self, alpha: float) -> Key | None:
-        """The one that is better at this level of significance; None where neither is."""
-        if self.p_corrected is None or self.p_corrected >= alpha or not self.difference:
-            return None
-        return self.first if (self.difference > 0) is bool(METRICS[self.metric].higher_is_better) else self.second
+Pair = Comparison[Key]
+"""Two lines on the same questions."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +106,6 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
     Raises:
         UserError: a file is not as it must be; names it.
     """
-    from bench.stats import summary
-
     records = {key: [_sorted(read_records(path), path) for _, path in runs] for key, runs in files.items()}
     left_out = {key: _SEEDS_DIFFER for key, runs in records.items() if any(not _same(a, b) for a, b in pairwise(runs))}
     left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
@@ -204,7 +122,11 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
         for i, key in enumerate(keys):
             constant = _brier_of_constant(rates[key], first.correct, told.strata)
             lines[key] = replace(_line(told, str(i), number), constant=constant)
-        pairs += _pairs(told, keys)
+        pairs += [
+            replace(pair, first=keys[int(pair.first)], second=keys[int(pair.second)])  # type: ignore[arg-type,misc]
+            for of_metric in told.comparisons.values()
+            for pair in of_metric
+        ]
     return Standings(settings.level, {key: lines[key] for key in records if key in lines}, tuple(pairs), left_out)
 
 
@@ -270,82 +192,12 @@ def _by_labels(records: Mapping[Key, Sequence[Records]]) -> list[list[Key]]:
 
 
 def _line(told: Summary, name: str, labels: int) -> LineStanding:
-    method: MethodSummary = told.methods[name]
+    method = told.methods[name]
     return LineStanding(
         labels=labels,
-        metrics={metric: _standing(estimate) for metric, estimate in method.estimates.items()},
+        metrics=method.estimates,
         calibration_error=method.calibration.value,
-        calibration=_range(method.calibration.interval),
+        calibration=method.calibration.interval,
         calibrated_p=method.calibrated_p,
         ranks={metric: ranks[name] for metric, ranks in told.ranks.items() if name in ranks},
     )
-
-
-def _standing(estimate: Estimated) -> Standing:
-    return Standing(
-        estimate.value, _range(estimate.fixed), _range(estimate.clustered), estimate.by_seed, estimate.spread,
-        estimate.n_undefined, estimate.n_redrawn,
-    )  # fmt: skip
-
-
-def _range(interval: Interval | NoInterval) -> Range:
-    return Range(**asdict(interval))
-
-
-def _pairs(told: Summary, keys: Sequence[Key]) -> list[Pair]:
-    return [
-        Pair(
-            pair.metric, keys[int(pair.first)], keys[int(pair.second)], pair.difference, _range(pair.interval),
-            _range(pair.clustered), pair.p, pair.p_corrected, pair.error, pair.critical,
-        )
-        for pairs in told.comparisons.values()
-        for pair in pairs
-    ]  # fmt: skip
-
-
-# --- as JSON ---------------------------------------------------------------------------------------------------------
-
-
-def encoded(standings: Standings) -> str:
-    """Standings as JSON; mappings by line become lists, because JSON's keys are strings."""
-    body = {
-        "level": standings.level,
-        "lines": [[key, asdict(line)] for key, line in standings.lines.items()],
-        "pairs": [asdict(pair) for pair in standings.pairs],
-        "left_out": [[key, reason] for key, reason in standings.left_out.items()],
-    }
-    return json.dumps(body, allow_nan=False)
-
-
-def decoded(text: str) -> Standings:
-    """Standings that were encoded.
-
-    Raises:
-        ValueError, KeyError, TypeError, AttributeError: it is no JSON, or its values are no standings.
-    """
-    body = json.loads(text)
-    if not isinstance(body["level"], float) or not body["lines"]:
-        raise ValueError("no standings: expected a level, and at least one line")
-    return Standings(
-        body["level"],
-        {Key(*key): _decoded_line(line) for key, line in body["lines"]},
-        tuple(_decoded_pair(pair) for pair in body["pairs"]),
-        {Key(*key): reason for key, reason in body["left_out"]},
-    )
-
-
-def _decoded_line(line: Mapping[str, Any]) -> LineStanding:
-    metrics = {name: Standing(**_with_ranges(values)) for name, values in line["metrics"].items()}
-    return LineStanding(**{**line, "metrics": metrics, "calibration": Range(**line["calibration"])})
-
-
-def _decoded_pair(pair: Mapping[str, Any]) -> Pair:
-    ranges = _with_ranges(pair)
-    needed = {"error": pair["error"], "critical": pair["critical"]}
-    return Pair(**{**ranges, **needed, "first": Key(*pair["first"]), "second": Key(*pair["second"])})
-
-
-def _with_ranges(values: Mapping[str, Any]) -> dict[str, Any]:
-    ranges = {"fixed": Range(**values["fixed"]), "clustered": Range(**values["clustered"])}
-    seeds = {"by_seed": tuple(values["by_seed"])} if "by_seed" in values else {}
-    return {**values, **ranges, **seeds}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.metrics import METRICS
-from bench.report.standings.compute import Range
 from bench.report.tables.cells import BLANK
 from bench.report.tables.grid import Cell
 from bench.report.tables.model import Line, Table
 from bench.report.tables.published import Published
 from bench.report.text import EN_DASH, interval_text, percent, shown, signed
+from bench.stats import Interval
 
 _ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
@@ -85,7 +85,7 @@ def no_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
         yield from dict.fromkeys(f"no interval ({label}): {range_.reason}" for range_ in found if range_.reason)
 
 
-def range_cell(name: str, interval: Range | None) -> Cell:
+def range_cell(name: str, interval: Interval | None) -> Cell:
     """Ends of an interval; nothing where there is none."""
     if interval is None or interval.low is None or interval.high is None:
         return BLANK

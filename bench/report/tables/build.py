@@ -25,7 +25,7 @@ from bench.report.tables import export, formats, layout, overview, side_by_side
 from bench.report.tables.best import best_of
 from bench.report.tables.caption import facts_of
 from bench.report.tables.grid import TableViews
-from bench.report.tables.model import COLUMNS, HEADLINE, Estimate, Line, Table, distinct
+from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, distinct
 from bench.report.tables.origins import Origins
 from bench.report.tables.published import Published
 from bench.report.text import REASON_LENGTH, leaves_out, listed, plain
@@ -218,11 +218,11 @@ def _is_known(line: Line, name: str) -> bool:
     return bool(line.done) and (name in COLUMNS or any(name in row.metrics for row in line.done))
 
 
-def _estimate(line: Line, name: str) -> Estimate:
+def _estimate(line: Line, name: str) -> MetricValue:
     """Mean over seeds of one metric, for a line that has no estimates yet."""
     summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.done]
     by_seed = tuple(summary.mean for summary in summaries if summary.mean is not None)
-    estimate = Estimate(
+    estimate = MetricValue(
         mean=mean_of(by_seed),
         std=mean_of(summary.std for summary in summaries),
         by_seed=by_seed,
@@ -232,7 +232,7 @@ def _estimate(line: Line, name: str) -> Estimate:
     return replace(estimate, notes=distinct(_remarks(line, name, estimate)))
 
 
-def _remarks(line: Line, name: str, estimate: Estimate) -> Iterator[str]:
+def _remarks(line: Line, name: str, estimate: MetricValue) -> Iterator[str]:
     """Footnotes of one metric."""
     label = METRICS[name].label
     if estimate.mean is None:

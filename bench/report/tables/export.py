@@ -10,10 +10,11 @@ from bench.metrics import METRICS
 from bench.report import training
 from bench.report.averages import mean_of
 from bench.report.competition import judged_by
-from bench.report.standings.compute import Pair, Range
-from bench.report.tables.model import COLUMNS, Estimate, Line, Table
+from bench.report.standings.compute import Pair
+from bench.report.tables.model import COLUMNS, Line, MetricValue, Table
 from bench.report.text import plain
 from bench.report.verdict import record, verdict_of
+from bench.stats import Interval
 
 RANKED = ("ece_debiased", "brier", "acc", "aucpr", "auroc", "nll")
 """Metrics that have ranks, `bench.stats.TESTED`."""
@@ -189,7 +190,7 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
     }
 
 
-def _estimate(estimate: Estimate) -> dict[str, Any]:
+def _estimate(estimate: MetricValue) -> dict[str, Any]:
     record: dict[str, Any] = {
         "mean": estimate.mean,
         "std": estimate.std,
@@ -215,7 +216,7 @@ def _published(table: Table, line: Line) -> dict[str, Any]:
     return {name: cell and {**asdict(cell), "difference": table.difference(line, name)} for name, cell in cells.items()}
 
 
-def _range(interval: Range) -> dict[str, Any]:
+def _range(interval: Interval) -> dict[str, Any]:
     """Without what is empty: an interval, or why there is none."""
     if interval.low is None:
         return {"estimand": interval.estimand, "reason": interval.reason}

@@ -14,12 +14,13 @@ from typing import Literal
 from bench.report.averages import mean_of
 from bench.report.competition import Competition, badness, judged_by, rank
 from bench.report.grouping import Key
-from bench.report.standings.compute import ROUNDING, LineStanding, Standing, Standings
+from bench.report.standings.compute import ROUNDING, LineStanding, Standings
 from bench.report.style import Style
 from bench.report.tables.best import Best
 from bench.report.tables.published import Published
 from bench.report.text import plain
 from bench.results.row import LabelsSeen, ResultRow, Status, Training
+from bench.stats import Estimate
 
 COLUMNS = ("ece", "brier", "acc", "aucpr", "auroc")
 """Metrics of the table, in the order of the paper's."""
@@ -32,7 +33,7 @@ GROUPS = ("paper", "untrained", "trained")
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MetricValue:
     """A metric of one method, as fractions: mean over subjects, then over seeds."""
 
     mean: float | None = None
@@ -45,7 +46,7 @@ class Estimate:
     """Subjects left out, in the seed where most are."""
     best: Best | None = None
     """Certainty that no other of its block is better; None where another one is."""
-    standing: Standing | None = None
+    standing: Estimate | None = None
     """Intervals, where standings were computed."""
     notes: tuple[str, ...] = ()
     """Footnotes."""
@@ -82,7 +83,7 @@ class Line:
     """Group of methods among which it stands: one of `GROUPS`."""
     rows: tuple[ResultRow, ...] = ()
     """Its seeds, ascending; none where it was not run on this model and task."""
-    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    estimates: Mapping[str, MetricValue] = field(default_factory=dict)
     """Estimates by metric; empty where the status isn't ok."""
     notes: tuple[str, ...] = ()
     """Further footnotes."""
@@ -201,7 +202,7 @@ class Line:
         """Whether its Brier is no better than that of a constant confidence; False where that isn't known."""
         return self.standing is not None and self.standing.worse_than_constant
 
-    def estimate(self, metric: str) -> Estimate:
+    def estimate(self, metric: str) -> MetricValue:
         """A metric of this line; an estimate without a mean where it was not computed."""
         return self.estimates.get(metric, _UNKNOWN)
 
@@ -313,7 +314,7 @@ class Table:
         return f"{plain(method)} was not run with {self.model} on {self.task}"
 
 
-_UNKNOWN = Estimate()
+_UNKNOWN = MetricValue()
 
 
 def distinct(texts: Iterable[str]) -> tuple[str, ...]:

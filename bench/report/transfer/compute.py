@@ -27,7 +27,6 @@ from bench.report.transfer.model import (
     METRICS_SHOWN,
     Beside,
     Constant,
-    Ends,
     Entry,
     Matrix,
     MeanPrice,
@@ -41,23 +40,23 @@ from bench.results.records import Records
 from bench.results.transfer import AT_RANDOM, SUBJECT, About, Corpus, TransferCell
 from bench.stats import (
     Interval,
-    NoInterval,
     Settings,
     Strata,
     basic_interval,
     corrected,
     losses,
     mean_interval,
+    normal_test,
     resample,
     strata_of,
+    t_test,
 )
 from bench.stats.holm import with_holm
-from bench.stats.intervals import macro_mean, no_spread_of_ranks
+from bench.stats.intervals import no_spread_of_ranks
 from bench.stats.resampling import Resampled
 
 Key = tuple[str, Corpus | None]
 """Method and corpus."""
-_TINY = 1e-12
 _OTHER_ANSWERS = "it rests on other answers or labels than the other cells of this test"
 
 
@@ -71,7 +70,7 @@ class _Tested:
     brier: Mapping[Key, FloatArray]
     """Loss of each question, (n,), mean over seeds; also of CONSTANT, which has no ranks and so no resamples."""
     resampled: Mapping[Key, Mapping[str, Resampled]]
-    no_ranks: NoInterval | None
+    no_ranks: Interval | None
     settings: Settings
 
     def sample(self, key: Key, metric: str) -> tuple[float, FloatArray] | None:
@@ -81,43 +80,32 @@ class _Tested:
         found = self.resampled[key][metric]
         return None if found.mean is None else (found.mean, found.replicates)
 
-    def ends(self, key: Key, metric: str) -> Ends:
+    def interval(self, key: Key, metric: str) -> Interval:
         """Interval of one number."""
         sample = self.sample(key, metric)
         assert sample is not None  # noqa: S101 - asked for cells with numbers alone
         if metric == "brier":
-            return _ends(mean_interval(self.brier[key], self.strata, level=LEVEL))
-        return self._of_resamples(*sample, METRICS[metric].bounds)
+            return mean_interval(self.brier[key], self.strata, level=LEVEL)
+        return self.no_ranks or basic_interval(*sample, self.strata, level=LEVEL, bounds=METRICS[metric].bounds)
 
-    def worsening(self, worse: Sequence[Key], better: Sequence[Key], metric: str) -> tuple[float, Ends, float | None]:
+    def worsening(
+        self, worse: Sequence[Key], better: Sequence[Key], metric: str
+    ) -> tuple[float, Interval, float | None]:
         """Mean worsening from the second cells to the first, pair by pair: its value, interval and p value.
 
         Cells of both have this metric.
         """
-        from scipy.special import ndtr, stdtr
-
         if metric == "brier":
             loss = np.mean([self.brier[a] - self.brier[b] for a, b in zip(worse, better, strict=True)], axis=0)
-            interval = mean_interval(loss, self.strata, level=LEVEL)
-            if isinstance(interval, NoInterval):
-                return float(self.strata.means(loss).mean()), _ends(interval), None
-            mean, error, df = macro_mean(loss, self.strata)
-            p = float(abs(mean) <= _TINY) if error <= _TINY else float(2 * stdtr(min(df, 1e9), -abs(mean) / error))
-            return mean, _ends(interval), p
+            interval, p, _ = t_test(loss, self.strata, LEVEL)
+            return float(self.strata.means(loss).mean()), interval, p
         sign = 1 if METRICS[metric].higher_is_better else -1
         pairs = [(self.sample(a, metric), self.sample(b, metric)) for a, b in zip(worse, better, strict=True)]
         value = float(np.mean([sign * (b[0] - a[0]) for a, b in pairs if a and b]))
-        drawn = np.mean([sign * (b[1] - a[1]) for a, b in pairs if a and b], axis=0)
-        ends, error = self._of_resamples(value, drawn, (-1, 1)), float(drawn.std(ddof=1))
-        if ends.low is None:
-            return value, ends, None
-        p = float(abs(value) <= _TINY) if error <= _TINY else float(2 * ndtr(-abs(value) / error))
-        return value, ends, p
-
-    def _of_resamples(self, value: float, drawn: FloatArray, bounds: tuple[float, float]) -> Ends:
         if self.no_ranks is not None:
-            return _ends(self.no_ranks)
-        return _ends(basic_interval(value, drawn, self.strata, level=LEVEL, bounds=bounds))
+            return value, self.no_ranks, None
+        drawn = np.mean([sign * (b[1] - a[1]) for a, b in pairs if a and b], axis=0)
+        return value, *normal_test(value, drawn, self.strata, LEVEL, (-1, 1))
 
 
 def computed(
@@ -151,7 +139,7 @@ def computed(
         reasons = list(dict.fromkeys(each.reason for each in missing))
         raise UserError(f"No cell of the matrix has numbers: {'; '.join(reasons[:3])}")
     entries = tuple(
-        Entry(*key, test, metric, sample[0], each.ends(key, metric))
+        Entry(*key, test, metric, sample[0], each.interval(key, metric))
         for metric in METRICS_SHOWN
         for test, each in tested.items()
         for key in each.resampled
@@ -230,10 +218,6 @@ def _tested(test: str, records: Mapping[Key, Sequence[Records]], about: About, s
     )  # fmt: skip
 
 
-def _ends(interval: Interval | NoInterval) -> Ends:
-    return Ends(None, None, interval.reason) if isinstance(interval, NoInterval) else Ends(interval.low, interval.high)
-
-
 # --- prices -----------------------------------------------------------------------------------------------------------
 
 
@@ -280,10 +264,10 @@ def _constants(about: About, tested: Mapping[str, _Tested]) -> Iterator[Constant
             interval = mean_interval(loss, each.strata, level=LEVEL)
             value = float(each.strata.means(loss).mean())
             if corpus == home or (CONSTANT, home) not in each.brier:
-                yield Constant(corpus, test, value, _ends(interval), None, Ends(None, None))
+                yield Constant(corpus, test, value, interval, None, Interval("fixed-subjects"))
             else:
-                points, ends, _ = each.worsening([key], [(CONSTANT, home)], "brier")
-                yield Constant(corpus, test, value, _ends(interval), points, ends)
+                points, moved, _ = each.worsening([key], [(CONSTANT, home)], "brier")
+                yield Constant(corpus, test, value, interval, points, moved)
 
 
 def _means(about: About, tested: Mapping[str, _Tested], prices: Sequence[Price]) -> Iterator[MeanPrice]:
@@ -327,7 +311,7 @@ def _worst(metric: str, about: About, tested: Mapping[str, _Tested], missing: Se
         if name in gaps or any((test, name) not in there for test in about.tests)
     }
     for name in found.keys() - reasons.keys():  # also where another cell is its worst one: that one might be by chance
-        own_ends = (each.ends(key, metric) for each in tested.values() for key in each.resampled
+        own_ends = (each.interval(key, metric) for each in tested.values() for key in each.resampled
                     if key[0] == name and not _is_control(key[1]))  # fmt: skip
         reason = next((ends.reason for ends in own_ends if ends.low is None), "")
         reasons |= {name: reason} if reason else {}
@@ -335,9 +319,9 @@ def _worst(metric: str, about: About, tested: Mapping[str, _Tested], missing: Se
     for name in sorted(found, key=lambda name: (ranks.get(name, len(found) + 1), sign * found[name][0])):
         value, (test, key), drawn = found[name]
         each = tested[test]
-        ends = each.ends(key, metric)
+        ends = each.interval(key, metric)
         if ends.low is not None:
-            ends = _ends(basic_interval(value, drawn, each.strata, level=LEVEL, bounds=METRICS[metric].bounds))
+            ends = basic_interval(value, drawn, each.strata, level=LEVEL, bounds=METRICS[metric].bounds)
         yield Worst(name, metric, value, key[1], test, ends, ranks.get(name), reasons.get(name, ""))
 
 

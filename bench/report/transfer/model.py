@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from bench.results.transfer import About, Corpus
+from bench.stats import Interval
 
 METRICS_SHOWN = ("brier", "auroc")
 """Metrics of a matrix, by their names in `bench.metrics.METRICS`."""
@@ -14,14 +14,6 @@ LEVEL = 0.95
 CONSTANT = "share of right answers"
 """Name of a confidence that is the same for every answer: the share of right answers in what was learned from. It has
 no name that a method could have."""
-
-
-class Ends(NamedTuple):
-    """Ends of an interval, or the reason why there is none."""
-
-    low: float | None
-    high: float | None
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,7 +26,7 @@ class Entry:
     test: str
     metric: str
     value: float
-    ends: Ends
+    interval: Interval
 
 
 @dataclass(frozen=True)
@@ -50,7 +42,7 @@ class Price:
     metric: str
     points: float
     """In the metric's unit, fractions."""
-    ends: Ends
+    interval: Interval
     p: float | None
     """Two-sided, of no price; None where there is no test."""
     p_holm: float | None = None
@@ -71,7 +63,7 @@ class MeanPrice:
     test: str
     metric: str
     points: float
-    ends: Ends
+    interval: Interval
     n: int
     """Methods."""
 
@@ -86,10 +78,10 @@ class Constant:
     corpus: Corpus
     test: str
     value: float
-    ends: Ends
+    interval: Interval
     points: float | None
     """Price against the home of the test; None where it has none, or this is it."""
-    price_ends: Ends
+    price_interval: Interval
 
 
 @dataclass(frozen=True)
@@ -114,7 +106,7 @@ class Worst:
     value: float
     corpus: Corpus | None
     test: str
-    ends: Ends
+    interval: Interval
     rank: int | None
     """1 plus the number of methods whose worst cell is significantly better; None without a rank."""
     reason: str = ""
@@ -136,7 +128,7 @@ class Beside:
     reference: str
     points: float
     """Brier of the method minus that of the reference: positive where it is worse."""
-    ends: Ends
+    interval: Interval
     p: float | None
     p_holm: float | None = None
 

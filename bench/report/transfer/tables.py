@@ -9,9 +9,10 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, half_width, plain, shown, signed, with_arrow
-from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Constant, Ends, Entry, Matrix, Price
+from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Constant, Entry, Matrix, Price
 from bench.report.transfer.verdict import between, verdict
 from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
+from bench.stats import Interval
 
 SHOWN = "*"
 SAME = "same"
@@ -91,12 +92,12 @@ def sentences_on(corpora: Sequence[Corpus]) -> list[str]:
 
 def of_constant(constant: Constant) -> str:
     """Number of the constant confidence with half its interval."""
-    return text_of(Entry(CONSTANT, constant.corpus, constant.test, "brier", constant.value, constant.ends))
+    return text_of(Entry(CONSTANT, constant.corpus, constant.test, "brier", constant.value, constant.interval))
 
 
-def priced(metric: str, points: float, ends: Ends) -> str:
+def priced(metric: str, points: float, interval: Interval) -> str:
     """A price with its interval."""
-    return f"{signed(METRICS[metric], points)}{between(metric, ends)}"
+    return f"{signed(METRICS[metric], points)}{between(metric, interval)}"
 
 
 def _number(matrix: Matrix, name: str, corpus: Corpus, test: str, metric: str, column: int) -> Cell:
@@ -109,7 +110,7 @@ def _number(matrix: Matrix, name: str, corpus: Corpus, test: str, metric: str, c
 def text_of(entry: Entry) -> str:
     """A number with half its interval."""
     metric = METRICS[entry.metric]
-    half = half_width(metric, entry.value, *entry.ends[:2])
+    half = half_width(metric, entry.value, entry.interval.low, entry.interval.high)
     return shown(metric, entry.value) + f" ±{half}" * bool(half)
 
 
@@ -122,7 +123,9 @@ def _prices(matrix: Matrix, metric: str, test: str) -> Grid:
     found = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test) and c.points is not None}
     if not found:
         return grid
-    texts = (EN_DASH if (c := found.get(at)) is None else priced(metric, c.points or 0, c.price_ends) for at in corpora)
+    texts = (
+        EN_DASH if (c := found.get(at)) is None else priced(metric, c.points or 0, c.price_interval) for at in corpora
+    )
     row = GridRow([Cell(CONSTANT), *map(Cell, texts)])
     return replace(grid, rows=(*grid.rows, row), legend=(*grid.legend, ON_CONSTANT))
 
@@ -147,7 +150,7 @@ def _price_grid(
     own = {(p.method, p.corpus): p for p in prices if (p.metric, p.test) == place}
     names = [name for name in matrix.methods if any((name, corpus) in own for corpus in corpora)]
     rows = [GridRow([Cell(plain(name)), *(_price(own.get((name, corpus))) for corpus in corpora)]) for name in names]
-    mean = {m.corpus: priced(m.metric, m.points, m.ends) for m in means if (m.metric, m.test) == place}
+    mean = {m.corpus: priced(m.metric, m.points, m.interval) for m in means if (m.metric, m.test) == place}
     if mean:
         rows.append(GridRow([Cell(MEAN), *(Cell(mean.get(corpus, EN_DASH)) for corpus in corpora)], is_apart=True))
     n, label = sum(p.metric == place[0] and p.p_holm is not None for p in prices), METRICS[place[0]].label
@@ -161,8 +164,8 @@ def _price_grid(
 def _price(price: Price | None) -> Cell:
     if price is None:
         return Cell(EN_DASH)
-    text = priced(price.metric, price.points, price.ends)
-    return Cell(text, mark=SHOWN * price.is_shown, notes=(price.ends.reason,) if price.ends.reason else ())
+    text = priced(price.metric, price.points, price.interval)
+    return Cell(text, mark=SHOWN * price.is_shown, notes=(price.interval.reason,) if price.interval.reason else ())
 
 
 def _worst(matrix: Matrix) -> Grid:
@@ -188,7 +191,7 @@ def _worst(matrix: Matrix) -> Grid:
                 if worst.rank is None
                 else Cell(str(worst.rank))
             )
-            entry = Entry(name, worst.corpus, worst.test, metric, worst.value, worst.ends)
+            entry = Entry(name, worst.corpus, worst.test, metric, worst.value, worst.interval)
             cells += [rank, Cell(text_of(entry)), Cell(plain(worst.where))]
         rows.append(GridRow(cells))
     seeds = ", ".join(map(str, about.seeds))
@@ -214,18 +217,18 @@ def _records(matrix: Matrix) -> Iterator[dict[str, Any]]:
         price = prices.get((entry.method, entry.corpus, entry.test, entry.metric)) if entry.corpus else None
         yield {
             **_place(entry.method, entry.corpus, entry.test), "metric": entry.metric, "value": entry.value,
-            "low": entry.ends.low, "high": entry.ends.high, **_of_price(price), "reason": entry.ends.reason,
+            "low": entry.interval.low, "high": entry.interval.high, **_of_price(price), "reason": entry.interval.reason,
         }  # fmt: skip
     for constant in matrix.constants:
         yield {
             **_place(CONSTANT, constant.corpus, constant.test), "metric": "brier", "value": constant.value,
-            "low": constant.ends.low, "high": constant.ends.high, "price": constant.points,
-            "price_low": constant.price_ends.low, "price_high": constant.price_ends.high,
-            "reason": constant.ends.reason,
+            "low": constant.interval.low, "high": constant.interval.high, "price": constant.points,
+            "price_low": constant.price_interval.low, "price_high": constant.price_interval.high,
+            "reason": constant.interval.reason,
         }  # fmt: skip
     for price in matrix.novelty:
         place = _place(price.method, price.corpus, price.test)
-        yield {**place, "metric": price.metric, **_of_price(price), "reason": price.ends.reason}
+        yield {**place, "metric": price.metric, **_of_price(price), "reason": price.interval.reason}
     for gap in matrix.missing:
         yield {**_place(gap.method, gap.corpus, gap.test), "reason": gap.reason}
 
@@ -239,7 +242,7 @@ def _of_price(price: Price | None) -> dict[str, Any]:
     names = ("against", "price", "price_low", "price_high", "p", "p_holm")
     if price is None:
         return dict.fromkeys(names)
-    values = (price.home.label, price.points, price.ends.low, price.ends.high, price.p, price.p_holm)
+    values = (price.home.label, price.points, price.interval.low, price.interval.high, price.p, price.p_holm)
     return dict(zip(names, values, strict=True))
 
 
@@ -261,7 +264,8 @@ def _plain(value: Any) -> Any:
 
 def _named(values: dict[str, Any]) -> dict[str, Any]:
     """Intervals with the names of their ends."""
-    for key in ("ends", "price_ends"):
-        if key in values:
-            values[key] = dict(zip(("low", "high", "reason"), values[key], strict=True))
+    for field, key in (("interval", "ends"), ("price_interval", "price_ends")):
+        if field in values:
+            interval = values.pop(field)
+            values[key] = {name: interval[name] for name in ("low", "high", "reason")}
     return values

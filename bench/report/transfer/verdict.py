@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from bench.metrics import METRICS
 from bench.report.text import interval_text, percent, precise, shown, signed
-from bench.report.transfer.model import Ends, Matrix, MeanPrice, Price
+from bench.report.transfer.model import Matrix, MeanPrice, Price
 from bench.report.verdict.phrases import named
 from bench.results.transfer import AT_RANDOM, Corpus
+from bench.stats import Interval
 
 _NAMED = 7
 """Names that a sentence gives one by one; of more, one fewer is, and the others are counted."""
@@ -25,9 +26,9 @@ def place(corpus: Corpus | None, test: str) -> str:
     return f"tested on {test}" if corpus is None else f"learned on {corpus.label}; tested on {test}"
 
 
-def between(metric: str, ends: Ends) -> str:
+def between(metric: str, interval: Interval) -> str:
     """An interval in brackets, or nothing."""
-    return "" if ends.low is None or ends.high is None else f" [{interval_text(METRICS[metric], ends.low, ends.high)}]"
+    return "" if interval.ends is None else f" [{interval_text(METRICS[metric], *interval.ends)}]"
 
 
 def _leaders(matrix: Matrix) -> Iterator[str]:
@@ -38,7 +39,7 @@ def _leaders(matrix: Matrix) -> Iterator[str]:
             yield f"No method can be ranked by its worst {label}."
             continue
         best = first[0]
-        told = f"{shown(METRICS[metric], best.value)}{between(metric, best.ends)}, {place(best.corpus, best.test)}"
+        told = f"{shown(METRICS[metric], best.value)}{between(metric, best.interval)}, {place(best.corpus, best.test)}"
         if sum(each.metric == metric and each.rank is not None for each in matrix.worst) == 1:
             yield f"By its worst {label}, {best.method} alone has a rank, beside no other method: {told}."
         elif len(first) == 1:
@@ -96,9 +97,9 @@ def _of_share(matrix: Matrix, mean: MeanPrice) -> str:
     constant = next(found, None)
     if home is None or there is None or mean.corpus.leaves_out or constant is None or constant.points is None:
         return ""
-    points = f"{signed(METRICS['brier'], constant.points)} points{between('brier', constant.price_ends)}"
-    low, high, _ = constant.price_ends
-    if low is not None and high is not None and low <= 0 <= high:
+    points = f"{signed(METRICS['brier'], constant.points)} points{between('brier', constant.price_interval)}"
+    ends = constant.price_interval.ends
+    if ends is not None and ends[0] <= 0 <= ends[1]:
         return f"; a constant confidence moves by {points}, so it is not the share of right answers"
     return (
         f"; {percent(home)} % of the answers of {mean.home.task} are right and {percent(there)} % of those of"
@@ -127,8 +128,8 @@ def _novelty(matrix: Matrix) -> Iterator[str]:
 
 
 def _is_decided(mean: MeanPrice) -> bool:
-    low, high, _ = mean.ends
-    return low is not None and high is not None and (low > 0 or high < 0)
+    ends = mean.interval.ends
+    return ends is not None and (ends[0] > 0 or ends[1] < 0)
 
 
 def _is_gain(mean: MeanPrice) -> bool:
@@ -137,11 +138,8 @@ def _is_gain(mean: MeanPrice) -> bool:
 
 def _points(mean: MeanPrice, *, turned: bool) -> str:
     """Points with their interval; turned, a price below 0 is a gain above it."""
-    low, high, _ = mean.ends
-    value, ends = -mean.points if turned else mean.points, mean.ends
-    if turned and low is not None and high is not None:
-        ends = Ends(-high, -low)
-    return f"{precise(METRICS[mean.metric], value)} points{between(mean.metric, ends)}"
+    value, interval = (-mean.points, mean.interval.reversed()) if turned else (mean.points, mean.interval)
+    return f"{precise(METRICS[mean.metric], value)} points{between(mean.metric, interval)}"
 
 
 def _dearest(matrix: Matrix) -> Iterator[str]:
@@ -157,7 +155,7 @@ def _dearest(matrix: Matrix) -> Iterator[str]:
         return
     yield (
         f"The dearest move is that of {most.method}: {precise(METRICS['brier'], most.points)} points of"
-        f" Brier{between('brier', most.ends)}, {place(most.corpus, most.test)}."
+        f" Brier{between('brier', most.interval)}, {place(most.corpus, most.test)}."
     )
 
 

@@ -248,11 +248,10 @@ def _measured(row: ResultRow, scored: ScoredRow) -> dict[str, Measured]:
     found: MethodSummary = summary(
         {row.method: records.confidence}, records.correct, records.subject, score=score
     ).methods[row.method]
-    measured = {}
-    for name, metric in row.metrics.items():
-        estimate = found.estimates.get(name)
-        interval = None if estimate is None else estimate.fixed
-        known = isinstance(interval, Interval) and np.isfinite([interval.low, interval.high]).all()
-        low, high = (interval.low, interval.high) if known and isinstance(interval, Interval) else (None, None)
-        measured[name] = Measured(value=metric.mean, low=low, high=high)
-    return measured
+    none = Interval("fixed-subjects")
+    intervals = {name: found.estimates[name].fixed if name in found.estimates else none for name in row.metrics}
+    finite = {name: each if np.isfinite(each.ends or np.nan).all() else none for name, each in intervals.items()}
+    return {
+        name: Measured(value=metric.mean, low=finite[name].low, high=finite[name].high)
+        for name, metric in row.metrics.items()
+    }

@@ -41,11 +41,12 @@ from bench.report.figures import (
 from bench.report.figures.cost import scale_of
 from bench.report.figures.sheet import styled
 from bench.report.figures.variants import differences_of_variants
-from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
+from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.style import MAX_HEIGHT, SMALL, TEXT_WIDTH, built_in
 from bench.report.tables.build import build
 from bench.results.records import Records
 from bench.results.row import ResultRow, Tuning
+from bench.stats import Estimate, Interval
 from tests.unit.report.test_variants import made as variants
 
 METHODS = tuple(name for name in built_in().named if name in {*registry.paper(), "sequence-probability"})
@@ -338,8 +339,8 @@ def standings(lines):
     """Intervals that say which line they belong to."""
     made = {}
     for k, key in enumerate(lines):
-        ends = Range("fixed-subjects", 0.1 + 0.01 * k, 0.9, 0.9, "t")
-        value = Standing(0.5, ends, ends, (0.5,), None, 0, 0)
+        ends = Interval("fixed-subjects", 0.1 + 0.01 * k, 0.9, 0.9, "t")
+        value = Estimate(0.5, ends, ends, (0.5,), None, 0, 0)
         made[key] = LineStanding(0, dict.fromkeys(NAMES, value), 0.0, ends, 0.5, {})
     return Standings(0.9, made, (), {})
 
@@ -446,8 +447,8 @@ def artist(figure, label):
 def ladder(lines, unranked=None):
     """Standings in which each method is a point worse than the one before; a difference of one point is a tie."""
     keys = sorted(lines)
-    ends = Range("fixed-subjects", 0.4, 0.6, 0.95, "t")
-    value = Standing(0.5, ends, ends, (0.5,), None, 0, 0)
+    ends = Interval("fixed-subjects", 0.4, 0.6, 0.95, "t")
+    value = Estimate(0.5, ends, ends, (0.5,), None, 0, 0)
     ranks = {key: 1 if i < 2 else i for i, key in enumerate(keys)}
     found = {
         key: LineStanding(
@@ -460,7 +461,7 @@ def ladder(lines, unranked=None):
     for metric, sign in (("brier", 1), ("auroc", -1)):
         for (i, one), (j, other) in combinations(enumerate(keys), 2):
             difference = sign * 0.01 * (i - j)
-            around = Range("fixed-subjects", difference - 0.005, difference + 0.005, 0.95, "t")
+            around = Interval("fixed-subjects", difference - 0.005, difference + 0.005, 0.95, "t")
             p = 0.5 if j - i == 1 else 0.001
             pairs.append(Pair(metric, one, other, difference, around, around, p, p))
     return Standings(0.95, found, tuple(pairs), {})

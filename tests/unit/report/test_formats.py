@@ -19,11 +19,12 @@ from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
 from bench.report.grouping import Key
-from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
+from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.tables import build, comparison, formats
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.published import Published
 from bench.results.row import ResultRow, Training
+from bench.stats import Estimate, Interval
 
 HOSTILE = (
     "a&b", "100%", "a_b^c", "#~`", "$x^2$", r"\input{x}", r"\end{table}", "[2pt]", "*", "{", "}", "a|b", '"q"',
@@ -49,9 +50,9 @@ def cell(method: str, model: str = MODELS[0], **changes: object) -> ResultRow:
 
 def judged(lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
     """Everything that can stand in a table, once."""
-    fixed = Range("fixed-subjects", -0.1, 0.2, 0.95, "t")
-    standing = Standing(0.2, fixed, Range("clustered", 0.1, 0.3, 0.95, "t"), (0.2, 0.21), 0.01, 0, 0)
-    bare = replace(standing, fixed=Range("fixed-subjects", reason="subject 'a_b&%' has one question"))
+    fixed = Interval("fixed-subjects", -0.1, 0.2, 0.95, "t")
+    standing = Estimate(0.2, fixed, Interval("clustered", 0.1, 0.3, 0.95, "t"), (0.2, 0.21), 0.01, 0, 0)
+    bare = replace(standing, fixed=Interval("fixed-subjects", reason="subject 'a_b&%' has one question"))
     keys = [key for key, rows in lines.items() if rows[0].status == "ok"]
     line = LineStanding(0, {**dict.fromkeys(METRICS, standing), "ece": bare}, 0.01, fixed, 0.5, {}, 0.1)
     pairs = [

@@ -22,12 +22,13 @@ from bench.report.grouping import Key
 from bench.report.page import questions
 from bench.report.page.lines import _NOT_RUN
 from bench.report.page.render import html
-from bench.report.standings.compute import LineStanding, Range, Standing, Standings
+from bench.report.standings.compute import LineStanding, Standings
 from bench.report.style import built_in
 from bench.report.tables.build import _OTHER_LABELS, build
 from bench.results.questions import QuestionText
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
+from bench.stats import Estimate, Interval
 from tests.fixtures import large_page as large
 
 SUBJECTS = ("bells", "moss", "stars")
@@ -250,10 +251,10 @@ def test_a_metric_undefined_everywhere_is_a_dash_with_its_footnote():
 
 def standing_of(low, high, name="auroc", p=0.0312):
     """Of one line, with an interval for one metric and none for another."""
-    there, none = Range("fixed-subjects", low, high, 0.95, "basic"), Range("fixed-subjects", reason="one subject")
+    there, none = Interval("fixed-subjects", low, high, 0.95, "basic"), Interval("fixed-subjects", reason="one subject")
     found = {
-        name: Standing(0.75, there, none, (0.75,), None, 0, 0),
-        "ece": Standing(0.1, none, none, (0.1,), None, 0, 0),
+        name: Estimate(0.75, there, none, (0.75,), None, 0, 0),
+        "ece": Estimate(0.1, none, none, (0.1,), None, 0, 0),
     }
     return LineStanding(0, found, 0.02, there, p, {"brier": 1}, 0.01)
 

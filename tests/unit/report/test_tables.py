@@ -26,7 +26,7 @@ from bench.api import UserError
 from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
-from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
+from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.tables.build import (
     _NOT_BUILT_IN,
     COLUMNS,
@@ -40,6 +40,7 @@ from bench.report.tables.build import (
 )
 from bench.report.tables.export import RANKED
 from bench.results.row import LabelsSeen, ResultRow, Training
+from bench.stats import Estimate, Interval
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden"
@@ -151,14 +152,14 @@ def test_hostile_names_look_as_in_the_golden_file(kind):
 # --- what stands in a table -------------------------------------------------------------------------------------------
 
 
-LOW, HIGH = Range("fixed-subjects", 0.1, 0.2, 0.95, "t"), Range("fixed-subjects", 0.45, 0.95, 0.95, "basic")
+LOW, HIGH = Interval("fixed-subjects", 0.1, 0.2, 0.95, "t"), Interval("fixed-subjects", 0.45, 0.95, 0.95, "basic")
 
 
 def judged(lines, *, better=("brier", "ece_debiased"), p=0.5, unordered=(), constant=None):
     """Every line that is ok beats those after it in these metrics; all ECEs have this p value of calibration."""
     done = [key for key, rows in lines.items() if rows[0].status == "ok"]
-    none = Range("clustered", reason="20 subjects are needed")
-    standing = Standing(0.15, LOW, none, (0.1, 0.2), 0.0123, 0, 0)
+    none = Interval("clustered", reason="20 subjects are needed")
+    standing = Estimate(0.15, LOW, none, (0.1, 0.2), 0.0123, 0, 0)
     found = {}
     for place, key in enumerate(done, start=1):
         ordered = replace(standing, fixed=replace(HIGH, low=0.45 if key.method in unordered else 0.6))
@@ -769,7 +770,7 @@ def narrow(lines):
     """Intervals of ± 2 around what `cell` has."""
     found = judged(lines, better=())
     means = dict(zip(COLUMNS, (0.08, 0.15, 0.77, 0.88, 0.85), strict=True))
-    around = {name: Range("fixed-subjects", mean - 0.02, mean + 0.02, 0.95, "t") for name, mean in means.items()}
+    around = {name: Interval("fixed-subjects", mean - 0.02, mean + 0.02, 0.95, "t") for name, mean in means.items()}
     lines_ = {
         key: replace(line, metrics={name: replace(line.metrics[name], fixed=around[name]) for name in COLUMNS})
         for key, line in found.lines.items()

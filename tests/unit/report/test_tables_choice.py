@@ -17,17 +17,17 @@ from bench.cli import app
 from bench.metrics import METRICS
 from bench.report.grouping import Key
 from bench.report.selection import Layout, Selection, View, Wanted
-from bench.report.standings.compute import Range
 from bench.report.tables import build, comparison, formats
 from bench.report.tables.choice import chosen
 from bench.report.tables.export import RANKED
-from bench.report.tables.model import COLUMNS, Estimate, Table
+from bench.report.tables.model import COLUMNS, MetricValue, Table
 from bench.report.tables.request import shown, tables_of
 from bench.report.text import MINUS
 from bench.report.write import write
 from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import numbers
+from bench.stats import Interval
 from tests.unit.report.test_tables import brier, cell, judged, with_excess
 from tests.unit.report.test_tables_on_disk import put
 
@@ -280,7 +280,7 @@ def test_a_comparison_follows_the_metrics(llama: list[Table]) -> None:
 def test_rounding_hides_no_sign_of_an_end() -> None:
     def near_zero(lines: dict[Key, Sequence[object]]) -> object:
         found = judged(lines)
-        near = Range("fixed-subjects", -0.0102, -0.0002, 0.95, "t")
+        near = Interval("fixed-subjects", -0.0102, -0.0002, 0.95, "t")
         return replace(found, pairs=tuple(replace(pair, fixed=near, difference=-0.00031) for pair in found.pairs))
 
     tables = build.build([cell(), cell("ptrue")], standings_of=near_zero)  # type: ignore[arg-type]
@@ -329,7 +329,11 @@ def ranked(lines: dict[Key, Sequence[object]], ranks: dict[str, int]) -> object:
 
 
 def test_by_ece_nothing_leads_that_does_not_order_answers() -> None:
-    rows = [cell("pik", metrics=with_excess(-0.02)), cell(metrics=with_excess(0.01)), cell("lts", metrics=with_excess(0.01))]
+    rows = [
+        cell("pik", metrics=with_excess(-0.02)),
+        cell(metrics=with_excess(0.01)),
+        cell("lts", metrics=with_excess(0.01)),
+    ]
     (table,) = build.build(
         rows,
         standings_of=lambda lines: judged(lines, better=(), unordered=("pik",)),  # type: ignore[arg-type,return-value]
@@ -348,9 +352,9 @@ def test_equal_means_keep_the_order_of_figures() -> None:
 
 
 def test_a_spread_that_is_rounding_is_0() -> None:
-    assert Estimate(by_seed=(0.1, 0.1 + 3e-17, 0.1)).spread == 0.0
-    assert Estimate(by_seed=(0.1, 0.2)).spread == pytest.approx(0.0707, abs=1e-4)
-    assert Estimate(by_seed=(0.1,)).spread is None
+    assert MetricValue(by_seed=(0.1, 0.1 + 3e-17, 0.1)).spread == 0.0
+    assert MetricValue(by_seed=(0.1, 0.2)).spread == pytest.approx(0.0707, abs=1e-4)
+    assert MetricValue(by_seed=(0.1,)).spread is None
 
 
 # --- LaTeX ------------------------------------------------------------------------------------------------------------

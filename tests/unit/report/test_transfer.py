@@ -68,7 +68,7 @@ def test_prices_of_brier_are_paired_t_tests_of_the_macro_mean(matrix: Matrix) ->
         error, df = np.sqrt(v.sum()) / 3, v.sum() ** 2 / np.sum(v**2 / (np.array([p.size for p in parts]) - 1))
         assert price.p == pytest.approx(2 * stats.t.sf(abs(price.points) / error, df), abs=1e-12)
         half = stats.t.ppf(0.975, df) * error
-        assert price.ends[:2] == pytest.approx((price.points - half, price.points + half))
+        assert price.interval.ends == pytest.approx((price.points - half, price.points + half))
 
 
 def test_holm_covers_all_prices_of_a_metric(matrix: Matrix) -> None:
@@ -89,8 +89,8 @@ def test_prices_of_auroc_are_positive_where_it_is_worse_and_their_interval_cover
             for c in (price.home, price.corpus)
         ]  # fmt: skip
         assert price.points == pytest.approx(values[0] - values[1])
-        assert price.ends.low is not None
-        assert price.ends.low <= price.points <= (price.ends.high or 0)
+        assert price.interval.low is not None
+        assert price.interval.low <= price.points <= (price.interval.high or 0)
 
 
 def test_the_worst_cell_is_the_worst_of_all_and_the_ranking_follows_it(matrix: Matrix) -> None:

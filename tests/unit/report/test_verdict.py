@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
-from bench.report.standings.compute import LineStanding, Pair, Range, Standing, Standings
+from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.tables.build import build, render, views
 from bench.report.tables.export import RANKED
 from bench.report.text import MINUS
 from bench.report.verdict import record, summary_of, verdict_of
 from bench.report.verdict.judgement import questions_needed, rounded
 from bench.results.row import LabelsSeen, ResultRow, Training
-from bench.stats import Sample, compare, corrected, critical_value, strata_of
+from bench.stats import Estimate, Interval, Sample, compare, corrected, critical_value, strata_of
 
-NONE = Range("clustered", reason="20 subjects are needed")
+NONE = Interval("clustered", reason="20 subjects are needed")
 ERROR, CRITICAL = 0.005, 3.0
 
 
@@ -73,7 +73,7 @@ def planted(metrics, *, rows=None, error=ERROR, critical=CRITICAL, missing=(), c
         found = {
             key: LineStanding(
                 labels.get(key.method, 0),
-                {name: Standing(v, around(v), NONE, (v,), None, 0, 0) for name, v in of.items() if v is not None},
+                {name: Estimate(v, around(v), NONE, (v,), None, 0, 0) for name, v in of.items() if v is not None},
                 0.01, NONE, 0.5, dict(ranks(pairs, key, of, short)), constant,
             )
             for key, of in keys.items()
@@ -84,17 +84,17 @@ def planted(metrics, *, rows=None, error=ERROR, critical=CRITICAL, missing=(), c
 
 
 def around(value):
-    return Range("fixed-subjects", value - 0.03, value + 0.03, 0.95, "t")
+    return Interval("fixed-subjects", value - 0.03, value + 0.03, 0.95, "t")
 
 
 def pair_of(name, ends, means, error, critical, *, missing):
     difference = means[ends[0]][name] - means[ends[1]][name]
     if missing:
         return Pair(
-            name, *ends, difference, Range("fixed-subjects", reason="a subject has one question"), NONE, None, None
+            name, *ends, difference, Interval("fixed-subjects", reason="a subject has one question"), NONE, None, None
         )
     half = 1.96 * error
-    fixed = Range("fixed-subjects", difference - half, difference + half, 0.95, "t")
+    fixed = Interval("fixed-subjects", difference - half, difference + half, 0.95, "t")
     p = 2 * NormalDist().cdf(-abs(difference) / error)
     corrected = 0.01 if abs(difference) > critical * error else 0.5
     return Pair(name, *ends, difference, fixed, NONE, p, max(p, corrected), error, critical)

@@ -18,7 +18,6 @@ import pytest
 from bench.metrics import METRICS
 from bench.metrics.answers import bin_of
 from bench.stats import (
-    Interval,
     Sample,
     Settings,
     basic_interval,
@@ -124,7 +123,7 @@ def statistics(world, rng, seed):
         interval = basic_interval(values[name].mean, values[name].replicates, strata, bounds=METRICS[name].bounds)
         found[name] = (values[name].mean, refused if refused and name in RANKED else interval)
     pair = compared(np.square(p - o), np.square(rival - o), strata)
-    found["Brier difference"] = (pair.difference, pair.interval)
+    found["Brier difference"] = (pair.difference, pair.fixed)
     error = calibration_error(p, o, world.names, quick)
     found["calibration error"] = (error.value, error.interval)
     return found
@@ -146,7 +145,7 @@ def coverage(title, world, runs, seed=1):
     found = defaultdict(list)
     for run in range(runs):
         for name, (value, interval) in statistics(world, rng, run).items():
-            if isinstance(interval, Interval):
+            if interval.ends:
                 found[name].append((value, interval.low, interval.high))
     truth, covered = world.truth(), {}
     tell(f"\n{title}, {len(world.sizes)} subjects, {runs} runs")

@@ -21,7 +21,6 @@ from bench.stats import (
     TESTED,
     Comparison,
     Interval,
-    NoInterval,
     Sample,
     Settings,
     basic_interval,
@@ -148,15 +147,15 @@ def test_interval_over_subjects_is_students_and_leaves_undefined_ones_out():
 
 
 def test_few_subjects_are_no_sample_of_subjects():
-    assert isinstance(clustered_interval(np.arange(20.0)), Interval)
+    assert clustered_interval(np.arange(20.0)).ends
     refused = clustered_interval(np.append(np.arange(19.0), np.nan))
-    assert refused == NoInterval("clustered", "20 subjects are needed to speak of others, there are 19")
+    assert refused == Interval("clustered", reason="20 subjects are needed to speak of others, there are 19")
 
 
 def test_one_question_in_a_subject_leaves_no_interval_for_fixed_subjects():
     strata = strata_of(["law", "art", "art"])
     refused = mean_interval(np.array([0.1, 0.2, 0.3]), strata)
-    assert isinstance(refused, NoInterval)
+    assert refused.ends is None
     assert "'law' has one question" in refused.reason
     assert basic_interval(0.5, np.array([0.4, 0.6]), strata) == refused
 
@@ -303,7 +302,7 @@ def test_paired_test_within_one_subject_is_students():
     assert pair.p == pytest.approx(expected.pvalue, abs=1e-12)
     assert pair.difference == pytest.approx(np.mean(a - b))
     low, high = expected.confidence_interval(0.95)
-    assert (pair.interval.low, pair.interval.high) == pytest.approx((low, high))
+    assert (pair.fixed.low, pair.fixed.high) == pytest.approx((low, high))
 
 
 def test_paired_test_and_its_interval_agree_on_every_pair():
@@ -312,8 +311,8 @@ def test_paired_test_and_its_interval_agree_on_every_pair():
     pairs = compared({m: losses(p, o)["brier"] for m, p in confidence.items()}, strata)
     assert len(pairs) == 10
     for pair in pairs:
-        assert (pair.p < 0.05) == (not pair.interval.low <= 0 <= pair.interval.high)
-        assert pair.interval.low < pair.difference < pair.interval.high
+        assert (pair.p < 0.05) == (not pair.fixed.low <= 0 <= pair.fixed.high)
+        assert pair.fixed.low < pair.difference < pair.fixed.high
         assert pair.clustered.low < pair.difference < pair.clustered.high
 
 
@@ -364,7 +363,7 @@ def test_single_step_correction_covers_all_pairs_of_equal_methods():
 
 def pairs_of(p_corrected, metric="brier"):
     """Each first method has the smaller loss."""
-    nothing = NoInterval("fixed-subjects", "not needed here")
+    nothing = Interval("fixed-subjects", reason="not needed here")
     return [Comparison(metric, a, b, -0.1, nothing, nothing, p, p) for (a, b), p in p_corrected.items()]
 
 
@@ -443,8 +442,8 @@ def test_resamples_are_shared_by_methods_so_differences_are_paired():
     found = pairs["auroc", "m0", "m1"]
     auroc = {m: result.methods[m].estimates["auroc"] for m in near}
     assert found.difference == pytest.approx(auroc["m0"].value - auroc["m1"].value)
-    assert found.interval.low < found.difference < found.interval.high
-    paired = pairs["aucpr", "m0", "nearly"].interval
+    assert found.fixed.low < found.difference < found.fixed.high
+    paired = pairs["aucpr", "m0", "nearly"].fixed
     alone = result.methods["m0"].estimates["aucpr"].fixed
     assert paired.high - paired.low < 0.2 * (alone.high - alone.low)
     subset = summary({"m1": confidence["m1"]}, o, names, QUICK)
@@ -511,9 +510,9 @@ def test_a_lone_answer_of_a_class_leaves_no_interval_for_rank_metrics(lone, kind
         assert estimates[name].value is not None
         assert f"subject 'one' has one {kind} answer" in estimates[name].fixed.reason
         (pair,) = result.comparisons[name]
-        assert (pair.interval, pair.p, pair.p_corrected) == (estimates[name].fixed, None, None)
+        assert (pair.fixed, pair.p, pair.p_corrected) == (estimates[name].fixed, None, None)
         assert result.ranks[name] == {}
-    assert isinstance(estimates["ece"].fixed, Interval)
+    assert estimates["ece"].fixed.ends
 
 
 def test_what_is_undefined_everywhere_has_neither_value_nor_interval():
@@ -521,8 +520,8 @@ def test_what_is_undefined_everywhere_has_neither_value_nor_interval():
     for name in ("auroc", "aucpr", "ece_ref"):
         estimate = result.methods["m"].estimates[name]
         assert estimate.value is None
-        assert estimate.fixed == NoInterval("fixed-subjects", "it is undefined in every subject")
-        assert isinstance(estimate.clustered, NoInterval)
+        assert estimate.fixed == Interval("fixed-subjects", reason="it is undefined in every subject")
+        assert estimate.clustered.ends is None
     assert result.comparisons["auroc"] == ()
 
 
@@ -532,7 +531,7 @@ def test_a_lone_question_leaves_values_but_no_tests():
     for metric in ("brier", "nll", "acc", "ece_debiased"):
         (pair,) = result.comparisons[metric]
         assert (pair.p, pair.p_corrected) == (None, None)
-        assert "'y' has one question" in pair.interval.reason
+        assert "'y' has one question" in pair.fixed.reason
         assert result.ranks[metric] == {}
 
 
