@@ -10,7 +10,7 @@ from statistics import median
 from bench.metrics import METRICS
 from bench.report.tables.published import finite, values_of
 from bench.report.text import MINUS, interval_text, plain, probability, shown, signed
-from bench.stats.variants import Estimate, StepRow, VariantRow, Variants, parts_of
+from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants, parts_of
 
 COLUMNS = ("model", "task", "variant", "metric", "mean")
 """Columns of a file of published variants, in percent."""
@@ -129,7 +129,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %".replace("-", MINUS)
 
 
-def _of_share(share: Estimate | None) -> str:
+def _of_share(share: SeedMean | None) -> str:
     if share is None or share.low is None or share.high is None:
         return ""
     return f"{_percent(share.low)} to {_percent(share.high)}"
@@ -151,13 +151,13 @@ def _own_steps(found: Variants) -> list[StepRow]:
     return [step for step in found.steps if step.metric == found.metrics[-1] and step.end != found.reference]
 
 
-def _ends(name: str, estimate: Estimate | None) -> str:
+def _ends(name: str, estimate: SeedMean | None) -> str:
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     return interval_text(METRICS[name], estimate.low, estimate.high).replace(" ", NO_BREAK)
 
 
-def _told(name: str, estimate: Estimate, value: str) -> str:
+def _told(name: str, estimate: SeedMean, value: str) -> str:
     ends = _ends(name, estimate).replace(NO_BREAK, " ")
     return f"{value} ({ends})" if ends else value
 

@@ -33,7 +33,7 @@ from bench.stats.intervals import macro_mean
 from bench.stats.resampling import RANKED, losses, resample
 from bench.stats.settings import Settings
 from bench.stats.strata import Strata, strata_of
-from bench.stats.variants import MIN_SEEDS, Estimate, estimated, freedom_of, refused
+from bench.stats.variants import MIN_SEEDS, SeedMean, estimated, freedom_of, refused
 
 METRICS_SHOWN = ("brier", "auroc")
 """Metrics of the curves, by their names in `bench.metrics.METRICS`."""
@@ -69,7 +69,7 @@ class Point:
     size: int
     labels: int
     """Labels that it was told."""
-    estimate: Estimate | None
+    estimate: SeedMean | None
     """Macro mean over subjects, mean over the draws that have one; None where none has, or it is undefined."""
     draws: int
     """Draws that have one."""
@@ -85,7 +85,7 @@ class Gain:
     untrained: str
     metric: str
     size: int
-    difference: Estimate | None
+    difference: SeedMean | None
     """Positive where the trained one is better, whichever way the metric goes; None where a draw of one is missing."""
     p: float | None
     """Two-sided, of no difference; None without interval."""
@@ -335,7 +335,7 @@ class _Rule(NamedTuple):
 
     def _estimate(
         self, draws: Sequence[_Draw], others: Sequence[_Draw], bounds: tuple[float, float]
-    ) -> tuple[Estimate | None, float | None]:
+    ) -> tuple[SeedMean | None, float | None]:
         """Mean of the first, less that of the second where there are some, with its interval and p value of 0."""
         if not draws:
             return None, None
@@ -346,7 +346,7 @@ class _Rule(NamedTuple):
             spread = spread - np.mean([each.spread for each in others], axis=0)
         asked = len(self.study.seeds)
         if self.bare or len(draws) < asked or asked < MIN_SEEDS:
-            return Estimate(float(by_seed.mean()), None, None, None), None
+            return SeedMean(float(by_seed.mean()), None, None, None), None
         if self.metric in RANKED:
             return estimated(by_seed, float(spread.var(ddof=1)), freedom=self.freedom, level=self.level, bounds=bounds)
         of = macro_mean(spread, self.strata)

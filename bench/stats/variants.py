@@ -40,8 +40,8 @@ _FAR = 1e3
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A value with its interval."""
+class SeedMean:
+    """A mean over seeds with its interval for other questions and other seeds."""
 
     value: float
     low: float | None
@@ -53,9 +53,9 @@ class Estimate:
     """Share of its square that is the seeds'."""
 
 
-def parts_of(estimate: Estimate | None, before: str = "") -> dict[str, float | None]:
+def parts_of(estimate: SeedMean | None, before: str = "") -> dict[str, float | None]:
     """Numbers of an estimate by name, with something before each name; None where there is no estimate."""
-    return {before + part.name: None if estimate is None else getattr(estimate, part.name) for part in fields(Estimate)}
+    return {before + part.name: None if estimate is None else getattr(estimate, part.name) for part in fields(SeedMean)}
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class VariantRow:
 
     variant: str
     metric: str
-    estimate: Estimate | None
+    estimate: SeedMean | None
     """Macro mean over subjects, mean over seeds; None where it is undefined."""
-    difference: Estimate | None = None
+    difference: SeedMean | None = None
     """The reference's minus its own; None of the reference, and where one of the two is undefined."""
     p: float | None = None
     """Two-sided, of no difference; None without interval."""
@@ -83,12 +83,12 @@ class StepRow:
     adds: str
     """Words for what the variant at its end has and the one at its start lacks."""
     metric: str
-    difference: Estimate | None
+    difference: SeedMean | None
     """That of its end minus that of its start; None where one of the two is undefined."""
     p: float | None = None
     p_corrected: float | None = None
     """After Holm, over all variants and steps."""
-    share: Estimate | None = None
+    share: SeedMean | None = None
     """Its part of the whole difference; None where the path is not shown to be a gain."""
 
 
@@ -184,7 +184,7 @@ def rows_of(
 
 def estimated(
     by_seed: FloatArray, of_questions: float, *, freedom: float, level: float, bounds: tuple[float, float]
-) -> tuple[Estimate, float]:
+) -> tuple[SeedMean, float]:
     """Mean over seeds with its interval for other questions and other seeds, and the p value of 0, two-sided.
 
     Args:
@@ -201,12 +201,12 @@ def estimated(
     square = of_questions + of_seeds
     error = float(np.sqrt(square))
     if error <= _TINY:
-        return Estimate(value, value, value, 0.0, 0.0), float(abs(value) <= _TINY)
+        return SeedMean(value, value, value, 0.0, 0.0), float(abs(value) <= _TINY)
     df = square**2 / (of_questions**2 / max(freedom, 1) + of_seeds**2 / (len(by_seed) - 1))
     half = float(stdtrit(min(df, _MANY), (1 + level) / 2)) * error
     low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))
     p = float(2 * stdtr(min(df, _MANY), -abs(value) / error))
-    return Estimate(value, low, high, error, of_seeds / square), p
+    return SeedMean(value, low, high, error, of_seeds / square), p
 
 
 def freedom_of(metric: str, correct: BoolArray, strata: Strata) -> int:
@@ -304,11 +304,11 @@ class _Rule(NamedTuple):
             for step, gap in zip(steps, _gaps(path, values), strict=True)
         ]
 
-    def _difference(self, gap: _Gap | None) -> tuple[Estimate | None, float | None]:
+    def _difference(self, gap: _Gap | None) -> tuple[SeedMean | None, float | None]:
         low, high = METRICS[self.metric].bounds
         return (None, None) if gap is None else self._estimate(gap, (low - high, high - low))
 
-    def _share(self, part: _Gap, whole: _Gap) -> Estimate | None:
+    def _share(self, part: _Gap, whole: _Gap) -> SeedMean | None:
         """Ratio of two differences with its interval; None where it has no bounds."""
         value = float(part.by_seed.mean() / whole.by_seed.mean())
 
@@ -318,12 +318,12 @@ class _Rule(NamedTuple):
             return (p or 0.0) - (1 - self.level)
 
         low, high = (_crossing(above, value, sign) for sign in (-1, 1))
-        return None if low is None or high is None else Estimate(value, low, high, None)
+        return None if low is None or high is None else SeedMean(value, low, high, None)
 
-    def _estimate(self, gap: _Gap, bounds: tuple[float, float]) -> tuple[Estimate, float | None]:
+    def _estimate(self, gap: _Gap, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
         """Mean over seeds with its interval, and the p value of 0."""
         if self.bare:
-            return Estimate(float(gap.by_seed.mean()), None, None, None), None
+            return SeedMean(float(gap.by_seed.mean()), None, None, None), None
         of_questions, freedom = float(gap.replicates.var(ddof=1)), float(self.freedom)
         if (
             gap.losses is not None

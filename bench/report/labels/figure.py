@@ -15,7 +15,7 @@ from bench.report.labels.verdict import told_of
 from bench.report.style import DASHED, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH, Style, built_in
 from bench.report.text import plain, with_arrow
 from bench.stats.labels import METRICS_SHOWN, LabelCurves, Point
-from bench.stats.variants import Estimate
+from bench.stats.variants import SeedMean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,7 +96,7 @@ def _x_ticks(sizes: Sequence[int]) -> list[int]:
     return [*sizes[:-1:2], sizes[-1]] if len(sizes) > 4 else list(sizes)  # noqa: PLR2004 - as many as fit
 
 
-def _known(points: Iterable[Point]) -> list[tuple[Point, Estimate]]:
+def _known(points: Iterable[Point]) -> list[tuple[Point, SeedMean]]:
     """Points that have a value."""
     return [(point, point.estimate) for point in points if point.estimate is not None]
 

@@ -13,16 +13,16 @@ import pytest
 from bench.api import UserError
 from bench.report import method_analyses, variants
 from bench.report.text import MINUS
-from bench.stats.variants import Estimate, StepRow, VariantRow, Variants
+from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants
 
 RESULTS = Path(__file__).parents[3] / "results"
 
 
 def made(p: float, count: int = 2, model: str = "llama8b") -> Variants:
     names = ["original", "perturbation", *(f"v{k}" for k in range(count - 2))][:count]
-    own = VariantRow("full", "auroc", Estimate(0.8, 0.7, 0.9, 0.05, 0.1))
+    own = VariantRow("full", "auroc", SeedMean(0.8, 0.7, 0.9, 0.05, 0.1))
     others = [
-        VariantRow(name, "auroc", Estimate(0.7, 0.6, 0.8, 0.05), Estimate(0.1 - k / 100, 0.02, 0.18, 0.04, 0.5), p, p)
+        VariantRow(name, "auroc", SeedMean(0.7, 0.6, 0.8, 0.05), SeedMean(0.1 - k / 100, 0.02, 0.18, 0.04, 0.5), p, p)
         for k, name in enumerate(names)
     ]
     return Variants(
@@ -89,15 +89,15 @@ def with_steps(p: float, gain: float = 0.1) -> Variants:
     shown = p < 0.05 and gain > 0
     steps = tuple(
         StepRow(
-            start, end, adds, "auroc", Estimate(part, part - 0.05, part + 0.05, 0.02, 0.2), p, p,
-            Estimate(share, share - 0.3, share + 0.3, None) if shown else None,
+            start, end, adds, "auroc", SeedMean(part, part - 0.05, part + 0.05, 0.02, 0.2), p, p,
+            SeedMean(share, share - 0.3, share + 0.3, None) if shown else None,
         )
         for start, end, adds, part, share in (
             ("original", "perturbation", "noise", 0.02, 0.2), ("perturbation", "full", "the direction", 0.08, 0.8)
         )
     )  # fmt: skip
     rows = [
-        replace(row, difference=Estimate(gain, gain - 0.08, gain + 0.08, 0.04, 0.5)) if row is whole else row
+        replace(row, difference=SeedMean(gain, gain - 0.08, gain + 0.08, 0.04, 0.5)) if row is whole else row
         for row in found.rows
     ]
     return replace(found, rows=tuple(rows), steps=steps)
