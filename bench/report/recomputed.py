@@ -1,7 +1,8 @@
 """Rows of a results folder with the numbers that their Parquet files give, whatever their JSON files say.
 
-That takes a tenth of a second for each result, so it is remembered which JSON files say what their Parquet files give:
-an empty file in the cache, named by the digest of both and of the program that computes. Example:
+Metrics that a JSON file lacks, because another version of the program wrote it, are computed too. That takes a tenth of
+a second for each result, so the outcome is remembered in a file of the cache, named by the digest of both files and of
+the program that computes: it is empty where the JSON file says all of it. Example:
 `rows_of(Path("results"), cache)[0].metrics["brier"].mean`.
 """
 
@@ -15,12 +16,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from bench import metrics
 from bench.api import UserError
+from bench.metrics.summary import MetricSummary
 from bench.results import cells
 from bench.results import files as results
 from bench.results.row import ResultRow
 from bench.results.submissions import numbers
+from bench.store.files import write_whole
 
 FOLDER = "numbers"
 """Below the cache folder."""
@@ -58,8 +63,8 @@ def _computed(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str
     if row.status != "ok":
         return row
     known = cache / FOLDER / _digest(path, row) if cache else None
-    if known is not None and known.exists():
-        return row
+    if known is not None and (remembered := _remembered(row, known)):
+        return remembered
     say("computing the numbers of results from their Parquet files; remembered for next time")
     records = results.read_records(path)
     if not records.id:
@@ -70,11 +75,33 @@ def _computed(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str
         raise UserError(f"result {path}: {error}") from error
     if any(numbers.mismatches(row, found)):
         return replace(found, notes=(*row.notes, _OTHERWISE))
+    lacking = None
+    if found.metrics.keys() - row.metrics.keys():
+        lacking = _Lacking(dict(found.metrics), {name: dict(values) for name, values in found.per_subject.items()})
     if known is not None:
         with contextlib.suppress(OSError):
-            known.parent.mkdir(parents=True, exist_ok=True)
-            known.touch()
-    return row
+            write_whole(known, msgspec.msgpack.encode(lacking) if lacking else b"")
+    return lacking.added_to(row) if lacking else row
+
+
+class _Lacking(msgspec.Struct):
+    """Metrics of a result, some of which its JSON file lacks."""
+
+    metrics: dict[str, MetricSummary]
+    per_subject: dict[str, dict[str, float | None]]
+
+    def added_to(self, row: ResultRow) -> ResultRow:
+        """The row with all of them."""
+        return replace(row, metrics=self.metrics, per_subject=self.per_subject)
+
+
+def _remembered(row: ResultRow, known: Path) -> ResultRow | None:
+    """The row with all metrics, as they were computed before; None where nothing is remembered."""
+    try:
+        content = known.read_bytes()
+        return msgspec.msgpack.decode(content, type=_Lacking).added_to(row) if content else row
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def _digest(path: Path, row: ResultRow) -> str:

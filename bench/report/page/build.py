@@ -76,7 +76,12 @@ _NOTES: Mapping[str, str] = {
 _SETS: Mapping[str, Sequence[str]] = {
     "Paper": ("ece", "brier", "acc", "aucpr", "auroc"),
     "Calibration": ("ece", "ece_floor", "ece_debiased", "ece_mass", "smece", "brier", "brier_mcb", "nll"),
-    "Discrimination": ("auroc", "aucpr", "brier_dsc", "aurc", "eaurc", "coverage95"),
+    "Discrimination": (
+        "auroc",
+        "aucpr",
+        "brier_dsc",
+        *(name for name, metric in METRICS.items() if metric.of_order and name not in {"auroc", "aucpr"}),
+    ),
 }
 """Columns that are shown together; one more set holds all metrics, and one before them those that were asked for."""
 

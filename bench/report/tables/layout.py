@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from bench.metrics import METRICS
 from bench.report import training
 from bench.report.tables import legend
 from bench.report.tables.beside import interval_rows, no_intervals, range_cell, rows_under
@@ -23,14 +24,16 @@ from bench.report.tables.cells import (
     seeds_in_words,
 )  # fmt: skip
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
-from bench.report.tables.model import Line, Table
+from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import EN_DASH, percent, probability
 from bench.report.verdict import verdict_of
 
 _CALIBRATION_COLUMNS = ("ece_debiased", "ece_floor", "ece_mass", "smece", "brier_mcb")
 """Columns of the second table with statistics; before them stand the test of calibration and the ECE without chance."""
-_RANKING_COLUMNS = ("nll", "brier_dsc", "brier_unc", "aurc", "eaurc", "coverage95")
-"""Columns of the third."""
+_RANKING_COLUMNS = tuple(
+    name for name in METRICS if name not in {*COLUMNS, *_CALIBRATION_COLUMNS, "ece_ref", "ece_ref_closed"}
+)
+"""Columns of the third: whatever else is computed."""
 
 
 def methods(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:

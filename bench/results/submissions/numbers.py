@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -49,32 +49,25 @@ def _protocol(row: ResultRow) -> Protocol:
 def mismatches(row: ResultRow, found: ResultRow) -> Iterator[str]:
     """Numbers of a row that its records do not give.
 
+    A metric that only one of the two names is none: programs before or after this one know others.
+
     Args:
         row: as its JSON file says.
         found: the same, by `with_numbers_of`.
     """
     for name in ("n", "n_unparsed", "llm_accuracy", "n_excluded", "n_clipped"):
         yield from differs(name, getattr(row, name), getattr(found, name))
-    yield from _other_names("metrics", row.metrics, found.metrics)
     for name in row.metrics.keys() & found.metrics.keys():
-        yield from _differing_summary(name, row.metrics[name], found.metrics[name])
-    yield from _other_names("per_subject", row.per_subject, found.per_subject)
+        for field in fields(MetricSummary):
+            reported, expected = (getattr(of.metrics[name], field.name) for of in (row, found))
+            yield from differs(f"metrics.{name}.{field.name}", reported, expected)
+    for subject in sorted(row.per_subject.keys() ^ found.per_subject.keys()):
+        where = "is not in its JSON file" if subject in found.per_subject else "does not follow from its Parquet file"
+        yield f"per_subject.{subject} {where}"
     for subject in row.per_subject.keys() & found.per_subject.keys():
         reported, expected = row.per_subject[subject], found.per_subject[subject]
-        yield from _other_names(f"per_subject.{subject}", reported, expected)
         for name in reported.keys() & expected.keys():
             yield from differs(f"per_subject.{subject}.{name}", reported[name], expected[name])
-
-
-def _differing_summary(name: str, reported: MetricSummary, found: MetricSummary) -> Iterator[str]:
-    for field in fields(MetricSummary):
-        yield from differs(f"metrics.{name}.{field.name}", getattr(reported, field.name), getattr(found, field.name))
-
-
-def _other_names(what: str, reported: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    for name in sorted(reported.keys() ^ found.keys()):
-        where = "is not in its JSON file" if name in found else "does not follow from its Parquet file"
-        yield f"{what}.{name} {where}"
 
 
 def differs(name: str, reported: Any, found: float | None) -> Iterator[str]:

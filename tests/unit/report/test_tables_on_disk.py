@@ -109,6 +109,21 @@ def test_a_mean_edited_in_the_json_file_is_not_shown(tmp_path: Path, cache: Path
     assert row.per_subject["subject 1"]["brier"] != 0.054
 
 
+def test_a_metric_that_a_json_file_lacks_is_computed(tmp_path: Path, cache: Path) -> None:
+    """Another version of the program wrote it: nothing in it is wrong, and nothing has to be run again."""
+    row = put(tmp_path, "ccps")
+    (path,) = tmp_path.rglob("ccps*.json")
+    write(with_numbers_of(row, read_records(path)), read_records(path), tmp_path)
+    before = rows_to_show(tmp_path, None)
+    values = json.loads(path.read_text(encoding="utf-8"))
+    for named in (values["metrics"], *values["per_subject"].values()):
+        del named["coverage95"]
+    path.write_text(json.dumps(sealed(values)), encoding="utf-8")
+    for _ in range(2):  # computed, then remembered
+        (row,) = rows_to_show(tmp_path, cache)
+        assert (row.metrics, row.per_subject, row.notes) == (before[0].metrics, before[0].per_subject, ())
+
+
 def test_a_result_whose_last_run_failed_is_shown_with_a_footnote(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -357,7 +357,6 @@ TAMPERINGS: dict[str, tuple[Tamper, str]] = {
     "metric of a subject": (said("per_subject", "hills", "brier", to=0.001), "per_subject.hills.brier is 0.001"),
     "n of a subject": (said("per_subject", "hills", "n", to=31), "per_subject.hills.n is 31"),
     "subject gone": (edited(lambda v: v["per_subject"].pop("hills")), "per_subject.hills is not in its JSON file"),
-    "invented metric": (edited(lambda v: v["metrics"].update(luck=v["metrics"]["ece"])), "metrics.luck does not"),
     "n": (said("n", to=41), "n is 41 in the JSON file, and 40"),
     "accuracy": (said("llm_accuracy", to=0.9), "llm_accuracy is 0.9"),
     "unparsed": (said("n_unparsed", to=3), "n_unparsed is 3"),
