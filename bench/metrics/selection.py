@@ -1,4 +1,4 @@
-"""Quality of confidences for answering only some questions: risk-coverage area, its excess, coverage at a precision.
+"""Quality of confidences for answering only some questions: risk-coverage area, PRR, coverage at a precision.
 
 Pure functions of `confidence (n,)` and `correct (n,)`. Example: `aurc([0.9, 0.1], [True, False])` is 0.25, the mean of
 risk 0 at coverage one half and risk 0.5 at coverage 1.
@@ -61,6 +61,36 @@ def eaurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     k = np.arange(1, p.size + 1)
     best = float(np.mean(np.maximum(0, k - np.count_nonzero(o)) / k))
     return max(0.0, aurc(p, o) - best)
+
+
+def prr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
+    """Prediction rejection ratio, as LM-Polygraph defines it: gain over a random order as a share of the best one's.
+
+    (A - a) / (A* - a), where A is the mean over k of the share of right answers among the k most confident ones, A*
+    that of the best order, and a the share of right answers, which is A of a random order. 1 for the best order, 0 for
+    a random one (Malinin and Gales, 2021; Vashurin et al., 2025). Within equal confidences every order is equally
+    likely, as in `aurc`; LM-Polygraph takes them as they are sorted.
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+
+    Returns:
+        None where all answers are right, or all wrong.
+
+    Raises:
+        ValueError: as `accuracy`.
+
+    The best order has risks 0, 0, 1/3 and this one 0, 1/2, 1/3; a random one has 1/3 each time.
+
+    >>> round(prr([0.9, 0.8, 0.7], [True, False, True]), 6)
+    0.25
+    """
+    p, o = checked(confidence, correct)
+    risk, area = 1 - float(np.mean(o)), aurc(p, o)
+    if o.all() or not o.any():
+        return None
+    return (risk - area) / (risk - area + eaurc(p, o))
 
 
 def coverage95(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:

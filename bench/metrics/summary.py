@@ -6,6 +6,7 @@ A value that is not defined is None, never 0 and never NaN; it is left out of th
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from bench.metrics.paper import (
     ece_ref_closed,
     n_excluded,
 )
-from bench.metrics.selection import aurc, coverage95, eaurc
+from bench.metrics.selection import aurc, coverage95, eaurc, prr
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             Metric("brier_unc", "Brier UNC", brier_unc, "doi:10.1073/pnas.2016191118", None, bounds=(0.0, 0.25)),
             Metric("aurc", "AURC", aurc, "arXiv:1805.08206", LOWER, of_order=True),
             Metric("eaurc", "E-AURC", eaurc, "arXiv:1805.08206", LOWER, of_order=True),
+            Metric("prr", "PRR", prr, "arXiv:2406.15627", HIGHER, bounds=(-math.inf, 1.0), of_order=True),
             Metric("coverage95", "Coverage at 95 %", coverage95, "jmlr:v11/el-yaniv10a", HIGHER, of_order=True),
         )
     }

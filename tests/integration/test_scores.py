@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from bench.metrics import METRICS
 from bench.report import figures
 from bench.results.files import read_records
 from bench.results.records import Records
@@ -146,7 +147,7 @@ def test_without_validation_labels_there_are_metrics_of_order_alone(alone: tuple
     _, rows = alone
     row, records = rows["mean-log-probability"]
     assert records is not None
-    assert set(row["metrics"]) == {"auroc", "aucpr", "aurc", "eaurc", "coverage95"}
+    assert set(row["metrics"]) == {name for name, metric in METRICS.items() if metric.of_order}
     assert np.isnan(records.confidence).all()
     assert row["labels_seen"]["validation"] == 0
     assert (row["n_clipped"], row["n_excluded"]) == (None, None)

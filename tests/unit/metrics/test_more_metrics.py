@@ -34,6 +34,7 @@ from bench.metrics import (
     nll,
     smece,
 )
+from bench.metrics.selection import prr
 
 # Decimals with few digits make ties, as sampled confidences do.
 CONFIDENCE = st.one_of(st.floats(0, 1), st.sampled_from([k / 10 for k in range(11)]))
@@ -253,6 +254,34 @@ def test_risk_coverage_area_is_the_mean_over_all_orders_of_ties(answers):
     assert eaurc(p, o) == pytest.approx(np.mean(areas) - best, abs=1e-12)
 
 
+@given(FEW_ANSWERS)
+@settings(max_examples=50, deadline=None)
+def test_prr_is_the_gain_over_a_random_order_as_a_share_of_the_best(answers):
+    p, o = answers
+    orders = [[bool(o[i]) for i in order] for order in itertools.permutations(range(p.size))]
+    areas = {id(order): np.mean([np.mean(order[:k]) for k in range(1, p.size + 1)]) for order in orders}
+    given_ = [order for order in itertools.permutations(range(p.size)) if (np.diff(p[list(order)]) <= 0).all()]
+    own = np.mean([np.mean([np.mean(o[list(order[:k])]) for k in range(1, p.size + 1)]) for order in given_])
+    at_random, best = np.mean(list(areas.values())), max(areas.values())
+    if o.all() or not o.any():
+        assert prr(p, o) is None
+    else:
+        assert prr(p, o) == pytest.approx((own - at_random) / (best - at_random), abs=1e-9)
+
+
+def test_prr_of_lm_polygraph_without_ties():
+    """As its `PredictionRejectionArea` sums, written down once more: rejected last are the most confident answers."""
+    rng = np.random.default_rng(0)
+    p, o = rng.permutation(np.linspace(0.01, 0.99, 50)), rng.random(50) < 0.6
+
+    def area(uncertainty, target):
+        return np.sum((np.cumsum(target[np.argsort(uncertainty)]) / np.arange(1, 51))[::-1]) / 50
+
+    at_random = np.mean([area(rng.permutation(50), o) for _ in range(20_000)])
+    expected = (area(-p, o) - at_random) / (area(-o.astype(float), o) - at_random)
+    assert prr(p, o) == pytest.approx(expected, abs=0.02)
+
+
 @given(ANSWERS)
 def test_a_right_order_has_no_excess_and_a_constant_has_its_error_rate(answers):
     _, o = answers
@@ -296,7 +325,7 @@ def test_a_perfect_forecast_has_no_error():
 
 def test_one_answer_is_enough():
     for name, metric in METRICS.items():
-        assert metric.compute([0.7], [True]) is not None or name in {"auroc", "aucpr"}
+        assert metric.compute([0.7], [True]) is not None or name in {"auroc", "aucpr", "prr"}
 
 
 def test_only_likelihood_is_no_fraction():
