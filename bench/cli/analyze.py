@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -15,12 +14,9 @@ from bench.api import UserError
 from bench.cli import loudness
 from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
-from bench.cli.printing import OutFormat, announcer, print_notes, print_views, print_written
+from bench.cli.printing import OutFormat, announcer, print_notes, print_views
 from bench.report.selection import MultiverseRequest
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
-
-if TYPE_CHECKING:
-    from bench.report.method_analyses import Analysed
 
 _ANY = "METHOD"
 """Command that stands for every name which is no command."""
@@ -95,32 +91,9 @@ def analyze(
 
     found = of_methods.analysed(method, analysis, request, loudness.progress())
     published = [shown.views_of(found).read_published(each, Path("results")) for each in found]
-    _print(found, published, format_)
-    if out is not None:
-        kinds = [each.value for each in figure or [FigureFormat.SVG]]
-        print_written(shown.write(found, published, out, kinds), format_)
-
-
-def _print(found: Sequence[Analysed], published: Sequence[Any], format_: OutFormat) -> None:
-    from bench.cli.printing import print_line, print_numbers
-    from bench.report import method_analyses as shown
-
-    views = shown.views_of(found)
-    if format_ is OutFormat.TERMINAL:
-        for each, paper in zip(found, published, strict=True):
-            print_line(views.title(each))
-            for rows in views.blocks(each, paper):
-                print_numbers(rows, names=2 if "metric" in rows[0] else 1)
-                print_line("")
-            for text in (views.verdict(each), *views.legend(each, paper), ""):
-                print_line(text)
-        return
-    writers = {
-        OutFormat.MD: shown.markdown,
-        OutFormat.CSV: shown.comma_separated,
-        OutFormat.JSON: shown.as_json,
-    }
-    sys.stdout.write(writers[format_](found, published))
+    kinds = [each.value for each in figure or [FigureFormat.SVG]]
+    written = [] if out is None else shown.write(found, published, out, kinds)
+    print_views(shown.views(found, published), written, format_)
 
 
 @app.command("transfer", cls=GroupedHelp)

@@ -74,41 +74,6 @@ def print_records(records: Sequence[Mapping[str, Any]]) -> None:
     console().print(_grid(records))
 
 
-def print_numbers(records: Sequence[Mapping[str, Any]], names: int) -> None:
-    """Print records as a table; columns for which there is no room go into further ones below it.
-
-    Args:
-        records: with the same keys.
-        names: number of the first columns, which name a record and begin each table; an interval stays with its value.
-    """
-    keys, pieces = list(records[0]), list[list[str]]()
-    for key in keys[names:]:
-        if pieces and "interval" in key:
-            pieces[-1].append(key)
-        else:
-            pieces.append([key])
-    panels = [keys[:names]]
-    for piece in pieces:
-        if len(panels[-1]) > names and not _fits(_of(records, [*panels[-1], *piece])):
-            panels.append(keys[:names])
-        panels[-1] += piece
-    for number, panel in enumerate(panels):
-        if number:
-            print_line("")
-        print_records(_of(records, panel))
-
-
-def _of(records: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[dict[str, Any]]:
-    return [{key: record[key] for key in keys} for record in records]
-
-
-def _fits(records: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a table has room for them without folding."""
-    out = console()
-    needed = _grid(records).__rich_measure__(out, out.options.update(max_width=_MEASURED)).maximum
-    return needed <= out.width
-
-
 def print_listing(records: Sequence[Mapping[str, Any]]) -> None:
     """Print records that begin with a name and end with a sentence; a pipe gets a line for each, with tabs."""
     if console().is_terminal:

@@ -6,16 +6,14 @@ programs.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.progress import visible, visible_json
 from bench.report import measures, variants
 from bench.report.analysis_files import write_whole_files
 from bench.report.tables import formats
-from bench.report.tables.formats import markdown_text
+from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.results import files
 from bench.stats.measured import Measured
 from bench.stats.variants import Variants
@@ -31,32 +29,28 @@ def views_of(found: Sequence[Analysed]) -> Any:
     return measures if found and isinstance(found[0], Measured) else variants
 
 
-def markdown(found: Sequence[Analysed], published: Published) -> str:
-    """Tables with verdicts and legends."""
-    views, parts = views_of(found), []
-    for each, paper in zip(found, published, strict=True):
-        lines = [f"**{markdown_text(views.title(each))}**"]
-        for rows in views.blocks(each, paper):
-            lines += ["", _line(rows[0]), "|---" * len(rows[0]) + "|", *(_line(row.values()) for row in rows)]
-        told = (views.verdict(each), " ".join(views.legend(each, paper)))
-        parts.append("\n".join([*lines, *("\n" + markdown_text(text) for text in told if text)]))
-    return visible("\n\n".join(parts)) + "\n"
+def views(found: Sequence[Analysed], published: Published) -> TableViews:
+    """Tables with verdicts and legends, for every format."""
+    pairs = list(zip(found, published, strict=True))
+    return TableViews(
+        [grid for each, paper in pairs for grid in _grids(each, paper)],
+        lambda: [record for each, paper in pairs for record in views_of(found).records(each, paper)],
+        lambda: [views_of(found).data(each, paper) for each, paper in pairs],
+    )
 
 
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(markdown_text, cells))} |"
-
-
-def as_json(found: Sequence[Analysed], published: Published) -> str:
-    """All analyses as one list."""
-    data = [views_of(found).data(each, paper) for each, paper in zip(found, published, strict=True)]
-    return visible_json(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
-
-
-def comma_separated(found: Sequence[Analysed], published: Published) -> str:
-    """A line for each record of all analyses."""
-    told = zip(found, published, strict=True)
-    return visible(formats.comma_separated([r for each, paper in told for r in views_of(found).records(each, paper)]))
+def _grids(each: Analysed, paper: Mapping[Any, float]) -> Iterator[Grid]:
+    shown = views_of([each])
+    blocks = shown.blocks(each, paper) or [[{}]]
+    for i, rows in enumerate(blocks):
+        names = 2 if "metric" in rows[0] else 1
+        yield Grid(
+            (shown.title(each),) if i == 0 else ("Steps",),
+            tuple(Column(label, is_left=k < names, is_metric=k >= names) for k, label in enumerate(rows[0])),
+            tuple(GridRow([Cell(text) for text in row.values()]) for row in rows),
+            tuple(shown.legend(each, paper)) if i == len(blocks) - 1 else (),
+            verdict=(shown.verdict(each),) if i == 0 else (),
+        )
 
 
 def write(found: Sequence[Analysed], published: Published, out: Path, kinds: Sequence[str]) -> list[Path]:
@@ -76,7 +70,7 @@ def write(found: Sequence[Analysed], published: Published, out: Path, kinds: Seq
     for each, paper in zip(found, published, strict=True):
         parts = (files.model_folder(each.model), safe_name(each.task), f"{each.method}-{each.analysis}")
         stem = files.SEPARATOR.join(parts)
-        texts = {f"{stem}.json": as_json([each], [paper])}
+        texts = {f"{stem}.json": formats.render(views([each], [paper]), "json")}
         if isinstance(each, Measured) and each.measures.strips is not None:
             texts[f"{stem}.html"] = strips.page(measures.title(each), each.measures.strips)
         figure = dots_of_measures(each) if isinstance(each, Measured) else differences_of_variants(each)

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
@@ -153,7 +153,7 @@ def _print(grid: Grid, console: Console) -> list[Column]:
 
 
 def _panels(grid: Grid, console: Console) -> list[list[int]]:
-    """Numbers of the columns that are shown, in pieces that fit; each begins with the first column."""
+    """Numbers of the columns that are shown, in pieces that fit; each begins with the columns that name a row."""
 
     def fits(numbers: Sequence[int]) -> bool:
         return _fits(_drawn(grid, numbers, gap=0), console)
@@ -165,13 +165,15 @@ def _panels(grid: Grid, console: Console) -> list[list[int]]:
     if grid.is_folded or fits(kept):
         return [kept]
     kept = [i for i, column in enumerate(grid.columns) if column.is_metric or not column.droppable]
-    panels = [[0]]
-    for _, span in groupby(kept[1:], key=lambda i: grid.columns[i].span):
+    names = 1 + sum(1 for _ in takewhile(lambda column: column.is_left, grid.columns[1:]))
+    head = list(range(names))
+    panels = [[*head]]
+    for _, span in groupby(kept[names:], key=lambda i: grid.columns[i].span):
         numbers = list(span)
-        together = fits([0, *numbers]) and bool(grid.columns[numbers[0]].span)
+        together = fits([*head, *numbers]) and bool(grid.columns[numbers[0]].span)
         for piece in [numbers] if together else [[number] for number in numbers]:
-            if len(panels[-1]) > 1 and not fits([*panels[-1], *piece]):
-                panels.append([0])
+            if len(panels[-1]) > names and not fits([*panels[-1], *piece]):
+                panels.append([*head])
             panels[-1] += piece
     return panels
 

@@ -12,6 +12,7 @@ import pytest
 
 from bench.api import UserError
 from bench.report import method_analyses, variants
+from bench.report.tables import formats
 from bench.report.text import MINUS
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants
 
@@ -76,10 +77,10 @@ def test_a_verdict_of_one_metric_does_not_say_that_nothing_shows_where_another_o
 def test_people_see_the_ends_of_a_long_list_and_data_has_all() -> None:
     found = made(0.5, count=75)
     assert len(variants.variant_rows(found, {})) == 1 + 2 * variants.ENDS
-    assert len(method_analyses.comma_separated([found], [{}]).splitlines()) == 1 + 76
-    (record,) = json.loads(method_analyses.as_json([found], [{}]))
+    assert len(formats.render(method_analyses.views([found], [{}]), "csv").splitlines()) == 1 + 76
+    (record,) = json.loads(formats.render(method_analyses.views([found], [{}]), "json"))
     assert len(record["rows"]) == 76
-    assert "| AUROC | original | 70.0 |" in method_analyses.markdown([found], [{}])
+    assert "| AUROC | original | 70.0 |" in formats.render(method_analyses.views([found], [{}]), "md")
 
 
 def with_steps(p: float, gain: float = 0.1) -> Variants:
@@ -109,18 +110,18 @@ def test_steps_and_their_shares_stand_below_the_variants() -> None:
     assert [record["step"] for record in records] == ["original → perturbation", "perturbation → full"]
     assert [record["share"] for record in records] == ["20 %", "80 %"]
     assert records[0]["interval of the share"].replace("\u00a0", " ") == f"{MINUS}10 % to 50 %"
-    assert "| AUROC | perturbation → full | the direction |" in method_analyses.markdown([found], [{}]).replace(
-        "\\", ""
-    )
+    assert "| AUROC | perturbation → full | the direction |" in formats.render(
+        method_analyses.views([found], [{}]), "md"
+    ).replace("\\", "")
     assert "Holm: p corrected for 2 variants and 1 step, which" in " ".join(variants.legend(found, {}))
     assert "Holm: p corrected for 2 variants, which intervals are not;" in " ".join(variants.legend(made(0.01), {}))
     assert not variants.step_rows(made(0.01))
-    lines = list(csv.DictReader(io.StringIO(method_analyses.comma_separated([found], [{}]))))
+    lines = list(csv.DictReader(io.StringIO(formats.render(method_analyses.views([found], [{}]), "csv"))))
     assert [(line["variant"], line["against"], line["adds"], line["share"]) for line in lines] == [
         ("full", "", "", ""), ("original", "full", "", ""), ("perturbation", "full", "", ""),
         ("original", "perturbation", "noise", "0.2"), ("perturbation", "full", "the direction", "0.8"),
     ]  # fmt: skip
-    (record,) = json.loads(method_analyses.as_json([found], [{}]))
+    (record,) = json.loads(formats.render(method_analyses.views([found], [{}]), "json"))
     assert record["steps"][1]["share"]["value"] == 0.8
 
 
