@@ -65,8 +65,7 @@ def run(
 
     Args:
         methods: names and groups, one text or several, as on the command line; and classes with `@method`, which may
-            be typed into a notebook. Such a class runs in this process, and what it learned is kept under a digest of
-            its source and of what that names.
+            be typed into a notebook. Such a class runs in this process, and is fitted in every run.
         model: alias, Hub id, or folder.
         tasks: one or several; the model's own by default.
         quiet: print no progress.

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +24,8 @@ from bench.results import files as results
 from bench.results.row import ResultRow
 from bench.results.submissions import numbers
 from bench.store.files import write_whole
+from bench.store.folders import digest_file, key_of
+from bench.store.sources import source_digest
 
 FOLDER = "numbers"
 """Below the cache folder."""
@@ -62,7 +62,9 @@ def rows_of(
 def _computed(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRow:
     if row.status != "ok":
         return row
-    known = cache / FOLDER / _digest(path, row) if cache else None
+    known = None
+    if cache:  # the JSON file names the digest of its Parquet file
+        known = cache / FOLDER / key_of({"result": digest_file(path), "records": row.records_digest, "code": _code()})
     if known is not None and (remembered := _remembered(row, known)):
         return remembered
     say("computing the numbers of results from their Parquet files; remembered for next time")
@@ -104,13 +106,6 @@ def _remembered(row: ResultRow, known: Path) -> ResultRow | None:
         return None
 
 
-def _digest(path: Path, row: ResultRow) -> str:
-    """Digest of the JSON file, of its Parquet file, which it has itself, and of the program that computes."""
-    own = hashlib.sha256(path.read_bytes()).hexdigest()
-    return hashlib.sha256(f"{own}{row.records_digest}{_source()}".encode()).hexdigest()
-
-
 @functools.cache
-def _source() -> str:
-    files = [Path(inspect.getfile(numbers)), *sorted(Path(inspect.getfile(metrics)).parent.glob("*.py"))]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+def _code() -> str:
+    return source_digest([Path(numbers.__file__), Path(metrics.__path__[0])])

@@ -24,12 +24,13 @@ from bench.backbone.devices import kind_of
 from bench.backbone.models import label_of
 from bench.progress import DECISIONS, Progress
 from bench.results.row import LabelsSeen, Training, Tuning
-from bench.run.resolve import ResolvedRun, source_digest
+from bench.run.resolve import ResolvedRun
 from bench.signals.batches import Batches
 from bench.signals.definition import definition
 from bench.signals.reading import Reading
 from bench.store.decoding import decoded
 from bench.store.folders import Entry, Store, key_of
+from bench.store.sources import plugin_digest
 from bench.training.assignment import KIND as ADAPTERS
 from bench.training.trainer import AdapterTrainer, Elsewhere, PutOffError, confidences, training_stage
 
@@ -101,8 +102,9 @@ class Fitter:
     """Trains adapters; None: this machine does."""
     puts_off: bool = False
     """Whether a fit isn't waited for while its adapter is being trained elsewhere."""
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """Method -> digest of its source when the run began: that is what runs, though its file was edited since."""
+    sources: Mapping[str, str | None] = field(default_factory=dict)
+    """Method -> digest of its source when the run began: that is what runs, though its file was edited since. Fits of a
+    class without a file, None, are not stored."""
     _unusable: set[str] = field(default_factory=set)
     """Keys of stored fits that new ones replace."""
 
@@ -119,14 +121,15 @@ class Fitter:
             PutOffError: its adapter is being trained elsewhere; to be called again when that is over.
         """
         fields, fresh = self._fields(name, learned, validation, configuration)
-        key = key_of(fields)
-        stored = self._stored(name, fresh, key)
+        key = None if fields["source"] is None else key_of(fields)
+        stored = None if key is None else self._stored(name, fresh, key)
         DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
         return stored or self._new(fresh, key, fields, learned, validation)
 
     def is_stored(self, name: str, learned: Reading, validation: Reading | None) -> bool:
         """Whether an earlier run stored the fit of a preset's constants; the arguments of `fit`."""
-        return self.store.get(KIND, key_of(self._fields(name, learned, validation, 0)[0])) is not None
+        fields, _ = self._fields(name, learned, validation, 0)
+        return fields["source"] is not None and self.store.get(KIND, key_of(fields)) is not None
 
     def _fields(
         self, name: str, learned: Reading, validation: Reading | None, configuration: int
@@ -139,7 +142,7 @@ class Fitter:
         fields = {
             "method": name,
             "code": f"{type(method).__module__}:{type(method).__qualname__}",
-            "source": self.sources.get(name) or source_digest(type(method)),
+            "source": self.sources[name] if name in self.sources else plugin_digest(type(method)),
             "params": {k: repr(v) for k, v in method.params().items()},
             "seed": seed,
             "protocol": self.resolved.protocol.digest(),
@@ -202,7 +205,7 @@ class Fitter:
             self.store.notes.append(f"the stored fit of {name} can't be used ({reason}); it is fitted again")
 
     def _new(
-        self, fresh: Fresh, key: str, fields: dict[str, Any], learned: Reading, validation: Reading | None
+        self, fresh: Fresh, key: str | None, fields: dict[str, Any], learned: Reading, validation: Reading | None
     ) -> Fitted:
         method, name, seed = fresh(), fields["method"], fields["seed"]
         start = time.perf_counter()
@@ -228,6 +231,8 @@ class Fitter:
             base_rate_nll=None if held is None else _base_rate_nll(train, held),
         )
         fitted = Fitted(method, training, labels, curve, seconds)
+        if key is None:
+            return fitted
         if key in self._unusable:
             self.store.remove(KIND, key)
 

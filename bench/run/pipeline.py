@@ -34,13 +34,14 @@ from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
 from bench.run.preparation import Opened, Resources, open_resources, prepare
 from bench.run.recalibration import Recalibration
-from bench.run.resolve import ResolvedRun, resolve, source_digest
+from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.run.tuning import Tuner
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
 from bench.store.claims import in_use
 from bench.store.folders import cache_folder
+from bench.store.sources import plugin_digest
 
 _ONE_AT_A_TIME = threading.RLock()
 """Held by the run of this process: standard streams, torch's settings and the model's weights are all threads'."""
@@ -136,9 +137,9 @@ def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[
     return nullcontext(str) if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
 
 
-def _sources(resolved: ResolvedRun) -> dict[str, str]:
+def _sources(resolved: ResolvedRun) -> dict[str, str | None]:
     """Digest of the source of each method that learns, as long as it is what was imported."""
-    return {name: source_digest(type(method)) for name, method in resolved.methods.items() if method.trains()}
+    return {name: plugin_digest(type(method)) for name, method in resolved.methods.items() if method.trains()}
 
 
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -25,13 +23,11 @@ from bench.metrics.recalibration import recalibrator
 from bench.registry import Registry
 from bench.run.config import RunConfig
 from bench.run.feasibility import unlearnable
-from bench.run.imports import source_files
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.state import import_known, kept
 from bench.run.making import Configurations, Maker, configurations, instances, refuse_untunable
 from bench.run.overrides import parse_overrides, protocol_with
 from bench.run.plan import TrainOn, adapted
-from bench.run.typed_in import digest_of, is_typed_in
 from bench.store.folders import cache_folder
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
@@ -333,26 +329,3 @@ def _refuse_unlearnable(
     reasons = [unlearnable(method, target, tasks) for method in methods.values() for target in learn_on.values()]
     if reasons and all(reasons):
         raise UserError(f"{', '.join(methods)}: nothing can be run, because {reasons[0]}.")
-
-
-def source_digest(plugin: type) -> str:
-    """Digest of a plugin's source, so that what an older version learned is never taken for what this one would.
-
-    That is its file and those that it imports, other than Python's own, installed ones and ours; for a member of a
-    package every Python file of the package; for one that was typed in, what `bench.run.typed_in` says.
-
-    Raises:
-        UserError: it was typed in where Python keeps no source.
-    """
-    plugin = vars(plugin).get("__wrapped__", plugin)
-    if is_typed_in(plugin):
-        return digest_of(plugin)
-    path = Path(inspect.getfile(plugin))
-    depth = plugin.__module__.count(".")
-    if path.name == "__init__.py":
-        depth += 1
-    files = path.parents[depth - 1].rglob("*.py") if depth else source_files(path)
-    digest = hashlib.sha256()
-    for file in sorted(files):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()

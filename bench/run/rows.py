@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,11 +28,12 @@ from bench.run.costs import TokensAlone, costs_of, generated_alone, signals_alon
 from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
-from bench.run.resolve import ResolvedRun, source_digest
+from bench.run.resolve import ResolvedRun
 from bench.run.tuning import account_of, shortfall
 from bench.signals.definition import definition, growths_of
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
+from bench.store.sources import plugin_digest
 from bench.training.trainer import training_cost
 
 
@@ -200,8 +200,8 @@ class RowBuilder:
         revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.backbone.fingerprint}
         plugin = type(self.resolved.methods[files.base_of(name)])
         if plugin.__module__.partition(".")[0] != provenance.METHODS:
-            with suppress(OSError, TypeError):  # its file is gone by now
-                revisions[f"{provenance.PLUGIN}{plugin.name}"] = f"sha256 {source_digest(plugin)}"
+            digest = plugin_digest(plugin)
+            revisions[f"{provenance.PLUGIN}{plugin.name}"] = digest and f"sha256 {digest}"
         for reading in inputs.splits:
             revisions |= self.origins[reading.where]
         return revisions

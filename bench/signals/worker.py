@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -21,6 +20,7 @@ from bench.signals.files import write_bundle
 from bench.signals.shard_task import Done, ShardTask
 from bench.store.claims import TakenError, claimed, shard_claim
 from bench.store.folders import Entry, Store, digest_arrays, key_of
+from bench.store.sources import source_digest
 
 if TYPE_CHECKING:
     from bench.backbone.extract import Measured
@@ -222,11 +222,8 @@ def surroundings(backbone: Backbone) -> dict[str, str]:
 def _versions() -> dict[str, str]:
     """Versions of packages; of this one with a digest of its sources, since two of one version may differ."""
     package = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        digest.update(path.read_bytes())
     told = {name: _version(name) for name in ("confbench", *_PACKAGES)}
-    return {**told, "confbench": f"{told['confbench']}, sources {digest.hexdigest()[:8]}"}
+    return {**told, "confbench": f"{told['confbench']}, sources {source_digest([package])[:8]}"}
 
 
 def _version(package: str) -> str:

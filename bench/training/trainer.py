@@ -6,7 +6,6 @@ run trains nothing. A job that was killed is found again by the same key and goe
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -27,6 +26,7 @@ from bench.backbone.devices import kind_of, training_budget
 from bench.progress import Progress, Silent
 from bench.store.decoding import decoded
 from bench.store.folders import Entry, Store, digest_arrays, key_of
+from bench.store.sources import source_digest
 from bench.training.assignment import KIND, Assignment, Examples, way_out
 from bench.training.job import CONFIDENCES, REPORT, Job, Recipe
 
@@ -193,7 +193,7 @@ class AdapterTrainer:
 
     def _fields(self, job: Job, examples: Examples, validation: Validation) -> dict[str, Any]:
         """Fields that the adapter depends on."""
-        read = {"name": job.confidence, "source": _source_digest(job.confidence)} if job.confidence else None
+        read = {"name": job.confidence, "source": source_digest([_file(job.confidence)])} if job.confidence else None
         return {
             "confidence": read,
             "validation": {name: _digest(column) for name, column in validation.examples.items()},
@@ -201,7 +201,7 @@ class AdapterTrainer:
             "dtype": job.load["dtype"],
             "device": kind_of(self.backbone.device),
             "attention": self.backbone.attention,
-            "loss": {"name": job.loss, "source": _source_digest(job.loss)},
+            "loss": {"name": job.loss, "source": source_digest([_file(job.loss)])},
             "settings": dict(job.settings),
             "examples": {name: _digest(column) for name, column in examples.items()},
             "targets": list(job.targets),
@@ -293,11 +293,6 @@ def _check_examples(examples: Examples) -> None:
 def _digest(column: Ragged | npt.NDArray[Any]) -> str:
     arrays = [column.values, column.offsets] if isinstance(column, Ragged) else [column]
     return " ".join([*(f"{array.dtype} {array.shape}" for array in arrays), digest_arrays(arrays)])
-
-
-def _source_digest(function: str) -> str:
-    """Digest of the file that a function is in."""
-    return hashlib.sha256(_file(function).read_bytes()).hexdigest()
 
 
 def _root(function: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections import Counter
@@ -10,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from bench.store.sources import source_digest
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "faults"
@@ -104,11 +105,7 @@ def not_survived(ledger: Ledger) -> list[str]:
 
 def code_digest() -> str:
     """Digest of all code that a user runs."""
-    digest = hashlib.sha256()
-    for folder in ("bench", "methods", "tasks"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return source_digest(ROOT / folder for folder in ("bench", "methods", "tasks"))[:16]
 
 
 def as_markdown(counts: Mapping[str, Counter[Outcome]]) -> str:

@@ -8,12 +8,10 @@ the bytes of the result files, the settings, and the source of the statistics. E
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache as remembered
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -27,7 +25,8 @@ from bench.results.files import place_of
 from bench.results.row import ResultRow
 from bench.stats import Settings
 from bench.store.files import write_whole
-from bench.store.folders import digest_file
+from bench.store.folders import digest_file, key_of
+from bench.store.sources import source_digest
 
 FOLDER = "standings"
 """Below the cache folder."""
@@ -88,38 +87,24 @@ class StandingsReader:
 
 def _key(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Settings) -> str:
     """SHA-256 of everything that the standings depend on."""
-    inputs = [
-        [*key, file.name, _digest_of_file(file)]
-        for key, runs in files.items()
-        for _, path in runs
-        for file in (path.with_suffix(".json"), path)
-    ]
-    return _digest({"inputs": inputs, "settings": asdict(settings), "source": _source()})
+    try:
+        inputs = [
+            [*key, file.name, digest_file(file)]
+            for key, runs in files.items()
+            for _, path in runs
+            for file in (path.with_suffix(".json"), path)
+        ]
+    except OSError as error:
+        raise UserError(f"result {error.filename} can't be read ({error.strerror or error})") from error
+    return key_of({"inputs": inputs, "settings": asdict(settings), "code": _code()})
 
 
 @remembered
-def _source() -> str:
-    """Digest of the program that computes."""
-    here = Path(__file__).resolve()
-    folders = (here.parents[2] / "stats", here.parents[2] / "metrics")
-    files = [
-        here,
-        Path(compute.__file__),
-        Path(grouping.__file__),
-        *(file for folder in folders for file in sorted(folder.glob("*.py"))),
-    ]
-    return _digest([[file.name, _digest_of_file(file)] for file in files])
-
-
-def _digest_of_file(path: Path) -> str:
-    try:
-        return digest_file(path)
-    except OSError as error:
-        raise UserError(f"result {path} can't be read ({error.strerror or error})") from error
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+def _code() -> str:
+    bench = Path(__file__).resolve().parents[2]
+    return source_digest(
+        [*map(Path, (__file__, compute.__file__, grouping.__file__)), bench / "stats", bench / "metrics"]
+    )
 
 
 def _kept(path: Path) -> Standings | None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.api import UserError
 from bench.backbone.models import model_label
 from bench.run.heads.card import BackboneCard
-from bench.run.resolve import source_digest
 from bench.store.folders import digest_file
 
 if TYPE_CHECKING:
@@ -74,23 +72,3 @@ def short(fingerprint: str) -> str:
     """A fingerprint as messages show it: a Hub id with the beginning of its commit, or the beginning of a digest."""
     name, at, commit = fingerprint.rpartition("@")
     return f"{name}{at}{commit[:_DIGITS]}"
-
-
-def code_digest(plugin: type) -> str:
-    """Digest of a method's source: of a member of a package its own file or folder, and what the package shares.
-
-    Narrower than that of a stored fit: a head outlives changes of other methods.
-    """
-    path = Path(inspect.getfile(plugin))
-    depth = plugin.__module__.count(".")
-    if not depth:
-        return source_digest(plugin)
-    names = plugin.__module__.split(".")
-    root = path.parents[depth if path.name == "__init__.py" else depth - 1]
-    own = root / names[1]
-    files = [*(own.rglob("*.py") if own.is_dir() else [own.with_suffix(".py")])]
-    files += [file for shared in root.glob("_*") for file in (shared.rglob("*.py") if shared.is_dir() else [shared])]
-    digest = hashlib.sha256()
-    for file in sorted({file for file in files if file.suffix == ".py"}):
-        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()

@@ -18,7 +18,7 @@ from bench.metrics.recalibration import Recalibrator, recalibrator
 from bench.metrics.scaling import Scale
 from bench.registry import Registry
 from bench.run.heads.card import ADAPTER, METHOD, OUTPUT, Card, MethodCard
-from bench.run.heads.identity import code_digest
+from bench.store.sources import plugin_digest
 
 _FITTED = "fitted.json"
 _HERE = "adapter"
@@ -94,7 +94,7 @@ def read_method(folder: Path, card: MethodCard, known: Registry[ConfidenceMethod
         )
         raise UserError(f"--head {folder}: its method {card.name!r} is not here; {where}.")
     plugin = known.get(card.name)
-    code = code_digest(plugin)
+    code = str(plugin_digest(plugin))
     if code != card.code:
         here = f" in {Path(files[card.name]).name}" if card.name in files else ""
         raise UserError(

@@ -33,7 +33,7 @@ from bench.run.heads.card import (
     is_head,
     write_card,
 )
-from bench.run.heads.identity import card_of, code_digest
+from bench.run.heads.identity import card_of
 from bench.run.heads.learned import Output, plain_constants, write_method, write_output
 from bench.run.inputs import Inputs
 from bench.run.predicting import confidence_in_no_answer
@@ -42,6 +42,7 @@ from bench.run.rows import ScoredRow
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.files import write_whole_folder
+from bench.store.sources import plugin_digest
 
 if TYPE_CHECKING:
     from bench.stats import MethodSummary
@@ -163,6 +164,9 @@ class HeadWriter:
     def _method_card(self, row: ResultRow, inputs: Inputs, *, has_adapter: bool) -> MethodCard:
         base = files.base_of(row.method)
         method = self.resolved.methods[base] if inputs.tuned is None else inputs.tuned.method
+        code = plugin_digest(type(method))
+        if code is None:
+            raise UserError("it was typed into a notebook; put its class into a file, and give that with --plugin")
         plugins = set(map(str, self.config.plugins))
         entries = {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
         origin = entries.get(base, registry.BUILT_IN)
@@ -171,7 +175,7 @@ class HeadWriter:
             recalibration=files.recalibration_of(row.method) or None,
             plugin=Path(origin).name if origin in plugins else origin,
             version=metadata.version(provenance.DISTRIBUTION),
-            code=code_digest(type(method)),
+            code=code,
             preset=row.preset,
             constants=plain_constants(method),
             signals=tuple(sorted(map(repr, method.reads().predict))),

@@ -13,11 +13,11 @@ from typing import Any
 from bench.api import Batch, ConfidenceMethod, Context, RunFacts, Unembedding
 from bench.api.errors import PluginError
 from bench.registry import module_of
-from bench.run.imports import source_of_files
 from bench.run.isolation.guard import Arguments, Isolation
 from bench.run.isolation.here import Here
 from bench.run.isolation.messages import Learned, Questions, Setting
 from bench.run.isolation.process import Process
+from bench.store.sources import source_digest, with_imports
 
 _NUMBER = "_number_in_its_process"
 
@@ -40,7 +40,7 @@ class Apart:
 
     def __post_init__(self) -> None:
         """Remember the file as it is."""
-        self._source = source_of_files(self.path)
+        self._source = source_digest(with_imports(self.path))
 
     def call(self, method: ConfidenceMethod, verb: str, arguments: tuple[Any, ...]) -> Any:
         """See `Caller.call`.
@@ -95,7 +95,7 @@ class Apart:
         """Check that a fit can't be kept as that of other code than was run."""
         if module_of(self.path) != self.plugin.__module__:
             raise PluginError(f"{self.path.name} was changed since the run began; run it again")
-        if source_of_files(self.path) != self._source:
+        if source_digest(with_imports(self.path)) != self._source:
             raise PluginError(f"a file that {self.path.name} imports was changed since the run began; run it again")
 
     def _made(self, method: ConfidenceMethod) -> tuple[str, Arguments]:

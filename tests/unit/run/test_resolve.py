@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from bench.api.protocol import FIXED, ExemplarOrder, LetterRule
 from bench.data.loading import check_questions
 from bench.data.splits import TaskSplit, spread
 from bench.run.config import RunConfig
-from bench.run.resolve import ResolvedRun, resolve, source_digest
+from bench.run.resolve import ResolvedRun, resolve
 from bench.store.folders import cache_folder
 
 PLUGIN = '''"""A method with a field of every type."""
@@ -377,59 +375,6 @@ def test_a_limit_takes_from_every_subject_in_turn_and_keeps_the_order(subjects: 
         assert own == available[: len(own)]  # the first of each subject
         for other in taken.values():  # no subject is ahead of one that still had questions
             assert len(own) == len(available) or len(other) <= len(own) + 1
-
-
-# --- source digest ----------------------------------------------------------------------------------------------------
-
-
-def module(name: str, body: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    path = folder.joinpath(*name.split(".")).with_suffix(".py")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for parent in path.relative_to(folder).parents:
-        if str(parent) != ".":
-            (folder / parent / "__init__.py").touch()
-    path.write_text(body, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(folder))
-    importlib.invalidate_caches()
-    return importlib.import_module(name)
-
-
-def test_the_digest_of_a_package_member_changes_with_any_file_of_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = module("digestpack.inner.method", "class A: pass\n", tmp_path, monkeypatch)
-    before = source_digest(own.A)
-    assert source_digest(own.A) == before
-    (tmp_path / "digestpack" / "features.py").write_text("x = 1\n", encoding="utf-8")
-    assert source_digest(own.A) != before
-
-
-def test_the_digest_of_a_file_changes_with_what_it_imports_even_inside_a_function(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "digesthelp").mkdir()
-    for helper in ("digesthelp/__init__.py", "digesthelp/deep.py", "digestmore.py"):
-        (tmp_path / helper).write_text("import digestuser\nx = 1\n", encoding="utf-8")
-    body = "import numpy\nimport digestmore\nclass A:\n    def fit(self):\n        from digesthelp.deep import x\n"
-    own = module("digestuser", body, tmp_path, monkeypatch)
-    seen = [source_digest(own.A)]
-    for helper in ("digesthelp/deep.py", "digestmore.py", "digestuser.py"):
-        with (tmp_path / helper).open("a", encoding="utf-8") as file:
-            file.write("y = 2\n")
-        seen.append(source_digest(own.A))
-    assert len(set(seen)) == len(seen)
-
-
-def test_the_digest_of_a_single_file_knows_nothing_of_its_neighbours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = module("digestsingle", "class A: pass\n", tmp_path, monkeypatch)
-    before = source_digest(own.A)
-    (tmp_path / "neighbour.py").write_text("x = 1\n", encoding="utf-8")
-    assert source_digest(own.A) == before
-    (tmp_path / "digestsingle.py").write_text("class A: x = 1\n", encoding="utf-8")
-    os.utime(tmp_path / "digestsingle.py")
-    assert source_digest(own.A) != before
 
 
 class Quiet(ConfidenceMethod):

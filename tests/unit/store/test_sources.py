@@ -1,0 +1,116 @@
+"""Digests of source code change with whatever the code in their scope may compute otherwise, and with nothing else."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import methods
+from bench.run.isolation.guard import Isolation
+from bench.run.isolation.methods import guarded
+from bench.store import sources
+from bench.store.sources import plugin_digest, source_digest
+from methods.ccps.method import Ccps
+from methods.ptrue import PTrue
+from tests.fixtures.cells import Notebook
+
+CELL = """
+from bench.api import ConfidenceMethod, method
+
+@method("typed-in")
+class TypedIn(ConfidenceMethod):
+    reference = "none"
+"""
+
+
+def test_names_and_contents_of_files_count_and_their_place_does_not(tmp_path: Path) -> None:
+    def digest(folder: str, files: dict[str, str]) -> str:
+        for name, text in files.items():
+            path = tmp_path / folder / "package" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return source_digest([tmp_path / folder / "package"])
+
+    before = digest("a", {"x.py": "x = 1", "deep/y.py": "y = 1", "data.txt": "1"})
+    assert digest("b", {"x.py": "x = 1", "deep/y.py": "y = 1"}) == before
+    assert digest("c", {"x.py": "x = 2", "deep/y.py": "y = 1"}) != before
+    assert digest("d", {"z.py": "x = 1", "deep/y.py": "y = 1"}) != before
+    assert digest("e", {"x.py": "x = 1y = 1", "deep/y.py": ""}) != before
+
+
+@pytest.mark.parametrize(("plugin", "own"), [(PTrue, "ptrue.py"), (Ccps, "ccps")])
+def test_a_built_in_method_is_its_own_files_and_the_shared_ones(
+    monkeypatch: pytest.MonkeyPatch, plugin: type, own: str
+) -> None:
+    scopes: list[list[Path]] = []
+
+    def seen(paths: Iterable[Path]) -> str:
+        scopes.append(list(paths))
+        return ""
+
+    monkeypatch.setattr(sources, "source_digest", seen)
+    plugin_digest(plugin)
+    root = Path(methods.__path__[0])
+    assert scopes == [[root / own, root / "_shared"]]
+
+
+def test_a_class_without_a_file_has_no_digest() -> None:
+    with Notebook() as notebook:
+        assert plugin_digest(notebook.cell(CELL)["TypedIn"]) is None
+
+
+def test_a_guarded_class_has_the_digest_of_the_method() -> None:
+    assert plugin_digest(guarded(PTrue, Isolation(), None)) == plugin_digest(PTrue)
+
+
+def module(name: str, body: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    path = folder.joinpath(*name.split(".")).with_suffix(".py")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for parent in path.relative_to(folder).parents:
+        if str(parent) != ".":
+            (folder / parent / "__init__.py").touch()
+    path.write_text(body, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
+
+
+def test_the_digest_of_a_package_member_changes_with_any_file_of_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = module("digestpack.inner.method", "class A: pass\n", tmp_path, monkeypatch)
+    before = plugin_digest(own.A)
+    assert plugin_digest(own.A) == before
+    (tmp_path / "digestpack" / "features.py").write_text("x = 1\n", encoding="utf-8")
+    assert plugin_digest(own.A) != before
+
+
+def test_the_digest_of_a_file_changes_with_what_it_imports_even_inside_a_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "digesthelp").mkdir()
+    for helper in ("digesthelp/__init__.py", "digesthelp/deep.py", "digestmore.py"):
+        (tmp_path / helper).write_text("import digestuser\nx = 1\n", encoding="utf-8")
+    body = "import numpy\nimport digestmore\nclass A:\n    def fit(self):\n        from digesthelp.deep import x\n"
+    own = module("digestuser", body, tmp_path, monkeypatch)
+    seen = [plugin_digest(own.A)]
+    for helper in ("digesthelp/deep.py", "digestmore.py", "digestuser.py"):
+        with (tmp_path / helper).open("a", encoding="utf-8") as file:
+            file.write("y = 2\n")
+        seen.append(plugin_digest(own.A))
+    assert len(set(seen)) == len(seen)
+
+
+def test_the_digest_of_a_single_file_knows_nothing_of_its_neighbours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = module("digestsingle", "class A: pass\n", tmp_path, monkeypatch)
+    before = plugin_digest(own.A)
+    (tmp_path / "neighbour.py").write_text("x = 1\n", encoding="utf-8")
+    assert plugin_digest(own.A) == before
+    (tmp_path / "digestsingle.py").write_text("class A: x = 1\n", encoding="utf-8")
+    assert plugin_digest(own.A) != before
